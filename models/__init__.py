@@ -1,0 +1,1 @@
+"""Model graphs: one model per file, readable top to bottom."""

@@ -1,0 +1,126 @@
+"""`TrainConfig`: a whole training run as data.
+
+The one place that lists what can be set about a run, with default and help text: the command line's
+flags are made from these fields (`ps_trainer.cli.flags`), and `<logdir>/config.json` holds their values.
+A setting of one component only (an update rule, an optimizer …) is not here but in that component's
+own options, given as `--<component>_option key=value`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What to train, on what, by which rule, for how long.
+
+    `*_option` fields hold `key=value` strings. Units are in the names. Call `check` before use.
+    """
+
+    model: str = option("cnn", "model to train: a registered name or package.module:Class")
+    model_option: tuple[str, ...] = option((), "key=value for the model")
+    dataset: str = option("digits", "data to train and test on")
+    dataset_option: tuple[str, ...] = option((), "key=value for the dataset")
+    data_dir: str | None = option(None, "folder of the dataset's files, where it needs any")
+    batch_size: int = option(32, "examples per step and worker")
+    num_epochs: int | None = option(None, "passes of each worker over its shard; none = until max_steps")
+    max_steps: int | None = option(1000, "value of global_step at which training ends; none = at the end of the data")
+
+    update: str = option("async", "update rule")
+    update_option: tuple[str, ...] = option((), "key=value for the update rule")
+    optimizer: str = option("sgd", "optimizer that the parameter servers apply")
+    optimizer_option: tuple[str, ...] = option((), "key=value for the optimizer")
+    learning_rate: float = option(0.1, "learning rate, before the schedule")
+    schedule: str = option("constant", "learning-rate schedule over global_step")
+    schedule_option: tuple[str, ...] = option((), "key=value for the schedule")
+    layout: str = option("packed", "how parameters lie on the ps tasks")
+    layout_option: tuple[str, ...] = option((), "key=value for the layout")
+    seed: int = option(0, "seed of initial values and data order")
+
+    logdir: str | None = option(None, "folder for checkpoints, metrics and summary; none = nothing is kept")
+    save_checkpoint_secs: float = option(60.0, "seconds between checkpoints by the chief; 0 = by steps only")
+    save_checkpoint_steps: int = option(0, "global steps between checkpoints; 0 = by seconds only")
+    keep_checkpoints: int = option(5, "number of checkpoints kept")
+    report_secs: float = option(5.0, "seconds between two reports of a worker (log, metrics)")
+    hook: tuple[str, ...] = option((), "package.module:Class of a tf.train.SessionRunHook to add to every worker")
+
+    start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
+    stall_timeout_secs: float = option(600.0, "how long a task waits for a step to complete before it fails")
+    intra_op_threads: int = option(0, "threads inside one TensorFlow op; 0 = as many as cores")
+    inter_op_threads: int = option(0, "TensorFlow ops at the same time; 0 = as many as cores")
+
+    def check(self) -> None:
+        """Checks values and names without importing TensorFlow.
+
+        Raises:
+            OptionError: a value is out of range, or nothing would end the run.
+            UnknownNameError: a component is not registered.
+        """
+        registry.MODELS.check(self.model)
+        registry.DATASETS.check(self.dataset)
+        registry.UPDATES.check(self.update)
+        registry.OPTIMIZERS.check(self.optimizer)
+        registry.SCHEDULES.check(self.schedule)
+        registry.LAYOUTS.check(self.layout)
+        for name in self.hook:
+            registry.HOOKS.check(name)
+        for field, least in _AT_LEAST.items():
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise OptionError(f"--{field}={value} is too small; the least is {least}")
+        for field in ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs"):
+            if not getattr(self, field) > 0:
+                raise OptionError(f"--{field}={getattr(self, field)} must be greater than 0")
+        if self.max_steps is None and self.num_epochs is None:
+            raise OptionError("--max_steps=none and --num_epochs=none: nothing would end the run; set one of them")
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return dataclasses.asdict(self)
+
+    @property
+    def checkpoint_dir(self) -> pathlib.Path | None:
+        """Folder of the checkpoints, or None without a logdir."""
+        return pathlib.Path(self.logdir) / "checkpoints" if self.logdir else None
+
+    def agreement(self) -> dict[str, Any]:
+        """The part that every worker of one job must have the same, as JSON values."""
+        return json.loads(json.dumps({name: getattr(self, name) for name in _MUST_AGREE}))
+
+
+_AT_LEAST = {
+    "batch_size": 1,
+    "num_epochs": 1,
+    "max_steps": 1,
+    "seed": 0,
+    "save_checkpoint_secs": 0,
+    "save_checkpoint_steps": 0,
+    "keep_checkpoints": 1,
+    "intra_op_threads": 0,
+    "inter_op_threads": 0,
+}
+
+_MUST_AGREE = (
+    "model",
+    "model_option",
+    "dataset",
+    "max_steps",
+    "update",
+    "update_option",
+    "optimizer",
+    "optimizer_option",
+    "learning_rate",
+    "schedule",
+    "schedule_option",
+    "layout",
+    "layout_option",
+    "seed",
+)

@@ -1,0 +1,1 @@
+"""What is read: datasets, file formats, sharding."""

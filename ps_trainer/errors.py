@@ -1,0 +1,95 @@
+"""The errors a user of `ps_trainer` can meet, and the exit code of each.
+
+    PsTrainerError
+    ├── UsageError             exit 2: the input is wrong; nothing was started, nothing is lost
+    │   ├── ClusterConfigError   flags, TF_CONFIG, cluster file, addresses
+    │   ├── OptionError          a component's options, or a combination of components
+    │   ├── UnknownNameError     a model, dataset, update rule … that is not registered
+    │   ├── DataError            a data file that is missing, broken or out of range
+    │   └── CheckpointError      a checkpoint directory that cannot be continued from
+    └── RunError               exit 1: a job that was right to start, and failed
+        ├── StartTimeoutError    a task did not appear before the deadline
+        ├── PsLostError          a parameter server stopped answering
+        ├── StalledError         no step completed before the deadline
+        ├── PeerFailedError      another task of the job failed or was interrupted
+        └── NanLossError         the loss is not a number any more
+
+A task that a signal ends raises `Interrupted` (exit 128 + signal: 130 for Ctrl-C, 143 for SIGTERM),
+which is no error of the job.
+"""
+
+from __future__ import annotations
+
+import signal
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class PsTrainerError(Exception):
+    """Base of every error that this package raises for a user to read."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(PsTrainerError):
+    """The input is wrong; raised before anything is started."""
+
+    exit_code = EXIT_USAGE
+
+
+class ClusterConfigError(UsageError):
+    """The cluster description (flags, TF_CONFIG, file) is wrong."""
+
+
+class OptionError(UsageError):
+    """An option of a component is wrong, or components do not go together."""
+
+
+class UnknownNameError(UsageError):
+    """A name that no registry knows."""
+
+
+class DataError(UsageError):
+    """A data file is missing, broken, or holds values out of range."""
+
+
+class CheckpointError(UsageError):
+    """A checkpoint directory cannot be continued from."""
+
+
+class RunError(PsTrainerError):
+    """A job that was right to start failed while it ran."""
+
+
+class StartTimeoutError(RunError):
+    """A task did not appear before `--start_timeout_secs`."""
+
+
+class PsLostError(RunError):
+    """A parameter server stopped answering."""
+
+
+class StalledError(RunError):
+    """No step completed for `--stall_timeout_secs`."""
+
+
+class PeerFailedError(RunError):
+    """Another task of the job failed or was interrupted."""
+
+
+class NanLossError(RunError):
+    """The loss became NaN or infinite."""
+
+
+class Interrupted(Exception):
+    """A signal asked this task to end.
+
+    Args:
+        signum: the signal's number.
+    """
+
+    def __init__(self, signum: int):
+        super().__init__(f"ended by {signal.Signals(signum).name}")
+        self.exit_code = 128 + signum

@@ -1,0 +1,1 @@
+"""Starting processes on this machine. Imports no TensorFlow."""

@@ -1,0 +1,1 @@
+"""Where numbers go: log lines, JSON lines, TensorBoard events."""

@@ -1,0 +1,1 @@
+"""The arithmetic that the ps tasks apply, and its learning-rate schedules."""

@@ -1,0 +1,175 @@
+"""Names of components (`--model=cnn`) and the classes they stand for.
+
+A table maps a name to `module:Class` as text, so this file imports neither TensorFlow nor the
+components; a class is imported when its name is asked for. Any `module:Class` is accepted in place of
+a name, so a component of one's own needs no change here: `--model=my_pkg.my_file:MyModel`.
+
+A component is a class. Its options, if it has any, are a frozen dataclass in its attribute `Options`,
+and the instance is made from one: `Class(options)`; a class without `Options` is called with nothing.
+The first line of its docstring is what `python -m ps_trainer list` prints.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ps_trainer import options as options_lib
+from ps_trainer.errors import OptionError, UnknownNameError
+
+
+class Registry:
+    """One kind of component.
+
+    Args:
+        kind: what the components are, in words, for messages ("update rule").
+        flag: the flag that takes the name, without dashes ("update"); options come by `--<flag>_option`.
+        targets: name -> `module:Class`.
+    """
+
+    def __init__(self, kind: str, flag: str, targets: Mapping[str, str]):
+        self.kind = kind
+        self.flag = flag
+        self._targets = dict(targets)
+
+    def names(self) -> list[str]:
+        """The registered names, in table order."""
+        return list(self._targets)
+
+    def check(self, name: str) -> None:
+        """Raises UnknownNameError unless `name` is registered or has the form `module:Class`."""
+        if name in self._targets or _is_target(name):
+            return
+        nearest = difflib.get_close_matches(name, self._targets, n=1, cutoff=0.5)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise UnknownNameError(
+            f"--{self.flag}={name}: unknown {self.kind}{hint} Known: {', '.join(self._targets)};"
+            " one of your own is given as package.module:Class"
+        )
+
+    def load(self, name: str) -> type:
+        """The class of `name`.
+
+        Raises:
+            UnknownNameError: not registered, or its module or class does not exist.
+        """
+        self.check(name)
+        module_name, _, class_name = self._targets.get(name, name).partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (module_name + ".").startswith(error.name + "."):
+                raise  # the module exists, something that it imports does not
+            raise UnknownNameError(
+                f"--{self.flag}={name}: no module named {error.name!r} on the Python path;"
+                " start from its folder, or install it, or set PYTHONPATH"
+            ) from error
+        if not hasattr(module, class_name):
+            raise UnknownNameError(f"--{self.flag}={name}: {module.__file__} has no class {class_name!r}")
+        return getattr(module, class_name)
+
+    def create(self, name: str, option_strings: Sequence[str] = (), **kwargs: Any) -> Any:
+        """An instance of `name` with its options parsed from `key=value` strings.
+
+        Args:
+            name: registered name or `module:Class`.
+            option_strings: values of `--<flag>_option`.
+            **kwargs: passed on to the class beside its options.
+
+        Raises:
+            UnknownNameError: see `load`.
+            OptionError: an option is unknown or has a wrong value.
+        """
+        cls = self.load(name)
+        options_type = getattr(cls, "Options", None)
+        if options_type is None:
+            if option_strings:
+                raise OptionError(f"--{self.flag}_option {option_strings[0]}: {self.kind} {name!r} takes no options")
+            return cls(**kwargs)
+        return cls(options_lib.parse(options_type, option_strings, f"--{self.flag}_option"), **kwargs)
+
+
+def _is_target(name: str) -> bool:
+    module_name, colon, class_name = name.partition(":")
+    return bool(colon) and class_name.isidentifier() and all(p.isidentifier() for p in module_name.split("."))
+
+
+MODELS = Registry(
+    "model",
+    "model",
+    {
+        "softmax": "models.softmax:Softmax",
+        "mlp": "models.mlp:Mlp",
+        "cnn": "models.cnn:Cnn",
+    },
+)
+
+DATASETS = Registry(
+    "dataset",
+    "dataset",
+    {
+        "digits": "ps_trainer.data.digits:Digits",
+        "mnist": "ps_trainer.data.mnist:Mnist",
+        "fashion_mnist": "ps_trainer.data.mnist:FashionMnist",
+        "synthetic": "ps_trainer.data.synthetic:Synthetic",
+    },
+)
+
+UPDATES = Registry(
+    "update rule",
+    "update",
+    {
+        "async": "ps_trainer.updates.asynchronous:Async",
+        "sync": "ps_trainer.updates.synchronous:Sync",
+    },
+)
+
+LAYOUTS = Registry(
+    "store layout",
+    "layout",
+    {
+        "packed": "ps_trainer.store.packed:Packed",
+        "per_variable": "ps_trainer.store.per_variable:PerVariable",
+    },
+)
+
+OPTIMIZERS = Registry(
+    "optimizer",
+    "optimizer",
+    {
+        "sgd": "ps_trainer.optimizers.stock:Sgd",
+        "momentum": "ps_trainer.optimizers.stock:Momentum",
+        "adagrad": "ps_trainer.optimizers.stock:Adagrad",
+        "adam": "ps_trainer.optimizers.adam:Adam",
+        "lazy_adam": "ps_trainer.optimizers.adam:LazyAdam",
+        "rmsprop": "ps_trainer.optimizers.stock:RmsProp",
+        "ftrl": "ps_trainer.optimizers.stock:Ftrl",
+    },
+)
+
+SCHEDULES = Registry(
+    "learning-rate schedule",
+    "schedule",
+    {
+        "constant": "ps_trainer.optimizers.schedules:Constant",
+        "piecewise": "ps_trainer.optimizers.schedules:Piecewise",
+        "exponential": "ps_trainer.optimizers.schedules:Exponential",
+        "cosine": "ps_trainer.optimizers.schedules:Cosine",
+        "polynomial": "ps_trainer.optimizers.schedules:Polynomial",
+        "inverse_sqrt": "ps_trainer.optimizers.schedules:InverseSqrt",
+    },
+)
+
+# Hooks have no options of their own on the command line: a class that needs some reads them itself.
+HOOKS = Registry("hook", "hook", {})
+
+REGISTRIES = {
+    "models": MODELS,
+    "datasets": DATASETS,
+    "updates": UPDATES,
+    "optimizers": OPTIMIZERS,
+    "schedules": SCHEDULES,
+    "layouts": LAYOUTS,
+}

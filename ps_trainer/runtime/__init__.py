@@ -1,0 +1,1 @@
+"""Process-level TensorFlow: server, start, control, end."""

@@ -1,0 +1,1 @@
+"""Where parameters live: layouts over the ps tasks, tables, checkpoints."""

@@ -1,0 +1,1 @@
+"""The loop: graph assembly, steps, worker, evaluator."""

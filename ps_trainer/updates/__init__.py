@@ -1,0 +1,1 @@
+"""How a gradient becomes an update: one file per rule."""
