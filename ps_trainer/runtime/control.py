@@ -1,0 +1,143 @@
+"""The control plane: a few strings and a queue on every ps task, by which the tasks of a job find each other.
+
+Every ps task holds, in a container of its own that no training session touches:
+
+    hello    who the ps task is: version, its index, the cluster's size      written by the ps at its start
+    run      the run in progress: id, key, status, settings                  written by the chief, on ps 0
+    roster   for the run: what each worker said last                         written by the ps
+    notice   why the job has to end, when this ps was told to (SIGTERM)      written by the ps
+    mail     queue of what workers say: joined, done, failed, interrupted    read by the ps
+
+All but the queue are JSON. A client (`PsControl`) is a session on the ps task itself: it needs no server
+of its own, and each of its calls has a deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+CONTAINER = "ps_trainer"
+
+JOINED = "joined"
+DONE = "done"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+FINAL = (DONE, FAILED, INTERRUPTED)
+
+STARTING = "starting"
+READY = "ready"
+
+_FIELDS = ("hello", "run", "roster", "notice")
+
+
+class PsState(NamedTuple):
+    """What a ps task's control plane says; each a dict, empty where nothing was said.
+
+    Attributes:
+        hello: {"version", "ps", "num_ps", "num_workers"}.
+        run: {"run_id", "key", "status", "agreement"}.
+        roster: {"run_id", "workers": {"<index>": {"status", "reason", "summary"}}}.
+        notice: {"reason"}.
+    """
+
+    hello: dict[str, Any]
+    run: dict[str, Any]
+    roster: dict[str, Any]
+    notice: dict[str, Any]
+
+
+class ControlGraph:
+    """The control plane of one ps task as a graph.
+
+    Args:
+        ps: index of the ps task.
+    """
+
+    def __init__(self, ps: int):
+        self.graph = tf.Graph()
+        with self.graph.as_default(), self.graph.container(CONTAINER), tf.device(f"/job:ps/task:{ps}"):
+            variables = {
+                name: tf.get_variable(
+                    f"control/{name}", [], tf.string, initializer=tf.constant_initializer("{}"), use_resource=True
+                )
+                for name in _FIELDS
+            }
+            self.init_op = tf.group(*(variable.initializer for variable in variables.values()))
+            self.read = [variable.read_value() for variable in variables.values()]
+            self.value = tf.placeholder(tf.string, [])
+            self.write = {name: v.assign(self.value, read_value=False) for name, v in variables.items()}
+            mail = tf.FIFOQueue(-1, [tf.string], [()], shared_name="control/mail")
+            self.send = mail.enqueue(self.value)
+            self.receive = mail.dequeue()
+
+
+class PsControl:
+    """A client of one ps task's control plane. Its methods may be called from any thread.
+
+    Args:
+        address: "host:port" of the ps task.
+        ps: its index.
+        call_timeout_secs: deadline of each call.
+
+    All methods raise `tf.errors.OpError` when the ps task does not answer within the deadline.
+    """
+
+    def __init__(self, address: str, ps: int, call_timeout_secs: float = 3.0):
+        self.address = address
+        self.ps = ps
+        self._target = f"grpc://{address}"
+        self._graph = ControlGraph(ps)
+        self._config = tf.ConfigProto(
+            operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=[f"/job:ps/task:{ps}"]
+        )
+        self._session: tf.Session | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The task's name and address, for messages."""
+        return f"ps-{self.ps} ({self.address})"
+
+    def read(self) -> PsState:
+        """The control plane's present state."""
+        return decode(self._run(self._graph.read))
+
+    def write_run(self, run: dict[str, Any]) -> None:
+        """Replaces the run record."""
+        self._run(self._graph.write["run"], {self._graph.value: json.dumps(run)})
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Puts a worker's message into the mail."""
+        self._run(self._graph.send, {self._graph.value: json.dumps(message)})
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens a new one."""
+        with self._lock:
+            self._close()
+
+    def _run(self, fetches: Any, feeds: dict[tf.Tensor, str] | None = None) -> Any:
+        with self._lock:
+            try:
+                if self._session is None:
+                    self._session = tf.Session(self._target, graph=self._graph.graph, config=self._config)
+                return self._session.run(fetches, feeds)
+            except tf.errors.OpError:
+                self._close()  # a session whose ps was replaced never works again
+                raise
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                session.close()
+            except tf.errors.OpError:
+                pass  # the ps is gone, and its end of the session with it
+
+
+def decode(values: list[bytes]) -> PsState:
+    """`PsState` from the fetched strings."""
+    return PsState(*(json.loads(value) for value in values))

@@ -1,0 +1,165 @@
+"""A parameter-server task: serves until every worker has said how it ended, then ends by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+import ps_trainer
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
+from ps_trainer.runtime import control
+from ps_trainer.runtime.server import session_config
+from ps_trainer.runtime.supervise import StopRequest
+
+# A worker's last message is answered before the ps that got it goes.
+_LINGER_SECS = 0.5
+# After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
+_NOTICE_SECS = 6.0
+
+
+class PsTask:
+    """Serves one job, or job after job.
+
+    Args:
+        cluster: of this task.
+        config: only its timeouts matter here.
+        server: this task's server.
+        keep_serving: serve the next job when one is done, until a signal.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        config: TrainConfig,
+        server: tf.train.Server,
+        *,
+        keep_serving: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._cluster = cluster
+        self._config = config
+        self._keep_serving = keep_serving
+        self._clock = clock
+        self._target = server.target
+        self._control = control.ControlGraph(cluster.task_index)
+        self._session = tf.Session(
+            server.target, graph=self._control.graph, config=session_config(cluster.device, peers=())
+        )
+        self._mail: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._run_id = ""
+        self._workers: dict[int, dict[str, Any]] = {}
+
+    def serve(self, stop: StopRequest) -> int:
+        """Serves until the job is over; returns the exit code, 0 when every worker was done.
+
+        Raises:
+            StartTimeoutError: no worker joined in time.
+            RunError: the chief is done, and a worker never said anything.
+            Interrupted: a signal came.
+        """
+        self._session.run(self._control.init_op)
+        self._write("hello", hello(self._cluster) | {"ps": self._cluster.task_index})
+        threading.Thread(target=self._receive, name="mail", daemon=True).start()
+        logging.info("%s serves on %s", self._cluster.task_name, self._cluster.own_address)
+        try:
+            while True:
+                self._serve_run(stop)
+                code = EXIT_DONE if self._statuses() == {control.DONE} else EXIT_FAILED
+                time.sleep(_LINGER_SECS)
+                if not self._keep_serving:
+                    return code
+                self._forget_run()
+        finally:
+            self._session.close()
+
+    def _serve_run(self, stop: StopRequest) -> None:
+        """Reads mail until every worker's last word is in."""
+        started, chief_done = self._clock(), None
+        while len(self._final()) < self._cluster.num_workers:
+            if stop.requested:
+                self._leave_on_notice(stop)
+            with contextlib.suppress(queue.Empty):
+                self._note(self._mail.get(timeout=0.1))
+            now = self._clock()
+            if not self._workers and not self._keep_serving and now - started > self._config.start_timeout_secs:
+                raise StartTimeoutError(
+                    f"{self._cluster.task_name}: no worker joined within {self._config.start_timeout_secs:.0f} s;"
+                    " start the workers, or raise --start_timeout_secs"
+                )
+            if 0 in self._final():
+                chief_done = chief_done or now
+                self._check_missing(now - chief_done)
+        logging.info("%s: every worker has ended: %s", self._cluster.task_name, self._describe())
+
+    def _check_missing(self, waited: float) -> None:
+        """The chief waits for the workers that joined, so who is missing now is late or lost."""
+        if waited > self._config.start_timeout_secs:
+            missing = sorted(set(range(self._cluster.num_workers)) - self._final())
+            raise RunError(
+                f"{self._cluster.task_name}: the chief ended {waited:.0f} s ago and worker {missing} never said"
+                " how it ended; it was not started, or was lost"
+            )
+
+    def _leave_on_notice(self, stop: StopRequest) -> None:
+        """Tells the workers why they have to end, waits a moment for them, and raises the reason."""
+        self._write("notice", {"reason": f"{self._cluster.task_name} was {stop.reason}"})
+        deadline = self._clock() + _NOTICE_SECS
+        while self._clock() < deadline and set(self._workers) - self._final():
+            with contextlib.suppress(queue.Empty):
+                self._note(self._mail.get(timeout=0.1))
+        time.sleep(_LINGER_SECS)
+        stop.check()
+
+    def _note(self, message: dict[str, Any]) -> None:
+        run_id, worker, status = message["run_id"], message["worker"], message["status"]
+        if run_id and run_id != self._run_id:
+            if status != control.JOINED:
+                return  # the last word of a run that another one has replaced
+            self._run_id, self._workers = run_id, {}
+        self._workers[worker] = message
+        if status == control.FAILED:
+            logging.error("worker %d failed: %s", worker, message.get("reason"))
+        else:
+            logging.info("worker %d %s", worker, status)
+        self._write("roster", {"run_id": self._run_id, "workers": self._workers})
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                self._mail.put(json.loads(self._session.run(self._control.receive)))
+        except (tf.errors.OpError, RuntimeError):
+            pass  # the session was closed: the task ends
+
+    def _forget_run(self) -> None:
+        """Frees the run's variables and queues, and stands ready for the next run."""
+        filters = session_config(self._cluster.device, peers=())
+        tf.Session.reset(self._target, [self._run_id], filters)
+        self._run_id, self._workers = "", {}
+
+    def _write(self, field: str, value: dict[str, Any]) -> None:
+        self._session.run(self._control.write[field], {self._control.value: json.dumps(value)})
+
+    def _final(self) -> set[int]:
+        return {index for index, worker in self._workers.items() if worker["status"] in control.FINAL}
+
+    def _statuses(self) -> set[str]:
+        return {worker["status"] for worker in self._workers.values()}
+
+    def _describe(self) -> str:
+        return ", ".join(f"worker {index} {self._workers[index]['status']}" for index in sorted(self._workers))
+
+
+def hello(cluster: ClusterConfig) -> dict[str, Any]:
+    """What a ps task says of itself, and a worker compares with its own view."""
+    return {"version": ps_trainer.__version__, "num_ps": cluster.num_ps, "num_workers": cluster.num_workers}

@@ -1,0 +1,48 @@
+"""The task's `tf.train.Server`, and the configuration of sessions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import ClusterConfigError
+
+
+def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Server:
+    """Starts this task's server.
+
+    Thread pools are set here: a session's own setting of them has no effect in a cluster.
+
+    Raises:
+        ClusterConfigError: the server could not be started, most often because the port is taken.
+    """
+    server_config = tf.ConfigProto(
+        intra_op_parallelism_threads=config.intra_op_threads,
+        inter_op_parallelism_threads=config.inter_op_threads,
+    )
+    try:
+        return tf.train.Server(
+            tf.train.ClusterSpec(cluster.as_dict()),
+            job_name=cluster.job_name,
+            task_index=cluster.task_index,
+            config=server_config,
+        )
+    except tf.errors.OpError as error:
+        raise ClusterConfigError(f"{cluster.task_name}: no server on {cluster.own_address}: {error.message}") from error
+
+
+def session_config(device: str, peers: Sequence[str] = ("/job:ps",)) -> tf.ConfigProto:
+    """Configuration of a session on this task's server.
+
+    Args:
+        device: the task's own device.
+        peers: device filters of the other tasks that the session uses. A session is never made with
+            more than these: one absent task outside them would hang its creation.
+    """
+    config = tf.ConfigProto(device_filters=sorted({*peers, device}), allow_soft_placement=False)
+    # The graph is already in the form we want; the optimiser would only cost start-up time.
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config

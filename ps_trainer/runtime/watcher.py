@@ -1,0 +1,103 @@
+"""Watches, from a worker, what the ps tasks know of the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from ps_trainer.errors import PeerFailedError, PsLostError
+from ps_trainer.runtime import control
+from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.supervise import StopRequest
+
+_POLL_SECS = 0.25
+
+
+class Watcher:
+    """A thread that polls every ps task and asks the job to stop when another task's end ends it too.
+
+    * a ps task that got a signal (its notice) ends the job;
+    * a chief that failed or was interrupted ends the job;
+    * a ps task that has not answered for `lost_after_secs` is lost.
+
+    Args:
+        controls: client of each ps task.
+        run_id: the run.
+        worker_index: this worker's.
+        stop: asked to stop.
+        on_worker_end: called with index and status of every other worker that ends.
+        lost_after_secs: see above.
+        clock: seconds, monotonic.
+
+    Attributes:
+        roster: what each worker said last, by index; a copy of ps 0's.
+    """
+
+    def __init__(
+        self,
+        controls: Sequence[PsControl],
+        run_id: str,
+        worker_index: int,
+        stop: StopRequest,
+        on_worker_end: Callable[[int, str], None],
+        *,
+        lost_after_secs: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._controls = controls
+        self._run_id = run_id
+        self._worker_index = worker_index
+        self._stop = stop
+        self._on_worker_end = on_worker_end
+        self._lost_after_secs = lost_after_secs
+        self._clock = clock
+        self._ended: set[int] = set()
+        self._closing = threading.Event()
+        self.roster: dict[int, dict] = {}
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread; returns when it has ended."""
+        self._closing.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        answered = [self._clock()] * len(self._controls)
+        while not self._closing.wait(_POLL_SECS):
+            for ps in self._controls:
+                try:
+                    state = ps.read()
+                except tf.errors.OpError as error:
+                    silent = self._clock() - answered[ps.ps]
+                    if silent > self._lost_after_secs and not self._closing.is_set():
+                        self._stop.request(
+                            PsLostError(f"{ps.name} has not answered for {silent:.0f} s ({error.message})")
+                        )
+                    continue
+                answered[ps.ps] = self._clock()
+                self._look_at(ps, state)
+
+    def _look_at(self, ps: PsControl, state: PsState) -> None:
+        if state.notice:
+            self._stop.request(PeerFailedError(f"the job ends because {state.notice['reason']}"))
+        if ps.ps != 0 or state.roster.get("run_id") != self._run_id:
+            return
+        self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
+        for index, entry in self.roster.items():
+            if index == self._worker_index or index in self._ended or entry["status"] not in control.FINAL:
+                continue
+            self._ended.add(index)
+            if entry["status"] != control.DONE:
+                reason = f"worker {index} {entry['status']}: {entry.get('reason')}"
+                logging.warning("%s", reason)
+                if index == 0:
+                    self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
+            self._on_worker_end(index, entry["status"])

@@ -1,0 +1,210 @@
+"""`ParameterStore`: the parameters on the ps tasks, and the pull of one worker's step.
+
+A store gives the model, in place of each variable that it asks for by `tf.get_variable`, a tensor on the
+worker: the value pulled once per step. Gradients are taken with respect to what was pulled. How the
+parameters lie on the ps tasks is the layout's business (`packed.py`, `per_variable.py`); embedding tables
+and variables without gradient lie alike in every layout and are made here.
+
+Each ps task k has a *clock*: the number of updates applied there. The clock of ps 0 is `global_step`.
+A pull reads the clock first and the parameters after it, so that the difference to the clock at the
+apply is the gradient's staleness on that ps (design: `CONTRIBUTING.md`, "One step").
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.store.extents import Extent, VariableSpec
+from ps_trainer.store.trace import ModelTrace, is_local
+
+
+class Piece(NamedTuple):
+    """A variable on a ps task, and what of the model lies in it.
+
+    Attributes:
+        variable: resource variable on ps task `ps`.
+        ps: index of the ps task.
+        extents: ranges of model variables in it.
+        pulled: the worker's copy, of the same shape, with respect to which gradients are taken;
+            for an embedding table the variable itself, from which only rows are gathered.
+        spec_names: names of the model variables in it.
+        trainable: whether it takes part in updates.
+        is_table: whether it is (part of) an embedding table.
+    """
+
+    variable: tf.Variable
+    ps: int
+    extents: tuple[Extent, ...]
+    pulled: Any
+    trainable: bool
+    is_table: bool
+
+
+class Gradient(NamedTuple):
+    """The gradient of one piece: a tensor of the piece's shape, or IndexedSlices of a table's rows."""
+
+    piece: Piece
+    value: tf.Tensor | tf.IndexedSlices
+
+
+class ParameterStore(abc.ABC):
+    """The parameters of one run, seen from one worker's graph.
+
+    Args:
+        options: the layout's options.
+        num_ps: number of ps tasks.
+        worker_device: this worker's device, "/job:worker/task:0".
+
+    Attributes:
+        pieces: all variables that hold model variables, made by `create`.
+        clocks: for each ps task its update counter, int64 scalar; `clocks[0]` is global_step.
+        clock_reads: for each ps task the clock before this step's pull, int64 scalar on that ps.
+    """
+
+    def __init__(self, options: Any, *, num_ps: int, worker_device: str):
+        self.options = options
+        self.num_ps = num_ps
+        self.worker_device = worker_device
+        self.pieces: list[Piece] = []
+        self.clocks: list[tf.Variable] = []
+        self.clock_reads: list[tf.Tensor] = []
+        self.specs: tuple[VariableSpec, ...] = ()
+        self._model_values: dict[str, Any] = {}
+
+    @abc.abstractmethod
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> tuple[list[Piece], dict[str, tf.Tensor]]:
+        """Makes the trainable dense variables; returns their pieces and, by model name, the pulled tensors."""
+
+    def ps_device(self, ps: int) -> str:
+        """The device of ps task `ps`."""
+        return f"/job:ps/task:{ps}"
+
+    def create(self, trace: ModelTrace) -> None:
+        """Makes clocks, variables and pulls for a traced model, in the default graph."""
+        self.specs = trace.specs
+        for ps in range(self.num_ps):
+            with tf.device(self.ps_device(ps)):
+                self.clocks.append(_create_clock("global_step" if ps == 0 else f"ps_trainer/clock_{ps}"))
+                self.clock_reads.append(self.clocks[ps].read_value())
+        dense = [spec for spec in trace.specs if spec.trainable and not spec.is_table]
+        if dense:
+            pieces, tensors = self._create_dense(dense)
+            self.pieces += pieces
+            self._model_values |= tensors
+        for position, spec in enumerate(s for s in trace.specs if s.is_table or not s.trainable):
+            if spec.is_table and spec.trainable:
+                self._create_table(spec)
+            else:
+                self._create_untrained(spec, ps=position % self.num_ps)
+
+    def model_getter(self, true_getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Variable-scope custom getter under which the model is built: gives the pulled value of `name`.
+
+        Raises:
+            OptionError: the model asks for a variable that it did not ask for when it was traced.
+        """
+        if is_local(kwargs):
+            return true_getter(name, *args, **kwargs)
+        if name not in self._model_values:
+            raise OptionError(
+                f"the model asks for variable {name!r} on this build but not on the first;"
+                " it must ask for the same variables each time it is built"
+            )
+        value = self._model_values[name]
+        regularizer = kwargs.get("regularizer")
+        if regularizer is not None:
+            tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, regularizer(tf.convert_to_tensor(value)))
+        return value
+
+    def gradients(self, loss: tf.Tensor) -> list[Gradient]:
+        """Gradients of `loss` for the trainable pieces that it depends on.
+
+        Raises:
+            OptionError: the loss depends on no trainable variable.
+        """
+        trained = [piece for piece in self.pieces if piece.trainable]
+        values = tf.gradients(loss, [piece.pulled for piece in trained])
+        gradients = []
+        for piece, value in zip(trained, values, strict=True):
+            if value is not None:
+                with tf.device(self.worker_device):
+                    gradients.append(Gradient(piece, value if piece.is_table else tf.convert_to_tensor(value)))
+        if not gradients:
+            raise OptionError("the model's loss depends on none of its trainable variables")
+        return gradients
+
+    def _pull(self, variable: tf.Variable, ps: int, name: str) -> tf.Tensor:
+        with tf.device(self.ps_device(ps)), tf.control_dependencies([self.clock_reads[ps]]):
+            value = variable.read_value()
+        with tf.device(self.worker_device):
+            return tf.identity(value, name=f"{name}/pulled")
+
+    def _create_table(self, spec: VariableSpec) -> None:
+        """Rows in contiguous blocks over the ps tasks; only the rows of a batch travel."""
+        parts = min(self.options.table_partitions or self.num_ps, spec.shape[0])
+        with tf.device(tf.train.replica_device_setter(ps_tasks=self.num_ps, worker_device=self.worker_device)):
+            table = tf.get_variable(
+                spec.name,
+                spec.shape,
+                tf.as_dtype(spec.dtype),
+                initializer=tf.zeros_initializer(),
+                partitioner=tf.fixed_size_partitioner(parts) if parts > 1 else None,
+                collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+                trainable=False,
+                use_resource=True,
+            )
+        self._model_values[spec.name] = table
+        for variable, extent in parts_of(table, spec):
+            self.pieces.append(
+                Piece(variable, ps_of(variable), (extent,), pulled=variable, trainable=True, is_table=True)
+            )
+
+    def _create_untrained(self, spec: VariableSpec, ps: int) -> None:
+        """A variable that the model itself assigns, such as a moving average: one whole variable on one ps."""
+        with tf.device(self.ps_device(ps)):
+            variable = create_variable(spec.name, spec.shape, spec.dtype)
+        self._model_values[spec.name] = variable
+        extent = Extent(spec.name, 0, spec.size, 0)
+        self.pieces.append(Piece(variable, ps, (extent,), pulled=None, trainable=False, is_table=False))
+
+
+def create_variable(name: str, shape: Sequence[int], dtype: Any) -> tf.Variable:
+    """A resource variable of zeros that is in no collection of trainable variables."""
+    return tf.get_variable(
+        name,
+        shape,
+        tf.as_dtype(dtype),
+        initializer=tf.zeros_initializer(),
+        collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+        trainable=False,
+        use_resource=True,
+    )
+
+
+def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Extent]]:
+    """The parts of a variable, partitioned by rows or not, each with its range of the whole."""
+    if not hasattr(variable, "as_tensor"):
+        return [(variable, Extent(spec.name, 0, spec.size, 0))]
+    parts, start = [], 0
+    for part in variable:
+        size = part.shape.num_elements()
+        parts.append((part, Extent(spec.name, start, start + size, 0)))
+        start += size
+    return parts
+
+
+def ps_of(variable: tf.Variable) -> int:
+    """The index of the ps task that a variable lies on."""
+    return tf.DeviceSpec.from_string(variable.device).task
+
+
+def _create_clock(name: str) -> tf.Variable:
+    clock = create_variable(name, [], tf.int64.as_numpy_dtype)
+    if name == "global_step":
+        tf.add_to_collection(tf.GraphKeys.GLOBAL_STEP, clock)
+    return clock

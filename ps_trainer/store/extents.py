@@ -1,0 +1,107 @@
+"""Which elements of which model variable lie where on the ps tasks: pure NumPy arithmetic.
+
+Every layout cuts a model variable, flattened in row-major order, into contiguous ranges and puts each
+range into some variable on some ps task. An `Extent` is one such range. Initialising, restoring and
+saving all go through the two functions here, so a checkpoint never depends on the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class VariableSpec(NamedTuple):
+    """A variable as the model declares it.
+
+    Attributes:
+        name: model name, without ":0".
+        shape: static shape.
+        dtype: NumPy dtype.
+        trainable: whether gradients are taken with respect to it.
+        is_table: whether it is an embedding table, which only its touched rows leave the ps.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    trainable: bool
+    is_table: bool
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its value."""
+        return self.size * self.dtype.itemsize
+
+
+class Extent(NamedTuple):
+    """Elements `start` to `stop` of model variable `name`, at `offset` in a ps variable (all flattened)."""
+
+    name: str
+    start: int
+    stop: int
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.stop - self.start
+
+
+def cut(specs: Sequence[VariableSpec], sizes: Sequence[int]) -> list[list[Extent]]:
+    """Lays `specs` end to end and cuts the line into pieces of the given sizes.
+
+    Args:
+        specs: variables, in line order.
+        sizes: elements per piece; their sum is the number of elements of `specs`.
+
+    Returns:
+        For each piece its extents, in order.
+    """
+    pieces: list[list[Extent]] = []
+    remaining = [(spec.name, 0, spec.size) for spec in reversed(specs) if spec.size]
+    for size in sizes:
+        extents, offset = [], 0
+        while offset < size:
+            name, start, stop = remaining.pop()
+            taken = min(stop - start, size - offset)
+            extents.append(Extent(name, start, start + taken, offset))
+            offset += taken
+            if start + taken < stop:
+                remaining.append((name, start + taken, stop))
+        pieces.append(extents)
+    return pieces
+
+
+def to_piece(extents: Sequence[Extent], shape: Sequence[int], values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The value of a ps variable of `shape` from the values of the model's variables, by name."""
+    parts = [np.reshape(values[e.name], [-1])[e.start : e.stop] for e in extents]
+    return np.reshape(parts[0] if len(parts) == 1 else np.concatenate(parts), shape)
+
+
+def from_pieces(
+    specs: Sequence[VariableSpec], pieces: Sequence[tuple[Sequence[Extent], np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """The values of the model's variables `specs` from (extents, value) of the ps variables.
+
+    Raises:
+        ValueError: the extents do not cover every element of `specs` exactly once.
+    """
+    flat = {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
+    covered = dict.fromkeys(flat, 0)
+    for extents, value in pieces:
+        value = np.reshape(value, [-1])
+        for extent in extents:
+            flat[extent.name][extent.start : extent.stop] = value[extent.offset : extent.offset + extent.size]
+            covered[extent.name] += extent.size
+    wrong = [spec.name for spec in specs if covered[spec.name] != spec.size]
+    if wrong:
+        raise ValueError(f"pieces cover these variables not exactly once: {', '.join(wrong)}")
+    return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}

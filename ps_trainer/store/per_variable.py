@@ -1,0 +1,107 @@
+"""Layout `per_variable`: each model variable on its own, under `tf.train.replica_device_setter`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import ParameterStore, Piece, parts_of, ps_of
+from ps_trainer.store.extents import VariableSpec
+
+_PLACEMENTS = ("round_robin", "greedy")
+_PARTITIONERS = ("none", "fixed_size", "min_max")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `per_variable`."""
+
+    placement: str = option("round_robin", "ps task of the next variable: round_robin, or greedy = least bytes")
+    partitioner: str = option("none", "cut dense variables by rows: none, fixed_size, or min_max")
+    partitions: int = option(0, "parts for fixed_size, most parts for min_max; 0 = one per ps task")
+    min_slice_bytes: int = option(256 * 1024, "least bytes of a part for min_max")
+    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task")
+
+    def __post_init__(self):
+        if self.placement not in _PLACEMENTS:
+            raise OptionError(f"placement={self.placement}; choose from {', '.join(_PLACEMENTS)}")
+        if self.partitioner not in _PARTITIONERS:
+            raise OptionError(f"partitioner={self.partitioner}; choose from {', '.join(_PARTITIONERS)}")
+        for name in ("partitions", "table_partitions"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"{name}={getattr(self, name)}; give 0 or more")
+        if self.min_slice_bytes < 1:
+            raise OptionError(f"min_slice_bytes={self.min_slice_bytes}; give 1 or more")
+
+
+class PerVariable(ParameterStore):
+    """The classic form: a variable (or part of one) per model variable, placed on the ps tasks in turn.
+
+    Placement `round_robin` is TensorFlow's default; `greedy` puts each variable on the ps task with the
+    fewest bytes so far. Traffic per step and worker: the bytes of the parameters each way, one message
+    per variable and direction.
+    """
+
+    Options = Options
+
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> tuple[list[Piece], dict[str, tf.Tensor]]:
+        strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
+        setter = tf.train.replica_device_setter(
+            ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
+        )
+        pieces: list[Piece] = []
+        tensors: dict[str, tf.Tensor] = {}
+        for spec in specs:
+            with tf.device(setter):
+                variable = tf.get_variable(
+                    spec.name,
+                    spec.shape,
+                    tf.as_dtype(spec.dtype),
+                    initializer=tf.zeros_initializer(),
+                    partitioner=self._partitioner(spec),
+                    collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+                    trainable=False,
+                    use_resource=True,
+                )
+            pulled = []
+            for part, extent in parts_of(variable, spec):
+                ps = ps_of(part)
+                pulled.append(self._pull(part, ps, part.op.name))
+                pieces.append(Piece(part, ps, (extent,), pulled[-1], trainable=True, is_table=False))
+            with tf.device(self.worker_device):
+                tensors[spec.name] = pulled[0] if len(pulled) == 1 else tf.concat(pulled, axis=0)
+            tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensors[spec.name])
+        return pieces, tensors
+
+    def _partitioner(self, spec: VariableSpec) -> Callable | None:
+        if self.options.partitioner == "none" or not spec.shape or spec.shape[0] < 2:
+            return None
+        parts = min(self.options.partitions or self.num_ps, spec.shape[0])
+        if parts < 2:
+            return None
+        if self.options.partitioner == "fixed_size":
+            return tf.fixed_size_partitioner(parts)
+        return tf.min_max_variable_partitioner(max_partitions=parts, min_slice_size=self.options.min_slice_bytes)
+
+
+class GreedyByBytes:
+    """`ps_strategy` for `replica_device_setter`: the ps task with the fewest bytes so far, lowest index first.
+
+    Args:
+        num_ps: number of ps tasks.
+    """
+
+    def __init__(self, num_ps: int):
+        self._num_bytes = [0] * num_ps
+
+    def __call__(self, op: tf.Operation) -> int:
+        """The ps task for the variable that `op` makes."""
+        ps = min(range(len(self._num_bytes)), key=self._num_bytes.__getitem__)
+        if op.type == "VarHandleOp":
+            shape = tf.TensorShape(op.get_attr("shape"))
+            self._num_bytes[ps] += shape.num_elements() * tf.as_dtype(op.get_attr("dtype")).size
+        return ps

@@ -1,0 +1,110 @@
+"""`StoredState`: everything a checkpoint holds, under the model's names, whatever the layout.
+
+Model variables come under their own name, optimizer slots under `<variable>/<slot>` as in plain
+TensorFlow (`w/Adam`, `w/Adam_1`), and `global_step`. All values pass through the chief as NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store import extents as extents_lib
+from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.checkpoint import Checkpoint
+from ps_trainer.store.extents import Extent, VariableSpec
+
+
+class _Held(NamedTuple):
+    variable: tf.Variable
+    extents: tuple[Extent, ...]
+    is_slot: bool
+
+
+class StoredState:
+    """The saved state of a run, as seen from the chief's graph.
+
+    Args:
+        store: the created store.
+        slots: for each piece that the optimizer keeps slots for: slot variables, of the piece's shape.
+    """
+
+    def __init__(self, store: ParameterStore, slots: Sequence[tuple[Piece, tf.Variable]]):
+        self._clocks = store.clocks
+        specs = {spec.name: spec for spec in store.specs}
+        self._specs: dict[str, VariableSpec] = dict(specs)
+        self._held = [_Held(piece.variable, piece.extents, False) for piece in store.pieces]
+        for piece, slot in slots:
+            suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
+            renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
+            self._held.append(_Held(slot, renamed, True))
+            for extent in piece.extents:
+                spec = specs[extent.name]
+                self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
+        self.variables = [held.variable for held in self._held] + self._clocks
+        self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
+        self._uninitialized = tf.report_uninitialized_variables(self.variables)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the saved tensors."""
+        return [*self._specs, "global_step"]
+
+    def lost(self, session: tf.Session) -> list[str]:
+        """Names of the ps variables that hold no value at present."""
+        return [name.decode() for name in session.run(self._uninitialized)]
+
+    def initialize(self, session: tf.Session, initial_values: Mapping[str, np.ndarray]) -> None:
+        """Sets parameters to `initial_values`, slots to the optimizer's initial values, clocks to 0."""
+        session.run(self._slot_initializer)
+        for held in self._held:
+            if not held.is_slot:
+                _load(session, held, initial_values)
+        self._set_clocks(session, 0)
+
+    def restore(self, session: tf.Session, checkpoint: Checkpoint) -> int:
+        """Sets everything from a checkpoint; returns its global_step.
+
+        Raises:
+            CheckpointError: a tensor is missing or has another shape.
+        """
+        self._check(checkpoint)
+        for held in self._held:
+            _load(session, held, checkpoint)
+        step = int(checkpoint["global_step"])
+        self._set_clocks(session, step)
+        return step
+
+    def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
+        """The values at present, by name. Each piece is read atomically; other workers go on meanwhile."""
+        values = session.run({"held": [h.variable.value() for h in self._held], "global_step": self._clocks[0].value()})
+        pieces = [(held.extents, value) for held, value in zip(self._held, values["held"], strict=True)]
+        return extents_lib.from_pieces(list(self._specs.values()), pieces) | {"global_step": values["global_step"]}
+
+    def _set_clocks(self, session: tf.Session, step: int) -> None:
+        for clock in self._clocks:
+            session.run(clock.initializer, {clock.initializer.inputs[1]: np.int64(step)})
+
+    def _check(self, checkpoint: Checkpoint) -> None:
+        missing = [name for name in self.names if name not in checkpoint]
+        if missing:
+            raise CheckpointError(
+                f"{checkpoint.prefix} lacks {', '.join(missing[:5])}{' …' if len(missing) > 5 else ''}; it was saved by"
+                " another model or optimizer: use the same --model and --optimizer, or a new --logdir"
+            )
+        for name, spec in self._specs.items():
+            if checkpoint.shape(name) != spec.shape:
+                raise CheckpointError(
+                    f"{checkpoint.prefix}: {name} has the shape {list(checkpoint.shape(name))}, the model wants"
+                    f" {list(spec.shape)}; use the same model options, or a new --logdir"
+                )
+
+
+def _load(session: tf.Session, held: _Held, values: Mapping[str, np.ndarray]) -> None:
+    value = extents_lib.to_piece(held.extents, held.variable.shape.as_list(), values)
+    # The initializer's input is fed, so that no graph of assignments is needed.
+    session.run(held.variable.initializer, {held.variable.initializer.inputs[1]: value})

@@ -1,0 +1,122 @@
+"""Learns a model's variables by building it once in a scratch graph, and computes their initial values.
+
+The initial value of a variable depends on the run's seed and the variable's name only, not on the
+layout, the number of tasks or the position in the graph: initialisers that have no seed of their own get
+one from these two.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.store.extents import VariableSpec
+
+# The collection by which `models.layers.embedding` marks a table; a name, so that models need not import us.
+EMBEDDING_TABLES = "embedding_tables"
+
+
+class ModelTrace:
+    """The variables of a model.
+
+    Attributes:
+        specs: the global variables, in creation order.
+        feeds_tables: whether any of them is an embedding table.
+    """
+
+    def __init__(self, graph: tf.Graph, variables: dict[str, tf.Variable], specs: Sequence[VariableSpec]):
+        self.specs = tuple(specs)
+        self.has_tables = any(spec.is_table for spec in specs)
+        self._graph = graph
+        self._variables = variables
+
+    def initial_values(self) -> dict[str, np.ndarray]:
+        """Runs the model's own initialisers in this process; returns name -> value."""
+        with tf.Session(graph=self._graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+            session.run([variable.initializer for variable in self._variables.values()])
+            return session.run({name: variable.read_value() for name, variable in self._variables.items()})
+
+
+def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
+    """Builds a model in a scratch graph and returns its variables.
+
+    Args:
+        build: builds the model, its inputs included, in the default graph.
+        seed: the run's seed.
+
+    Raises:
+        OptionError: a global variable was not made by `tf.get_variable`, or has no static shape.
+    """
+    graph = tf.Graph()
+    variables: dict[str, tf.Variable] = {}
+    specs: list[VariableSpec] = []
+    seeded = seeded_getter(seed)
+
+    def record(getter, name, *args, **kwargs):
+        variable = seeded(getter, name, *args, **kwargs)
+        if name not in variables and not is_local(kwargs):
+            if not variable.shape.is_fully_defined():
+                raise OptionError(f"model variable {name!r} has the shape {variable.shape}; give it a static shape")
+            variables[name] = variable
+            specs.append(
+                VariableSpec(
+                    name=name,
+                    shape=tuple(variable.shape.as_list()),
+                    dtype=np.dtype(variable.dtype.base_dtype.as_numpy_dtype),
+                    trainable=bool(variable.trainable),
+                    is_table=EMBEDDING_TABLES in (kwargs.get("collections") or ()),
+                )
+            )
+        return variable
+
+    with graph.as_default():
+        tf.set_random_seed(seed)
+        with tf.variable_scope("", custom_getter=record, use_resource=True):
+            build()
+        strangers = [v.op.name for v in tf.global_variables() if v.op.name not in variables]
+    if strangers:
+        raise OptionError(
+            f"model variables {', '.join(strangers)} were made by tf.Variable; make them by tf.get_variable,"
+            " so that the parameter store can place them"
+        )
+    if not specs:
+        raise OptionError("the model has no variables; make them by tf.get_variable")
+    return ModelTrace(graph, variables, specs)
+
+
+def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
+    """A variable-scope custom getter that gives each initialiser without a seed one from (seed, name).
+
+    A single process that builds a model under `tf.variable_scope("", custom_getter=seeded_getter(seed))`
+    starts from the same values as a cluster run with that seed.
+    """
+
+    def getter(true_getter, name, *args, **kwargs):
+        initializer = kwargs.get("initializer")
+        if initializer is None and tf.as_dtype(kwargs.get("dtype") or tf.float32).is_floating:
+            initializer = tf.glorot_uniform_initializer()  # what get_variable would choose
+        if isinstance(initializer, type):
+            initializer = initializer()
+        if hasattr(initializer, "seed") and initializer.seed is None:
+            initializer = copy.copy(initializer)
+            initializer.seed = derive_seed(seed, name)
+        kwargs["initializer"] = initializer
+        return true_getter(name, *args, **kwargs)
+
+    return getter
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """A seed in [0, 2**31) from the run's seed and a purpose."""
+    return zlib.crc32(f"{seed}/{purpose}".encode()) & 0x7FFFFFFF
+
+
+def is_local(getter_kwargs: dict[str, Any]) -> bool:
+    """Whether a custom getter's arguments ask for a worker-local variable, which no store holds."""
+    return tf.GraphKeys.LOCAL_VARIABLES in (getter_kwargs.get("collections") or ())

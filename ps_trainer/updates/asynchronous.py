@@ -1,0 +1,55 @@
+"""Update rule `async`: every gradient is applied as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
+
+
+class Async(UpdateRule):
+    """Asynchronous SGD: each worker's gradient is applied on its own, as soon as it arrives.
+
+        w_{t+1} = w_t − η_t · g(w_{t−τ})          τ = staleness, about num_workers − 1 on average
+
+    Source: Downpour SGD with n_push = n_fetch = 1, Dean et al. 2012, §4.1.
+
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient of its own batch;
+    3. push it; 4. go on when every ps task has applied its part.
+    ps: 1. apply the gradient when it arrives (each variable atomically, no order between workers or ps
+    tasks); 2. count it on its clock.
+
+    `global_step` counts gradients applied, by whichever worker: n workers reach a given step together
+    n times as fast as one. The learning rate is per gradient: it is the single-process learning rate of
+    batch size `batch_size`; gradients are neither summed nor averaged over workers. A run with
+    `max_steps` ends up to num_workers − 1 steps above it, the steps in flight.
+
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way.
+    """
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        progress, staleness = None, []
+        for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
+            apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+                before_apply = count_update(store.clocks[ps])
+                stale = before_apply - store.clock_reads[ps]
+                if ps == 0:  # both numbers in one message
+                    progress = tf.stack([before_apply + 1, stale])
+                else:
+                    staleness.append(tf.reshape(stale, [1]))
+        with tf.device(store.worker_device):
+            return TrainStep(
+                global_step=progress[0],
+                staleness=tf.concat([progress[1:], *staleness], axis=0),
+                targets=(),
+                join_op=tf.no_op(),
+                prepare_op=tf.no_op(),
+                state=(),
+                service=None,
+            )

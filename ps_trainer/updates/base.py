@@ -1,0 +1,114 @@
+"""`UpdateRule`: the interface of one file per rule, and what a rule returns.
+
+A rule gets the gradients of one worker's step and builds what happens with them: the push, the apply on
+the ps tasks, and what the worker waits for. It runs in every worker's graph; `context.is_chief` tells
+the one worker that may do more. A rule that needs somebody to act between the workers' steps (the
+aggregation of synchronous rules) gives the chief a `ChiefService`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.apply import Applier
+
+
+class RuleContext(NamedTuple):
+    """What a rule knows of the run.
+
+    Attributes:
+        num_workers: workers of the cluster, the chief included.
+        worker_index: this worker's index, the chief's is 0.
+        is_chief: whether this worker is the chief.
+        max_steps: global_step at which training ends, or None.
+        applier: applies gradients on the ps tasks.
+    """
+
+    num_workers: int
+    worker_index: int
+    is_chief: bool
+    max_steps: int | None
+    applier: Applier
+
+
+class ChiefService(abc.ABC):
+    """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`."""
+
+    @abc.abstractmethod
+    def start(self, session: tf.Session) -> None:
+        """Starts to act, on a session of its own that it closes in `stop`."""
+
+    @abc.abstractmethod
+    def worker_left(self, worker_index: int) -> None:
+        """A worker has no more data or is gone: nothing is to wait for it any more."""
+
+    @abc.abstractmethod
+    def release(self) -> None:
+        """Lets every worker that waits for the rule go, with `RELEASED`; may be called from any thread."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Ends the thread; returns when it has ended. Raises what made it fail, if anything did."""
+
+    @abc.abstractmethod
+    def error(self) -> BaseException | None:
+        """What made the thread fail, if anything did."""
+
+    @abc.abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Counts for the run's summary (gradients used per worker …)."""
+
+
+class TrainStep(NamedTuple):
+    """One worker's step, as graph nodes.
+
+    Attributes:
+        global_step: int64 scalar on the worker. Its value is global_step after the step's update, or
+            `RELEASED` when the rule let the worker go without one.
+        staleness: int64 vector on the worker: updates applied between pull and apply, an entry per ps
+            task; an entry below 0 says that the gradient was not used.
+        targets: ops to run together with the two tensors above; kept apart, as an edge from a ps task to
+            a tensor on the worker costs a message.
+        join_op: run once by each worker before its first step.
+        prepare_op: run once by the chief before any worker joins.
+        state: variables of the rule on the ps tasks, initialised by the chief.
+        service: the chief's service, None where the rule needs none or on other workers.
+    """
+
+    global_step: tf.Tensor
+    staleness: tf.Tensor
+    targets: Sequence[tf.Operation]
+    join_op: tf.Operation
+    prepare_op: tf.Operation
+    state: Sequence[tf.Variable]
+    service: ChiefService | None
+
+
+RELEASED = -1
+
+
+class UpdateRule(abc.ABC):
+    """An update rule; a subclass says in its docstring what `asynchronous.Async` says in its own."""
+
+    def check(self, num_workers: int) -> None:  # noqa: B027 - a rule without limits needs no check
+        """Raises OptionError where the rule cannot run with that many workers; before anything starts."""
+
+    @abc.abstractmethod
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """Builds one worker's step in the default graph.
+
+        Args:
+            store: the created store.
+            gradients: of this worker's batch, for every trainable piece that the loss depends on.
+            context: the run.
+        """
+
+
+def grouped_by_ps(gradients: Sequence[Gradient], num_ps: int) -> list[list[Gradient]]:
+    """The gradients of each ps task."""
+    return [[gradient for gradient in gradients if gradient.piece.ps == ps] for ps in range(num_ps)]
