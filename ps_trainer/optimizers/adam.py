@@ -1,0 +1,152 @@
+"""Adam for parameter servers: bias correction from the ps clock, and a sparse form that touches only its rows.
+
+The stock `tf.train.AdamOptimizer` keeps beta1**t and beta2**t in two variables on one ps. Several asynchronous
+workers update them by read, multiply, assign, which loses factors, and the other ps tasks fetch them at each
+step. Here both powers are computed from the ps's own clock: nothing to race on, nothing to fetch, nothing more
+in the checkpoint. Two workers that apply at the same moment may see the same clock; only the bias correction
+of that one update is then a step behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.optimizers.base import PsOptimizer
+from ps_trainer.optimizers.checks import require
+from ps_trainer.options import option
+
+
+class ClockAdamOptimizer(tf.train.AdamOptimizer):
+    """`tf.train.AdamOptimizer` with the beta powers computed from a clock.
+
+    Slots have the stock's names (`<var>/Adam`: m, `<var>/Adam_1`: v); the stock's `beta1_power` and
+    `beta2_power` variables do not exist. Overrides protected methods of the stock class: a test compares
+    the two step by step.
+
+    Args:
+        learning_rate: float32 scalar.
+        step: int64 scalar, updates applied before this one; the powers are beta**(step + 1).
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        epsilon: "epsilon hat" of Kingma and Ba 2015, section 2.
+    """
+
+    def __init__(self, learning_rate: tf.Tensor | float, step: tf.Tensor, beta1: float, beta2: float, epsilon: float):
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking=True, name="Adam")
+        self._step = step
+        self._beta_powers: tuple[tf.Tensor, tf.Tensor] | None = None
+
+    def _create_slots(self, var_list: list[tf.Variable]) -> None:
+        for var in var_list:
+            self._zeros_slot(var, "m", self._name)
+            self._zeros_slot(var, "v", self._name)
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        # float32 holds every step up to 2**24; the powers of any usual beta are 0 long before.
+        update_number = tf.cast(self._step + 1, tf.float32)
+        self._beta_powers = (tf.pow(self._beta1_t, update_number), tf.pow(self._beta2_t, update_number))
+
+    def _get_beta_accumulators(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._beta_powers
+
+    def _finish(self, update_ops: list[tf.Operation], name_scope: str) -> tf.Operation:
+        return tf.group(*update_ops, name=name_scope)
+
+    def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        """Applies `grad` [rows, ...] at the rows `indices` [rows], each of which occurs once.
+
+        The stock form decays, adds and assigns in separate ops, between which other workers' get in. One fused
+        dense update does the same under the locks of all three variables.
+        """
+        shape = tf.raw_ops.VariableShape(input=var.handle, out_type=indices.dtype)
+        return self._resource_apply_dense(tf.scatter_nd(tf.expand_dims(indices, 1), grad, shape), var)
+
+
+class LazyAdamOptimizer(ClockAdamOptimizer):
+    """Adam whose sparse updates read and write only the rows in the gradient.
+
+    The semantics of TensorFlow 1.15's `tf.contrib.opt.LazyAdamOptimizer`. Arguments as `ClockAdamOptimizer`.
+    """
+
+    def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        beta1_power, beta2_power = (tf.cast(power, grad.dtype) for power in self._beta_powers)
+        beta1, beta2 = tf.cast(self._beta1_t, grad.dtype), tf.cast(self._beta2_t, grad.dtype)
+        rate = tf.cast(self._lr_t, grad.dtype) * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        m_rows = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
+        v_rows = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+        change = rate * m_rows / (tf.sqrt(v_rows) + tf.cast(self._epsilon_t, grad.dtype))
+        # The ScatterNd ops hold the variable's exclusive lock, ResourceScatterSub only a shared one, under which
+        # changes of the same row by two workers can be lost. The moments are read and then written, so of two
+        # updates of a row at the same moment the later one stays in m and v; the parameters get both changes.
+        where = tf.expand_dims(indices, 1)
+        return tf.group(
+            tf.raw_ops.ResourceScatterNdUpdate(ref=m.handle, indices=where, updates=m_rows, use_locking=True),
+            tf.raw_ops.ResourceScatterNdUpdate(ref=v.handle, indices=where, updates=v_rows, use_locking=True),
+            tf.raw_ops.ResourceScatterNdSub(ref=var.handle, indices=where, updates=change, use_locking=True),
+        )
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
+        # The inherited form for reference variables would walk the whole table.
+        raise OptionError(
+            f"--optimizer=lazy_adam: {var.op.name!r} is a reference variable, which it cannot update by rows;"
+            " create it with use_resource=True, or use --optimizer=adam"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamOptions:
+    """Options of `Adam` and `LazyAdam`."""
+
+    beta1: float = option(0.9, "decay of the average of gradients, in [0, 1)")
+    beta2: float = option(0.999, "decay of the average of squared gradients, in [0, 1)")
+    epsilon: float = option(1e-8, "added to the root of the average of squares, > 0")
+
+    def __post_init__(self) -> None:
+        require(0 <= self.beta1 < 1, "beta1", self.beta1, "in [0, 1); 0.9 is usual")
+        require(0 <= self.beta2 < 1, "beta2", self.beta2, "in [0, 1); 0.999 is usual")
+        require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "greater than 0; 1e-8 is usual")
+
+
+class Adam(PsOptimizer):
+    """Adam: averages of the gradient and of its square, corrected for their start at zero.
+
+    Formula: m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g;
+        w -= lr * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon), with t = step + 1.
+        Epsilon is outside the root and not bias-corrected ("epsilon hat").
+    Source: Kingma and Ba 2015, the form at the end of section 2; `tf.train.AdamOptimizer`.
+    Slots: 2 x the parameters (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first).
+    Sparse: equal to the dense form, and so walks the whole table at each step: m and v of every row decay and
+        every row moves. Use `lazy_adam` for embeddings.
+    """
+
+    Options = AdamOptions
+    walks_whole_table = True
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`."""
+        options = self.options
+        return ClockAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon)
+
+
+class LazyAdam(PsOptimizer):
+    """Adam that, for embeddings, touches only the rows in the gradient.
+
+    Formula: Adam's, for the rows in the gradient; all other rows of w, m and v stay as they are. The bias
+        correction counts the updates of the ps, not those of the row. Dense gradients: exactly Adam.
+    Source: `tf.contrib.opt.LazyAdamOptimizer` of TensorFlow 1.15.
+    Slots: 2 x the parameters (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first).
+    Sparse: touches only the rows in the gradient; work in proportion to them, whatever the table's size.
+    """
+
+    Options = AdamOptions
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`."""
+        options = self.options
+        return LazyAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon)

@@ -1,0 +1,209 @@
+"""Learning-rate schedules over the clock of a ps task.
+
+`step` is the number of updates applied on that ps before this one: 0 for the first. Where an update is
+one `global_step` (asynchronous and synchronous training) it equals `global_step`. In the formulas `lr` is
+`--learning_rate`; the decay is counted from step 0, warm-up included.
+
+Every schedule takes `warmup_steps` = W: its value is multiplied by min(1, (step + 1) / W), a linear ramp from
+lr / W at step 0 to the full value at step W - 1 (gradual warm-up: Goyal et al. 2017, section 2.2).
+
+The tensors are made in the caller's device scope: under `tf.device` of a ps, the schedule runs there.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.optimizers.checks import require
+from ps_trainer.options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupOptions:
+    """Options of every schedule."""
+
+    warmup_steps: int = option(0, "steps of linear warm-up; 0 = none")
+
+    def __post_init__(self) -> None:
+        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "0 (no warm-up) or greater")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecayOptions(WarmupOptions):
+    """Options of the schedules that decay over a number of steps."""
+
+    decay_steps: int = option(1000, "steps that the decay takes; usually --max_steps")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.decay_steps >= 1, "decay_steps", self.decay_steps, "1 or greater; usually --max_steps")
+
+
+class Schedule(abc.ABC):
+    """Base of the schedules: warm-up times a subclass's `_decayed`.
+
+    Attributes:
+        options: the instance of `Options` that it was made from.
+    """
+
+    Options: type = WarmupOptions
+
+    def __init__(self, options: WarmupOptions):
+        self.options = options
+
+    def build(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        """The learning rate of the update after `step` others.
+
+        Args:
+            learning_rate: `lr` of the formulas.
+            step: int64 scalar, updates applied before this one.
+
+        Returns:
+            float32 scalar in the caller's device scope.
+        """
+        with tf.name_scope("learning_rate"):
+            rate = tf.cast(self._decayed(learning_rate, step), tf.float32)
+            if self.options.warmup_steps > 1:
+                ramp = tf.cast(step + 1, tf.float32) / float(self.options.warmup_steps)
+                rate *= tf.minimum(ramp, 1.0)
+            return rate
+
+    @abc.abstractmethod
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        """The float32 scalar before warm-up."""
+
+
+class Constant(Schedule):
+    """The same learning rate at every step.
+
+    Formula: lr.
+    """
+
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        return tf.constant(learning_rate, tf.float32)
+
+
+class Piecewise(Schedule):
+    """Constant pieces: another factor after each boundary.
+
+    Formula: lr * factors[i], where i is the number of boundaries that are less than step; at a boundary itself
+        the old factor still holds, as in `tf.train.piecewise_constant`.
+    Source: He et al. 2016, section 4.2: tenths after 1/2 and 3/4 of the training, which for the default
+        --max_steps is the default here.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(WarmupOptions):
+        """Options of `Piecewise`."""
+
+        boundaries: tuple[int, ...] = option((500, 750), "steps after which the next factor holds, increasing")
+        factors: tuple[float, ...] = option((1.0, 0.1, 0.01), "factor of each piece: one more than boundaries")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            steps = self.boundaries
+            is_increasing = all(a < b for a, b in zip((-1, *steps), steps, strict=False))
+            require(is_increasing, "boundaries", steps, "increasing numbers, 0 or greater, such as 500,750")
+            if len(self.factors) != len(steps) + 1:
+                raise OptionError(
+                    f"factors={self.factors} has {len(self.factors)} values and boundaries={steps} has {len(steps)}:"
+                    f" boundaries cut the run into {len(steps) + 1} pieces; give that many factors"
+                )
+            is_rate = all(0 <= factor < math.inf for factor in self.factors)
+            require(is_rate, "factors", self.factors, "numbers 0 or greater, such as 1,0.1,0.01")
+
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        # tf.train.piecewise_constant gives the same values through a chain of conditionals and assertions.
+        rates = tf.constant([learning_rate * factor for factor in self.options.factors], tf.float32)
+        boundaries = tf.constant(self.options.boundaries, tf.int64)
+        return tf.gather(rates, tf.reduce_sum(tf.cast(step > boundaries, tf.int64)))
+
+
+class Exponential(Schedule):
+    """Decays by a constant rate.
+
+    Formula: lr * decay_rate ** (step / decay_steps); staircase: the quotient rounded down.
+    Source: `tf.train.exponential_decay`.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DecayOptions):
+        """Options of `Exponential`."""
+
+        decay_rate: float = option(0.96, "factor after each decay_steps steps, > 0")
+        staircase: bool = option(False, "decay at once after each decay_steps steps, not gradually")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require(0 < self.decay_rate < math.inf, "decay_rate", self.decay_rate, "greater than 0; 0.96 is usual")
+
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        options = self.options
+        return tf.train.exponential_decay(
+            learning_rate, step, options.decay_steps, options.decay_rate, staircase=options.staircase
+        )
+
+
+class Cosine(Schedule):
+    """Half a cosine from the learning rate down to a share of it.
+
+    Formula: lr * ((1 - alpha) * (1 + cos(pi * min(step, decay_steps) / decay_steps)) / 2 + alpha).
+    Source: Loshchilov and Hutter 2017, equation 5, without restarts; `tf.train.cosine_decay`.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DecayOptions):
+        """Options of `Cosine`."""
+
+        alpha: float = option(0.0, "share of the learning rate that is left at the end, in [0, 1]")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require(0 <= self.alpha <= 1, "alpha", self.alpha, "in [0, 1]; 0 is usual")
+
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        return tf.train.cosine_decay(learning_rate, step, self.options.decay_steps, alpha=self.options.alpha)
+
+
+class Polynomial(Schedule):
+    """A power of the part of the decay still ahead; a straight line with power 1.
+
+    Formula: lr * ((1 - end_factor) * (1 - min(step, decay_steps) / decay_steps) ** power + end_factor).
+    Source: `tf.train.polynomial_decay` without cycle, with end_learning_rate = lr * end_factor.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DecayOptions):
+        """Options of `Polynomial`."""
+
+        end_factor: float = option(0.0, "share of the learning rate that is left at the end, in [0, 1]")
+        power: float = option(1.0, "power of the remaining part, > 0; 1 = a straight line")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require(0 <= self.end_factor <= 1, "end_factor", self.end_factor, "in [0, 1]; 0 is usual")
+            require(0 < self.power < math.inf, "power", self.power, "greater than 0; 1 is a straight line")
+
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        options = self.options
+        end = learning_rate * options.end_factor
+        return tf.train.polynomial_decay(learning_rate, step, options.decay_steps, end, power=options.power)
+
+
+class InverseSqrt(Schedule):
+    """Falls with the inverse square root of the step, after warm-up.
+
+    Formula, with W = max(warmup_steps, 1): lr * min(1, (step + 1) / W) * sqrt(W / max(step + 1, W)).
+        The peak is lr, at step W - 1.
+    Source: Vaswani et al. 2017, equation 3, whose step_num is step + 1 and whose peak
+        d_model ** -0.5 * W ** -0.5 is lr here.
+    """
+
+    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+        peak = float(max(self.options.warmup_steps, 1))
+        return learning_rate * tf.sqrt(peak / tf.maximum(tf.cast(step + 1, tf.float32), peak))

@@ -1,0 +1,182 @@
+"""Optimizers that TensorFlow ships, as components: sgd, momentum, adagrad, rmsprop, ftrl.
+
+In the formulas `w` is a parameter, `g` its gradient, `lr` the scheduled learning rate of the step; all
+operations are element by element. "Slots" is the memory on the ps beside the parameters themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.optimizers.base import PsOptimizer
+from ps_trainer.optimizers.checks import require
+from ps_trainer.options import option
+
+
+class LockedSgdOptimizer(tf.train.GradientDescentOptimizer):
+    """`tf.train.GradientDescentOptimizer` whose sparse update loses nothing under concurrency.
+
+    The stock class ignores `use_locking` for sparse gradients: its ResourceScatterAdd has no such attribute and
+    holds a shared lock. ResourceScatterNdSub holds the exclusive one, at the same speed.
+    """
+
+    def _resource_apply_sparse_duplicate_indices(
+        self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
+    ) -> tf.Operation:
+        # Indices that occur twice need no summing first: subtracting one after the other is the same.
+        return tf.raw_ops.ResourceScatterNdSub(
+            ref=handle.handle,
+            indices=tf.expand_dims(indices, 1),
+            updates=grad * tf.cast(self._learning_rate_tensor, grad.dtype),
+            use_locking=True,
+        )
+
+
+class Sgd(PsOptimizer):
+    """Stochastic gradient descent.
+
+    Formula: w -= lr * g.
+    Source: Robbins and Monro 1951; `tf.train.GradientDescentOptimizer`.
+    Slots: none.
+    Sparse: touches only the rows in the gradient, equal to the dense form.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """No options."""
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`; `step` is not used."""
+        return LockedSgdOptimizer(learning_rate, use_locking=True)
+
+
+class Momentum(PsOptimizer):
+    """Gradient descent with momentum, classical or Nesterov's.
+
+    Formula: v = momentum * v + g; then w -= lr * v, or with nesterov w -= lr * (g + momentum * v).
+        The learning rate is outside v: a schedule's step takes effect at once, without correction.
+    Source: Polyak 1964; Sutskever et al. 2013 for nesterov; `tf.train.MomentumOptimizer`.
+    Slots: 1 x the parameters (`<var>/Momentum`, zeros at first).
+    Sparse: touches only the rows in the gradient: the velocity of other rows neither decays nor moves them.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Momentum`."""
+
+        momentum: float = option(0.9, "share of the velocity that stays each step, in [0, 1)")
+        nesterov: bool = option(False, "Nesterov's form: look ahead along the velocity")
+
+        def __post_init__(self) -> None:
+            require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1); 0.9 is usual")
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`; `step` is not used."""
+        return tf.train.MomentumOptimizer(
+            learning_rate, self.options.momentum, use_locking=True, use_nesterov=self.options.nesterov
+        )
+
+
+class Adagrad(PsOptimizer):
+    """Adagrad: a rate per parameter that falls with the squared gradients it has seen.
+
+    Formula: a += g * g; w -= lr * g / sqrt(a). There is no epsilon: a starts above zero instead.
+    Source: Duchi et al. 2011; `tf.train.AdagradOptimizer`.
+    Slots: 1 x the parameters (`<var>/Adagrad`, initial_accumulator_value at first).
+    Sparse: touches only the rows in the gradient, equal to the dense form.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Adagrad`."""
+
+        initial_accumulator_value: float = option(0.1, "value of the squared-gradient sums before training, > 0")
+
+        def __post_init__(self) -> None:
+            value = self.initial_accumulator_value
+            require(0 < value < math.inf, "initial_accumulator_value", value, "greater than 0; 0.1 is usual")
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`; `step` is not used."""
+        return tf.train.AdagradOptimizer(learning_rate, self.options.initial_accumulator_value, use_locking=True)
+
+
+class RmsProp(PsOptimizer):
+    """RMSProp: gradients scaled by a moving average of their squares.
+
+    Formula: s = decay * s + (1 - decay) * g * g; centered: c = decay * c + (1 - decay) * g, else c = 0;
+        v = momentum * v + lr * g / sqrt(s - c * c + epsilon); w -= v.
+        Epsilon is inside the root, and s starts at one, not zero.
+    Source: Tieleman and Hinton 2012, lecture 6.5; Graves 2013 for centered; `tf.train.RMSPropOptimizer`.
+    Slots: 2 x the parameters (`<var>/RMSProp`: s, `<var>/RMSProp_1`: v), also without momentum;
+        centered 3 x (`<var>/RMSProp`: s, `<var>/RMSProp_1`: c, `<var>/RMSProp_2`: v).
+    Sparse: touches only the rows in the gradient: averages of other rows do not decay.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `RmsProp`."""
+
+        decay: float = option(0.9, "share of the average of squares that stays each step, in [0, 1)")
+        momentum: float = option(0.0, "share of the velocity that stays each step, in [0, 1)")
+        epsilon: float = option(1e-10, "added to the average of squares inside the root, > 0")
+        centered: bool = option(False, "divide by the variance rather than by the mean of squares")
+
+        def __post_init__(self) -> None:
+            require(0 <= self.decay < 1, "decay", self.decay, "in [0, 1); 0.9 is usual")
+            require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1); 0 switches it off")
+            require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "greater than 0; 1e-10 is usual")
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`; `step` is not used."""
+        return tf.train.RMSPropOptimizer(
+            learning_rate,
+            decay=self.options.decay,
+            momentum=self.options.momentum,
+            epsilon=self.options.epsilon,
+            centered=self.options.centered,
+            use_locking=True,
+        )
+
+
+class Ftrl(PsOptimizer):
+    """FTRL-Proximal: sparse linear models, with l1 that gives exact zeros.
+
+    Formula, with p = -learning_rate_power: b = a + g * g; z += g - (b**p - a**p) / lr * w; a = b;
+        w = (sign(z) * l1 - z) / (b**p / lr + 2 * l2) where |z| > l1, else 0.
+        z starts at 0 and not at the value that belongs to w: the first update forgets most of the initial
+        value (all of it where g is 0). Meant for linear models that start at zero, not for deep layers.
+    Source: McMahan et al. 2013, algorithm 1; `tf.train.FtrlOptimizer`.
+    Slots: 2 x the parameters (`<var>/Ftrl`: a, initial_accumulator_value at first; `<var>/Ftrl_1`: z).
+    Sparse: touches only the rows in the gradient.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Ftrl`."""
+
+        l1: float = option(0.0, "strength of the l1 penalty, >= 0")
+        l2: float = option(0.0, "strength of the stabilising l2 penalty, >= 0")
+        learning_rate_power: float = option(-0.5, "power of the squared-gradient sum in the rate, <= 0; 0 = fixed")
+        initial_accumulator_value: float = option(0.1, "value of the squared-gradient sums before training, >= 0")
+
+        def __post_init__(self) -> None:
+            require(0 <= self.l1 < math.inf, "l1", self.l1, "0 or greater")
+            require(0 <= self.l2 < math.inf, "l2", self.l2, "0 or greater")
+            power, value = self.learning_rate_power, self.initial_accumulator_value
+            require(-math.inf < power <= 0, "learning_rate_power", power, "0 or less; -0.5 is usual")
+            require(0 <= value < math.inf, "initial_accumulator_value", value, "0 or greater; 0.1 is usual")
+
+    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+        """See `PsOptimizer.create`; `step` is not used."""
+        return tf.train.FtrlOptimizer(
+            learning_rate,
+            learning_rate_power=self.options.learning_rate_power,
+            initial_accumulator_value=self.options.initial_accumulator_value,
+            l1_regularization_strength=self.options.l1,
+            l2_regularization_strength=self.options.l2,
+            use_locking=True,
+        )
