@@ -1,0 +1,147 @@
+"""Who takes part, and the command of each task. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import abc
+import pathlib
+import sys
+from typing import NamedTuple
+
+from benchmarks import sizes
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+REPORT_SECS = 1
+
+_ENDLESS_STEPS = 10**9  # a run is ended from outside when its window is over
+_NEVER_SECS = 10**6
+
+MODES = ("async", "sync")
+
+
+class Cell(NamedTuple):
+    """One line of the comparison: what everybody has to run.
+
+    Attributes:
+        workload: key of `sizes.SIZES`.
+        mode: "async" or "sync".
+        num_ps: number of ps tasks.
+        num_workers: number of worker tasks.
+    """
+
+    workload: str
+    mode: str
+    num_ps: int
+    num_workers: int
+
+
+class Job(NamedTuple):
+    """One run of a cell: where its tasks listen and what folder they write to."""
+
+    cell: Cell
+    ps_hosts: tuple[str, ...]
+    worker_hosts: tuple[str, ...]
+    folder: pathlib.Path
+
+    @property
+    def cluster_flags(self) -> list[str]:
+        """`--ps_hosts` and `--worker_hosts`."""
+        return [f"--ps_hosts={','.join(self.ps_hosts)}", f"--worker_hosts={','.join(self.worker_hosts)}"]
+
+
+class Contender(abc.ABC):
+    """Somebody who can run a cell.
+
+    Attributes:
+        name: as in the results.
+        is_chief_first: whether the other workers must be started after the chief's first step.
+    """
+
+    name: str
+    is_chief_first = False
+
+    @abc.abstractmethod
+    def ps_command(self, job: Job, task_index: int) -> list[str]:
+        """Command of a ps task, run in the repository's root."""
+
+    @abc.abstractmethod
+    def worker_command(self, job: Job, task_index: int) -> list[str]:
+        """Command of a worker task."""
+
+    @abc.abstractmethod
+    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
+        """File to which a worker appends JSON lines with "kind", "wall_time" and "local_step"."""
+
+
+class StockTf1(Contender):
+    """The hand-written script, `benchmarks.peers.stock_tf1`."""
+
+    name = "stock"
+    # A worker that finds the variables not yet initialised sleeps 30 s.
+    is_chief_first = True
+
+    def ps_command(self, job: Job, task_index: int) -> list[str]:
+        """See `Contender`."""
+        return self._command(job, "ps", task_index)
+
+    def worker_command(self, job: Job, task_index: int) -> list[str]:
+        """See `Contender`."""
+        command = self._command(job, "worker", task_index)
+        command += [
+            f"--workload={job.cell.workload}",
+            f"--steps={_ENDLESS_STEPS}",
+            f"--report_file={self.report_path(job, task_index)}",
+        ]
+        return [*command, "--sync"] if job.cell.mode == "sync" else command
+
+    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
+        """See `Contender`."""
+        return job.folder / f"worker-{task_index}.jsonl"
+
+    def _command(self, job: Job, job_name: str, task_index: int) -> list[str]:
+        task_flags = [f"--job_name={job_name}", f"--task_index={task_index}"]
+        return [sys.executable, "-m", "benchmarks.peers.stock_tf1", *job.cluster_flags, *task_flags]
+
+
+class PsTrainer(Contender):
+    """`run_ps.py` and `run_worker.py` of this project.
+
+    Args:
+        layout: value of `--layout`, and name in the results.
+    """
+
+    def __init__(self, layout: str):
+        self.name = layout
+
+    def ps_command(self, job: Job, task_index: int) -> list[str]:
+        """See `Contender`."""
+        return [sys.executable, "run_ps.py", *job.cluster_flags, f"--task_index={task_index}"]
+
+    def worker_command(self, job: Job, task_index: int) -> list[str]:
+        """See `Contender`."""
+        workload = job.cell.workload
+        return [
+            sys.executable,
+            "run_worker.py",
+            *job.cluster_flags,
+            f"--task_index={task_index}",
+            f"--model=benchmarks.workloads:{workload.capitalize()}",
+            "--dataset=benchmarks.workloads:RandomInput",
+            f"--dataset_option=width={sizes.SIZES[workload].width}",
+            f"--batch_size={sizes.BATCH_SIZE}",
+            f"--update={job.cell.mode}",
+            f"--layout={self.name}",
+            "--optimizer=sgd",
+            f"--learning_rate={sizes.LEARNING_RATE}",
+            f"--max_steps={_ENDLESS_STEPS}",
+            f"--logdir={job.folder}",
+            f"--report_secs={REPORT_SECS}",
+            f"--save_checkpoint_secs={_NEVER_SECS}",
+        ]
+
+    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
+        """See `Contender`."""
+        return job.folder / "metrics" / f"worker-{task_index}.jsonl"
+
+
+STOCK = StockTf1.name
+CONTENDERS = {c.name: c for c in (StockTf1(), PsTrainer("packed"), PsTrainer("per_variable"))}

@@ -1,0 +1,1 @@
+"""What we compare with, each peer written as its own users write it."""

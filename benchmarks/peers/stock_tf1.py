@@ -1,0 +1,139 @@
+"""The hand-written TF1 parameter-server script, as people have copied it since TensorFlow 1.0.
+
+Between-graph replication, `replica_device_setter`, `MonitoredTrainingSession`, and for `--sync`
+`SyncReplicasOptimizer` with its defaults; nothing of `ps_trainer` is used except the graph and input of
+`benchmarks.workloads`. Beyond the canonical form it has only what costs no time in a step: device filters
+and a short grace period, so that it starts and ends, and the report of its own step rate.
+
+    python -m benchmarks.peers.stock_tf1 --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=worker --task_index=0 --workload=deep --steps=2000
+    (and likewise --job_name=worker --task_index=1, and --job_name=ps --task_index=0, which never ends)
+
+A worker appends to `--report_file`, about once a second, `{"kind":"train","wall_time":…,"local_step":…}`,
+and at its end prints `{"task":…,"steps":…,"seconds":…,"steps_per_sec":…,"cpu_secs_per_step":…}` over its steady
+state, that is without its first two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+
+import tensorflow.compat.v1 as tf
+
+from benchmarks import sizes, workloads
+
+_WARMUP_SECS = 2.0
+_REPORT_SECS = 1.0
+
+
+def main() -> None:
+    """Runs one task."""
+    flags = _parse_flags()
+    cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")})
+    server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
+    if flags.job_name == "ps":
+        server.join()
+    else:
+        _train(flags, cluster, server)
+
+
+def _parse_flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ps_hosts", required=True, help="host:port,host:port,…")
+    parser.add_argument("--worker_hosts", required=True, help="host:port,host:port,…")
+    parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
+    parser.add_argument("--task_index", required=True, type=int)
+    parser.add_argument("--workload", default="deep", choices=list(workloads.WORKLOADS))
+    parser.add_argument("--sync", action="store_true", help="aggregate the gradients of all workers in each step")
+    parser.add_argument("--steps", type=int, default=1000, help="global_step at which training ends")
+    parser.add_argument("--report_file", help="file for a line per second")
+    return parser.parse_args()
+
+
+def _train(flags: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.train.Server) -> None:
+    is_chief = flags.task_index == 0
+    num_workers = cluster.num_tasks("worker")
+    model = workloads.WORKLOADS[flags.workload]()
+
+    with tf.Graph().as_default():
+        worker_device = f"/job:worker/task:{flags.task_index}"
+        with tf.device(tf.train.replica_device_setter(worker_device=worker_device, cluster=cluster)):
+            data = workloads.RandomInput(workloads.RandomInput.Options(width=model.size.width))
+            batches = data.train(shard=(flags.task_index, num_workers), batch_size=sizes.BATCH_SIZE, seed=0)
+            batch = tf.data.make_one_shot_iterator(batches).get_next()
+            loss = model.build(batch, training=True).loss
+            global_step = tf.train.get_or_create_global_step()
+            optimizer = tf.train.GradientDescentOptimizer(sizes.LEARNING_RATE)
+            if flags.sync:
+                optimizer = tf.train.SyncReplicasOptimizer(
+                    optimizer, replicas_to_aggregate=num_workers, total_num_replicas=num_workers
+                )
+            train_op = optimizer.minimize(loss, global_step=global_step)
+
+        hooks = [tf.train.StopAtStepHook(last_step=flags.steps)]
+        if flags.sync:
+            hooks.append(optimizer.make_session_run_hook(is_chief))
+        config = tf.ConfigProto(device_filters=["/job:ps", worker_device])
+        rate = _StepRate(flags.report_file)
+        with tf.train.MonitoredTrainingSession(
+            master=server.target,
+            is_chief=is_chief,
+            checkpoint_dir=None,
+            hooks=hooks,
+            config=config,
+            stop_grace_period_secs=2,
+        ) as sess:
+            while not sess.should_stop():
+                sess.run(train_op)
+                rate.count_step()
+    print(json.dumps({"task": f"worker-{flags.task_index}", **rate.summary()}), flush=True)
+
+
+class _StepRate:
+    """Counts steps: a line per second to a file, and the mean of the steady state."""
+
+    def __init__(self, path: str | None):
+        self._file = open(path, "a", buffering=1, encoding="utf-8") if path else None  # noqa: SIM115
+        self._step = 0
+        self._first_secs = 0.0
+        self._start: tuple[int, float, float] | None = None  # step, time, CPU time
+        self._end = (0, 0.0, 0.0)
+        self._next_report_secs = 0.0
+
+    def count_step(self) -> None:
+        """One more step is done."""
+        now = time.time()
+        self._step += 1
+        if self._step == 1:
+            self._first_secs = now
+        if now < self._next_report_secs:
+            return
+        self._next_report_secs = now + _REPORT_SECS
+        self._end = (self._step, now, _cpu_secs())
+        if self._start is None and now - self._first_secs >= _WARMUP_SECS:
+            self._start = self._end
+        if self._file:
+            self._file.write(json.dumps({"kind": "train", "wall_time": now, "local_step": self._step}) + "\n")
+
+    def summary(self) -> dict[str, float | None]:
+        """Steps, seconds and CPU seconds of the steady state; rates are None if it was too short."""
+        start = self._start or self._end
+        steps, secs, cpu_secs = (end - begin for end, begin in zip(self._end, start, strict=True))
+        return {
+            "steps": steps,
+            "seconds": secs,
+            "steps_per_sec": steps / secs if steps else None,
+            "cpu_secs_per_step": cpu_secs / steps if steps else None,
+        }
+
+
+def _cpu_secs() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    main()

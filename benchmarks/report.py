@@ -1,0 +1,184 @@
+"""From measurements to rows, and the files and the table that they are shown in."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import shlex
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import sizes
+from benchmarks.contenders import REPOSITORY, STOCK, Cell
+from benchmarks.measure import Measurement
+
+_PACKAGES = ("tensorflow", "numpy", "grpcio", "protobuf")
+_CPUINFO = pathlib.Path("/proc/cpuinfo")
+_TABLE_WIDTH = 140
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """The result of one contender in one cell, over its repetitions.
+
+    Attributes:
+        workload: "deep" or "wide".
+        mode: "async" or "sync".
+        ps: number of ps tasks.
+        workers: number of workers.
+        who: name of the contender.
+        steps_per_sec: steps per second of one worker (mean over the workers), median over repetitions.
+        steps_per_sec_min: the lowest of the repetitions.
+        steps_per_sec_max: the highest.
+        examples_per_sec: of all workers together, median.
+        ratio_to_stock: `steps_per_sec` divided by that of the stock script; None without one.
+        cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
+        other_cores: cores used meanwhile by other processes, median; well above 0 the rates are too low.
+        repetitions: number of runs.
+    """
+
+    workload: str
+    mode: str
+    ps: int
+    workers: int
+    who: str
+    steps_per_sec: float
+    steps_per_sec_min: float
+    steps_per_sec_max: float
+    examples_per_sec: float
+    ratio_to_stock: float | None
+    cpu_secs_per_step: float
+    other_cores: float
+    repetitions: int
+
+
+def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[Row]:
+    """One row for each contender.
+
+    Args:
+        cell: what was run.
+        measurements: contender's name -> its repetitions, at least one.
+    """
+    stock = _median_rate(measurements[STOCK]) if STOCK in measurements else None
+    return [_row(cell, who, repetitions, stock) for who, repetitions in measurements.items()]
+
+
+def to_json(row: Row) -> str:
+    """The row as one line; numbers rounded to what a repetition can tell."""
+    values = dataclasses.asdict(row)
+    return json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()})
+
+
+def print_table(all_rows: Sequence[Row], file: TextIO) -> None:
+    """The rows as a table for a person; nothing when there are none."""
+    if not all_rows:
+        return
+    table = Table(box=box.SIMPLE, title="steps/s of one worker: median (lowest..highest)")
+    for name in ("workload", "mode", "ps", "workers", "who"):
+        table.add_column(name, no_wrap=True)
+    for name in ("steps/s", "", "examples/s", "÷ stock", "CPU ms/step", "other cores"):
+        table.add_column(name, justify="right", no_wrap=True)
+    previous = None
+    for row in all_rows:
+        cell = (row.workload, row.mode, row.ps, row.workers)
+        if previous not in (None, cell):
+            table.add_section()
+        previous = cell
+        table.add_row(
+            *map(str, cell),
+            row.who,
+            f"{row.steps_per_sec:.1f}",
+            f"({row.steps_per_sec_min:.1f}..{row.steps_per_sec_max:.1f})",
+            f"{row.examples_per_sec:.0f}",
+            "" if row.ratio_to_stock is None else f"{row.ratio_to_stock:.2f}",
+            f"{1000 * row.cpu_secs_per_step:.1f}",
+            f"{row.other_cores:.1f}",
+        )
+    # Rich would cut words to fit a narrow terminal, or the 80 columns it takes a file to have.
+    console = Console(file=file)
+    console.width = max(console.width, _TABLE_WIDTH)
+    console.print(table)
+
+
+def write_results(all_rows: Sequence[Row], folder: pathlib.Path) -> None:
+    """`results.jsonl` and `results.csv`, a line per row."""
+    folder.joinpath("results.jsonl").write_text("".join(to_json(row) + "\n" for row in all_rows))
+    with folder.joinpath("results.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
+        writer.writeheader()
+        writer.writerows(json.loads(to_json(row)) for row in all_rows)
+
+
+def provenance(command: Sequence[str]) -> dict[str, Any]:
+    """What a reader needs to judge the numbers or to take them again.
+
+    Args:
+        command: the command line, as typed.
+
+    Returns:
+        JSON values: command, time, commit, versions, machine and its load (average of 1, 5, 15 minutes).
+    """
+    return {
+        "command": shlex.join(command),
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "HEAD"),
+        "has_uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "system": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], stock: float | None) -> Row:
+    rates = [m.steps_per_sec for m in repetitions]
+    rate = _median_rate(repetitions)
+    return Row(
+        workload=cell.workload,
+        mode=cell.mode,
+        ps=cell.num_ps,
+        workers=cell.num_workers,
+        who=who,
+        steps_per_sec=rate,
+        steps_per_sec_min=min(rates),
+        steps_per_sec_max=max(rates),
+        examples_per_sec=rate * cell.num_workers * sizes.BATCH_SIZE,
+        ratio_to_stock=None if stock is None else rate / stock,
+        cpu_secs_per_step=statistics.median(m.cpu_secs_per_step for m in repetitions),
+        other_cores=statistics.median(m.other_cores for m in repetitions),
+        repetitions=len(repetitions),
+    )
+
+
+def _median_rate(repetitions: Sequence[Measurement]) -> float:
+    return statistics.median(m.steps_per_sec for m in repetitions)
+
+
+def _git(*args: str) -> str | None:
+    """Output of a git command; None where there is no repository or no git."""
+    try:
+        done = subprocess.run(["git", *args], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    for line in _CPUINFO.read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

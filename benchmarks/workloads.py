@@ -1,0 +1,114 @@
+"""The two models and the input of the step-rate benchmark.
+
+`Deep` has many small variables, so the cost of a step is the number of messages; `Wide` has few large
+ones, so it is their bytes and the arithmetic. The same classes build the graph for every contender.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from benchmarks import sizes
+from models import layers
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+
+
+class Deep:
+    """40 dense layers 64x64 with bias: 80 variables, 0.67 MB."""
+
+    size = sizes.DEEP
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "features" float32 [B, width]; "label" int64 [B], 0 <= label < width.
+            training: not used, both graphs are the same.
+
+        Returns:
+            Loss, class probabilities [B, width] and "accuracy".
+        """
+        del training
+        return _build_dense_stack(batch, self.size)
+
+
+class Wide:
+    """4 dense layers 512x512 with bias: 8 variables, 4.2 MB."""
+
+    size = sizes.WIDE
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch; see `Deep.build`."""
+        del training
+        return _build_dense_stack(batch, self.size)
+
+
+WORKLOADS = {"deep": Deep, "wide": Wide}
+
+
+class RandomInput:
+    """One batch of random numbers, repeated, so that input costs next to nothing.
+
+    It has the interface of `ps_trainer.data.base.DataSource` but nothing of its pipeline, which shuffles
+    and batches single examples.
+
+    Args:
+        options: see `Options`.
+        data_dir: not used, there are no files.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `RandomInput`."""
+
+        width: int = option(sizes.DEEP.width, "features per example, and number of classes")
+
+        def __post_init__(self) -> None:
+            if self.width < 1:
+                raise OptionError(f"width={self.width} is too small; the least is 1")
+
+    num_train_examples = sizes.BATCH_SIZE
+    num_test_examples = sizes.BATCH_SIZE
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        del data_dir
+        self._width = options.width
+        self.num_classes = options.width
+
+    def train(
+        self, *, shard: tuple[int, int], batch_size: int, seed: int, num_epochs: int | None = None
+    ) -> tf.data.Dataset:
+        """The same batch again and again; every worker has its own.
+
+        Args:
+            shard: (worker's index, number of workers).
+            batch_size: examples in the batch.
+            seed: of the batch's numbers, together with the worker's index.
+            num_epochs: how often the batch comes; None = for ever.
+
+        Returns:
+            Batches of "features" float32 [batch_size, width] and "label" int64 [batch_size].
+        """
+        return self._one_batch(batch_size, (seed, shard[0])).repeat(num_epochs)
+
+    def test(self, *, batch_size: int) -> tf.data.Dataset:
+        """One batch that no worker trains on."""
+        return self._one_batch(batch_size, (0, 0, 1))
+
+    def _one_batch(self, batch_size: int, seed: tuple[int, ...]) -> tf.data.Dataset:
+        random = np.random.default_rng(seed)
+        features = random.standard_normal((batch_size, self._width), dtype=np.float32)
+        label = random.integers(self._width, size=batch_size, dtype=np.int64)
+        return tf.data.Dataset.from_tensors({"features": features, "label": label})
+
+
+def _build_dense_stack(batch: dict[str, tf.Tensor], size: sizes.Size) -> layers.ModelOutput:
+    x = batch["features"]
+    for index in range(size.num_layers - 1):
+        x = layers.dense(x, size.width, f"layer{index}", activation=tf.nn.relu)
+    logits = layers.dense(x, size.width, f"layer{size.num_layers - 1}")
+    return layers.classifier_output(logits, batch["label"])

@@ -1,0 +1,144 @@
+"""The command: flags, order of runs, rows and exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks import step_rate
+from benchmarks.contenders import CONTENDERS, REPOSITORY, Cell
+from benchmarks.measure import Timing
+from tests.benchmarks.fakes import Fake, reporting
+
+TIMING = Timing(warmup_secs=0.0, window_secs=3.0, deadline_secs=60.0)
+CELLS = [Cell("deep", "async", num_ps=1, num_workers=1), Cell("wide", "sync", num_ps=1, num_workers=1)]
+
+
+def make_plan(folder, *contenders: Fake, repetitions: int = 2) -> step_rate.Plan:
+    return step_rate.Plan(CELLS, {c.name: c for c in contenders}, repetitions, TIMING, folder)
+
+
+def rows_in(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_default_plan_is_every_cell_and_contender_three_times():
+    plan = step_rate.parse_plan([])
+    assert len(plan.cells) == len(set(plan.cells)) == 2 * 2 * 2
+    assert {(c.num_ps, c.num_workers) for c in plan.cells} == {(1, 2), (2, 2)}
+    assert list(plan.contenders) == list(CONTENDERS)
+    assert plan.repetitions == 3
+    assert plan.folder.is_absolute()
+
+
+def test_quick_is_shorter_and_gives_way_to_other_flags():
+    plan = step_rate.parse_plan(["--repetitions=2", "--quick"])
+    assert {c.num_ps for c in plan.cells} == {1}
+    assert plan.repetitions == 2
+    assert plan.timing.window_secs < step_rate.parse_plan([]).timing.window_secs
+
+
+def test_flags_choose_the_cells():
+    plan = step_rate.parse_plan(["--workloads=wide", "--modes=sync", "--ps=3,3", "--workers=4", "--who=packed"])
+    assert plan.cells == [Cell("wide", "sync", 3, 4)]
+    assert list(plan.contenders) == ["packed"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--workloads=deep,tall", "unknown 'tall'; known: deep, wide"),
+        ("--modes=both", "known: async, sync"),
+        ("--who=me", "known: stock, packed, per_variable"),
+        ("--ps=one", "'one' is not a list of whole numbers"),
+        ("--ps=0", "at least 1"),
+        ("--workers=-1", "at least 1"),
+        ("--repetitions=0", "--repetitions must be at least 1"),
+        ("--seconds=0", "--seconds more than 0"),
+        ("--out_dir=benchmarks", "benchmarks exists"),
+    ],
+)
+def test_wrong_flag_ends_with_a_message_before_anything_starts(flag, message, capsys, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    with pytest.raises(SystemExit) as ended:
+        step_rate.parse_plan([flag])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_contenders_take_turns_and_have_a_row_per_cell(tmp_path, capsys):
+    stock, ours = Fake("stock", [reporting(10)]), Fake("packed", [reporting(25)])
+    assert step_rate.run(make_plan(tmp_path, stock, ours)) == 0
+    out = capsys.readouterr().out
+    rows = rows_in(out)
+    assert [(r["workload"], r["who"], r["ratio_to_stock"]) for r in rows] == [
+        ("deep", "stock", 1.0),
+        ("deep", "packed", 25 / 10),
+        ("wide", "stock", 1.0),
+        ("wide", "packed", 25 / 10),
+    ]
+    assert rows == rows_in((tmp_path / "results.jsonl").read_text())
+    assert "÷ stock" in out
+    runs = rows_in((tmp_path / "runs.jsonl").read_text())
+    turns = [(r["repetition"], r["who"]) for r in runs if r["workload"] == "deep"]
+    assert turns == [(0, "stock"), (0, "packed"), (1, "stock"), (1, "packed")]
+
+
+def test_failed_run_leaves_no_number_and_exit_code_1(tmp_path, capsys):
+    good, bad = Fake("stock", [reporting(10)]), Fake("packed", ["raise SystemExit('out of luck')"])
+    assert step_rate.run(make_plan(tmp_path, good, bad)) == 1
+    captured = capsys.readouterr()
+    assert [r["who"] for r in rows_in(captured.out)] == ["stock", "stock"]
+    assert "deep-async-1ps-1w-packed-0 failed" in captured.err
+    assert "out of luck" in captured.err
+    assert len(bad.folders) == len(CELLS)  # no second turn in a cell after a failure
+
+
+def test_contender_that_fails_later_loses_its_row(tmp_path, capsys):
+    second_time_fails = "import os, sys\nif '-packed-1' in sys.argv[1]: raise SystemExit('second time')\n" + reporting(
+        25
+    )
+    plan = make_plan(tmp_path, Fake("stock", [reporting(10)]), Fake("packed", [second_time_fails]))
+    assert step_rate.run(plan) == 1
+    assert [r["who"] for r in rows_in(capsys.readouterr().out)] == ["stock", "stock"]
+
+
+def test_rows_of_others_have_no_ratio_when_stock_fails(tmp_path, capsys):
+    bad, good = Fake("stock", ["raise SystemExit(1)"]), Fake("packed", [reporting(25)])
+    assert step_rate.run(make_plan(tmp_path, bad, good)) == 1
+    assert {(r["who"], r["ratio_to_stock"]) for r in rows_in(capsys.readouterr().out)} == {("packed", None)}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_benchmark_and_its_tasks(tmp_path, signum):
+    script = f"""
+import sys
+from benchmarks import contenders, step_rate
+from tests.benchmarks.fakes import Fake
+write_pid = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+step_rate.CONTENDERS = {{"stock": Fake("stock", [write_pid, write_pid])}}
+sys.exit(step_rate.main(["--out_dir={tmp_path}/out"]))
+"""
+    script = script.replace('["--out', '["--who=stock", "--out')
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)
+    try:
+        deadline = time.monotonic() + 30
+        while len(pids := [p.read_text() for p in tmp_path.glob("out/runs/*/report-*") if p.read_text()]) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signum)
+        assert process.wait(timeout=20) != 0
+    finally:
+        process.kill()
+        process.wait()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert json.loads((tmp_path / "out" / "provenance.json").read_text())["cores"] >= 1
