@@ -14,13 +14,17 @@ of its own, and each of its calls has a deadline.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-CONTAINER = "ps_trainer"
+import ps_trainer
+from ps_trainer.cluster.config import ClusterConfig
+
+CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
 
 JOINED = "joined"
 DONE = "done"
@@ -132,10 +136,18 @@ class PsControl:
     def _close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            try:
+            with contextlib.suppress(tf.errors.OpError):  # the ps may be gone, and its end of the session with it
                 session.close()
-            except tf.errors.OpError:
-                pass  # the ps is gone, and its end of the session with it
+
+
+def hello(cluster: ClusterConfig, ps: int) -> dict[str, Any]:
+    """What ps task `ps` says of itself, and a worker compares with its own view."""
+    return {
+        "version": ps_trainer.__version__,
+        "ps": ps,
+        "num_ps": cluster.num_ps,
+        "num_workers": cluster.num_workers,
+    }
 
 
 def decode(values: list[bytes]) -> PsState:

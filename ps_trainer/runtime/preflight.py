@@ -21,7 +21,6 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, StartTimeoutError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
-from ps_trainer.runtime.ps import hello
 from ps_trainer.runtime.supervise import StopRequest
 
 _POLL_SECS = 0.1
@@ -138,7 +137,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         return f"does not answer ({type(error).__name__})"
     if not state.hello:
         return "is starting"
-    expected = hello(cluster) | {"ps": ps.ps}
+    expected = control.hello(cluster, ps.ps)
     if state.hello != expected:
         raise ClusterConfigError(
             f"{ps.name} belongs to another cluster: it says {state.hello}, {cluster.task_name} expects {expected};"

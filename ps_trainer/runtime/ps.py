@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
@@ -69,7 +68,7 @@ class PsTask:
             Interrupted: a signal came.
         """
         self._session.run(self._control.init_op)
-        self._write("hello", hello(self._cluster) | {"ps": self._cluster.task_index})
+        self._write("hello", control.hello(self._cluster, self._cluster.task_index))
         threading.Thread(target=self._receive, name="mail", daemon=True).start()
         logging.info("%s serves on %s", self._cluster.task_name, self._cluster.own_address)
         try:
@@ -158,8 +157,3 @@ class PsTask:
 
     def _describe(self) -> str:
         return ", ".join(f"worker {index} {self._workers[index]['status']}" for index in sorted(self._workers))
-
-
-def hello(cluster: ClusterConfig) -> dict[str, Any]:
-    """What a ps task says of itself, and a worker compares with its own view."""
-    return {"version": ps_trainer.__version__, "num_ps": cluster.num_ps, "num_workers": cluster.num_workers}

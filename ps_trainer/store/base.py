@@ -8,6 +8,11 @@ and variables without gradient lie alike in every layout and are made here.
 Each ps task k has a *clock*: the number of updates applied there. The clock of ps 0 is `global_step`.
 A pull reads the clock first and the parameters after it, so that the difference to the clock at the
 apply is the gradient's staleness on that ps (design: `CONTRIBUTING.md`, "One step").
+
+The pull for the next step is part of the step before: it starts on the ps as soon as the worker's update
+is applied there, and waits in a staging area on the worker. So no time lies between an apply and the next
+pull in which other workers' updates would count as nobody's staleness, and the way back of the step's
+result is hidden behind the pull.
 """
 
 from __future__ import annotations
@@ -45,6 +50,14 @@ class Piece(NamedTuple):
     is_table: bool
 
 
+class Part(NamedTuple):
+    """A dense variable on ps task `ps`, as a layout makes it, and the ranges of model variables in it."""
+
+    variable: tf.Variable
+    ps: int
+    extents: Sequence[Extent]
+
+
 class Gradient(NamedTuple):
     """The gradient of one piece: a tensor of the piece's shape, or IndexedSlices of a table's rows."""
 
@@ -59,26 +72,35 @@ class ParameterStore(abc.ABC):
         options: the layout's options.
         num_ps: number of ps tasks.
         worker_device: this worker's device, "/job:worker/task:0".
+        worker_index: this worker's index.
 
     Attributes:
         pieces: all variables that hold model variables, made by `create`.
         clocks: for each ps task its update counter, int64 scalar; `clocks[0]` is global_step.
         clock_reads: for each ps task the clock before this step's pull, int64 scalar on that ps.
+        prime_op: stages the pull for the first step.
     """
 
-    def __init__(self, options: Any, *, num_ps: int, worker_device: str):
+    def __init__(self, options: Any, *, num_ps: int, worker_device: str, worker_index: int):
         self.options = options
         self.num_ps = num_ps
         self.worker_device = worker_device
+        self.prime_op: tf.Operation | None = None
+        self._worker_index = worker_index
         self.pieces: list[Piece] = []
         self.clocks: list[tf.Variable] = []
         self.clock_reads: list[tf.Tensor] = []
         self.specs: tuple[VariableSpec, ...] = ()
         self._model_values: dict[str, Any] = {}
+        self._staged: list[Piece] = []
 
     @abc.abstractmethod
-    def _create_dense(self, specs: Sequence[VariableSpec]) -> tuple[list[Piece], dict[str, tf.Tensor]]:
-        """Makes the trainable dense variables; returns their pieces and, by model name, the pulled tensors."""
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
+        """Makes the trainable dense variables."""
+
+    @abc.abstractmethod
+    def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
+        """The model's tensors, by name, out of the pulled copies of `_create_dense`'s variables."""
 
     def ps_device(self, ps: int) -> str:
         """The device of ps task `ps`."""
@@ -90,26 +112,24 @@ class ParameterStore(abc.ABC):
         for ps in range(self.num_ps):
             with tf.device(self.ps_device(ps)):
                 self.clocks.append(_create_clock("global_step" if ps == 0 else f"ps_trainer/clock_{ps}"))
-                self.clock_reads.append(self.clocks[ps].read_value())
+                self.clock_reads.append(_unstage([tf.int64], [[]], self._stage_name(f"clock_{ps}"))[0])
         dense = [spec for spec in trace.specs if spec.trainable and not spec.is_table]
         if dense:
-            pieces, tensors = self._create_dense(dense)
-            self.pieces += pieces
-            self._model_values |= tensors
+            self._create_staged(dense)
         for position, spec in enumerate(s for s in trace.specs if s.is_table or not s.trainable):
             if spec.is_table and spec.trainable:
                 self._create_table(spec)
             else:
                 self._create_untrained(spec, ps=position % self.num_ps)
 
-    def model_getter(self, true_getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    def model_getter(self, getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         """Variable-scope custom getter under which the model is built: gives the pulled value of `name`.
 
         Raises:
             OptionError: the model asks for a variable that it did not ask for when it was traced.
         """
         if is_local(kwargs):
-            return true_getter(name, *args, **kwargs)
+            return getter(name, *args, **kwargs)
         if name not in self._model_values:
             raise OptionError(
                 f"the model asks for variable {name!r} on this build but not on the first;"
@@ -138,11 +158,59 @@ class ParameterStore(abc.ABC):
             raise OptionError("the model's loss depends on none of its trainable variables")
         return gradients
 
-    def _pull(self, variable: tf.Variable, ps: int, name: str) -> tf.Tensor:
-        with tf.device(self.ps_device(ps)), tf.control_dependencies([self.clock_reads[ps]]):
-            value = variable.read_value()
+    def build_refill(self, applied: Sequence[tf.Operation]) -> list[tf.Operation]:
+        """The ops that pull for the next step, once the update is applied; makes `prime_op` as well.
+
+        Args:
+            applied: for each ps task the op to wait for.
+        """
+        refill = self._build_pull(applied)
+        clears = []
+        for ps in range(self.num_ps):
+            with tf.device(self.ps_device(ps)):
+                clears.append(tf.raw_ops.StageClear(dtypes=[tf.int64], shared_name=self._stage_name(f"clock_{ps}")))
+        if self._staged:
+            with tf.device(self.worker_device):
+                dtypes = [piece.pulled.dtype for piece in self._staged]
+                clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=self._stage_name("values")))
+        with tf.control_dependencies(clears):
+            self.prime_op = tf.group(*self._build_pull([tf.group(*clears)] * self.num_ps))
+        return refill
+
+    def _create_staged(self, specs: Sequence[VariableSpec]) -> None:
+        parts = self._create_dense(specs)
+        dtypes = [part.variable.dtype.base_dtype for part in parts]
         with tf.device(self.worker_device):
-            return tf.identity(value, name=f"{name}/pulled")
+            values = _unstage(dtypes, [part.variable.shape for part in parts], self._stage_name("values"))
+            self._staged = [
+                Piece(part.variable, part.ps, tuple(part.extents), value, trainable=True, is_table=False)
+                for part, value in zip(parts, values, strict=True)
+            ]
+            tensors = self._assemble(specs, self._staged)
+        self.pieces += self._staged
+        self._model_values |= tensors
+        for tensor in tensors.values():  # so that code that walks tf.trainable_variables() finds them
+            tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensor)
+
+    def _build_pull(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
+        """Reads each clock after an op, and the parameters after the clock; stages both."""
+        stage_ops, reads = [], []
+        for ps in range(self.num_ps):
+            with tf.device(self.ps_device(ps)), tf.control_dependencies([after[ps]]):
+                clock = self.clocks[ps].read_value()
+                stage_ops.append(tf.raw_ops.Stage(values=[clock], shared_name=self._stage_name(f"clock_{ps}")))
+            reads.append(clock)
+        values = []
+        for piece in self._staged:
+            with tf.device(self.ps_device(piece.ps)), tf.control_dependencies([reads[piece.ps]]):
+                values.append(piece.variable.read_value())
+        if values:
+            with tf.device(self.worker_device):
+                stage_ops.append(tf.raw_ops.Stage(values=values, shared_name=self._stage_name("values")))
+        return stage_ops
+
+    def _stage_name(self, what: str) -> str:
+        return f"pull/worker_{self._worker_index}/{what}"
 
     def _create_table(self, spec: VariableSpec) -> None:
         """Rows in contiguous blocks over the ps tasks; only the rows of a batch travel."""
@@ -201,6 +269,13 @@ def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Exten
 def ps_of(variable: tf.Variable) -> int:
     """The index of the ps task that a variable lies on."""
     return tf.DeviceSpec.from_string(variable.device).task
+
+
+def _unstage(dtypes: Sequence[tf.DType], shapes: Sequence[Any], name: str) -> list[tf.Tensor]:
+    values = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
+    for value, shape in zip(values, shapes, strict=True):
+        value.set_shape(shape)
+    return values
 
 
 def _create_clock(name: str) -> tf.Variable:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,7 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
             _sync(f"{temporary}{suffix}")
             os.replace(f"{temporary}{suffix}", f"{prefix}{suffix}")
         _sync(directory)
-        kept = _steps(directory)[-keep:]
-        tf.train.update_checkpoint_state(
-            str(directory), prefix.name, [f"model.ckpt-{s}" for s in kept], save_relative_paths=False
-        )
+        _write_state(directory, prefix.name, _steps(directory)[-keep:])
         for old in _steps(directory)[:-keep]:
             (directory / f"model.ckpt-{old}.index").unlink(missing_ok=True)
             (directory / f"model.ckpt-{old}.data-00000-of-00001").unlink(missing_ok=True)
@@ -147,6 +144,15 @@ def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
         )
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         session.run(save_op, dict(zip(tensors, arrays, strict=True)))
+
+
+def _write_state(directory: pathlib.Path, newest: str, steps: Sequence[int]) -> None:
+    """TensorFlow's state file, with relative paths, so that a moved folder restores from its new place."""
+    lines = [f'model_checkpoint_path: "{newest}"']
+    lines += [f'all_model_checkpoint_paths: "model.ckpt-{step}"' for step in steps]
+    temporary = directory / f"{_TEMPORARY}checkpoint"
+    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    os.replace(temporary, directory / "checkpoint")
 
 
 def _remove_leftovers(directory: pathlib.Path) -> None:

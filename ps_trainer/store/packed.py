@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
-from ps_trainer.store.base import ParameterStore, Piece, create_variable
+from ps_trainer.store.base import ParameterStore, Part, Piece, create_variable
 from ps_trainer.store.extents import VariableSpec, cut
 
 
@@ -41,17 +40,16 @@ class Packed(ParameterStore):
 
     Options = Options
 
-    def _create_dense(self, specs: Sequence[VariableSpec]) -> tuple[list[Piece], dict[str, tf.Tensor]]:
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
         by_dtype = defaultdict(list)
         for spec in specs:
             by_dtype[spec.dtype.name].append(spec)
-        pieces: list[Piece] = []
+        parts: list[Part] = []
         for dtype_name, group in by_dtype.items():
-            pieces += self._create_group(dtype_name, group)
-        with tf.device(self.worker_device):
-            return pieces, _model_tensors(specs, pieces)
+            parts += self._create_group(dtype_name, group)
+        return parts
 
-    def _create_group(self, dtype_name: str, specs: Sequence[VariableSpec]) -> list[Piece]:
+    def _create_group(self, dtype_name: str, specs: Sequence[VariableSpec]) -> list[Part]:
         total = sum(spec.size for spec in specs)
         max_size = self.options.max_piece_bytes // specs[0].dtype.itemsize
         plan = []  # (ps, number within the ps, elements)
@@ -60,30 +58,23 @@ class Packed(ParameterStore):
             count = max(1, -(-share // max_size))
             sizes = [share * (i + 1) // count - share * i // count for i in range(count)]
             plan += [(ps, i, size) for i, size in enumerate(sizes) if size]
-        pieces = []
+        parts = []
         for (ps, i, size), extents in zip(plan, cut(specs, [size for _, _, size in plan]), strict=True):
-            name = f"packed/{dtype_name}/ps_{ps}/piece_{i}"
             with tf.device(self.ps_device(ps)):
-                variable = create_variable(name, [size], specs[0].dtype)
-            pulled = self._pull(variable, ps, name)
-            pieces.append(Piece(variable, ps, tuple(extents), pulled, trainable=True, is_table=False))
-        return pieces
+                variable = create_variable(f"packed/{dtype_name}/ps_{ps}/piece_{i}", [size], specs[0].dtype)
+            parts.append(Part(variable, ps, extents))
+        return parts
 
-
-def _model_tensors(specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
-    """Cuts the model's tensors out of the pulled flat vectors."""
-    parts: dict[str, list[tf.Tensor]] = defaultdict(list)
-    for piece in pieces:
-        slices = tf.split(piece.pulled, [extent.size for extent in piece.extents])
-        for extent, part in zip(piece.extents, slices, strict=True):
-            parts[extent.name].append(part)
-    tensors = {}
-    for spec in specs:
-        flat = parts[spec.name]
-        if not flat:  # a variable without elements
-            flat = [tf.zeros([0], tf.as_dtype(spec.dtype))]
-        value = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
-        tensors[spec.name] = tf.reshape(value, spec.shape, name=f"{spec.name}/pulled")
-    for tensor in itertools.chain(tensors.values()):
-        tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensor)
-    return tensors
+    def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
+        parts: dict[str, list[tf.Tensor]] = defaultdict(list)
+        for piece in pieces:
+            slices = tf.split(piece.pulled, [extent.size for extent in piece.extents])
+            for extent, part in zip(piece.extents, slices, strict=True):
+                parts[extent.name].append(part)
+        tensors = {}
+        for spec in specs:
+            # A variable without elements lies nowhere.
+            flat = parts[spec.name] or [tf.zeros([0], tf.as_dtype(spec.dtype))]
+            value = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
+            tensors[spec.name] = tf.reshape(value, spec.shape, name=f"{spec.name}/pulled")
+        return tensors

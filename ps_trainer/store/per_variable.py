@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
-from ps_trainer.store.base import ParameterStore, Piece, parts_of, ps_of
+from ps_trainer.store.base import ParameterStore, Part, Piece, parts_of, ps_of
 from ps_trainer.store.extents import VariableSpec
 
 _PLACEMENTS = ("round_robin", "greedy")
@@ -48,13 +49,12 @@ class PerVariable(ParameterStore):
 
     Options = Options
 
-    def _create_dense(self, specs: Sequence[VariableSpec]) -> tuple[list[Piece], dict[str, tf.Tensor]]:
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
         strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
         setter = tf.train.replica_device_setter(
             ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
         )
-        pieces: list[Piece] = []
-        tensors: dict[str, tf.Tensor] = {}
+        parts = []
         for spec in specs:
             with tf.device(setter):
                 variable = tf.get_variable(
@@ -67,15 +67,19 @@ class PerVariable(ParameterStore):
                     trainable=False,
                     use_resource=True,
                 )
-            pulled = []
-            for part, extent in parts_of(variable, spec):
-                ps = ps_of(part)
-                pulled.append(self._pull(part, ps, part.op.name))
-                pieces.append(Piece(part, ps, (extent,), pulled[-1], trainable=True, is_table=False))
-            with tf.device(self.worker_device):
-                tensors[spec.name] = pulled[0] if len(pulled) == 1 else tf.concat(pulled, axis=0)
-            tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensors[spec.name])
-        return pieces, tensors
+            parts += [Part(part, ps_of(part), [extent]) for part, extent in parts_of(variable, spec)]
+        return parts
+
+    def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
+        parts: dict[str, list[tf.Tensor]] = defaultdict(list)
+        for piece in pieces:
+            parts[piece.extents[0].name].append(piece.pulled)
+        tensors = {}
+        for spec in specs:
+            pulled = parts[spec.name]
+            value = pulled[0] if len(pulled) == 1 else tf.concat(pulled, axis=0)
+            tensors[spec.name] = tf.identity(value, name=f"{spec.name}/pulled")
+        return tensors
 
     def _partitioner(self, spec: VariableSpec) -> Callable | None:
         if self.options.partitioner == "none" or not spec.shape or spec.shape[0] < 2:

@@ -47,7 +47,7 @@ class StoredState:
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
         self.variables = [held.variable for held in self._held] + self._clocks
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
-        self._uninitialized = tf.report_uninitialized_variables(self.variables)
+        self._are_initialized = [variable.is_initialized() for variable in self.variables]
 
     @property
     def names(self) -> list[str]:
@@ -56,7 +56,8 @@ class StoredState:
 
     def lost(self, session: tf.Session) -> list[str]:
         """Names of the ps variables that hold no value at present."""
-        return [name.decode() for name in session.run(self._uninitialized)]
+        alive = session.run(self._are_initialized)
+        return [variable.op.name for variable, is_alive in zip(self.variables, alive, strict=True) if not is_alive]
 
     def initialize(self, session: tf.Session, initial_values: Mapping[str, np.ndarray]) -> None:
         """Sets parameters to `initial_values`, slots to the optimizer's initial values, clocks to 0."""

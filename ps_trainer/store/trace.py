@@ -27,7 +27,7 @@ class ModelTrace:
 
     Attributes:
         specs: the global variables, in creation order.
-        feeds_tables: whether any of them is an embedding table.
+        has_tables: whether any of them is an embedding table.
     """
 
     def __init__(self, graph: tf.Graph, variables: dict[str, tf.Variable], specs: Sequence[VariableSpec]):
@@ -97,7 +97,7 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
     starts from the same values as a cluster run with that seed.
     """
 
-    def getter(true_getter, name, *args, **kwargs):
+    def seeded(getter, name, *args, **kwargs):
         initializer = kwargs.get("initializer")
         if initializer is None and tf.as_dtype(kwargs.get("dtype") or tf.float32).is_floating:
             initializer = tf.glorot_uniform_initializer()  # what get_variable would choose
@@ -107,9 +107,9 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
             initializer = copy.copy(initializer)
             initializer.seed = derive_seed(seed, name)
         kwargs["initializer"] = initializer
-        return true_getter(name, *args, **kwargs)
+        return getter(name, *args, **kwargs)
 
-    return getter
+    return seeded
 
 
 def derive_seed(seed: int, purpose: str) -> int:

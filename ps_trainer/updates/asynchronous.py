@@ -33,11 +33,12 @@ class Async(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
-        progress, staleness = None, []
+        progress, staleness, applied = None, [], []
         for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
                 before_apply = count_update(store.clocks[ps])
+                applied.append(before_apply.op)
                 stale = before_apply - store.clock_reads[ps]
                 if ps == 0:  # both numbers in one message
                     progress = tf.stack([before_apply + 1, stale])
@@ -47,6 +48,7 @@ class Async(UpdateRule):
             return TrainStep(
                 global_step=progress[0],
                 staleness=tf.concat([progress[1:], *staleness], axis=0),
+                applied=applied,
                 targets=(),
                 join_op=tf.no_op(),
                 prepare_op=tf.no_op(),

@@ -72,6 +72,7 @@ class TrainStep(NamedTuple):
             `RELEASED` when the rule let the worker go without one.
         staleness: int64 vector on the worker: updates applied between pull and apply, an entry per ps
             task; an entry below 0 says that the gradient was not used.
+        applied: for each ps task an op there after which the next pull may read its parameters.
         targets: ops to run together with the two tensors above; kept apart, as an edge from a ps task to
             a tensor on the worker costs a message.
         join_op: run once by each worker before its first step.
@@ -82,6 +83,7 @@ class TrainStep(NamedTuple):
 
     global_step: tf.Tensor
     staleness: tf.Tensor
+    applied: Sequence[tf.Operation]
     targets: Sequence[tf.Operation]
     join_op: tf.Operation
     prepare_op: tf.Operation

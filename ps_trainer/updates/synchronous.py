@@ -101,6 +101,7 @@ class Sync(UpdateRule):
         return TrainStep(
             global_step=global_step,
             staleness=staleness,
+            applied=advances,
             targets=advances,
             join_op=_set_local_steps(store, local_steps),
             prepare_op=graph.prepare_op,

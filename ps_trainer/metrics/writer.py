@@ -1,0 +1,80 @@
+"""Writes one task's numbers: JSON lines, and TensorBoard events of the same numbers.
+
+    <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval", "wall_time", …}
+    <logdir>/metrics/<task>/events…    scalars
+
+No TensorBoard is needed to write events.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+
+class MetricsWriter:
+    """Writes and logs what a task reports.
+
+    Args:
+        logdir: folder of the run, or None to log only.
+        task_name: "worker-0".
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, logdir: str | None, task_name: str, clock: Callable[[], float] = time.time):
+        self._clock = clock
+        self._file = self._events = None
+        if logdir is not None:
+            folder = pathlib.Path(logdir) / "metrics"
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / f"{task_name}.jsonl").open("a", encoding="utf-8")
+            # An own graph: the writer would put the default one into the file.
+            with tf.Graph().as_default():
+                self._events = tf.summary.FileWriter(str(folder / task_name))
+
+    def state(self, state: str) -> None:
+        """Reports what the task does now, in words."""
+        logging.info("%s", state)
+        self._line({"kind": "state", "state": state})
+
+    def train(self, step: int, values: dict[str, Any]) -> None:
+        """Reports training figures at `step`."""
+        logging.info("step %d: %s", step, "  ".join(f"{name} {_short(value)}" for name, value in values.items()))
+        self._line({"kind": "train", "global_step": step, **values})
+        self._scalars(step, values)
+
+    def eval(self, step: int, metrics: dict[str, float]) -> None:
+        """Reports test metrics of the parameters at `step`."""
+        logging.info("test at step %d: %s", step, "  ".join(f"{name} {_short(v)}" for name, v in metrics.items()))
+        self._line({"kind": "eval", "global_step": step, "metrics": metrics})
+        self._scalars(step, {f"test/{name}": value for name, value in metrics.items()})
+
+    def close(self) -> None:
+        """Flushes and closes the files."""
+        if self._file is not None:
+            self._file.close()
+            self._events.close()
+
+    def _line(self, record: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps({"wall_time": self._clock(), **record}) + "\n")
+            self._file.flush()
+
+    def _scalars(self, step: int, values: dict[str, Any]) -> None:
+        if self._events is None:
+            return
+        scalars = [
+            tf.Summary.Value(tag=name, simple_value=v) for name, v in values.items() if isinstance(v, (int, float))
+        ]
+        self._events.add_summary(tf.Summary(value=scalars), step)
+        self._events.flush()
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,35 @@
+"""Runs one task of a cluster in this process: the place where roles meet their code."""
+
+from __future__ import annotations
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.runtime.ps import PsTask
+from ps_trainer.runtime.server import create_server
+from ps_trainer.runtime.supervise import run_job
+from ps_trainer.training import components
+from ps_trainer.training.chief import check_checkpoints
+from ps_trainer.training.evaluator import Evaluator
+from ps_trainer.training.worker import Worker
+
+
+def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = False) -> int:
+    """Runs the task that `cluster` names until its job ends; returns the exit code.
+
+    Args:
+        cluster: with this process's place in it.
+        config: the run; a ps task uses its timeouts and threads only.
+        keep_serving: for a ps task: serve job after job until a signal.
+
+    Raises:
+        UsageError: found before the server is started.
+    """
+    if cluster.job_name == "ps":
+        ps = PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
+        return run_job(ps.serve)
+    loaded = components.load(config, cluster.num_workers)
+    if cluster.job_name == "evaluator":
+        return run_job(Evaluator(cluster, config, loaded).work)
+    if cluster.is_chief:
+        check_checkpoints(config)
+    return run_job(Worker(cluster, config, loaded, create_server(cluster, config)).work)

@@ -1,0 +1,141 @@
+"""What only the chief does: sets up the run's state, saves it, and closes the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+import ps_trainer
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store import checkpoint as checkpoint_lib
+from ps_trainer.store.report import placement_report
+from ps_trainer.training.graph import TrainGraph
+
+
+def prepare_state(
+    train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: int, *, is_alive: bool
+) -> tuple[int, str]:
+    """Brings the run's state on the ps tasks to where training goes on; returns global_step and how.
+
+    State that is alive on the ps tasks (after the chief alone was restarted) is attached to; else the
+    newest loadable checkpoint is restored; else the model's initial values are set.
+
+    Raises:
+        CheckpointError: the checkpoints cannot be continued from, or state of a living run was lost and
+            there is no checkpoint.
+    """
+    logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, num_ps))
+    if is_alive and not train.state.lost(session):
+        return _begin(train, session, "attached to the run on the ps tasks")
+    session.run(train.init_state_op)
+    checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
+    if checkpoint is not None:
+        train.state.restore(session, checkpoint)
+        return _begin(train, session, f"restored {checkpoint.prefix}")
+    if is_alive:
+        raise CheckpointError(
+            "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
+            " ps tasks, and give a --logdir so that the next loss can be recovered from"
+        )
+    train.state.initialize(session, train.model_trace.initial_values())
+    return _begin(train, session, "initialised")
+
+
+def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
+    session.run(train.step.prepare_op)
+    return int(session.run(train.store.clocks[0].value())), how
+
+
+class Checkpointer:
+    """Saves the state every so many seconds or steps.
+
+    Args:
+        train: the chief's graph.
+        config: where, how often, how many.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, train: TrainGraph, config: TrainConfig, clock: Callable[[], float] = time.monotonic):
+        self._state = train.state
+        self._config = config
+        self._clock = clock
+        self._saved_at = clock()
+        self._saved_step: int | None = None
+
+    def save_if_due(self, session: tf.Session, global_step: int) -> None:
+        """Saves when the time or the number of steps since the last save is up."""
+        secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
+        if self._config.checkpoint_dir is None:
+            return
+        if (secs and self._clock() - self._saved_at >= secs) or (
+            steps and global_step - (self._saved_step or 0) >= steps
+        ):
+            self.save(session)
+
+    def save(self, session: tf.Session) -> dict[str, np.ndarray]:
+        """Saves now, unless this step is saved already; returns the values.
+
+        Raises:
+            CheckpointError: the files could not be written.
+        """
+        values = self._state.snapshot(session)
+        step = int(values["global_step"])
+        if self._config.checkpoint_dir is not None and step != self._saved_step:
+            prefix = checkpoint_lib.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
+            logging.info("saved %s", prefix)
+            self._saved_step = step
+        self._saved_at = self._clock()
+        return values
+
+
+def check_checkpoints(config: TrainConfig) -> None:
+    """Raises CheckpointError where the logdir holds checkpoints of which none loads; before anything starts."""
+    if config.checkpoint_dir is not None:
+        checkpoint_lib.latest(config.checkpoint_dir)
+
+
+def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
+    """Writes `<logdir>/config.json`: the cluster and the run as resolved."""
+    write_json(
+        config.logdir,
+        "config.json",
+        {
+            "version": ps_trainer.__version__,
+            "tensorflow": tf.__version__,
+            "cluster": cluster.as_dict(),
+            "train": config.to_json(),
+        },
+    )
+
+
+def write_summary(config: TrainConfig, summary: Mapping[str, Any]) -> None:
+    """Writes `<logdir>/summary.json`."""
+    write_json(config.logdir, "summary.json", summary)
+
+
+def write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file into the logdir in one piece; without a logdir, nothing.
+
+    Raises:
+        CheckpointError: the logdir is not writable.
+    """
+    if logdir is None:
+        return
+    path = pathlib.Path(logdir) / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

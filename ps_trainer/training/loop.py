@@ -1,0 +1,92 @@
+"""The step loop of one worker, inside a `MonitoredTrainingSession`.
+
+Steps run on the bare session, one call each: `MonitoredSession.run` would cost up to a millisecond a
+step. With `SessionRunHook`s of the user's, every step goes through them instead. An error of the cluster
+is turned into this package's here, before `MonitoredSession` would retry it without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import PsLostError
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.training.graph import TrainGraph
+from ps_trainer.training.progress import Progress
+from ps_trainer.updates.base import RELEASED
+
+# Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+
+
+def run_steps(
+    session: tf.train.MonitoredSession,
+    train: TrainGraph,
+    progress: Progress,
+    stop: StopRequest,
+    *,
+    max_steps: int | None,
+    has_hooks: bool,
+    after_step: Callable[[tf.Session], None],
+) -> str:
+    """Runs steps until `max_steps`, the end of the data or a hook's request; returns which, in words.
+
+    Args:
+        session: of this worker.
+        train: its graph.
+        progress: counts the steps.
+        stop: asked to stop.
+        max_steps: global_step at which to end, or None.
+        has_hooks: whether the user's hooks want to see every step.
+        after_step: called after each step with the bare session.
+
+    Raises:
+        PsLostError: a ps task is gone.
+        PsTrainerError, Interrupted: the reason of the stop request.
+    """
+    ended_by = []
+
+    def steps(step_context: Any) -> None:
+        raw = step_context.session
+        run = _hooked(step_context, train) if has_hooks else raw.make_callable(train.fetches)
+        for op in train.join_ops:
+            raw.run(op)
+        while not session.should_stop():
+            stop.check()
+            try:
+                global_step, staleness, loss, _ = run()
+            except tf.errors.OutOfRangeError as error:
+                if "IteratorGetNext" not in str(error) and "End of sequence" not in str(error):
+                    raise PsLostError(f"a queue on the ps tasks was closed: {error.message}") from error
+                ended_by.append("end of the data")
+                return
+            if global_step == RELEASED:
+                stop.wait(10.0)  # whoever released us says why in a moment
+                stop.check()
+                raise PsLostError("the chief let this worker go without a reason")
+            progress.add(global_step, staleness, loss)
+            after_step(raw)
+            if max_steps is not None and global_step >= max_steps:
+                ended_by.append("max_steps")
+                return
+        ended_by.append("a hook's request")
+
+    def guarded(step_context: Any) -> None:
+        try:
+            steps(step_context)
+        except _LOST as error:
+            stop.check()
+            raise PsLostError(f"a ps task was lost: {error.message}") from error
+        except (tf.errors.CancelledError, RuntimeError):
+            stop.check()  # the session was closed under us, for that reason
+            raise
+
+    session.run_step_fn(guarded)
+    return ended_by[0]
+
+
+def _hooked(step_context: Any, train: TrainGraph) -> Callable[[], Any]:
+    return lambda: step_context.run_with_hooks(train.fetches)

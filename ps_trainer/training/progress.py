@@ -1,0 +1,99 @@
+"""Counts one worker's steps: rate, loss and staleness, since the last report and over the run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ps_trainer.errors import NanLossError
+
+
+class Progress:
+    """What one worker has done so far.
+
+    Args:
+        batch_size: examples per step.
+        clock: seconds, monotonic.
+
+    Attributes:
+        local_steps: steps of this worker.
+        global_step: the last value seen.
+        last_step_at: clock at the last step, or at the start.
+    """
+
+    def __init__(self, batch_size: int, clock: Callable[[], float] = time.monotonic):
+        self._batch_size = batch_size
+        self._clock = clock
+        self._staleness: Counter[int] = Counter()
+        self._since_report: list[tuple[float, np.ndarray]] = []
+        self._reported_at = self._started_at = self.last_step_at = clock()
+        self.local_steps = 0
+        self.global_step = 0
+
+    def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
+        """Counts a step.
+
+        Raises:
+            NanLossError: the loss is not finite.
+        """
+        self.local_steps += 1
+        self.global_step = int(global_step)
+        self.last_step_at = self._clock()
+        self._since_report.append((float(loss), staleness))
+        if not math.isfinite(loss):
+            raise NanLossError(
+                f"the loss is {loss} at global step {global_step}; lower --learning_rate or check the data."
+                " The last checkpoint is untouched"
+            )
+
+    def secs_since_report(self) -> float:
+        """Seconds since `report`, or since the start."""
+        return self._clock() - self._reported_at
+
+    def report(self) -> dict[str, Any]:
+        """Figures since the last report; empty without a step."""
+        steps, secs = len(self._since_report), self.secs_since_report()
+        if not steps or secs <= 0:
+            return {}
+        losses = [loss for loss, _ in self._since_report]
+        recent = self._fold_staleness()
+        self._reported_at = self._clock()
+        return {
+            "local_step": self.local_steps,
+            "steps_per_sec": steps / secs,
+            "examples_per_sec": steps * self._batch_size / secs,
+            "loss": sum(losses) / steps,
+        } | ({"staleness_mean": mean_of(recent)} if recent else {})
+
+    def summary(self) -> dict[str, Any]:
+        """Figures of the whole run, as JSON values."""
+        self._fold_staleness()
+        secs = self.last_step_at - self._started_at
+        return {
+            "local_steps": self.local_steps,
+            "secs": secs,
+            "steps_per_sec": self.local_steps / secs if secs > 0 else 0.0,
+            "examples_per_sec": self.local_steps * self._batch_size / secs if secs > 0 else 0.0,
+            "staleness": {str(value): count for value, count in sorted(self._staleness.items())},
+            "staleness_mean": mean_of(self._staleness) if self._staleness else None,
+        }
+
+    def _fold_staleness(self) -> Counter[int]:
+        """Moves the collected values into the histogram; returns those alone. Values below 0 were not used."""
+        if not self._since_report:
+            return Counter()
+        values = np.concatenate([np.atleast_1d(staleness) for _, staleness in self._since_report])
+        self._since_report = []
+        recent = Counter(values[values >= 0].tolist())
+        self._staleness += recent
+        return recent
+
+
+def mean_of(histogram: Counter[int]) -> float:
+    """The mean of a histogram value -> count."""
+    return sum(value * count for value, count in histogram.items()) / sum(histogram.values())

@@ -1,0 +1,154 @@
+"""A whole cluster in the test's own process: real servers, each task's code in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.ports import pick_free_ports
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import Interrupted
+from ps_trainer.runtime import environment
+
+environment.prepare(is_ps=False)
+
+from ps_trainer.runtime.ps import PsTask  # noqa: E402 - the environment comes first
+from ps_trainer.runtime.server import create_server  # noqa: E402
+from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
+from ps_trainer.training import components as components_lib  # noqa: E402
+from ps_trainer.training.progress import Progress  # noqa: E402
+from ps_trainer.training.worker import Worker  # noqa: E402
+
+DEADLINE_SECS = 90.0
+
+
+class Recorder(Progress):
+    """Progress that keeps every step's numbers."""
+
+    def __init__(self, batch_size: int):
+        super().__init__(batch_size)
+        self.losses: list[float] = []
+        self.global_steps: list[int] = []
+
+    def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
+        self.losses.append(float(loss))
+        self.global_steps.append(int(global_step))
+        super().add(global_step, staleness, loss)
+
+
+class Outcome(NamedTuple):
+    """How one worker ended."""
+
+    code: int | None
+    error: BaseException | None
+    worker: Worker
+    progress: Recorder
+
+    @property
+    def losses(self) -> list[float]:
+        return self.progress.losses
+
+
+class InProcessCluster:
+    """Servers of a cluster; ps tasks serve job after job until `close`."""
+
+    def __init__(self, num_ps: int, num_workers: int):
+        ports = pick_free_ports(num_ps + num_workers)
+        hosts = [f"localhost:{port}" for port in ports]
+        self._jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
+        self._stop = StopRequest()
+        self._servers = {}
+        self.ps_threads = []
+        config = TrainConfig(intra_op_threads=1, inter_op_threads=2)
+        for ps in range(num_ps):
+            server = self._server(self.task("ps", ps), config)
+            task = PsTask(self.task("ps", ps), config, server, keep_serving=True)
+            self.ps_threads.append(_Call(lambda task=task: task.serve(self._stop)))
+        for index in range(num_workers):
+            self._server(self.task("worker", index), config)
+
+    def task(self, job_name: str, index: int) -> ClusterConfig:
+        return ClusterConfig(jobs=self._jobs, job_name=job_name, task_index=index)
+
+    def start(self, config: TrainConfig, index: int, **overrides: Any) -> _Call:
+        """Starts worker `index` in a thread; its config may differ by `overrides` (components of its own)."""
+        cluster = self.task("worker", index)
+        components = overrides.get("components") or components_lib.load(config, cluster.num_workers)
+        made: list[Recorder] = []
+
+        def create_progress(batch_size: int) -> Recorder:
+            made.append(Recorder(batch_size))
+            return made[-1]
+
+        worker = Worker(cluster, config, components, self._servers[cluster.task_name], create_progress=create_progress)
+        stop = overrides.get("stop") or StopRequest()
+        call = _Call(lambda: worker.work(stop))
+        call.worker, call.made, call.stop = worker, made, stop
+        return call
+
+    def run(self, config: TrainConfig, **overrides: Any) -> list[Outcome]:
+        """Runs all workers to their end; raises what any of them raised."""
+        calls = [self.start(config, index, **overrides) for index in range(len(self._jobs["worker"]))]
+        outcomes = [self.finish(call) for call in calls]
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return outcomes
+
+    def finish(self, call: _Call, deadline_secs: float = DEADLINE_SECS) -> Outcome:
+        call.join(deadline_secs)
+        return Outcome(call.result, call.error, call.worker, call.made[-1])
+
+    def close(self) -> None:
+        self._stop.request(Interrupted(15))
+        for thread in self.ps_threads:
+            thread.join(DEADLINE_SECS)
+
+    def __enter__(self) -> InProcessCluster:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _server(self, cluster: ClusterConfig, config: TrainConfig) -> Any:
+        self._servers[cluster.task_name] = create_server(cluster, config)
+        return self._servers[cluster.task_name]
+
+
+class _Call:
+    """A call in a thread, with its result or exception."""
+
+    def __init__(self, function: Any):
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._function = function
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            self.error = error
+
+    def join(self, deadline_secs: float) -> None:
+        self._thread.join(deadline_secs)
+        if self._thread.is_alive():
+            raise AssertionError(f"still running after {deadline_secs:.0f} s")
+
+
+def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: Any) -> TrainConfig:
+    """A `TrainConfig` for tests: short timeouts, components of `tests.testing.components` by class name."""
+    fields = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "report_secs": 0.2} | fields
+    config = TrainConfig(
+        model=f"tests.testing.components:{model}",
+        dataset=f"tests.testing.components:{dataset}",
+        dataset_option=tuple(options),
+        **fields,
+    )
+    config.check()
+    return config

@@ -1,0 +1,128 @@
+"""Small models and datasets for tests, and the plain single-process loop they are compared with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from models import layers
+from models.layers import ModelOutput
+from ps_trainer.data.base import DataSource, Shard
+from ps_trainer.options import option
+from ps_trainer.store.trace import seeded_getter
+
+NUM_FEATURES, NUM_CLASSES, VOCAB_SIZE = 6, 4, 23
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Options of `Rows`."""
+
+    num_examples: int = option(240, "training examples")
+    lengths: tuple[int, ...] = option((), "steps of each worker, if they differ")
+
+
+class Rows(DataSource):
+    """Random rows in file order, so that it is known which worker sees which: no shuffling, strided shards."""
+
+    Options = RowOptions
+    num_classes = NUM_CLASSES
+
+    def __init__(self, options: RowOptions, *, data_dir: str | None = None):
+        self._options = options
+        random = np.random.RandomState(7)
+        size = options.num_examples
+        self.arrays = {
+            "x": random.randn(size, NUM_FEATURES).astype(np.float32),
+            "ids": random.randint(0, VOCAB_SIZE, [size, 3]).astype(np.int64),
+            "label": random.randint(0, NUM_CLASSES, size).astype(np.int64),
+        }
+
+    @property
+    def num_train_examples(self) -> int:
+        return self._options.num_examples
+
+    @property
+    def num_test_examples(self) -> int:
+        return self._options.num_examples
+
+    def train(self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None) -> tf.data.Dataset:
+        batches = self._records("train", shard).repeat(num_epochs).batch(batch_size, drop_remainder=True)
+        return batches.take(self._options.lengths[shard.index]) if self._options.lengths else batches
+
+    def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(self.arrays).shard(shard.count, shard.index)
+
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return batch
+
+
+class Dense:
+    """Two dense layers; weights of both are larger than a ps task's even share of some cluster sizes."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        hidden_BH = layers.dense(batch["x"], 5, "hidden", activation=tf.nn.tanh)
+        return _output(layers.dense(hidden_BH, NUM_CLASSES, "logits"), batch["label"])
+
+
+class Embedded:
+    """Mean of embedded ids, beside the dense features."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        rows_BND = layers.embedding("table", VOCAB_SIZE, 4, batch["ids"])
+        features_BF = tf.concat([tf.reduce_mean(rows_BND, axis=1), batch["x"]], axis=1)
+        return _output(layers.dense(features_BF, NUM_CLASSES, "logits"), batch["label"])
+
+
+def _output(logits_BC: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:
+    losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label_B, logits=logits_BC)
+    correct_B = tf.cast(tf.equal(tf.argmax(logits_BC, axis=1), label_B), tf.float32)
+    return ModelOutput(tf.reduce_mean(losses_B), logits_BC, {"accuracy": correct_B})
+
+
+def plain_loop(
+    model: Any, batches: Sequence[dict[str, np.ndarray]], optimizer: tf.train.Optimizer, seed: int = 0
+) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Trains in one process with nothing of this package but the seeds; returns losses and variables.
+
+    Args:
+        model: with `build`.
+        batches: one per step.
+        optimizer: makes a `tf.train.Optimizer`; called in the loop's graph.
+        seed: of the initial values.
+    """
+    with tf.Graph().as_default() as graph:
+        feeds = {name: tf.placeholder(array.dtype, array.shape) for name, array in batches[0].items()}
+        with tf.variable_scope("", custom_getter=seeded_getter(seed), use_resource=True):
+            loss = model.build(feeds, training=True).loss
+        variables = tf.global_variables()
+        train_op = optimizer().minimize(loss, var_list=tf.trainable_variables())
+        slots = tf.global_variables()[len(variables) :]
+        init_op = tf.global_variables_initializer()
+    with tf.Session(graph=graph) as session:
+        session.run(init_op)
+        losses = []
+        for batch in batches:
+            loss_v, _ = session.run([loss, train_op], {feeds[name]: batch[name] for name in feeds})
+            losses.append(float(loss_v))
+        values = session.run({variable.op.name: variable for variable in [*variables, *slots]})
+    return losses, values
+
+
+def global_batches(batch_size: int, num_steps: int, num_workers: int = 1) -> list[dict[str, np.ndarray]]:
+    """What `num_workers` workers together read from `Rows` at each step: worker w's rows w, w + n, …"""
+    arrays = Rows(RowOptions()).arrays
+    size = len(arrays["label"])
+    batches = []
+    for step in range(num_steps):
+        indices = []
+        for worker in range(num_workers):
+            own = np.arange(worker, size, num_workers)
+            indices.append(own[np.arange(step * batch_size, (step + 1) * batch_size) % len(own)])
+        picked = np.concatenate(indices)
+        batches.append({name: array[picked] for name, array in arrays.items()})
+    return batches
