@@ -1,0 +1,155 @@
+"""Ports on this machine: is one free, which are free.
+
+TensorFlow's server always listens on every interface, IPv4 and IPv6, whatever host its address names, and sets
+SO_REUSEADDR; so does the probe here. It finds a port taken by a listening socket, and is not disturbed by
+connections of an ended server that the kernel keeps for a while (TIME_WAIT).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import pathlib
+import random
+import socket
+
+from ps_trainer.cluster import addresses
+from ps_trainer.errors import ClusterConfigError
+
+_LOWEST_PICKED_PORT = 10_000
+_LINUX_EPHEMERAL_RANGE = (32_768, 60_999)  # the kernel's default
+_EPHEMERAL_RANGE_FILE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
+_PROC = pathlib.Path("/proc")
+
+
+def check_port_free(address: str) -> None:
+    """Checks that this machine can serve on the port of `address`.
+
+    Args:
+        address: this task's own `host:port`.
+
+    Raises:
+        ClusterConfigError: the port is in use (names the process where /proc tells it), or this user may not
+            use it.
+    """
+    _, port = addresses.split_address(address, "own address")
+    try:
+        with contextlib.closing(_bind_everywhere(port, reuse=True)) as probe:
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ClusterConfigError(
+                f"port {port} of {address} is in use{_by_whom(port)}; stop that process or choose another port"
+            ) from error
+        if error.errno == errno.EACCES:
+            raise ClusterConfigError(
+                f"port {port} of {address} may not be used by this user; choose one of 1024..{addresses.MAX_PORT}"
+            ) from error
+        raise ClusterConfigError(
+            f"port {port} of {address} cannot be used: {error.strerror}; choose another port"
+        ) from error
+
+
+def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> list[int]:
+    """`n` different ports that are free now, at random.
+
+    They lie outside the range from which the kernel takes ports for outgoing connections, so that none is lost
+    to one before its server starts. All are held while picking; nothing holds them afterwards.
+
+    Args:
+        n: how many.
+        range_file: where the kernel tells that range, two numbers.
+
+    Raises:
+        ClusterConfigError: this machine has fewer than `n` free ports.
+    """
+    low, high = _ephemeral_range(range_file)
+    every = range(_LOWEST_PICKED_PORT, addresses.MAX_PORT + 1)
+    outside = [port for port in every if not low <= port <= high]
+    inside = [port for port in every if low <= port <= high]
+    source = random.SystemRandom()
+    source.shuffle(outside)
+    source.shuffle(inside)
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        for port in outside + inside:  # inside only when there are too few others
+            if len(ports) == n:
+                return ports
+            try:
+                held.enter_context(contextlib.closing(_bind_everywhere(port, reuse=False)))
+            except OSError:
+                continue  # in use by somebody
+            ports.append(port)
+        if len(ports) == n:
+            return ports
+    raise ClusterConfigError(f"{n} free ports are needed, this machine has {len(ports)}; start fewer tasks")
+
+
+def _bind_everywhere(port: int, *, reuse: bool) -> socket.socket:
+    """A TCP socket bound to `port` on all interfaces.
+
+    Without `reuse` no other socket can take the port as long as this one is open.
+    """
+    family = socket.AF_INET6 if _has_ipv6() else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if reuse:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _has_ipv6() -> bool:
+    """Whether an IPv6 socket can be bound here (IPv6 may be compiled in and switched off)."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
+            sock.bind(("", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _ephemeral_range(range_file: pathlib.Path) -> tuple[int, int]:
+    try:
+        low, high = (int(number) for number in range_file.read_text().split())
+    except (OSError, ValueError):  # not Linux, or /proc is not mounted
+        return _LINUX_EPHEMERAL_RANGE
+    return low, high
+
+
+def _by_whom(port: int) -> str:
+    """ " by pid 123 (python run_ps.py …)" for the process that listens on `port`; empty where /proc does not tell."""
+    inodes = _listening_inodes(port)
+    for process in _PROC.glob("[0-9]*"):
+        try:
+            if any(_inode(link) in inodes for link in (process / "fd").iterdir()):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                return f" by pid {process.name} ({command[:80]})"
+        except OSError:
+            continue  # another user's process, or one that has just ended
+    return ""
+
+
+def _listening_inodes(port: int) -> set[str]:
+    """Inodes of the sockets with local port `port`, from the kernel's tables."""
+    inodes: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (_PROC / "self" / "net" / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        rows = (line.split() for line in lines)
+        inodes.update(row[9] for row in rows if int(row[1].rpartition(":")[2], 16) == port)
+    return inodes - {"0"}  # 0: no process has it any more
+
+
+def _inode(link: pathlib.Path) -> str:
+    try:
+        return link.readlink().name.removeprefix("socket:[").removesuffix("]")
+    except OSError:
+        return ""
