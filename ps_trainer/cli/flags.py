@@ -1,0 +1,182 @@
+"""Command-line flags made from the fields of dataclasses.
+
+A dataclass like `TrainConfig` is the only place that lists its settings; each field becomes one flag of the
+same name, type, default and help text. Each command has a flag table of its own. absl's `--flagfile` works.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
+
+from absl import flags as absl_flags
+
+from ps_trainer import options as options_lib
+from ps_trainer.cli.run import HelpShown
+from ps_trainer.errors import UsageError
+
+_HELP = ("--help", "-h", "-help", "--helpfull")
+_HELP_COLUMN = 36
+
+
+class Parsed(NamedTuple):
+    """What a command line says.
+
+    Attributes:
+        groups: one instance for each dataclass, in the order asked for.
+        given: names of the flags that the user gave, here or in a flag file.
+    """
+
+    groups: tuple[Any, ...]
+    given: frozenset[str]
+
+
+def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
+    """Instances of the dataclasses `groups`, their fields set from `argv`.
+
+    Args:
+        argv: program name and arguments.
+        usage: the command as one types it ("python run_ps.py"), and what it does, for the help text.
+        *groups: dataclasses as described in `ps_trainer.options`, their field names disjoint. The first
+            paragraph of a docstring heads its group in the help text.
+
+    Raises:
+        HelpShown: help was asked for; it is printed.
+        UsageError: an unknown flag, a bad value, or an argument that is no flag.
+    """
+    if _asks_for_help(argv):
+        print(help_text(usage, *groups))
+        raise HelpShown
+    values = absl_flags.FlagValues()
+    for group in groups:
+        _define(group, values)
+    try:
+        rest = values(list(argv))[1:]
+    except absl_flags.UnrecognizedFlagError as error:
+        raise UsageError(_unknown_flag(error.flagname, groups)) from error
+    except absl_flags.CantOpenFlagFileError as error:
+        raise UsageError(f"--flagfile cannot be read: {str(error).partition('flagfile: ')[2]}") from error
+    except absl_flags.Error as error:
+        raise UsageError(f"{error}; --help lists all flags") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--flagfile is not UTF-8 text: {error}") from error
+    if rest:
+        raise UsageError(
+            f"{rest[0]!r} is not a flag; every argument has the form --name=value (a bool flag takes its value"
+            " only with =), and --help lists all"
+        )
+    given = frozenset(name for name in values if values[name].present)
+    return Parsed(tuple(_instance(group, values) for group in groups), given)
+
+
+def help_text(usage: str, *groups: type) -> str:
+    """Usage, then the flags of each group with default, type and help."""
+    parts = [f"usage: {usage}"]
+    for group in groups:
+        summary = inspect.getdoc(group).split("\n\n")[0].replace("\n", " ")
+        hints = typing.get_type_hints(group)
+        lines = [_help_line(field, hints[field.name]) for field in dataclasses.fields(group)]
+        parts.append("\n".join([summary, *lines]))
+    parts.append("  --flagfile=PATH".ljust(_HELP_COLUMN) + "read flags from a file, one a line")
+    return "\n\n".join(parts)
+
+
+def to_args(instance: Any, given: Container[str]) -> list[str]:
+    """The flags of `instance` whose names are in `given`, as arguments that parse to the same values."""
+    args: list[str] = []
+    for field in dataclasses.fields(instance):
+        if field.name in given:
+            value = getattr(instance, field.name)
+            entries = value if _is_repeatable(field) else (value,)
+            args.extend(f"--{field.name}={format_value(entry)}" for entry in entries)
+    return args
+
+
+def format_value(value: Any) -> str:
+    """`value` as one types it on a command line."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(format_value(entry) for entry in value)
+    return str(value)
+
+
+def type_name(hint: Any) -> str:
+    """A type hint in words: "int or none", "comma-separated int"."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return " or ".join("none" if arg is type(None) else type_name(arg) for arg in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return f"comma-separated {type_name(typing.get_args(hint)[0])}"
+    return hint.__name__
+
+
+def nearest_name(name: str, names: Sequence[str]) -> str:
+    """The one of `names` that is most like `name`, or an empty text when none is."""
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), "")
+
+
+class _FieldParser(absl_flags.ArgumentParser):
+    """Reads a flag's text as the type of a dataclass field."""
+
+    def __init__(self, name: str, hint: Any):
+        super().__init__()
+        self._name = name
+        self._hint = hint
+
+    def parse(self, argument: Any) -> Any:
+        if not isinstance(argument, str):
+            return argument  # absl passes a default through its parser, too
+        return options_lib.convert(argument, self._hint, f"--{self._name}")
+
+
+def _define(group: type, values: absl_flags.FlagValues) -> None:
+    hints = typing.get_type_hints(group)
+    for field in dataclasses.fields(group):
+        help_line = field.metadata.get("help", "")
+        if _is_repeatable(field):
+            absl_flags.DEFINE_multi_string(field.name, list(field.default), help_line, flag_values=values)
+        elif hints[field.name] is bool:
+            absl_flags.DEFINE_boolean(field.name, field.default, help_line, flag_values=values)
+            values[field.name].parser = _FieldParser(field.name, bool)  # for its message
+        else:
+            parser = _FieldParser(field.name, hints[field.name])
+            absl_flags.DEFINE(parser, field.name, field.default, help_line, flag_values=values)
+
+
+def _instance(group: type, values: absl_flags.FlagValues) -> Any:
+    given = {field.name: values[field.name].value for field in dataclasses.fields(group)}
+    return group(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _is_repeatable(field: dataclasses.Field) -> bool:
+    """Whether each value is given by a flag of its own, since a value may hold a comma."""
+    return field.name.endswith("_option") or field.name == "hook"
+
+
+def _asks_for_help(argv: Sequence[str]) -> bool:
+    return any(arg in _HELP for arg in argv[1:])
+
+
+def _unknown_flag(name: str, groups: Sequence[type]) -> str:
+    known = [field.name for group in groups for field in dataclasses.fields(group)]
+    nearest = nearest_name(name, known)
+    hint = f"; did you mean --{nearest}?" if nearest else ";"
+    return f"unknown flag --{name}{hint} --help lists all"
+
+
+def _help_line(field: dataclasses.Field, hint: Any) -> str:
+    if _is_repeatable(field):
+        head, note = f"  --{field.name}=TEXT", "may be repeated"
+    elif hint is bool:
+        head, note = f"  --[no]{field.name}", f"bool, default {format_value(field.default)}"
+    else:
+        head, note = f"  --{field.name}={format_value(field.default)}", type_name(hint)
+    gap = "\n" + " " * _HELP_COLUMN if len(head) >= _HELP_COLUMN - 1 else ""
+    return (head if gap else head.ljust(_HELP_COLUMN)) + gap + f"{field.metadata.get('help', '')} ({note})"

@@ -1,0 +1,66 @@
+"""`python -m ps_trainer list`: the registered components and their options."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterator, Sequence
+
+from ps_trainer import registry
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.errors import UsageError
+
+_NAME_COLUMN = 16
+
+
+def main_list(argv: Sequence[str]) -> int:
+    """Prints the components of the kinds in `argv`, all kinds when it has none; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def describe(kind: str) -> str:
+    """The names of one kind, each with a summary and its options, as text.
+
+    Imports the components, and TensorFlow with them.
+
+    Args:
+        kind: a key of `registry.REGISTRIES`.
+    """
+    components = registry.REGISTRIES[kind]
+    lines = [f"{kind} (--{components.flag})"]
+    for name in components.names():
+        cls = components.load(name)
+        summary = (inspect.getdoc(cls) or "").partition("\n")[0]
+        lines.append(f"  {name.ljust(_NAME_COLUMN)}{summary}".rstrip())
+        lines.extend(_option_lines(getattr(cls, "Options", None), components.flag))
+    return "\n".join(lines)
+
+
+def _run(argv: Sequence[str]) -> int:
+    kinds = list(argv[1:])
+    known = list(registry.REGISTRIES)
+    usage = f"usage: python -m ps_trainer list [{'|'.join(known)}] …"
+    if any(kind in ("--help", "-h") for kind in kinds):
+        print(f"{usage}\n\nPrints names, one-line summaries, and options with type and default.")
+        raise HelpShown
+    for kind in kinds:
+        if kind not in known:
+            nearest = flags_lib.nearest_name(kind, known)
+            hint = f"did you mean {nearest}? " if nearest else ""
+            raise UsageError(f"list {kind}: no such kind; {hint}known: {', '.join(known)}")
+    quiet_tensorflow()
+    with hidden_stderr():
+        text = "\n\n".join(describe(kind) for kind in kinds or known)
+    print(text)
+    return 0
+
+
+def _option_lines(options_type: type | None, flag: str) -> Iterator[str]:
+    if options_type is None:
+        return
+    hints = typing.get_type_hints(options_type)
+    for field in dataclasses.fields(options_type):
+        text = f"{' ' * (2 + _NAME_COLUMN)}--{flag}_option {field.name}={flags_lib.format_value(field.default)}"
+        yield f"{text}  {field.metadata.get('help', '')} ({flags_lib.type_name(hints[field.name])})"

@@ -1,0 +1,71 @@
+"""`python -m ps_trainer <command>`: finds the command and runs it.
+
+A command's module is imported when the command is called, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import ps_trainer
+from ps_trainer.cli.run import run_main
+from ps_trainer.errors import EXIT_DONE, UsageError
+
+
+class _Command(NamedTuple):
+    module: str
+    function: str
+    summary: str
+
+
+_COMMANDS = {
+    "local": _Command("ps_trainer.cli.local", "main_local", "train on a whole cluster on this machine"),
+    "task": _Command("ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)"),
+    "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
+    "list": _Command("ps_trainer.cli.listing", "main_list", "print models, datasets, update rules … and their options"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command that `argv[1]` names; returns its exit code."""
+    name = argv[1] if len(argv) > 1 else ""
+    if name in ("--help", "-h", "help"):
+        print(_help())
+        return EXIT_DONE
+    if name == "--version":
+        print(f"ps_trainer {ps_trainer.__version__}")
+        return EXIT_DONE
+    if name not in _COMMANDS:
+        return run_main(lambda: _refuse(name))
+    command = _COMMANDS[name]
+    function = getattr(importlib.import_module(command.module), command.function)
+    return function([f"{argv[0]} {name}", *argv[2:]])
+
+
+def console() -> None:
+    """The console script `ps_trainer`."""
+    sys.exit(main(sys.argv))
+
+
+def _refuse(name: str) -> int:
+    known = ", ".join(_COMMANDS)
+    if not name:
+        raise UsageError(f"no command given; one of {known}; --help explains them")
+    from ps_trainer.cli.flags import nearest_name
+
+    nearest = nearest_name(name, list(_COMMANDS))
+    raise UsageError(f"unknown command {name!r};{f' did you mean {nearest!r}?' if nearest else ''} known: {known}")
+
+
+def _help() -> str:
+    width = max(len(name) for name in _COMMANDS) + 2
+    commands = "\n".join(f"  {name.ljust(width)}{command.summary}" for name, command in _COMMANDS.items())
+    return (
+        "usage: python -m ps_trainer <command> [flags]\n\n"
+        f"{commands}\n\n"
+        "`python -m ps_trainer <command> --help` prints a command's flags. A cluster over several machines is started\n"
+        "with `python run_ps.py` and `python run_worker.py`."
+    )

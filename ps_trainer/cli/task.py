@@ -1,0 +1,79 @@
+"""The commands that run one task of a cluster.
+
+All that can be wrong with the input is found before TensorFlow is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.run import run_main, start_logging
+from ps_trainer.cluster import ports, sources
+from ps_trainer.cluster.config import JOB_NAMES
+from ps_trainer.cluster.sources import ClusterFlags
+from ps_trainer.config import TrainConfig
+from ps_trainer.options import option
+
+_PS_USAGE = """python run_ps.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
+
+Runs a parameter server until every worker is done. The training flags are accepted and have no effect, so that
+one --flagfile can serve all tasks."""
+
+_WORKER_USAGE = """python run_worker.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
+
+Runs a worker; worker 0 is the chief, unless --chief_hosts names one (that one runs with --job_name=chief).
+--job_name=evaluator evaluates every checkpoint of --logdir."""
+
+_TASK_USAGE = """python -m ps_trainer task [flags]
+
+Runs the task that TF_CONFIG or --job_name and --task_index name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PsFlags:
+    """How long a ps task serves (without effect on other tasks)."""
+
+    keep_serving: bool = option(False, "serve job after job until SIGTERM, instead of ending with the first")
+
+
+def main_ps(argv: Sequence[str]) -> int:
+    """`run_ps.py`: runs a ps task; returns its exit code."""
+    return run_main(lambda: _run(argv, _PS_USAGE, ("ps",), "ps", os.environ))
+
+
+def main_worker(argv: Sequence[str]) -> int:
+    """`run_worker.py`: runs a worker, the chief or the evaluator; returns its exit code."""
+    return run_main(lambda: _run(argv, _WORKER_USAGE, ("worker", "chief", "evaluator"), "worker", os.environ))
+
+
+def main_task(argv: Sequence[str]) -> int:
+    """`python -m ps_trainer task`: runs the task that TF_CONFIG or the flags name; returns its exit code."""
+    return run_main(lambda: _run(argv, _TASK_USAGE, JOB_NAMES, None, os.environ))
+
+
+def _run(
+    argv: Sequence[str],
+    usage: str,
+    roles: Sequence[str],
+    default_role: str | None,
+    environ: Mapping[str, str],
+) -> int:
+    groups = (ClusterFlags, TrainConfig) if "ps" not in roles else (ClusterFlags, PsFlags, TrainConfig)
+    cluster_flags, *ps_flags, config = flags_lib.parse(argv, usage, *groups).groups
+    cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
+    config.check()
+    if cluster.job_name != "evaluator":
+        ports.check_port_free(cluster.own_address)
+    start_logging()
+
+    from ps_trainer.runtime import environment
+
+    environment.prepare(is_ps=cluster.job_name == "ps")
+
+    from ps_trainer.runtime import task
+
+    keep_serving = cluster.job_name == "ps" and ps_flags[0].keep_serving
+    return task.run(cluster, config, keep_serving=keep_serving)

@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""Runs a parameter server task: `python run_ps.py --help`."""
+
+from __future__ import annotations
+
+import sys
+
+from ps_trainer.cli.task import main_ps
+
+if __name__ == "__main__":
+    sys.exit(main_ps(sys.argv))

@@ -1,0 +1,79 @@
+"""Tests of ps_trainer.cli.listing; the components are stand-ins, so that TensorFlow is not needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.cli import listing
+from ps_trainer.options import option
+
+
+class Plain:
+    """Has no options."""
+
+
+class WithOptions:
+    """Has options.
+
+    More about it.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Of WithOptions."""
+
+        rate: float | None = option(None, "how fast")
+        sizes: tuple[int, ...] = option((1, 2), "of each")
+
+
+class Undocumented:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def components(monkeypatch):
+    here = __name__
+    targets = {"plain": f"{here}:Plain", "tuned": f"{here}:WithOptions", "mute": f"{here}:Undocumented"}
+    table = {
+        "gadgets": registry.Registry("gadget", "gadget", targets),
+        "tools": registry.Registry("tool", "tool", {"hammer": f"{here}:Plain"}),
+    }
+    monkeypatch.setattr(registry, "REGISTRIES", table)
+
+
+GADGETS = """\
+gadgets (--gadget)
+  plain           Has no options.
+  tuned           Has options.
+                  --gadget_option rate=none  how fast (float or none)
+                  --gadget_option sizes=1,2  of each (comma-separated int)
+  mute
+"""
+TOOLS = """\
+tools (--tool)
+  hammer          Has no options.
+"""
+
+
+def test_lists_names_summaries_and_options_of_a_kind(capsys):
+    assert listing.main_list(["list", "gadgets"]) == 0
+    assert capsys.readouterr().out == GADGETS
+
+
+def test_lists_all_kinds_when_none_is_named(capsys):
+    assert listing.main_list(["list"]) == 0
+    assert capsys.readouterr().out == GADGETS + "\n" + TOOLS
+
+
+def test_refuses_an_unknown_kind(capsys):
+    assert listing.main_list(["list", "gadget"]) == 2
+    expected = "error: list gadget: no such kind; did you mean gadgets? known: gadgets, tools\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_help_names_the_kinds(capsys):
+    assert listing.main_list(["list", "--help"]) == 0
+    assert "list [gadgets|tools]" in capsys.readouterr().out
