@@ -1,0 +1,174 @@
+"""Which module may import which: read from the source of every module, nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+CORE = {"errors", "registry", "options", "config"}
+COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
+MIDDLE = {"updates", "hooks", "runtime", "simulation"}
+TOP = {"training", "launch", "experiments"}
+
+# Part of ps_trainer -> the parts that it may import, beside itself and the core.
+ALLOWED = {
+    "core": set(),
+    "cluster": set(),
+    **{part: set() for part in COMPONENTS},
+    **{part: COMPONENTS | {"cluster"} for part in MIDDLE},
+    "training": COMPONENTS | MIDDLE | {"cluster"},
+    "experiments": COMPONENTS | MIDDLE | {"cluster"},
+    "launch": {"cluster"},
+    "cli": COMPONENTS | MIDDLE | TOP | {"cluster"},
+}
+
+# The composition root: it is told a role and hands over to the loop of that role, so it must know the loops.
+EXCEPTIONS = {("ps_trainer.runtime.task", "training")}
+
+WITHOUT_TENSORFLOW = {"core", "cluster", "launch"}
+TENSORFLOW = {"tensorflow", "keras", "tf_keras"}
+SLOW_TO_IMPORT = TENSORFLOW | {"rich", "numpy", "matplotlib"}
+MODELS_MAY_IMPORT = {"tensorflow", "numpy", *sys.stdlib_module_names}
+
+
+class Import(NamedTuple):
+    """One imported module, dotted; `is_lazy` when it stands in a function."""
+
+    module: str
+    is_lazy: bool
+
+
+def imports_of(source: str, module: str, is_package: bool) -> list[Import]:
+    """Every module that `source` imports; for `from a import b` both `a` and `a.b`."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    return list(_walk(ast.parse(source), package, is_lazy=False))
+
+
+def _walk(node: ast.AST, package: list[str], *, is_lazy: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, is_lazy) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            above = package[: len(package) - child.level + 1] if child.level else []
+            base = ".".join([*above, *([child.module] if child.module else [])])
+            yield Import(base, is_lazy)
+            yield from (Import(f"{base}.{alias.name}", is_lazy) for alias in child.names)
+        else:
+            in_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            yield from _walk(child, package, is_lazy=is_lazy or in_function)
+
+
+def part_of(module: str) -> str:
+    """The part of ps_trainer a module belongs to; the core's modules and the package itself are "core"."""
+    part = (module.split(".") + [""])[1]
+    return "core" if part in CORE | {"", "__version__"} else part
+
+
+def faults(source: str, module: str, is_package: bool = False) -> list[str]:
+    """What the imports of one module break, as sentences."""
+    found: list[str] = []
+    top = module.split(".")[0]
+    for imported in imports_of(source, module, is_package):
+        rule = _models_fault(imported) if top == "models" else _ps_trainer_fault(imported, module)
+        if rule:
+            found.append(f"{module} imports {imported.module}: {rule}")
+    return found
+
+
+def _models_fault(imported: Import) -> str:
+    parts = imported.module.split(".")
+    if parts[0] == "models":
+        return "" if parts[1:2] in ([], ["layers"]) else "a model imports no other model, only models.layers"
+    return (
+        "" if parts[0] in MODELS_MAY_IMPORT else "models use models.layers, tensorflow, numpy and the standard library"
+    )
+
+
+def _ps_trainer_fault(imported: Import, module: str) -> str:
+    part, top = part_of(module) if module != "ps_trainer.__main__" else "cli", imported.module.split(".")[0]
+    if top == "models":
+        return "ps_trainer reaches models through the registry only"
+    if top == "absl" and imported.module.startswith("absl.flags") and part != "cli":
+        return "flags belong to cli/"
+    if top in TENSORFLOW and part in WITHOUT_TENSORFLOW:
+        return f"{part} works without TensorFlow"
+    if (
+        part == "cli"
+        and not imported.is_lazy
+        and (
+            top in SLOW_TO_IMPORT
+            or (top == "ps_trainer" and part_of(imported.module) in ALLOWED.keys() - WITHOUT_TENSORFLOW - {"cli"})
+        )
+    ):
+        return "help must answer at once: import it in the function that needs it"
+    if top != "ps_trainer":
+        return ""
+    target = part_of(imported.module)
+    if target in ALLOWED[part] | {part, "core"} or (module, target) in EXCEPTIONS:
+        return ""
+    return f"{part} may import {', '.join(sorted(ALLOWED[part])) or 'the core'}"
+
+
+def all_modules() -> list[tuple[str, pathlib.Path]]:
+    """(dotted name, file) of every module of ps_trainer and models."""
+    files = [path for top in ("ps_trainer", "models") for path in sorted((ROOT / top).rglob("*.py"))]
+    return [(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path) for path in files]
+
+
+def test_every_module_keeps_the_directions():
+    modules = all_modules()
+    assert {"ps_trainer.cli.main", "ps_trainer.cluster.config", "ps_trainer.config"} <= {name for name, _ in modules}
+    found = [
+        fault
+        for name, path in modules
+        for fault in faults(path.read_text(encoding="utf-8"), name, path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ps_trainer.cluster.config", "import tensorflow.compat.v1 as tf"),
+        ("ps_trainer.launch.local", "def f():\n    import tensorflow"),
+        ("ps_trainer.launch.local", "from ps_trainer.runtime import task"),
+        ("ps_trainer.config", "from ps_trainer import cluster"),
+        ("ps_trainer.store.packed", "from ps_trainer.updates.base import UpdateRule"),
+        ("ps_trainer.store.packed", "from ..updates import base"),
+        ("ps_trainer.store.packed", "from ps_trainer.data import digits"),
+        ("ps_trainer.runtime.server", "from ps_trainer.training import worker"),
+        ("ps_trainer.training.worker", "import ps_trainer.cli.flags"),
+        ("ps_trainer.training.worker", "from absl import flags"),
+        ("ps_trainer.training.worker", "from models import cnn"),
+        ("ps_trainer.cli.task", "from ps_trainer.runtime import task"),
+        ("ps_trainer.cli.task", "import rich.table"),
+        ("models.cnn", "from models import mlp"),
+        ("models.cnn", "from ps_trainer import options"),
+        ("models.cnn", "import absl.logging"),
+    ],
+)
+def test_finds_an_import_against_the_directions(module, source):
+    assert faults(source, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ps_trainer.cluster.config", "from ps_trainer.errors import ClusterConfigError"),
+        ("ps_trainer.runtime.task", "from ps_trainer.training import worker"),
+        ("ps_trainer.cli.task", "def f():\n    from ps_trainer.runtime import task"),
+        ("ps_trainer.updates.sync", "from ps_trainer.store.base import ParameterStore"),
+        ("ps_trainer.store.packed", "from . import base"),
+        ("ps_trainer.launch.local", "from ps_trainer.cluster import ports\nfrom absl import logging"),
+        ("models.cnn", "import tensorflow.compat.v1 as tf\nfrom models import layers\nimport dataclasses"),
+    ],
+)
+def test_accepts_an_import_along_the_directions(module, source):
+    assert not faults(source, module)
