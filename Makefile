@@ -1,0 +1,52 @@
+# make train   a ps and two workers train a CNN on handwritten digits, on this machine
+# make test    all tests
+# make lint    style
+# make bench   step rates, side by side with hand-written TF1
+# make clean   remove what these targets made (not runs/)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+TRAIN_FLAGS ?= --model=cnn --dataset=digits
+PYTEST_FLAGS ?=
+
+.PHONY: train test lint bench clean
+
+train: $(VENV)/.installed
+	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.step_rate
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment whose Python is gone (moved, upgraded away) is made anew; its packages follow setup.py.
+$(shell test -x $(BIN)/python || rm -f $(VENV)/.installed*)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit(1)' || { \
+	  echo "error: $(PYTHON) is missing or older than 3.10; call make with PYTHON=/path/to/python3.10 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "error: $(PYTHON) has no venv module; install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+$(VENV)/.installed: setup.py pyproject.toml $(BIN)/python
+	@echo "installing TensorFlow and ps_trainer into $(VENV), about a minute"
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-%: setup.py pyproject.toml $(BIN)/python
+	@echo "installing ps_trainer and what $* needs into $(VENV), about a minute the first time"
+	$(INSTALL) -e '.[$*]'
+	@touch $@

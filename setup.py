@@ -1,0 +1,41 @@
+"""Packaging of ps_trainer: `pip install .` or `pip install -e .[dev]`."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def read_version() -> str:
+    """The package's version, read as text: importing it would need its dependencies."""
+    text = (HERE / "ps_trainer" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE).group(1)
+
+
+TEST = ["pytest>=8"]
+
+setup(
+    name="ps_trainer",
+    version=read_version(),
+    description="TF1-style parameter-server training on today's TensorFlow",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    install_requires=["tensorflow>=2.21,<2.23", "numpy>=1.26", "absl-py", "rich"],
+    extras_require={
+        "plots": ["matplotlib"],
+        "tensorboard": ["tensorboard"],
+        "test": TEST,
+        "dev": [*TEST, "ruff"],
+    },
+    packages=find_packages(include=["ps_trainer", "ps_trainer.*", "models", "models.*"]),
+    package_data={"ps_trainer.data": ["files/*"]},
+    scripts=["run_ps.py", "run_worker.py"],
+    entry_points={"console_scripts": ["ps_trainer = ps_trainer.cli.main:console"]},
+)
