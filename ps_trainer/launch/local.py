@@ -1,0 +1,180 @@
+"""A whole cluster on this machine: tasks, ports, log folder, and supervision until the last one has ended."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+
+from ps_trainer.cluster import ports
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError
+from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.signals import SignalRecorder
+from ps_trainer.launch.status import Board
+from ps_trainer.launch.supervisor import Limits, Supervisor
+from ps_trainer.launch.view import create_view
+
+PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
+TASK_COMMAND = (sys.executable, "-m", "ps_trainer", "task")
+
+
+def run(
+    *,
+    num_ps: int,
+    num_workers: int,
+    num_evaluators: int,
+    train_args: Sequence[str],
+    config: TrainConfig,
+    plain: bool,
+    task_command: Sequence[str] = TASK_COMMAND,
+    pick_ports: Callable[[int], Sequence[int]] = ports.pick_free_ports,
+    spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
+    clock: Callable[[], float] = time.monotonic,
+    environ: Mapping[str, str] = os.environ,
+    console: Console | None = None,
+    limits: Limits | None = None,
+) -> int:
+    """Trains on a cluster of child processes and returns when all of them have ended.
+
+    Args:
+        num_ps: ps tasks, at least 1.
+        num_workers: worker tasks, at least 1.
+        num_evaluators: 0 or 1.
+        train_args: flags passed to every task as they are.
+        config: what these flags say, already checked.
+        plain: plain lines even on a terminal.
+        task_command: program and first arguments of a task; its flags follow.
+        pick_ports: gives so many free ports of this machine.
+        spawn: `subprocess.Popen` or the like.
+        clock: seconds, monotonic.
+        environ: environment that the tasks get, with additions.
+        console: where to print; None = standard output.
+        limits: deadlines; None = the defaults, and `config.stall_timeout_secs` for the evaluator.
+
+    Returns:
+        0 if every task ended with 0; 2 if the task that failed first ended with 2; 1 for any other failure;
+        130 or 143 after SIGINT or SIGTERM.
+
+    Raises:
+        OptionError: a count is out of range, or the log folder cannot be made.
+        RunError: a task cannot be started.
+    """
+    _check_counts(num_ps, num_workers, num_evaluators)
+    logdir = create_logdir(config)
+    counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
+    flags = [*cluster_flags(num_ps, num_workers, pick_ports)]
+    flags += [*train_args, *thread_flags(train_args, config, sum(counts.values()))]
+    environment = task_environment(environ)
+    tasks = [
+        TaskProcess(
+            job_name=job_name,
+            task_index=index,
+            command=[*task_command, f"--job_name={job_name}", f"--task_index={index}", *flags, f"--logdir={logdir}"],
+            log_path=logdir / "logs" / f"{job_name}-{index}.log",
+            env=environment,
+            spawn=spawn,
+            clock=clock,
+        )
+        for job_name, count in counts.items()
+        for index in range(count)
+    ]
+    board = Board(tasks, logdir / "metrics", config.max_steps)
+    console = console or Console()
+    evaluators = f", {num_evaluators} evaluator" if num_evaluators else ""
+    console.print(f"{num_ps} ps, {num_workers} workers{evaluators}; files in {logdir}", highlight=False, soft_wrap=True)
+    with SignalRecorder(clock) as signals, create_view(board, console, plain, clock) as view:
+        outcome = Supervisor(
+            tasks=tasks,
+            board=board,
+            watcher=view,
+            signals=signals,
+            limits=limits or Limits(evaluator_exit=config.stall_timeout_secs),
+            clock=clock,
+        ).run()
+        view.finish(outcome, str(logdir))
+    return outcome.exit_code
+
+
+def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> pathlib.Path:
+    """Makes the run's folder, with its `logs`: `config.logdir`, or a new one under `runs`.
+
+    Raises:
+        OptionError: the folder cannot be made.
+    """
+    if config.logdir:
+        path = pathlib.Path(config.logdir)
+    else:
+        stamp = (now or datetime.datetime.now()).strftime("%Y%m%d-%H%M%S")
+        names = (re.sub(r"[^A-Za-z0-9_.]+", "-", name) for name in (config.model, config.update))
+        path = _unused(pathlib.Path("runs") / "-".join([*names, stamp]))
+    try:
+        (path / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"--logdir={path}: cannot make this folder ({error}); name one that can be written"
+        ) from error
+    return path
+
+
+def cluster_flags(num_ps: int, num_workers: int, pick_ports: Callable[[int], Sequence[int]]) -> list[str]:
+    """`--ps_hosts` and `--worker_hosts` with a port of this machine for each task."""
+    addresses = [f"localhost:{port}" for port in pick_ports(num_ps + num_workers)]
+    return [f"--ps_hosts={','.join(addresses[:num_ps])}", f"--worker_hosts={','.join(addresses[num_ps:])}"]
+
+
+def thread_flags(
+    train_args: Sequence[str], config: TrainConfig, num_tasks: int, num_cores: int | None = None
+) -> list[str]:
+    """Thread counts that share the cores among the tasks, for those that the user did not give.
+
+    TensorFlow's own default, as many threads as cores in each task, makes the tasks of one machine wait
+    for each other.
+    """
+    share = (num_cores or _num_cores()) // num_tasks
+    defaults = {"intra_op_threads": max(1, share), "inter_op_threads": max(2, share)}
+    return [
+        f"--{name}={default}"
+        for name, default in defaults.items()
+        if getattr(config, name) == 0 and not any(re.match(f"--?{name}(=|$)", arg) for arg in train_args)
+    ]
+
+
+def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a task: that of the launcher, with additions.
+
+    The pid lets a task notice that the launcher was killed. Output is unbuffered, so that the log of a
+    task that crashes holds its last lines. A `TF_CONFIG` describes another cluster, not this one.
+    """
+    defaults = {"TF_CPP_MIN_LOG_LEVEL": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**defaults, **environ, PARENT_PID_VARIABLE: str(os.getpid())}
+    environment.pop("TF_CONFIG", None)
+    return environment
+
+
+def _check_counts(num_ps: int, num_workers: int, num_evaluators: int) -> None:
+    for flag, count in (("num_ps", num_ps), ("num_workers", num_workers)):
+        if count < 1:
+            raise OptionError(f"--{flag}={count} is too small; the least is 1")
+    if num_evaluators not in (0, 1):
+        raise OptionError(f"--num_evaluators={num_evaluators}: 0 or 1 is allowed; one evaluator sees every checkpoint")
+
+
+def _unused(path: pathlib.Path) -> pathlib.Path:
+    number = 1
+    candidate = path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

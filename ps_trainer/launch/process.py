@@ -1,0 +1,157 @@
+"""One task of a cluster as a child process: start, poll, end, and the tail of its log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ps_trainer.errors import RunError
+from ps_trainer.launch import tail
+
+
+class TaskProcess:
+    """A child process in a session, and so a process group, of its own.
+
+    Its own session keeps a Ctrl-C at the terminal away from it: the launcher decides who ends when. Once
+    the child has ended, by itself or not, what is left in its process group is killed. Its standard output
+    and error are appended to one log file.
+
+    Args:
+        job_name: "ps", "worker" or "evaluator".
+        task_index: index within the job.
+        command: program and arguments.
+        log_path: file for the output; its folder must exist.
+        env: the whole environment of the child; None = that of this process.
+        spawn: `subprocess.Popen` or the like.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        *,
+        job_name: str,
+        task_index: int,
+        command: Sequence[str],
+        log_path: pathlib.Path,
+        env: Mapping[str, str] | None = None,
+        spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.job_name = job_name
+        self.task_index = task_index
+        self.log_path = log_path
+        self.exit_code: int | None = None  # as of subprocess: negative = number of the signal
+        self.started_at: float | None = None  # time of the clock
+        self.ended_at: float | None = None
+        self.is_asked_to_end = False
+        self._command = list(command)
+        self._env = env
+        self._spawn = spawn
+        self._clock = clock
+        self._popen: subprocess.Popen | None = None
+        self._log_start = 0
+
+    @property
+    def name(self) -> str:
+        """Job and index, as in `worker-0`."""
+        return f"{self.job_name}-{self.task_index}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id and process group id; None before the start."""
+        return self._popen.pid if self._popen else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and the last `poll` did not find it ended."""
+        return self._popen is not None and self.exit_code is None
+
+    @property
+    def elapsed_secs(self) -> float:
+        """Seconds from the start to the end or to now."""
+        if self.started_at is None:
+            return 0.0
+        return (self._clock() if self.ended_at is None else self.ended_at) - self.started_at
+
+    def start(self) -> None:
+        """Starts the child.
+
+        Raises:
+            RunError: the program cannot be run, or the log file cannot be written.
+        """
+        try:
+            with self.log_path.open("ab") as log:
+                if log.tell():
+                    log.write(f"\n{'=' * 20} {time.strftime('%Y-%m-%d %H:%M:%S')} new run {'=' * 20}\n".encode())
+                    log.flush()
+                self._log_start = log.tell()
+                self._popen = self._spawn(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise RunError(f"{self.name}: cannot start {self._command[0]}, log in {self.log_path}: {error}") from error
+        self.started_at = self._clock()
+
+    def poll(self) -> int | None:
+        """The exit code if the child has ended (negative: number of the signal), else None; never blocks."""
+        if not self.is_running:
+            return self.exit_code
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return None
+        # Only while the dead child is not yet collected can its group's number not belong to somebody else.
+        self._signal_group(signal.SIGKILL)
+        self.exit_code = self._popen.wait()
+        self.ended_at = self._clock()
+        return self.exit_code
+
+    def terminate(self) -> None:
+        """Asks the child to end, by SIGTERM; its own children are its own affair. Nothing if it has ended."""
+        if self.poll() is None and self.is_running:
+            self.is_asked_to_end = True
+            os.kill(self.pid, signal.SIGTERM)  # cannot meet a stranger: the child is not collected
+
+    def kill(self) -> None:
+        """Kills the child and its process group by SIGKILL. Nothing if it has ended."""
+        if self.poll() is None and self.is_running:
+            self.is_asked_to_end = True
+            self._signal_group(signal.SIGKILL)
+
+    def outcome(self) -> str:
+        """How it ended, in words for a table: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""
+        if self.exit_code is None:
+            return "not started" if self._popen is None else "stopping" if self.is_asked_to_end else "running"
+        if self.exit_code == 0:
+            return "done"
+        if self.is_asked_to_end and self.exit_code in (-signal.SIGTERM, 128 + signal.SIGTERM):
+            return "stopped"
+        if self.is_asked_to_end and self.exit_code == -signal.SIGKILL:
+            return "stopped (SIGKILL)"
+        if self.exit_code < 0:
+            return f"killed ({_signal_name(-self.exit_code)})"
+        return f"failed (exit {self.exit_code})"
+
+    def log_tail(self, num_lines: int) -> list[str]:
+        """The last lines that this run wrote to the log."""
+        return tail.last_lines(self.log_path, num_lines, start=self._log_start)
+
+    def _signal_group(self, signum: int) -> None:
+        # Nobody may be left in it; macOS answers EPERM where only the dead child is.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signum)
+
+
+def _signal_name(signum: int) -> str:
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"

@@ -1,0 +1,71 @@
+"""Reading files that another process is still writing: metrics as they grow, and the end of a log."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+
+class JsonLinesTail:
+    """Hands out the JSON objects that are appended to a file, each once.
+
+    The file may appear late, its last line may be half written, and what it held when the tail was made
+    does not count. A line that is no JSON object is skipped: the numbers are for display, and a task that
+    was killed while it wrote leaves such a line behind.
+
+    Args:
+        path: the file; its folder need not exist yet.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._offset = size_of(path)
+
+    def read(self) -> list[dict[str, Any]]:
+        """The objects of the lines completed since the last call; never blocks."""
+        if size_of(self._path) < self._offset:
+            self._offset = 0  # the file was replaced by a new one
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        return [record for line in complete.splitlines() if (record := _parse(line)) is not None]
+
+
+def size_of(path: pathlib.Path) -> int:
+    """Size in bytes; 0 for a file that does not exist."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def last_lines(path: pathlib.Path, num_lines: int, start: int = 0, max_bytes: int = 65536) -> list[str]:
+    """The last lines of a text file, without line ends.
+
+    Args:
+        path: the file; a missing one has no lines.
+        num_lines: how many at most.
+        start: offset in bytes before which nothing is shown.
+        max_bytes: no more than this many bytes are read, so that a huge log costs nothing.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(start, size_of(path) - max_bytes))
+            text = file.read().decode("utf-8", errors="backslashreplace")
+    except FileNotFoundError:
+        return []
+    return text.rstrip().splitlines()[-num_lines:]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

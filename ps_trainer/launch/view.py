@@ -1,0 +1,269 @@
+"""What a person sees of a run: a live table on a terminal, plain lines elsewhere, reports at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.status import Board, Evaluation, TaskStatus
+from ps_trainer.launch.supervisor import Outcome
+
+REFRESH_SECS = 0.25
+LINE_SECS = 5.0
+NUM_LOG_LINES = 25
+TABLE_WIDTH = 100
+_UNKNOWN = "-"
+# Header and least width, wide enough for usual numbers so that the columns keep their places.
+_NUMBER_COLUMNS = (
+    ("global\nstep", 6),
+    ("\nsteps/s", 7),
+    ("examples\n/s", 8),
+    ("\nloss", 6),
+    ("stale-\nness", 6),
+    ("\ntime", 6),
+)
+
+
+class View:
+    """Common part of both views: when to look at the files, and the reports.
+
+    Use as a context manager; on leaving, the terminal is as it was.
+
+    Args:
+        board: status of the tasks.
+        console: where to print.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
+        self._board = board
+        self._console = console
+        self._clock = clock
+        self._started_at = clock()
+        self._refreshed_at = -float("inf")
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def update(self) -> None:
+        """Shows what is new, at most every `REFRESH_SECS`; cheap to call more often."""
+        if self._clock() >= self._refreshed_at + REFRESH_SECS:
+            self._refreshed_at = self._clock()
+            self._board.refresh()
+            self._show()
+
+    def on_failure(self, outcome: Outcome) -> None:
+        """Prints the last lines of the culprit's log, at once: the other tasks may take seconds to end."""
+        self._show_last()
+        task = outcome.culprit
+        lines = task.log_tail(NUM_LOG_LINES)
+        self._print("")
+        self._print(f"{task.name}: {outcome.problem}; last lines of {task.log_path}:", style="bold red")
+        self._print("\n".join(f"  {line}" for line in lines) if lines else "  (it wrote nothing)")
+        self._print("")
+
+    def on_interrupt(self, signum: int) -> None:
+        """Tells that the tasks are being ended."""
+        self._print("interrupted: the tasks save and end (Ctrl-C again kills them)", style="yellow")
+
+    def finish(self, outcome: Outcome, logdir: str) -> None:
+        """Prints what came of the run, once every task has ended."""
+        self._board.refresh()
+        self._show_last()
+        if outcome.culprit is not None:
+            for task in self._board.tasks:
+                if task.process is not outcome.culprit:
+                    self._print(f"{task.process.name}: {task.state}, log in {task.process.log_path}")
+        elif any(task.num_reports for task in self._board.workers):
+            self._print("")
+            for task in self._board.workers:
+                self._print(_worker_summary(task))
+        if self._board.last_evaluation is not None:
+            self._print(_evaluation_text(self._board.last_evaluation))
+        ending = "failed" if outcome.culprit else "interrupted" if outcome.signum else "done"
+        style = "bold green" if outcome.exit_code == 0 else "bold red"
+        self._print(f"{ending} after {duration(self._elapsed_secs())}; files in {logdir}", style=style)
+
+    def close(self) -> None:
+        """Ends the display; may be called twice."""
+
+    def _show(self) -> None:
+        raise NotImplementedError
+
+    def _show_last(self) -> None:
+        self._show()
+        self.close()
+
+    def _elapsed_secs(self) -> float:
+        return self._clock() - self._started_at
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        self._console.print(Text(text, style=style or ""), soft_wrap=True)
+
+
+class PlainView(View):
+    """Lines for a log file: each change of a task's state, each evaluation, and progress every `LINE_SECS`."""
+
+    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
+        super().__init__(board, console, clock)
+        self._states: dict[TaskStatus, str] = {}
+        self._reports: dict[TaskStatus, tuple[float, int]] = {}  # when, and how many there were
+        self._num_evaluations: dict[TaskStatus, int] = {}
+
+    def _show(self) -> None:
+        for task in self._board.tasks:
+            has_ended = not task.process.is_running
+            shown_at, num_shown = self._reports.get(task, (-LINE_SECS, 0))
+            if task.num_reports > num_shown and (has_ended or self._clock() >= shown_at + LINE_SECS):
+                self._reports[task] = (self._clock(), task.num_reports)
+                self._line(task, self._progress(task))
+            for evaluation in task.evaluations[self._num_evaluations.get(task, 0) :]:
+                self._line(task, _evaluation_text(evaluation))
+            self._num_evaluations[task] = len(task.evaluations)
+            if task.state != self._states.get(task):
+                self._states[task] = task.state
+                self._line(task, task.state)
+
+    def _line(self, task: TaskStatus, text: str) -> None:
+        self._print(f"{self._elapsed_secs():7.1f} s  {task.process.name:<11}  {text}")
+
+    def _progress(self, task: TaskStatus) -> str:
+        of_max = f"/{self._board.max_steps}" if self._board.max_steps else ""
+        parts = [f"step {_whole(task.global_step)}{of_max}"]
+        if task.steps_per_sec is not None:
+            parts.append(f"{_rate(task.steps_per_sec)} steps/s")
+        if task.examples_per_sec is not None:
+            parts.append(f"{_rate(task.examples_per_sec)} examples/s")
+        if task.loss is not None:
+            parts.append(f"loss {_value(task.loss)}")
+        if task.staleness is not None:
+            parts.append(f"staleness {task.staleness:.2f}")
+        if self._board.secs_left is not None and task.process.is_running:
+            parts.append(f"{duration(self._board.secs_left)} left")
+        return "  ".join(parts)
+
+
+class LiveView(View):
+    """A table that is drawn again in place: a row per task, and below it the progress of the whole run."""
+
+    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
+        super().__init__(board, console, clock)
+        # Not refreshed from a thread of its own: what is drawn belongs to the supervising thread.
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._is_closed = False
+
+    def __enter__(self) -> View:
+        self._live.start()
+        return self
+
+    def close(self) -> None:
+        """Leaves the last table on the screen and gives the cursor back."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._live.stop()
+
+    def _show(self) -> None:
+        if not self._is_closed:
+            self._live.update(self.render(), refresh=True)
+
+    def render(self) -> Group:
+        """The table and the lines below it, as of the last look at the files."""
+        width = min(self._console.width, TABLE_WIDTH)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=width)
+        table.add_column("\ntask", no_wrap=True)
+        table.add_column("\nstate", ratio=1)  # what is left of the width
+        for header, min_width in _NUMBER_COLUMNS:
+            table.add_column(header, justify="right", no_wrap=True, min_width=min_width)
+        for task in self._board.tasks:
+            table.add_row(
+                task.process.name,
+                Text(task.state, style=_style(task.process), no_wrap=True, overflow="ellipsis"),
+                _whole(task.global_step),
+                _rate(task.steps_per_sec),
+                _rate(task.examples_per_sec),
+                _value(task.loss),
+                _UNKNOWN if task.staleness is None else f"{task.staleness:.2f}",
+                duration(task.process.elapsed_secs),
+            )
+        below = [Text(line) for line in (self._overall(), self._evaluation()) if line]
+        return Group(table, *below)
+
+    def _overall(self) -> str:
+        board = self._board
+        if board.global_step is None:
+            return ""
+        parts = [f"step {board.global_step:,}"]
+        if board.max_steps:
+            share = min(1.0, board.global_step / board.max_steps)
+            parts = [f"[{'#' * round(20 * share):<20}] {board.global_step:,}/{board.max_steps:,} steps"]
+        if board.global_steps_per_sec is not None:
+            parts.append(f"{_rate(board.global_steps_per_sec)} steps/s")
+        if board.examples_per_sec is not None:
+            parts.append(f"{_rate(board.examples_per_sec)} examples/s")
+        if board.secs_left is not None and any(task.process.is_running for task in board.workers):
+            parts.append(f"{duration(board.secs_left)} left")
+        return "  ".join(parts)
+
+    def _evaluation(self) -> str:
+        return _evaluation_text(self._board.last_evaluation) if self._board.last_evaluation else ""
+
+
+def create_view(board: Board, console: Console, plain: bool, clock: Callable[[], float] = time.monotonic) -> View:
+    """The live table if the console is a terminal and `plain` is false, else plain lines."""
+    if console.is_terminal and not console.is_dumb_terminal and not plain:
+        return LiveView(board, console, clock)
+    return PlainView(board, console, clock)
+
+
+def duration(secs: float) -> str:
+    """Seconds for a person: `8.3 s`, `1:05`, `2:00:00`."""
+    if secs < 59.95:
+        return f"{secs:.1f} s"
+    minutes, seconds = divmod(round(secs), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _worker_summary(task: TaskStatus) -> str:
+    parts = [f"{task.process.name:<11}", f"{_whole(task.local_step)} steps"]
+    if task.mean_steps_per_sec is not None:
+        parts.append(f"{_rate(task.mean_steps_per_sec)} steps/s")
+    if task.staleness is not None:
+        parts.append(f"staleness {task.staleness:.2f}")
+    return "  ".join([*parts, task.state])
+
+
+def _evaluation_text(evaluation: Evaluation) -> str:
+    metrics = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.metrics.items())
+    return f"evaluation at step {evaluation.global_step:,}: {metrics or 'no metrics'}"
+
+
+def _style(process: TaskProcess) -> str:
+    if process.exit_code is None:
+        return ""
+    return "green" if process.exit_code == 0 else "yellow" if process.is_asked_to_end else "red"
+
+
+def _whole(value: int | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,}"
+
+
+def _rate(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _value(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.4g}" if abs(value) < 0.1 else f"{value:.3f}"

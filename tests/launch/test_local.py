@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import datetime
+import errno
+import io
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError, RunError
+from ps_trainer.launch import local
+from ps_trainer.launch.supervisor import Limits
+from tests.launch import fakes
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+SERVE = "on_term(sys.exit)\nmark('serving')\nsleep_for_ever()"
+SERVE_UNTIL_WORKERS_ARE_DONE = "wait_for('done-worker-0'); wait_for('done-worker-1')"
+FINISH = "mark('done-' + name)"
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Runs a cluster of fake tasks in this process; returns exit code and output."""
+    logdir = tmp_path / "run"
+
+    def run(behaviours, *, num_ps=1, num_workers=2, num_evaluators=0, console=None, **kwargs):
+        output = io.StringIO()
+        code = local.run(
+            num_ps=num_ps,
+            num_workers=num_workers,
+            num_evaluators=num_evaluators,
+            train_args=kwargs.pop("train_args", []),
+            config=TrainConfig(logdir=str(logdir)),
+            plain=True,
+            task_command=kwargs.pop("task_command", fakes.task_command(behaviours)),
+            console=console or Console(file=output),
+            **kwargs,
+        )
+        return code, output.getvalue()
+
+    run.logdir = logdir
+    for _ in fakes.end_leftovers(logdir):
+        yield run
+
+
+def test_success_is_0_and_tasks_get_their_flags_and_environment(launch):
+    show = "print(json.dumps([sys.argv[1:], dict(os.environ)]))\n"
+    code, output = launch(
+        {"ps": show + SERVE_UNTIL_WORKERS_ARE_DONE, "worker": show + FINISH},
+        train_args=["--model=cnn", "--inter_op_threads=7"],
+        pick_ports=lambda n: range(5000, 5000 + n),
+        environ={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "MINE": "kept"},
+    )
+    assert code == 0, output
+    assert "done after" in output.splitlines()[-1]
+    for name, job, index in (("ps-0", "ps", 0), ("worker-0", "worker", 0), ("worker-1", "worker", 1)):
+        flags, environment = json.loads((launch.logdir / "logs" / f"{name}.log").read_text())
+        cluster = ["--ps_hosts=localhost:5000", "--worker_hosts=localhost:5001,localhost:5002"]
+        assert flags[:4] == [f"--job_name={job}", f"--task_index={index}", *cluster]
+        assert flags[4:6] == ["--model=cnn", "--inter_op_threads=7"]
+        assert flags[6].startswith("--intra_op_threads=")
+        assert flags[7:] == [f"--logdir={launch.logdir}"]
+        assert environment["PS_TRAINER_PARENT_PID"] == str(os.getpid())
+        assert (environment["TF_CPP_MIN_LOG_LEVEL"], environment["MINE"]) == ("3", "kept")
+
+
+def test_evaluator_is_started_and_waited_for(launch):
+    code, output = launch(
+        {
+            "ps": SERVE_UNTIL_WORKERS_ARE_DONE,
+            "worker": FINISH,
+            "evaluator": "wait_for('done-worker-0')\n"
+            "record(kind='eval', global_step=1000, metrics={'accuracy': 0.978})",
+        },
+        num_evaluators=1,
+    )
+    assert code == 0, output
+    assert "evaluation at step 1,000: accuracy 0.978" in output.splitlines()
+
+
+def test_failed_task_ends_the_others_and_shows_its_log_first(launch):
+    code, output = launch(
+        {
+            "ps": SERVE,
+            "worker-0": "on_term(sys.exit)\nmark('training')\nsleep_for_ever()",
+            "worker-1": "wait_for('training'); wait_for('serving')\n"
+            "for i in range(40): print('line', i)\nraise SystemExit('out of luck')",
+        }
+    )
+    assert code == 1
+    fakes.assert_all_gone(launch.logdir, 3)
+    report = output[output.index("worker-1: failed (exit 1); last lines of") :].splitlines()
+    assert report[0].endswith(f"{launch.logdir}/logs/worker-1.log:")
+    assert report[1:26] == [f"  line {i}" for i in range(40 - 24, 40)] + ["  out of luck"]
+    states = [line for line in report[26:] if line.startswith(("ps-0:", "worker-0:"))]
+    assert [line.split(",")[0] for line in states] == ["ps-0: done", "worker-0: done"]
+
+
+def test_wrong_usage_passes_through(launch):
+    code, output = launch({"ps": SERVE, "worker-0": "sleep_for_ever()", "worker-1": "print('bad flag'); sys.exit(2)"})
+    assert code == 2
+    assert "  bad flag" in output.splitlines()
+
+
+def test_killed_ps_is_blamed_and_not_the_worker_that_lost_it(launch):
+    code, output = launch(
+        {
+            "ps": "wait_for('training'); os.kill(os.getpid(), signal.SIGKILL)",
+            "worker-0": "wait_for('pid-ps-0')\n"
+            "stat = pathlib.Path('/proc', (logdir / 'marks' / 'pid-ps-0').read_text(), 'stat')\n"
+            "mark('training')\n"
+            "try:\n"
+            "    while ' Z ' not in stat.read_text(): pass\n"
+            "except OSError: pass\n"
+            "sys.exit('ps-0 is lost')",
+            "worker-1": "sleep_for_ever()",
+        }
+    )
+    assert code == 1
+    assert "ps-0: killed (SIGKILL); last lines of" in output
+    assert "worker-0: failed (exit 1), log in" in output or "worker-0: stopped, log in" in output
+
+
+def test_ps_that_does_not_end_is_named_and_killed(launch):
+    code, output = launch(
+        {
+            "ps": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nmark('deaf')\nsleep_for_ever()",
+            "worker": "wait_for('deaf')",
+        },
+        limits=Limits(ps_exit=0.2, workers_end=0.1, all_end=0.2),
+    )
+    assert code == 1
+    assert "ps-0: still runs 0.2 s after the last worker ended; last lines of" in output
+    fakes.assert_all_gone(launch.logdir, 3)
+
+
+def test_lines_and_numbers_of_an_earlier_run_in_the_same_folder_do_not_count(launch):
+    steps = "record(kind='train', local_step={0}, global_step={0})\nprint('run of {0}')\n"
+    launch({"ps": SERVE, "worker-0": steps.format(77) + "sys.exit(1)", "worker-1": "sleep_for_ever()"})
+    code, output = launch({"ps": SERVE, "worker-0": steps.format(5) + "sys.exit(1)", "worker-1": "sleep_for_ever()"})
+    assert code == 1
+    assert "  run of 5" in output.splitlines()
+    assert "77" not in output.replace(str(launch.logdir), "")
+
+
+def test_exception_in_the_launcher_leaves_nothing(launch):
+    class FullDisk(io.StringIO):
+        def write(self, text):
+            if "training" in text:
+                raise OSError(errno.ENOSPC, "no space")
+            return super().write(text)
+
+    work = (
+        "on_term(sys.exit)\nmark('up-' + name)\n"
+        "for other in ('serving', 'up-worker-0', 'up-worker-1'): wait_for(other)\n"
+        "record(kind='state', state='training')\nsleep_for_ever()"
+    )
+    with pytest.raises(OSError, match="no space"):
+        launch({"ps": SERVE, "worker": work}, console=Console(file=FullDisk()))
+    fakes.assert_all_gone(launch.logdir, 3)
+
+
+def test_task_that_cannot_be_started_takes_the_started_ones_along(launch):
+    count = itertools.count(1)
+
+    def spawn(command, **kwargs):
+        if next(count) == 3:
+            fakes.wait_until(lambda: "serving" in fakes.marks(launch.logdir), "ps-0")
+            raise FileNotFoundError("no such program")
+        return subprocess.Popen(command, **kwargs)
+
+    with pytest.raises(RunError, match="worker-1: cannot start"):
+        launch({"ps": SERVE, "worker": "on_term(sys.exit)\nsleep_for_ever()"}, spawn=spawn)
+    assert not any(fakes.is_alive(pid) for pid in fakes.marked_pids(launch.logdir))
+
+
+def test_live_table_ends_with_the_cursor_shown(launch, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=80, color_system=None)
+    config = TrainConfig(logdir=str(launch.logdir))
+    command = fakes.task_command({"ps": SERVE_UNTIL_WORKERS_ARE_DONE, "worker": FINISH})
+    code = local.run(
+        num_ps=1,
+        num_workers=2,
+        num_evaluators=0,
+        train_args=[],
+        config=config,
+        plain=False,
+        task_command=command,
+        console=console,
+    )
+    assert code == 0
+    last_table = output.getvalue().rpartition("stale-")[2]
+    assert [last_table.count(word) for word in ("ps-0", "worker-0", "worker-1")] == [1, 1, 1]
+    assert "\x1b[?25h" in last_table
+
+
+@pytest.mark.parametrize(
+    "counts, flag", [((0, 1, 0), "num_ps=0"), ((1, 0, 0), "num_workers=0"), ((1, 1, 2), "num_evaluators=2")]
+)
+def test_numbers_of_tasks_are_checked_before_anything_is_made(launch, counts, flag):
+    with pytest.raises(OptionError, match=flag):
+        launch({}, num_ps=counts[0], num_workers=counts[1], num_evaluators=counts[2])
+    assert not launch.logdir.exists()
+
+
+def test_new_folder_is_named_after_the_run_and_never_an_old_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    now = datetime.datetime(2026, 1, 2, 3, 4, 5)
+    config = TrainConfig(model="my_pkg.my_file:MyModel", update="sync")
+    first = local.create_logdir(config, now)
+    assert str(first) == "runs/my_pkg.my_file-MyModel-sync-20260102-030405"
+    assert str(local.create_logdir(config, now)) == f"{first}-2"
+    assert (first / "logs").is_dir()
+
+
+def test_folder_that_cannot_be_made_is_a_usage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="--logdir=.*file/run: cannot make"):
+        local.create_logdir(TrainConfig(logdir=str(tmp_path / "file" / "run")))
+
+
+@pytest.mark.parametrize(
+    "cores, tasks, intra, inter", [(16, 3, 16 // 3, 16 // 3), (2, 3, 1, 2), (8, 3, 2, 2), (64, 4, 16, 16)]
+)
+def test_cores_are_shared_among_the_tasks(cores, tasks, intra, inter):
+    flags = local.thread_flags([], TrainConfig(), tasks, cores)
+    assert flags == [f"--intra_op_threads={intra}", f"--inter_op_threads={inter}"]
+
+
+@pytest.mark.parametrize(
+    "train_args, config",
+    [
+        (["--intra_op_threads=0"], TrainConfig()),
+        (["--intra_op_threads", "0"], TrainConfig()),
+        (["-intra_op_threads=3"], TrainConfig()),
+        ([], TrainConfig(intra_op_threads=3)),
+    ],
+)
+def test_thread_counts_of_the_user_are_left_alone(train_args, config):
+    assert local.thread_flags(train_args, config, 2, 8) == ["--inter_op_threads=4"]
+
+
+def test_environment_defaults_give_way_to_the_users():
+    assert local.task_environment({})["TF_CPP_MIN_LOG_LEVEL"] == "1"
+    assert local.task_environment({"TF_CPP_MIN_LOG_LEVEL": "0"})["TF_CPP_MIN_LOG_LEVEL"] == "0"
+
+
+def test_tasks_do_not_see_the_cluster_that_the_launcher_itself_may_be_part_of():
+    assert "TF_CONFIG" not in local.task_environment({"TF_CONFIG": "{}"})
+
+
+def test_launch_imports_no_tensorflow():
+    script = "import sys; import ps_trainer.launch.local; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=PROJECT).returncode == 0
