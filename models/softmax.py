@@ -1,0 +1,44 @@
+"""Softmax regression."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+
+class Softmax:
+    """Softmax regression: one dense layer from pixels to classes.
+
+    Shape suffixes: B batch, H height, W width, C channels, D pixels (H * W * C), N classes.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Softmax`; ValueError where one is out of range."""
+
+        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
+
+        def __post_init__(self):
+            if self.num_classes < 2:
+                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
+            training: makes no difference to this model.
+
+        Returns:
+            Loss, class probabilities [B, N] and "accuracy".
+        """
+        del training
+        pixels_BD = layers.flatten(batch["image"])
+        logits_BN = layers.dense(pixels_BD, self.options.num_classes, "logits")
+        return layers.classifier_output(logits_BN, batch["label"])

@@ -1,0 +1,1 @@
+"""Tests of `ps_trainer.data`."""
