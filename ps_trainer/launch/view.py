@@ -141,7 +141,7 @@ class PlainView(View):
         self._print(f"{self._elapsed_secs():7.1f} s  {task.process.name:<11}  {text}")
 
     def _progress(self, task: TaskStatus) -> str:
-        of_max = f"/{self._board.max_steps}" if self._board.max_steps else ""
+        of_max = f"/{self._board.max_steps:,}" if self._board.max_steps else ""
         parts = [f"step {_whole(task.global_step)}{of_max}"]
         if task.steps_per_sec is not None:
             parts.append(f"{_rate(task.steps_per_sec)} steps/s")

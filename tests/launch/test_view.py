@@ -82,7 +82,7 @@ def test_plain_progress_line_holds_the_numbers(scene):
         staleness_mean=0.98,
     )
     view.update()
-    expected = "step 120/1000  55.1 steps/s  1,763 examples/s  loss 0.310  staleness 0.98"
+    expected = "step 120/1,000  55.1 steps/s  1,763 examples/s  loss 0.310  staleness 0.98"
     assert any(line.endswith(expected) for line in scene.lines())
 
 
@@ -95,7 +95,7 @@ def test_plain_view_prints_the_last_report_before_the_end(scene):
     scene.write("worker-0", kind="train", global_step=1000)
     scene.tasks[1].end(0)
     view.update()
-    assert [line.split(maxsplit=3)[3] for line in scene.lines()] == ["step 1,000/1000", "done"]
+    assert [line.split(maxsplit=3)[3] for line in scene.lines()] == ["step 1,000/1,000", "done"]
 
 
 def test_files_are_read_only_a_few_times_per_second(scene):
