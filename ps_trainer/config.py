@@ -53,6 +53,7 @@ class TrainConfig:
     hook: tuple[str, ...] = option((), "package.module:Class of a tf.train.SessionRunHook to add to every worker")
 
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
+    join_wait_secs: float = option(30.0, "how long the first step waits for all workers; async then starts without")
     stall_timeout_secs: float = option(600.0, "how long a task waits for a step to complete before it fails")
     intra_op_threads: int = option(0, "threads inside one TensorFlow op; 0 = as many as cores")
     inter_op_threads: int = option(0, "TensorFlow ops at the same time; 0 = as many as cores")
@@ -104,6 +105,7 @@ _AT_LEAST = {
     "save_checkpoint_secs": 0,
     "save_checkpoint_steps": 0,
     "keep_checkpoints": 1,
+    "join_wait_secs": 0,
     "intra_op_threads": 0,
     "inter_op_threads": 0,
 }

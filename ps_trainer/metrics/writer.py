@@ -38,10 +38,15 @@ class MetricsWriter:
             with tf.Graph().as_default():
                 self._events = tf.summary.FileWriter(str(folder / task_name))
 
-    def state(self, state: str) -> None:
-        """Reports what the task does now, in words."""
+    def state(self, state: str, peer_failure: bool = False) -> None:
+        """Reports what the task does now, in words.
+
+        Args:
+            state: in words.
+            peer_failure: the task ends because of another task's failure; who supervises it looks there.
+        """
         logging.info("%s", state)
-        self._line({"kind": "state", "state": state})
+        self._line({"kind": "state", "state": state} | ({"peer_failure": True} if peer_failure else {}))
 
     def train(self, step: int, values: dict[str, Any]) -> None:
         """Reports training figures at `step`."""

@@ -6,7 +6,7 @@ Every ps task holds, in a container of its own that no training session touches:
     run      the run in progress: id, key, status, settings                  written by the chief, on ps 0
     roster   for the run: what each worker said last                         written by the ps
     notice   why the job has to end, when this ps was told to (SIGTERM)      written by the ps
-    mail     queue of what workers say: joined, done, failed, interrupted    read by the ps
+    mail     queue of what workers say: joined, training, done, failed …   read by the ps
 
 All but the queue are JSON. A client (`PsControl`) is a session on the ps task itself: it needs no server
 of its own, and each of its calls has a deadline.
@@ -27,6 +27,7 @@ from ps_trainer.cluster.config import ClusterConfig
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
 
 JOINED = "joined"
+TRAINING = "training"
 DONE = "done"
 FAILED = "failed"
 INTERRUPTED = "interrupted"
@@ -34,6 +35,7 @@ FINAL = (DONE, FAILED, INTERRUPTED)
 
 STARTING = "starting"
 READY = "ready"
+ENDED = "ended"
 
 _FIELDS = ("hello", "run", "roster", "notice")
 

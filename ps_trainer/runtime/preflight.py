@@ -58,8 +58,8 @@ def wait_for_ps(cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) 
             stop.wait(_POLL_SECS)
 
 
-def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) -> str:
-    """Waits until the chief's run is ready; returns its id.
+def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) -> tuple[str, bool]:
+    """Waits until the chief's run is ready; returns its id, and whether it has ended without this worker.
 
     A run that this worker has already left is not the one to join.
 
@@ -70,9 +70,10 @@ def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, s
     wait = _Wait(config.start_timeout_secs)
     while True:
         state = ps_0.read()
-        if state.run.get("status") == control.READY and not has_ended(state, cluster.worker_index):
+        status = state.run.get("status")
+        if status in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
             _check_agreement(state.run["agreement"], agreement(cluster, config), cluster.task_name)
-            return state.run["run_id"]
+            return state.run["run_id"], status == control.ENDED
         stop.check()
         if wait.is_over():
             raise StartTimeoutError(
@@ -93,14 +94,14 @@ def begin_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig) -> t
     state = ps_0.read()
     settings = agreement(cluster, config)
     key = f"{config.logdir} {settings}"
-    is_alive = state.run.get("key") == key and not has_ended(state, 0)
+    is_alive = state.run.get("key") == key and state.run["status"] != control.ENDED
     run_id = state.run["run_id"] if is_alive else uuid.uuid4().hex[:12]
     run = {"run_id": run_id, "key": key, "status": control.STARTING, "agreement": settings}
     ps_0.write_run(run)
     return run, is_alive
 
 
-def has_ended(state: PsState, worker: int) -> bool:
+def _has_left(state: PsState, worker: int) -> bool:
     """Whether `worker` has said its last word in the run that `state` shows."""
     if state.roster.get("run_id") != state.run.get("run_id"):
         return False

@@ -16,6 +16,7 @@ from absl import logging
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
+from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
@@ -50,7 +51,6 @@ class PsTask:
         self._config = config
         self._keep_serving = keep_serving
         self._clock = clock
-        self._target = server.target
         self._control = control.ControlGraph(cluster.task_index)
         self._session = tf.Session(
             server.target, graph=self._control.graph, config=session_config(cluster.device, peers=())
@@ -67,20 +67,23 @@ class PsTask:
             RunError: the chief is done, and a worker never said anything.
             Interrupted: a signal came.
         """
+        writer = MetricsWriter(self._config.logdir, self._cluster.task_name)
         self._session.run(self._control.init_op)
         self._write("hello", control.hello(self._cluster, self._cluster.task_index))
         threading.Thread(target=self._receive, name="mail", daemon=True).start()
-        logging.info("%s serves on %s", self._cluster.task_name, self._cluster.own_address)
+        writer.state(f"serving on {self._cluster.own_address}")
         try:
             while True:
                 self._serve_run(stop)
                 code = EXIT_DONE if self._statuses() == {control.DONE} else EXIT_FAILED
-                time.sleep(_LINGER_SECS)
                 if not self._keep_serving:
+                    time.sleep(_LINGER_SECS)
+                    writer.state("done" if code == EXIT_DONE else "ended after a worker's failure", code != EXIT_DONE)
                     return code
-                self._forget_run()
+                self._run_id, self._workers = "", {}
         finally:
             self._session.close()
+            writer.close()
 
     def _serve_run(self, stop: StopRequest) -> None:
         """Reads mail until every worker's last word is in."""
@@ -124,12 +127,12 @@ class PsTask:
         run_id, worker, status = message["run_id"], message["worker"], message["status"]
         if run_id and run_id != self._run_id:
             if status != control.JOINED:
-                return  # the last word of a run that another one has replaced
+                return  # a word of a run that another one has replaced
             self._run_id, self._workers = run_id, {}
         self._workers[worker] = message
         if status == control.FAILED:
             logging.error("worker %d failed: %s", worker, message.get("reason"))
-        else:
+        elif status != control.TRAINING:
             logging.info("worker %d %s", worker, status)
         self._write("roster", {"run_id": self._run_id, "workers": self._workers})
 
@@ -139,12 +142,6 @@ class PsTask:
                 self._mail.put(json.loads(self._session.run(self._control.receive)))
         except (tf.errors.OpError, RuntimeError):
             pass  # the session was closed: the task ends
-
-    def _forget_run(self) -> None:
-        """Frees the run's variables and queues, and stands ready for the next run."""
-        filters = session_config(self._cluster.device, peers=())
-        tf.Session.reset(self._target, [self._run_id], filters)
-        self._run_id, self._workers = "", {}
 
     def _write(self, field: str, value: dict[str, Any]) -> None:
         self._session.run(self._control.write[field], {self._control.value: json.dumps(value)})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PeerFailedError, PsLostError
+from ps_trainer.errors import PeerFailedError, PsLostError, PsTrainerError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.supervise import StopRequest
@@ -30,10 +30,12 @@ class Watcher:
         worker_index: this worker's.
         stop: asked to stop.
         on_worker_end: called with index and status of every other worker that ends.
+        on_poll: called at every poll; its errors ask the job to stop.
         lost_after_secs: see above.
         clock: seconds, monotonic.
 
     Attributes:
+        run_status: of the run record; "" before the first poll.
         roster: what each worker said last, by index; a copy of ps 0's.
     """
 
@@ -44,6 +46,7 @@ class Watcher:
         worker_index: int,
         stop: StopRequest,
         on_worker_end: Callable[[int, str], None],
+        on_poll: Callable[[], None],
         *,
         lost_after_secs: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
@@ -53,10 +56,12 @@ class Watcher:
         self._worker_index = worker_index
         self._stop = stop
         self._on_worker_end = on_worker_end
+        self._on_poll = on_poll
         self._lost_after_secs = lost_after_secs
         self._clock = clock
         self._ended: set[int] = set()
         self._closing = threading.Event()
+        self.run_status = ""
         self.roster: dict[int, dict] = {}
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
@@ -72,6 +77,10 @@ class Watcher:
     def _watch(self) -> None:
         answered = [self._clock()] * len(self._controls)
         while not self._closing.wait(_POLL_SECS):
+            try:
+                self._on_poll()
+            except PsTrainerError as error:
+                self._stop.request(error)
             for ps in self._controls:
                 try:
                     state = ps.read()
@@ -90,6 +99,7 @@ class Watcher:
             self._stop.request(PeerFailedError(f"the job ends because {state.notice['reason']}"))
         if ps.ps != 0 or state.roster.get("run_id") != self._run_id:
             return
+        self.run_status = state.run["status"]
         self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
         for index, entry in self.roster.items():
             if index == self._worker_index or index in self._ended or entry["status"] not in control.FINAL:

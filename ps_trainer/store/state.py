@@ -47,6 +47,8 @@ class StoredState:
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
         self.variables = [held.variable for held in self._held] + self._clocks
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
+        self._reads = [held.variable.read_value() for held in self._held]
+        self._step_read = store.clocks[0].read_value()
         self._are_initialized = [variable.is_initialized() for variable in self.variables]
 
     @property
@@ -82,9 +84,9 @@ class StoredState:
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
         """The values at present, by name. Each piece is read atomically; other workers go on meanwhile."""
-        values = session.run({"held": [h.variable.value() for h in self._held], "global_step": self._clocks[0].value()})
-        pieces = [(held.extents, value) for held, value in zip(self._held, values["held"], strict=True)]
-        return extents_lib.from_pieces(list(self._specs.values()), pieces) | {"global_step": values["global_step"]}
+        values, step = session.run([self._reads, self._step_read])
+        pieces = [(held.extents, value) for held, value in zip(self._held, values, strict=True)]
+        return extents_lib.from_pieces(list(self._specs.values()), pieces) | {"global_step": step}
 
     def _set_clocks(self, session: tf.Session, step: int) -> None:
         for clock in self._clocks:

@@ -93,8 +93,9 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
 def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
     """A variable-scope custom getter that gives each initialiser without a seed one from (seed, name).
 
-    A single process that builds a model under `tf.variable_scope("", custom_getter=seeded_getter(seed))`
-    starts from the same values as a cluster run with that seed.
+    A single process that builds a model under `tf.set_random_seed(seed)` and
+    `tf.variable_scope("", custom_getter=seeded_getter(seed))` starts from the values of a cluster run with
+    that seed.
     """
 
     def seeded(getter, name, *args, **kwargs):

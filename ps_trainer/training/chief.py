@@ -53,7 +53,7 @@ def prepare_state(
 
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
     session.run(train.step.prepare_op)
-    return int(session.run(train.store.clocks[0].value())), how
+    return int(session.run(train.current_step)), how
 
 
 class Checkpointer:

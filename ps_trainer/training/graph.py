@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -22,6 +23,7 @@ class TrainGraph(NamedTuple):
 
     Attributes:
         graph: the graph.
+        current_step: int64 scalar, global_step at present.
         loss: float scalar on the worker, of the step's own batch.
         step: the step's nodes.
         fetches: what a step runs: global_step, staleness, loss, and ops.
@@ -30,10 +32,12 @@ class TrainGraph(NamedTuple):
         state: what a checkpoint holds.
         model_trace: the model's variables and their initial values.
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
+        free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
         scaffold: for `MonitoredTrainingSession`; initialises only what is local to this worker.
     """
 
     graph: tf.Graph
+    current_step: tf.Tensor
     loss: tf.Tensor
     step: TrainStep
     fetches: list
@@ -42,6 +46,7 @@ class TrainGraph(NamedTuple):
     state: StoredState
     model_trace: ModelTrace
     init_state_op: tf.Operation
+    free_op: tf.Operation
     scaffold: tf.train.Scaffold
 
 
@@ -75,6 +80,7 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
         targets = [*step.targets, *refill_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
         return TrainGraph(
             graph=graph,
+            current_step=store.clocks[0].read_value(),
             loss=output.loss,
             step=step,
             fetches=[step.global_step, step.staleness, output.loss, targets],
@@ -83,6 +89,7 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             model_trace=model_trace,
             join_ops=[step.join_op, store.prime_op],
             init_state_op=tf.variables_initializer(list(step.state)),
+            free_op=_free(tf.global_variables()),
             scaffold=_scaffold(store, iterator),
         )
 
@@ -99,6 +106,18 @@ def _iterator(components: Components, cluster: ClusterConfig, config: TrainConfi
 
 def _placeholders(iterator: tf.data.Iterator) -> dict[str, tf.Tensor]:
     return tf.nest.map_structure(lambda spec: tf.placeholder(spec.dtype, spec.shape), iterator.element_spec)
+
+
+def _free(variables: Sequence[tf.Variable]) -> tf.Operation:
+    """Destroys variables. (`tf.Session.reset` would, but closes every session on the ps task as well.)
+
+    Queues and accumulators stay: to destroy one on which a cancelled op still waits crashes the ps task.
+    """
+    destroy_ops = []
+    for variable in variables:
+        with tf.device(variable.device):
+            destroy_ops.append(tf.raw_ops.DestroyResourceOp(resource=variable.handle, ignore_lookup_error=True))
+    return tf.group(*destroy_ops)
 
 
 def _scaffold(store: ParameterStore, iterator: tf.data.Iterator) -> tf.train.Scaffold:

@@ -54,6 +54,9 @@ def run_steps(
         run = _hooked(step_context, train) if has_hooks else raw.make_callable(train.fetches)
         for op in train.join_ops:
             raw.run(op)
+        if max_steps is not None and raw.run(train.current_step) >= max_steps:
+            ended_by.append("max_steps, reached before")
+            return
         while not session.should_stop():
             stop.check()
             try:

@@ -12,7 +12,15 @@ from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import EXIT_DONE, Interrupted, PeerFailedError, PsTrainerError, StalledError
+from ps_trainer.errors import (
+    EXIT_DONE,
+    Interrupted,
+    PeerFailedError,
+    PsLostError,
+    PsTrainerError,
+    StalledError,
+    StartTimeoutError,
+)
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, preflight
 from ps_trainer.runtime.control import PsControl
@@ -24,6 +32,7 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.loop import run_steps
 from ps_trainer.training.progress import Progress
+from ps_trainer.updates.base import ChiefService
 
 _POLL_SECS = 0.1
 
@@ -40,6 +49,7 @@ class Worker:
 
     Attributes:
         final_values: of a chief whose run is done: model variables, slots and global_step by name.
+        summary: of a chief whose run is done: what summary.json holds.
     """
 
     def __init__(
@@ -61,7 +71,10 @@ class Worker:
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._create_progress = create_progress
         self._progress = create_progress(config.batch_size)
+        self._is_stepping = False
+        self._started_at = time.monotonic()
         self.final_values: dict[str, np.ndarray] = {}
+        self.summary: dict[str, Any] = {}
 
     def work(self, stop: StopRequest) -> int:
         """Trains until the run ends; returns exit code 0.
@@ -73,11 +86,10 @@ class Worker:
         self._writer.state("waiting for the ps tasks")
         try:
             self._controls = preflight.wait_for_ps(self._cluster, self._config, stop)
-            is_alive = self._join_run(stop)
-            self._train(stop, is_alive)
+            self._find_run_and_train(stop)
         except BaseException as error:
             self._say(control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED, reason=str(error))
-            self._writer.state(f"failed: {error}")
+            self._writer.state(f"failed: {error}", isinstance(error, PeerFailedError | PsLostError))
             raise
         else:
             self._say(control.DONE, summary=self._progress.summary())
@@ -88,16 +100,30 @@ class Worker:
                 ps.close()
             self._writer.close()
 
-    def _join_run(self, stop: StopRequest) -> bool:
-        """Finds or begins the run; returns whether its state is already on the ps tasks."""
-        is_alive = True
+    def _find_run_and_train(self, stop: StopRequest) -> None:
         if self._cluster.is_chief:
             self._run, is_alive = preflight.begin_run(self._controls[0], self._cluster, self._config)
-        else:
-            self._writer.state("waiting for the chief")
-            self._run["run_id"] = preflight.wait_for_run(self._controls[0], self._cluster, self._config, stop)
+            self._say(control.JOINED)
+            try:
+                self._train(stop, is_alive)
+            except BaseException:
+                self._end_run()
+                raise
+            return
+        self._writer.state("waiting for the chief")
+        self._run["run_id"], has_ended = preflight.wait_for_run(self._controls[0], self._cluster, self._config, stop)
+        if has_ended:
+            logging.info("the run ended before this worker came")
+            return
         self._say(control.JOINED)
-        return is_alive
+        self._train(stop, is_alive=True)
+
+    def _end_run(self) -> None:
+        self._run["status"] = control.ENDED
+        try:
+            self._controls[0].write_run(self._run)
+        except tf.errors.OpError as error:
+            logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
 
     def _train(self, stop: StopRequest, is_alive: bool) -> None:
         self._writer.state("building the graph")
@@ -112,6 +138,7 @@ class Worker:
                 self._cluster.worker_index,
                 stop,
                 on_worker_end=lambda index, status: self._worker_ended(service, stop, index, status),
+                on_poll=lambda: self._check_progress(service),
             )
             try:
                 if service is not None:
@@ -119,7 +146,7 @@ class Worker:
                     stop.on_release(service.release)
                 watcher.start()
                 checkpointer = chief.Checkpointer(train, self._config) if self._cluster.is_chief else None
-                self._run_steps(train, stop, checkpointer)
+                self._run_steps(train, stop, checkpointer, watcher)
                 if self._cluster.is_chief:
                     self._close_run(train, session, checkpointer, watcher, stop)
             except BaseException as error:
@@ -142,7 +169,13 @@ class Worker:
         self._run["status"] = control.READY
         self._controls[0].write_run(self._run)
 
-    def _run_steps(self, train: graph.TrainGraph, stop: StopRequest, checkpointer: chief.Checkpointer | None) -> None:
+    def _run_steps(
+        self,
+        train: graph.TrainGraph,
+        stop: StopRequest,
+        checkpointer: chief.Checkpointer | None,
+        watcher: Watcher,
+    ) -> None:
         def after_step(raw: tf.Session) -> None:
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
@@ -166,8 +199,11 @@ class Worker:
             ) as session,
         ):
             stop.on_abort(session.close)
-            self._progress = self._create_progress(self._config.batch_size)
+            if not self._wait_for_start(watcher, stop):
+                return
             self._writer.state("training")
+            self._progress = self._create_progress(self._config.batch_size)
+            self._is_stepping = True
             ended_by = run_steps(
                 session,
                 train,
@@ -177,15 +213,58 @@ class Worker:
                 has_hooks=bool(self._components.hooks),
                 after_step=after_step,
             )
+            self._is_stepping = False
         self._report()
         logging.info("training ended at step %d by %s", self._progress.global_step, ended_by)
+
+    def _wait_for_start(self, watcher: Watcher, stop: StopRequest) -> bool:
+        """Waits for all workers to be ready to train, so that nobody trains ahead; then for as many as are needed.
+
+        Returns False when the run has ended meanwhile.
+
+        Raises:
+            StartTimeoutError: the update rule cannot go on with those that came in time.
+        """
+        self._say(control.TRAINING)
+        everybody = set(range(self._cluster.num_workers))
+        needed = self._components.rule.min_workers(self._cluster.num_workers)
+        said = False
+        while missing := everybody - {i for i, w in watcher.roster.items() if w["status"] != control.JOINED}:
+            waited = time.monotonic() - self._started_at
+            names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in sorted(missing))
+            if waited > self._config.join_wait_secs and len(everybody) - len(missing) >= needed:
+                logging.warning("starting without %s, not there after %.0f s", names, waited)
+                break
+            if waited > self._config.start_timeout_secs:
+                raise StartTimeoutError(
+                    f"update rule {self._config.update} needs {needed} workers; {names} did not come within"
+                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs"
+                )
+            if not said:
+                self._writer.state(f"waiting for {names}")
+                said = True
+            stop.check()
+            stop.wait(_POLL_SECS)
+        return self._cluster.is_chief or watcher.run_status != control.ENDED
+
+    def _check_progress(self, service: ChiefService | None) -> None:
+        """Raises what keeps this worker from going on, while its step loop may be blocked."""
+        if service is not None and service.error() is not None:
+            raise PsLostError(f"the chief's updates ended: {service.error()}")
+        idle = time.monotonic() - self._progress.last_step_at
+        if self._is_stepping and idle > self._config.stall_timeout_secs:
+            raise StalledError(
+                f"{self._cluster.task_name} has made no step for {idle:.0f} s, at global step"
+                f" {self._progress.global_step}: a worker or ps task that it waits for is slow or stuck;"
+                " look at their logs, or raise --stall_timeout_secs"
+            )
 
     def _report(self) -> None:
         figures = self._progress.report()
         if figures:
             self._writer.train(self._progress.global_step, figures)
 
-    def _worker_ended(self, service: Any, stop: StopRequest, index: int, status: str) -> None:
+    def _worker_ended(self, service: ChiefService | None, stop: StopRequest, index: int, status: str) -> None:
         """The watcher's news of another worker: a synchronous rule must not wait for it any more."""
         if service is None:
             return
@@ -214,7 +293,10 @@ class Worker:
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = values
-        chief.write_summary(self._config, self._summary(step, metrics, counts, watcher.roster))
+        self.summary = self._summary(step, metrics, counts, watcher.roster)
+        chief.write_summary(self._config, self.summary)
+        self._end_run()
+        session.run(train.free_op)
 
     def _wait_for_workers(
         self, train: graph.TrainGraph, session: tf.Session, watcher: Watcher, stop: StopRequest
@@ -224,15 +306,14 @@ class Worker:
         Raises:
             StalledError: global_step stood still for `stall_timeout_secs`.
         """
-        clock = train.store.clocks[0].value()
         step, moved_at = -1, time.monotonic()
         said = False
-        while missing := sorted(i for i, w in watcher.roster.items() if w["status"] == control.JOINED and i):
+        while missing := self._not_ended(watcher):
             if not said:
                 self._writer.state(f"waiting for worker {', '.join(map(str, missing))}")
                 said = True
             stop.check()
-            now_step = int(session.run(clock))
+            now_step = int(session.run(train.current_step))
             if now_step != step:
                 step, moved_at = now_step, time.monotonic()
             elif time.monotonic() - moved_at > self._config.stall_timeout_secs:
@@ -241,6 +322,14 @@ class Worker:
                     " look at its log, or raise --stall_timeout_secs"
                 )
             stop.wait(_POLL_SECS)
+
+    def _not_ended(self, watcher: Watcher) -> list[int]:
+        """Workers that still have something to train on: those that joined, and where the data decides the
+        end, those that may come yet."""
+        missing = [i for i, w in watcher.roster.items() if i and w["status"] not in control.FINAL]
+        if self._config.max_steps is None and time.monotonic() - self._started_at < self._config.start_timeout_secs:
+            missing += [i for i in range(1, self._cluster.num_workers) if i not in watcher.roster]
+        return sorted(missing)
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, stop: StopRequest, error: BaseException) -> None:
         """Saves what there is before the run is given up, and lets waiting workers go."""

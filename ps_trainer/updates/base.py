@@ -100,6 +100,10 @@ class UpdateRule(abc.ABC):
     def check(self, num_workers: int) -> None:  # noqa: B027 - a rule without limits needs no check
         """Raises OptionError where the rule cannot run with that many workers; before anything starts."""
 
+    def min_workers(self, num_workers: int) -> int:
+        """The workers without which no update is made."""
+        return 1
+
     @abc.abstractmethod
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """Builds one worker's step in the default graph.

@@ -32,9 +32,9 @@ class ChiefOps(NamedTuple):
     Attributes:
         update: waits for `required` gradients in every accumulator, applies their average, hands out tokens.
         global_step: int64 scalar.
-        set_counts: sets the variables read by `update` from `required` and `live`.
-        required: int32 scalar placeholder: gradients per update.
-        live: int32 scalar placeholder: tokens per update.
+        set_required: sets the gradients per update to `count`.
+        set_live: sets the tokens per update to `count`.
+        count: int32 scalar placeholder.
         stand_in: pushes one zero gradient everywhere, stamped with `stamp`.
         stamp: int64 scalar placeholder.
         release: puts a token worth `RELEASED` per worker into the queue.
@@ -43,9 +43,9 @@ class ChiefOps(NamedTuple):
 
     update: tf.Operation
     global_step: tf.Tensor
-    set_counts: tf.Operation
-    required: tf.Tensor
-    live: tf.Tensor
+    set_required: tf.Operation
+    set_live: tf.Operation
+    count: tf.Tensor
     stand_in: tf.Operation
     stamp: tf.Tensor
     release: tf.Operation
@@ -100,8 +100,7 @@ class AggregationGraph:
         """The chief's ops; call once, in the chief's graph."""
         counted, stand_ins = [], []
         with tf.device(self._store.worker_device):
-            required = tf.placeholder(tf.int32, [], "sync/required")
-            live = tf.placeholder(tf.int32, [], "sync/live")
+            count = tf.placeholder(tf.int32, [], "sync/count")
             stamp = tf.placeholder(tf.int64, [], "sync/stamp")
         for ps, pieces in enumerate(self._pieces):
             used = self._update_ps(ps, applier, counted)
@@ -118,11 +117,17 @@ class AggregationGraph:
             release = self.tokens.enqueue_many([tf.fill([self._num_workers], tf.constant(RELEASED, tf.int64))])
             used_total = self._used_total.read_value()
             global_step = self._store.clocks[0].read_value()
-        set_counts = tf.group(
-            self._live.assign(live, read_value=False), *(v.assign(required, read_value=False) for v in self._required)
+        return ChiefOps(
+            update=update,
+            global_step=global_step,
+            set_required=tf.group(*(required.assign(count, read_value=False) for required in self._required)),
+            set_live=self._live.assign(count, read_value=False),
+            count=count,
+            stand_in=tf.group(*stand_ins),
+            stamp=stamp,
+            release=release,
+            used=used_total,
         )
-        stand_in = tf.group(*stand_ins)
-        return ChiefOps(update, global_step, set_counts, required, live, stand_in, stamp, release, used_total)
 
     def _update_ps(self, ps: int, applier: Applier, counted: list[tf.Operation]) -> tf.Tensor:
         """Take, average, apply and count on one ps task; returns the summed one-hot vectors."""
@@ -156,8 +161,8 @@ class SyncChief(ChiefService):
         self._max_steps = max_steps
         self._live = set(range(num_workers))
         self._lock = threading.Lock()
-        self._round = (0, 0)  # the step and the required number of the update in progress
-        self._set_counts: tuple[int, int] | None = None
+        # Of the update in progress: its step, the gradients it waits for, the stand-ins pushed for it.
+        self._step = self._required = self._stand_ins = 0
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._session: tf.Session | None = None
@@ -174,14 +179,16 @@ class SyncChief(ChiefService):
             if worker_index not in self._live:
                 return
             self._live.discard(worker_index)
-            step, required = self._round
-            missing = required - self._required_now()
-        logging.info("sync: worker %d left; updates now need %d gradients", worker_index, self._required_now())
-        # An update that began with the old number may wait for the worker that left. If it is over by
-        # now, its stamp is too old and the stand-in is dropped.
-        if self._live:
-            for _ in range(missing):
-                self._session.run(self._ops.stand_in, {self._ops.stamp: step})
+            required = self._required_now()
+            logging.info("sync: worker %d left; updates now need %d gradients", worker_index, required)
+            if not required or self._stopping.is_set():
+                return
+            # The update in progress must not hand out a token for the worker that left. It may wait for
+            # that worker's gradient: if it is over by now, the stamp is too old and the stand-in dropped.
+            self._session.run(self._ops.set_live, {self._ops.count: len(self._live)})
+            while self._required - self._stand_ins > required:
+                self._stand_ins += 1
+                self._session.run(self._ops.stand_in, {self._ops.stamp: self._step})
 
     def release(self) -> None:
         """See `ChiefService.release`."""
@@ -211,22 +218,27 @@ class SyncChief(ChiefService):
     def _run(self) -> None:
         try:
             step = int(self._session.run(self._ops.global_step))
+            with self._lock:
+                self._session.run(self._ops.set_live, {self._ops.count: len(self._live)})
             update = self._session.make_callable(self._ops.update)
             while not self._stopping.is_set() and (self._max_steps is None or step < self._max_steps):
-                with self._lock:
-                    counts = (self._required_now(), len(self._live))
-                    self._round = (step, counts[0])
-                if not counts[0]:
+                if not self._begin_update(step):
                     return
-                if counts != self._set_counts:
-                    self._session.run(self._ops.set_counts, {self._ops.required: counts[0], self._ops.live: counts[1]})
-                    self._set_counts = counts
                 update()
                 step += 1
         except (tf.errors.OpError, RuntimeError) as error:
             if not self._stopping.is_set():
                 logging.error("sync: the chief's updates ended: %s", error)
                 self._error = error
+
+    def _begin_update(self, step: int) -> bool:
+        """Notes what the update of `step` waits for; returns whether any worker is left to wait for."""
+        with self._lock:
+            required = self._required_now()
+            if required and required != self._required:
+                self._session.run(self._ops.set_required, {self._ops.count: required})
+            self._step, self._required, self._stand_ins = step, required, 0
+            return required > 0
 
 
 def _create_accumulator(piece: Piece) -> Any:

@@ -68,6 +68,10 @@ class Sync(UpdateRule):
                 " lower --update_option replicas_to_aggregate or start more workers"
             )
 
+    def min_workers(self, num_workers: int) -> int:
+        """See `UpdateRule.min_workers`."""
+        return self._options.replicas_to_aggregate or num_workers
+
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
         by_ps = grouped_by_ps(gradients, store.num_ps)
@@ -92,9 +96,11 @@ class Sync(UpdateRule):
                 advances.append(local_step.assign(token, read_value=False))
         service = None
         if context.is_chief:
-            required = self._options.replicas_to_aggregate or context.num_workers
             service = SyncChief(
-                graph.build_chief(context.applier), required, context.num_workers, max_steps=context.max_steps
+                graph.build_chief(context.applier),
+                self.min_workers(context.num_workers),
+                context.num_workers,
+                max_steps=context.max_steps,
             )
         with tf.device(store.worker_device):
             global_step, staleness = progress[0], progress[1:]

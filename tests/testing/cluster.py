@@ -33,10 +33,12 @@ class Recorder(Progress):
         super().__init__(batch_size)
         self.losses: list[float] = []
         self.global_steps: list[int] = []
+        self.staleness_values: list[np.ndarray] = []
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
         self.losses.append(float(loss))
         self.global_steps.append(int(global_step))
+        self.staleness_values.append(np.array(staleness))
         super().add(global_step, staleness, loss)
 
 
@@ -98,6 +100,11 @@ class InProcessCluster:
             if outcome.error is not None:
                 raise outcome.error
         return outcomes
+
+    def finish_call(self, call: _Call, deadline_secs: float = DEADLINE_SECS) -> _Call:
+        """`call` when it has ended; unlike `finish` also where no step was made."""
+        call.join(deadline_secs)
+        return call
 
     def finish(self, call: _Call, deadline_secs: float = DEADLINE_SECS) -> Outcome:
         call.join(deadline_secs)

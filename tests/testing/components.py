@@ -96,6 +96,7 @@ def plain_loop(
         seed: of the initial values.
     """
     with tf.Graph().as_default() as graph:
+        tf.set_random_seed(seed)
         feeds = {name: tf.placeholder(array.dtype, array.shape) for name, array in batches[0].items()}
         with tf.variable_scope("", custom_getter=seeded_getter(seed), use_resource=True):
             loss = model.build(feeds, training=True).loss

@@ -1,0 +1,150 @@
+"""Checkpoints: any layout, number of ps tasks and partitions into any other; damaged ones."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store import checkpoint as checkpoint_lib
+from tests.testing.cluster import InProcessCluster, config_of
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+FORMS = {
+    "packed, 1 ps": (1, "packed", ()),
+    "packed, 3 ps, 2 parts": (3, "packed", ("table_partitions=2", "max_piece_bytes=4096")),
+    "per_variable, 2 ps": (2, "per_variable", ("placement=greedy",)),
+    "per_variable, 3 ps, partitioned": (3, "per_variable", ("partitioner=fixed_size", "partitions=4")),
+    "per_variable, 1 ps, min_max": (1, "per_variable", ("partitioner=min_max", "partitions=2", "min_slice_bytes=16")),
+}
+MODEL_NAMES = {"table", "logits/kernel", "logits/bias"}
+SLOTS = {"Adam", "Adam_1"}
+
+
+def _config(form, logdir, max_steps):
+    _, layout, options = FORMS[form]
+    return config_of(
+        "Embedded", "Rows", layout=layout, layout_option=options, optimizer="adam", learning_rate=0.01, batch_size=4,
+        max_steps=max_steps, logdir=str(logdir),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    made = {num_ps: InProcessCluster(num_ps, 1) for num_ps in (1, 2, 3)}
+    yield made
+    for cluster in made.values():
+        cluster.close()
+
+
+@pytest.mark.parametrize(("saved", "restored"), itertools.pairwise([*FORMS, next(iter(FORMS))]))
+def test_a_run_continues_under_another_form(clusters, tmp_path, saved, restored):
+    """Values, slots and step are the same to the bit after saving under one form and restoring under another."""
+    (first,) = clusters[FORMS[saved][0]].run(_config(saved, tmp_path / "log", 10))
+    (second,) = clusters[FORMS[restored][0]].run(_config(restored, tmp_path / "log", 20))
+    assert first.progress.global_steps[-1] == 10
+    assert second.progress.global_steps == list(range(11, 21))
+    saved_values = checkpoint_lib.Checkpoint(tmp_path / "log" / "checkpoints" / "model.ckpt-10")
+    assert set(saved_values) == MODEL_NAMES | {f"{n}/{s}" for n in MODEL_NAMES for s in SLOTS} | {"global_step"}
+    for name, value in first.worker.final_values.items():
+        np.testing.assert_array_equal(saved_values[name], value, err_msg=name)
+    (third,) = clusters[FORMS[saved][0]].run(_config(saved, tmp_path / "log", 20))
+    assert not third.losses  # all steps were made
+    for name, value in second.worker.final_values.items():
+        np.testing.assert_array_equal(third.worker.final_values[name], value, err_msg=name)
+
+
+def test_plain_tensorflow_restores_a_checkpoint(clusters, tmp_path):
+    (outcome,) = clusters[3].run(_config("packed, 3 ps, 2 parts", tmp_path, 5))
+    prefix = tf.train.latest_checkpoint(str(tmp_path / "checkpoints"))
+    assert prefix == str(tmp_path / "checkpoints" / "model.ckpt-5")
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.get_variable("table", [23, 4])
+        step = tf.train.create_global_step()
+        tf.train.Saver().restore(session, prefix)
+        np.testing.assert_array_equal(session.run(table), outcome.worker.final_values["table"])
+        assert session.run(step) == 5
+
+
+def test_resume_needs_the_same_optimizer(clusters, tmp_path):
+    clusters[1].run(_config("packed, 1 ps", tmp_path, 3))
+    config = config_of("Embedded", "Rows", optimizer="momentum", batch_size=4, max_steps=6, logdir=str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"lacks .*Momentum.*--optimizer"):
+        clusters[1].run(config)
+
+
+class TestFiles:
+    VALUES = {"w": np.arange(6.0, dtype=np.float32).reshape(2, 3), "global_step": np.int64(7)}
+
+    def test_keeps_the_newest(self, tmp_path):
+        for step in (1, 2, 3, 4):
+            checkpoint_lib.write(tmp_path, step, self.VALUES, keep=2)
+        assert [pathlib.Path(p).name for p in checkpoint_lib.list_prefixes(tmp_path)] == [
+            "model.ckpt-3",
+            "model.ckpt-4",
+        ]
+        assert sorted(p.name for p in tmp_path.iterdir()) == [
+            "checkpoint",
+            *(f"model.ckpt-{s}.{end}" for s in (3, 4) for end in ("data-00000-of-00001", "index")),
+        ]
+
+    def test_no_checkpoint_is_none(self, tmp_path):
+        assert checkpoint_lib.latest(tmp_path / "absent") is None
+        assert checkpoint_lib.latest(tmp_path) is None
+
+    @pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+    @pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
+    def test_a_damaged_newest_is_passed_over(self, tmp_path, suffix, damage):
+        checkpoint_lib.write(tmp_path, 1, self.VALUES)
+        checkpoint_lib.write(tmp_path, 2, self.VALUES)
+        _damage(tmp_path / f"model.ckpt-2{suffix}", damage)
+        checkpoint = checkpoint_lib.latest(tmp_path)
+        assert checkpoint.prefix == str(tmp_path / "model.ckpt-1")
+        np.testing.assert_array_equal(checkpoint["w"], self.VALUES["w"])
+
+    @pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
+    def test_nothing_loadable_is_an_error_not_step_0(self, tmp_path, damage):
+        checkpoint_lib.write(tmp_path, 2, self.VALUES)
+        _damage(tmp_path / "model.ckpt-2.data-00000-of-00001", damage)
+        with pytest.raises(CheckpointError, match="none can be loaded"):
+            checkpoint_lib.latest(tmp_path)
+
+    @pytest.mark.parametrize("content", [None, b"", b"garbage \x00"])
+    def test_a_lost_state_file_does_not_matter(self, tmp_path, content):
+        checkpoint_lib.write(tmp_path, 2, self.VALUES)
+        (tmp_path / "checkpoint").unlink()
+        if content is not None:
+            (tmp_path / "checkpoint").write_bytes(content)
+        assert checkpoint_lib.latest(tmp_path).prefix == str(tmp_path / "model.ckpt-2")
+
+    def test_a_moved_folder_is_read_from_its_new_place(self, tmp_path):
+        checkpoint_lib.write(tmp_path / "old", 2, self.VALUES)
+        (tmp_path / "old").rename(tmp_path / "new")
+        assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "model.ckpt-2")
+
+    def test_a_failed_write_leaves_the_last_good_one(self, tmp_path, monkeypatch):
+        checkpoint_lib.write(tmp_path, 1, self.VALUES)
+
+        def full(path):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(checkpoint_lib.os, "fsync", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            checkpoint_lib.write(tmp_path, 2, self.VALUES)
+        assert checkpoint_lib.latest(tmp_path).prefix == str(tmp_path / "model.ckpt-1")
+
+
+def _damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "delete":
+        path.unlink()
+        return
+    if how == "cut":
+        content = content[: len(content) // 2]
+    else:
+        content[len(content) // 3] ^= 0xFF
+    path.write_bytes(bytes(content))

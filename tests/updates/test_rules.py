@@ -1,0 +1,122 @@
+"""Staleness, ends and isolation of the update rules, on real servers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer.errors import OptionError
+from ps_trainer.updates.synchronous import Options, Sync
+from tests.testing.cluster import InProcessCluster, config_of
+
+LAYOUTS = ("packed", "per_variable")
+
+
+@pytest.mark.parametrize("num_workers", [2, 3])
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_mean_staleness_of_async_workers_is_their_number_less_one(num_workers, num_ps):
+    with InProcessCluster(num_ps, num_workers) as cluster:
+        outcomes = cluster.run(config_of("Dense", "Rows", update="async", batch_size=4, max_steps=600))
+    # The first and the last steps, in which some workers are alone, are not of the steady state.
+    first = max(outcome.progress.global_steps[0] for outcome in outcomes)
+    last = min(outcome.progress.global_steps[-1] for outcome in outcomes)
+    values = [
+        staleness
+        for outcome in outcomes
+        for step, staleness in zip(outcome.progress.global_steps, outcome.progress.staleness_values, strict=True)
+        if first < step <= last
+    ]
+    assert len(values) > 200
+    assert abs(np.mean(values) - (num_workers - 1)) <= 0.05 * num_workers
+
+
+def test_async_counts_every_gradient_in_global_step():
+    with InProcessCluster(1, 2) as cluster:
+        outcomes = cluster.run(config_of("Dense", "Rows", update="async", batch_size=4, max_steps=100))
+    steps = sorted(step for outcome in outcomes for step in outcome.progress.global_steps)
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) - 100 <= 1  # the other worker's step in flight
+
+
+def test_sync_staleness_is_zero_and_no_gradient_is_dropped():
+    with InProcessCluster(2, 2) as cluster:
+        outcomes = cluster.run(config_of("Dense", "Rows", update="sync", batch_size=4, max_steps=40))
+    for outcome in outcomes:
+        assert outcome.progress.global_steps == list(range(1, 41))
+        assert set(np.concatenate(outcome.progress.staleness_values)) == {0}
+
+
+def test_backup_workers_drop_the_gradients_that_are_not_needed():
+    with InProcessCluster(1, 3) as cluster:
+        config = config_of(
+            "Dense", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=60
+        )
+        outcomes = cluster.run(config)
+    workers = outcomes[0].worker.summary["workers"]
+    used = sum(worker["gradients_used"] for worker in workers.values())
+    pushed = sum(worker["local_steps"] for worker in workers.values())
+    assert 60 * 2 <= used <= 60 * 3  # at least two per update
+    assert sum(worker["gradients_dropped"] for worker in workers.values()) == pushed - used
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_worker_that_runs_out_of_data_first_holds_nobody_up(update, first):
+    lengths = [40, 40]
+    lengths[first] = 10
+    config = config_of(
+        "Dense", "Rows", [f"lengths={lengths[0]},{lengths[1]}"], update=update, batch_size=4, max_steps=None,
+        num_epochs=100,
+    )  # fmt: skip
+    with InProcessCluster(1, 2) as cluster:
+        outcomes = cluster.run(config)
+    assert [outcome.code for outcome in outcomes] == [0, 0]
+    assert [len(outcome.losses) for outcome in outcomes] == lengths
+    assert outcomes[0].worker.final_values["global_step"] == (50 if update == "async" else 40)
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_uneven_ends_of_an_embedding_model(update):
+    config = config_of(
+        "Embedded", "Rows", ["lengths=5,15"], update=update, batch_size=4, max_steps=None, num_epochs=100
+    )
+    with InProcessCluster(2, 2) as cluster:
+        outcomes = cluster.run(config)
+    assert outcomes[0].worker.final_values["global_step"] == (20 if update == "async" else 15)
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_second_run_on_the_same_ps_tasks_equals_the_first(update, layout):
+    config = config_of("Dense", "Rows", update=update, layout=layout, optimizer="adam", batch_size=4, max_steps=15)
+    with InProcessCluster(1, 1) as cluster:
+        (first,) = cluster.run(config)
+        (second,) = cluster.run(config)
+    assert first.losses == second.losses
+    for name, value in first.worker.final_values.items():
+        np.testing.assert_array_equal(second.worker.final_values[name], value, err_msg=name)
+
+
+def test_a_run_after_another_with_other_settings_starts_afresh():
+    with InProcessCluster(1, 2) as cluster:
+        cluster.run(config_of("Dense", "Rows", update="sync", batch_size=4, max_steps=10))
+        outcomes = cluster.run(config_of("Embedded", "Rows", update="sync", batch_size=4, max_steps=5))
+    assert outcomes[0].progress.global_steps == [1, 2, 3, 4, 5]
+
+
+def test_more_replicas_to_aggregate_than_workers_are_refused():
+    rule = Sync(Options(replicas_to_aggregate=5))
+    with pytest.raises(OptionError, match="replicas_to_aggregate=5 exceeds num_workers=4"):
+        rule.check(4)
+    rule.check(5)
+
+
+def test_workers_with_other_settings_than_the_chief_are_refused():
+    chief_config = config_of("Dense", "Rows", update="async", batch_size=4, max_steps=3000)
+    other_config = config_of("Dense", "Rows", update="async", batch_size=4, max_steps=3000, learning_rate=0.5)
+    with InProcessCluster(1, 2) as cluster:
+        chief = cluster.start(chief_config, 0)
+        other = cluster.finish_call(cluster.start(other_config, 1))
+        assert isinstance(other.error, OptionError)
+        assert "--learning_rate: chief 0.1, worker-1 0.5" in str(other.error)
+        assert cluster.finish_call(chief).result == 0
