@@ -55,8 +55,8 @@ class TrainConfig:
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
     join_wait_secs: float = option(30.0, "how long the first step waits for all workers; async then starts without")
     stall_timeout_secs: float = option(600.0, "how long a task waits for a step to complete before it fails")
-    intra_op_threads: int = option(0, "threads inside one TensorFlow op; 0 = as many as cores")
-    inter_op_threads: int = option(0, "TensorFlow ops at the same time; 0 = as many as cores")
+    intra_op_threads: int = option(0, "threads inside one TensorFlow op; 0 = cores / tasks on this host")
+    inter_op_threads: int = option(0, "TensorFlow ops at the same time; 0 = cores / tasks on this host, at least 2")
 
     def check(self) -> None:
         """Checks values and names without importing TensorFlow.

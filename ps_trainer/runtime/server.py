@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
@@ -14,14 +15,16 @@ from ps_trainer.errors import ClusterConfigError
 def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Server:
     """Starts this task's server.
 
-    Thread pools are set here: a session's own setting of them has no effect in a cluster.
+    Thread pools are set here: a session's own setting of them has no effect in a cluster. Where the
+    configuration leaves them open, the machine's cores are shared among the cluster's tasks on it.
 
     Raises:
         ClusterConfigError: the server could not be started, most often because the port is taken.
     """
+    share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
     server_config = tf.ConfigProto(
-        intra_op_parallelism_threads=config.intra_op_threads,
-        inter_op_parallelism_threads=config.inter_op_threads,
+        intra_op_parallelism_threads=config.intra_op_threads or share,
+        inter_op_parallelism_threads=config.inter_op_threads or max(2, share),
     )
     try:
         return tf.train.Server(
@@ -32,6 +35,12 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
         )
     except tf.errors.OpError as error:
         raise ClusterConfigError(f"{cluster.task_name}: no server on {cluster.own_address}: {error.message}") from error
+
+
+def tasks_on_this_host(cluster: ClusterConfig) -> int:
+    """Tasks of the cluster whose address has this task's host; in containers, each has its own."""
+    host = cluster.own_address.rpartition(":")[0]
+    return sum(a.rpartition(":")[0] == host for addresses in cluster.jobs.values() for a in addresses)
 
 
 def session_config(device: str, peers: Sequence[str] = ("/job:ps",)) -> tf.ConfigProto:
