@@ -71,7 +71,7 @@ def run(
     logdir = create_logdir(config)
     counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
     flags = [*cluster_flags(num_ps, num_workers, pick_ports)]
-    flags += [*train_args, *thread_flags(train_args, config, sum(counts.values()))]
+    flags += train_args
     environment = task_environment(environ)
     tasks = [
         TaskProcess(
@@ -130,30 +130,13 @@ def cluster_flags(num_ps: int, num_workers: int, pick_ports: Callable[[int], Seq
     return [f"--ps_hosts={','.join(addresses[:num_ps])}", f"--worker_hosts={','.join(addresses[num_ps:])}"]
 
 
-def thread_flags(
-    train_args: Sequence[str], config: TrainConfig, num_tasks: int, num_cores: int | None = None
-) -> list[str]:
-    """Thread counts that share the cores among the tasks, for those that the user did not give.
-
-    TensorFlow's own default, as many threads as cores in each task, makes the tasks of one machine wait
-    for each other.
-    """
-    share = (num_cores or _num_cores()) // num_tasks
-    defaults = {"intra_op_threads": max(1, share), "inter_op_threads": max(2, share)}
-    return [
-        f"--{name}={default}"
-        for name, default in defaults.items()
-        if getattr(config, name) == 0 and not any(re.match(f"--?{name}(=|$)", arg) for arg in train_args)
-    ]
-
-
 def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a task: that of the launcher, with additions.
 
     The pid lets a task notice that the launcher was killed. Output is unbuffered, so that the log of a
     task that crashes holds its last lines. A `TF_CONFIG` describes another cluster, not this one.
     """
-    defaults = {"TF_CPP_MIN_LOG_LEVEL": "1", "PYTHONUNBUFFERED": "1"}
+    defaults = {"PYTHONUNBUFFERED": "1"}
     environment = {**defaults, **environ, PARENT_PID_VARIABLE: str(os.getpid())}
     environment.pop("TF_CONFIG", None)
     return environment
@@ -174,7 +157,3 @@ def _unused(path: pathlib.Path) -> pathlib.Path:
         number += 1
         candidate = path.with_name(f"{path.name}-{number}")
     return candidate
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

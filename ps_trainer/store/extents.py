@@ -95,13 +95,23 @@ def from_pieces(
         ValueError: the extents do not cover every element of `specs` exactly once.
     """
     flat = {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
-    covered = dict.fromkeys(flat, 0)
+    covered: dict[str, list[tuple[int, int]]] = {spec.name: [] for spec in specs}
     for extents, value in pieces:
         value = np.reshape(value, [-1])
         for extent in extents:
             flat[extent.name][extent.start : extent.stop] = value[extent.offset : extent.offset + extent.size]
-            covered[extent.name] += extent.size
-    wrong = [spec.name for spec in specs if covered[spec.name] != spec.size]
+            covered[extent.name].append((extent.start, extent.stop))
+    wrong = [spec.name for spec in specs if not _is_covered_once(covered[spec.name], spec.size)]
     if wrong:
         raise ValueError(f"pieces cover these variables not exactly once: {', '.join(wrong)}")
     return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
+
+
+def _is_covered_once(ranges: Sequence[tuple[int, int]], size: int) -> bool:
+    """Whether the ranges, put in order, go from 0 to `size` without a hole or an overlap."""
+    reached = 0
+    for start, stop in sorted(ranges):
+        if start != reached:
+            return False
+        reached = stop
+    return reached == size

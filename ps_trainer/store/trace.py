@@ -59,7 +59,7 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
     seeded = seeded_getter(seed)
 
     def record(getter, name, *args, **kwargs):
-        variable = seeded(getter, name, *args, **kwargs)
+        variable = seeded(getter, name, *args, **whole(kwargs))
         if name not in variables and not is_local(kwargs):
             if not variable.shape.is_fully_defined():
                 raise OptionError(f"model variable {name!r} has the shape {variable.shape}; give it a static shape")
@@ -116,6 +116,11 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
 def derive_seed(seed: int, purpose: str) -> int:
     """A seed in [0, 2**31) from the run's seed and a purpose."""
     return zlib.crc32(f"{seed}/{purpose}".encode()) & 0x7FFFFFFF
+
+
+def whole(getter_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """A custom getter's arguments without the model's partitioner: how a variable is cut is the layout's business."""
+    return getter_kwargs | {"partitioner": None}
 
 
 def is_local(getter_kwargs: dict[str, Any]) -> bool:

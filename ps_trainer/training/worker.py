@@ -214,7 +214,7 @@ class Worker:
                 after_step=after_step,
             )
             self._is_stepping = False
-        self._report()
+            self._report()
         logging.info("training ended at step %d by %s", self._progress.global_step, ended_by)
 
     def _wait_for_start(self, watcher: Watcher, stop: StopRequest) -> bool:

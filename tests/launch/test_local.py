@@ -65,8 +65,7 @@ def test_success_is_0_and_tasks_get_their_flags_and_environment(launch):
         cluster = ["--ps_hosts=localhost:5000", "--worker_hosts=localhost:5001,localhost:5002"]
         assert flags[:4] == [f"--job_name={job}", f"--task_index={index}", *cluster]
         assert flags[4:6] == ["--model=cnn", "--inter_op_threads=7"]
-        assert flags[6].startswith("--intra_op_threads=")
-        assert flags[7:] == [f"--logdir={launch.logdir}"]
+        assert flags[6:] == [f"--logdir={launch.logdir}"]
         assert environment["PS_TRAINER_PARENT_PID"] == str(os.getpid())
         assert (environment["TF_CPP_MIN_LOG_LEVEL"], environment["MINE"]) == ("3", "kept")
 
@@ -228,30 +227,9 @@ def test_folder_that_cannot_be_made_is_a_usage_error(tmp_path):
         local.create_logdir(TrainConfig(logdir=str(tmp_path / "file" / "run")))
 
 
-@pytest.mark.parametrize(
-    "cores, tasks, intra, inter", [(16, 3, 16 // 3, 16 // 3), (2, 3, 1, 2), (8, 3, 2, 2), (64, 4, 16, 16)]
-)
-def test_cores_are_shared_among_the_tasks(cores, tasks, intra, inter):
-    flags = local.thread_flags([], TrainConfig(), tasks, cores)
-    assert flags == [f"--intra_op_threads={intra}", f"--inter_op_threads={inter}"]
-
-
-@pytest.mark.parametrize(
-    "train_args, config",
-    [
-        (["--intra_op_threads=0"], TrainConfig()),
-        (["--intra_op_threads", "0"], TrainConfig()),
-        (["-intra_op_threads=3"], TrainConfig()),
-        ([], TrainConfig(intra_op_threads=3)),
-    ],
-)
-def test_thread_counts_of_the_user_are_left_alone(train_args, config):
-    assert local.thread_flags(train_args, config, 2, 8) == ["--inter_op_threads=4"]
-
-
 def test_environment_defaults_give_way_to_the_users():
-    assert local.task_environment({})["TF_CPP_MIN_LOG_LEVEL"] == "1"
-    assert local.task_environment({"TF_CPP_MIN_LOG_LEVEL": "0"})["TF_CPP_MIN_LOG_LEVEL"] == "0"
+    assert local.task_environment({})["PYTHONUNBUFFERED"] == "1"
+    assert local.task_environment({"PYTHONUNBUFFERED": ""})["PYTHONUNBUFFERED"] == ""
 
 
 def test_tasks_do_not_see_the_cluster_that_the_launcher_itself_may_be_part_of():

@@ -1,0 +1,32 @@
+"""Hooks of the kind a user writes, for `--hook=tests.processes.hooks:<Class>`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import tensorflow.compat.v1 as tf
+
+FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
+
+
+class StopOnRequest(tf.train.SessionRunHook):
+    """Counts its calls, and ends training once the file `stop` is there.
+
+    In the folder that the environment variable names; the counts are written to `calls-<pid>` at the end.
+    """
+
+    def __init__(self):
+        self._folder = pathlib.Path(os.environ[FOLDER_VARIABLE])
+        self._before = self._after = 0
+
+    def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+        self._before += 1
+
+    def after_run(self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues) -> None:
+        self._after += 1
+        if (self._folder / "stop").exists():
+            run_context.request_stop()
+
+    def end(self, session: tf.Session) -> None:
+        (self._folder / f"calls-{os.getpid()}").write_text(f"{self._before} {self._after}")

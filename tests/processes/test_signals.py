@@ -1,0 +1,89 @@
+"""Ctrl-C and SIGTERM on the launcher and on each role: a checkpoint, the right exit code, and nobody left."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.processes.hooks import FOLDER_VARIABLE
+from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
+
+pytestmark = pytest.mark.slow
+
+FAILED = 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(create_run, signum):
+    run = create_run()
+    launcher = run.start_local(UNLIMITED)
+    run.wait_for_step(100)
+    launcher.send(signum)
+    assert launcher.wait(END_SECS) == 128 + signum
+    assert run.remaining() == []
+    step = run.checkpoint_step()
+    assert step >= 100
+    assert run.summary()["status"] == "interrupted"
+    if signum == signal.SIGTERM:
+        return  # resuming once is enough
+    assert run.start_local(f"--max_steps={step + 100}").wait(START_SECS) == 0
+    assert run.time_of_state("worker-0", rf"^restored .*model\.ckpt-{step}, at step {step}$")
+    assert run.summary()["global_step"] in (step + 100, step + 101)
+    assert run.checkpoint_step() == run.summary()["global_step"]
+
+
+@pytest.mark.parametrize(("update", "signum"), [("async", signal.SIGTERM), ("sync", signal.SIGINT)])
+def test_signal_to_the_chief_ends_the_job_with_a_checkpoint(create_run, update, signum):
+    run = create_run()
+    ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
+    run.wait_for_step(100)
+    chief.send(signum)
+    assert chief.wait(END_SECS) == 128 + signum
+    assert run.checkpoint_step() >= 100
+    assert worker.wait(END_SECS) == FAILED
+    assert f"the chief ended: worker 0 interrupted: ended by {signal.Signals(signum).name}" in worker.log
+    assert ps.wait(END_SECS) == FAILED
+    assert "worker 0 interrupted" in ps.log
+
+
+@pytest.mark.parametrize(("update", "signum"), [("async", signal.SIGINT), ("sync", signal.SIGTERM)])
+def test_signal_to_a_ps_ends_the_job_with_a_checkpoint(create_run, update, signum):
+    run = create_run()
+    ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
+    run.wait_for_step(100)
+    ps.send(signum)
+    assert ps.wait(END_SECS) == 128 + signum
+    assert chief.wait(END_SECS) == worker.wait(END_SECS) == FAILED
+    for task in (chief, worker):
+        assert f"the job ends because ps-0 was ended by {signal.Signals(signum).name}" in task.log
+    assert run.checkpoint_step() >= 100
+
+
+def test_signal_to_an_async_worker_ends_only_that_worker(create_run, tmp_path):
+    run = create_run(
+        flags=(UNLIMITED, "--update=async", "--hook=tests.processes.hooks:StopOnRequest"),
+        env={FOLDER_VARIABLE: str(tmp_path)},
+    )
+    ps, chief, worker = run.start_all()
+    run.wait_for_step(50)
+    worker.send(signal.SIGTERM)
+    assert worker.wait(END_SECS) == 128 + signal.SIGTERM
+    run.wait_for_step(run.last_step(0) + 50, workers=[0])
+    (tmp_path / "stop").touch()
+    assert chief.wait(START_SECS) == 0
+    assert run.summary()["status"] == "done"
+    assert ps.wait(END_SECS) == FAILED
+    assert "worker 0 done, worker 1 interrupted" in ps.log
+
+
+def test_signal_to_a_sync_worker_ends_the_job_with_a_checkpoint(create_run):
+    run = create_run()
+    ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
+    run.wait_for_step(100)
+    worker.send(signal.SIGTERM)
+    assert worker.wait(END_SECS) == 128 + signal.SIGTERM
+    assert chief.wait(END_SECS) == FAILED
+    assert "worker 1 interrupted, and update rule sync needs all" in chief.log
+    assert ps.wait(END_SECS) == FAILED
+    assert run.checkpoint_step() >= 100

@@ -1,0 +1,78 @@
+"""Tasks that are missing, wrong, or do not fit together: a message that says so, and no hang."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from tests.testing.processes import END_SECS, START_SECS
+
+pytestmark = pytest.mark.slow
+
+FAILED, USAGE = 1, 2
+SHORT_WAIT = "--start_timeout_secs=5"
+
+
+def test_tasks_that_wait_in_vain_name_who_is_missing(create_run):
+    # Two halves of different clusters, side by side to save time.
+    without_ps, without_workers = create_run(), create_run()
+    worker = without_ps.start_worker(1, SHORT_WAIT)
+    ps = without_workers.start_ps(0, SHORT_WAIT)
+    assert worker.wait(START_SECS) == FAILED
+    assert f"ps-0 ({without_ps.ps_hosts[0]}): no connection" in worker.log
+    assert ps.wait(START_SECS) == FAILED
+    assert "ps-0: no worker joined within 5 s" in ps.log
+
+
+def test_sync_names_the_worker_that_did_not_come(create_run):
+    run = create_run(flags=("--update=sync", SHORT_WAIT))
+    ps, chief = run.start_ps(), run.start_worker(0)
+    assert chief.wait(START_SECS) == FAILED
+    assert "update rule sync needs 2 workers; worker-1 did not come within" in chief.log
+    assert ps.wait(START_SECS) == FAILED
+    assert "worker [1] never said how it ended" in ps.log
+
+
+@pytest.mark.parametrize("job_name", ["ps", "worker"])
+def test_port_in_use_is_told_before_anything_starts(create_run, job_name):
+    run = create_run(num_workers=1)
+    (address,) = run.ps_hosts if job_name == "ps" else run.worker_hosts
+    port = int(address.rpartition(":")[2])
+    with contextlib.closing(socket.create_server(("", port))):
+        task = run.start_ps() if job_name == "ps" else run.start_worker(0)
+        assert task.wait(START_SECS) == USAGE
+    assert task.log.startswith(f"error: port {port} of {address} is in use")
+    assert not run.logdir.exists()
+
+
+def test_worker_with_other_settings_than_the_chief_names_the_flag(create_run):
+    run = create_run(flags=("--update=sync", "--max_steps=100"))
+    ps, chief = run.start_ps(), run.start_worker(0)
+    worker = run.start_worker(1, "--learning_rate=0.2")
+    assert worker.wait(START_SECS) == USAGE
+    assert "other settings than the chief: --learning_rate: chief 0.1, worker-1 0.2" in worker.log
+    assert chief.wait(START_SECS) == FAILED
+    assert ps.wait(END_SECS) == FAILED
+
+
+def test_worker_of_another_cluster_is_refused(create_run):
+    run = create_run(num_workers=2, flags=(SHORT_WAIT,))
+    ps = run.start_ps()
+    run.worker_hosts = run.worker_hosts[:1]
+    worker = run.start_worker(0)
+    assert worker.wait(START_SECS) == USAGE
+    assert f"ps-0 ({run.ps_hosts[0]}) belongs to another cluster" in worker.log
+    assert "give every task the same --ps_hosts and --worker_hosts" in worker.log
+    assert ps.wait(START_SECS) == FAILED
+
+
+def test_loss_that_is_no_number_fails_the_run_and_the_launcher_says_so(create_run):
+    run = create_run(flags=("--model=mlp", "--learning_rate=1e30", "--max_steps=1000"))
+    launcher = run.start_local()
+    assert launcher.wait(START_SECS) == FAILED
+    assert "the loss is nan at global step" in launcher.log
+    assert "lower --learning_rate" in launcher.log
+    assert run.remaining() == []
+    assert run.summary()["status"] == "failed"

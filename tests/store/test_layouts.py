@@ -1,0 +1,244 @@
+"""Where each layout puts which elements, compared with TensorFlow's own placement or with arithmetic."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ps_trainer import options as options_lib
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from ps_trainer.store.extents import from_pieces, to_piece
+from ps_trainer.store.trace import trace
+from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the environment
+
+from models import layers
+
+WORKER = "/job:worker/task:0"
+SHAPES = {"a": (40, 30), "b": (30,), "c": (), "d": (7, 11, 5), "e": (3, 3), "f": (1000,), "g": (2,)}
+
+
+def dense_model():
+    for name, shape in SHAPES.items():
+        tf.get_variable(name, shape)
+
+
+def mixed_model():
+    """Two types, a table, a variable without gradient and one without elements."""
+    dense_model()
+    tf.get_variable("double", (13, 9), tf.float64)
+    tf.get_variable("double_bias", (5,), tf.float64)
+    tf.get_variable("empty", (0, 4))
+    tf.get_variable("moving", (6,), trainable=False)
+    layers.embedding("table", 23, 4, tf.placeholder(tf.int64, [None]))
+
+
+def create(layout, build, num_ps, *option_strings):
+    cls = registry.LAYOUTS.load(layout)
+    parsed = options_lib.parse(cls.Options, option_strings, "--layout_option")
+    store = cls(parsed, num_ps=num_ps, worker_device=WORKER, worker_index=0)
+    with tf.Graph().as_default():
+        store.create(trace(build, 0))
+    return store
+
+
+def dense_pieces(store):
+    return [piece for piece in store.pieces if piece.trainable and not piece.is_table]
+
+
+def placed(store):
+    """(variable, ps) of each dense piece, by the device of its handle."""
+    places = [(p.variable.op.name, tf.DeviceSpec.from_string(p.variable.handle.device)) for p in dense_pieces(store)]
+    assert all(device.job == "ps" for _, device in places)
+    return [(name, device.task) for name, device in places]
+
+
+FORMS = [
+    ("packed", ()),
+    ("packed", ("max_piece_bytes=4096", "table_partitions=5")),
+    ("per_variable", ()),
+    ("per_variable", ("placement=greedy", "table_partitions=2")),
+    ("per_variable", ("partitioner=fixed_size", "partitions=4")),
+    ("per_variable", ("partitioner=min_max", "min_slice_bytes=1000")),
+]
+
+
+@pytest.mark.parametrize("num_ps", [1, 3])
+@pytest.mark.parametrize(("layout", "strings"), FORMS)
+def test_every_element_lies_in_one_place_and_the_model_gets_the_shapes_that_it_asks_for(layout, strings, num_ps):
+    store = create(layout, mixed_model, num_ps, *strings)
+    values = {spec.name: spec.dtype.type(np.random.RandomState(1).standard_normal(spec.shape)) for spec in store.specs}
+    pieces = [
+        (piece.extents, to_piece(piece.extents, piece.variable.shape.as_list(), values)) for piece in store.pieces
+    ]
+    got = from_pieces(store.specs, pieces)
+    for name, value in values.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    for piece in store.pieces:
+        assert f"/job:ps/task:{piece.ps}" == piece.variable.handle.device
+        assert 0 <= piece.ps < num_ps
+    with store.clocks[0].graph.as_default(), tf.variable_scope("", custom_getter=store.model_getter):
+        for spec in store.specs:
+            value = tf.get_variable(spec.name, spec.shape, tf.as_dtype(spec.dtype))
+            assert tuple(value.shape.as_list()) == spec.shape
+            assert value.dtype.base_dtype == spec.dtype
+
+
+class TestPacked:
+    @pytest.mark.parametrize("num_ps", [1, 3, 7])
+    def test_each_type_is_balanced_to_the_element(self, num_ps):
+        store = create("packed", mixed_model, num_ps)
+        for dtype, total in (("float32", sum(np.prod(s, dtype=int) for s in SHAPES.values())), ("float64", 13 * 9 + 5)):
+            elements = Counter()
+            for piece in dense_pieces(store):
+                if piece.variable.dtype.base_dtype == dtype:
+                    elements[piece.ps] += piece.variable.shape.num_elements()
+            assert sum(elements.values()) == total
+            assert set(elements.values()) <= {total // num_ps, -(-total // num_ps)}
+
+    def test_one_piece_per_ps_and_type(self):
+        assert Counter(ps for _, ps in placed(create("packed", mixed_model, 3))) == {0: 2, 1: 2, 2: 2}
+
+    def test_a_share_above_the_limit_is_cut_evenly(self):
+        store = create("packed", lambda: tf.get_variable("w", [5000]), 2, "max_piece_bytes=4096")
+        # 2500 floats = 10,000 bytes per ps, in 3 pieces of at most 1024 floats
+        sizes = [(piece.ps, piece.variable.shape.num_elements()) for piece in dense_pieces(store)]
+        assert sizes == [(ps, size) for ps in (0, 1) for size in (833, 833, 834)]
+
+    def test_the_limit_is_in_bytes_not_elements(self):
+        store = create("packed", lambda: tf.get_variable("w", [1024], tf.float64), 1, "max_piece_bytes=4096")
+        assert [piece.variable.shape.num_elements() for piece in dense_pieces(store)] == [512, 512]
+
+    def test_fewer_elements_than_ps_tasks_leave_some_without(self):
+        store = create("packed", lambda: tf.get_variable("w", [2]), 5)
+        assert [piece.variable.shape.num_elements() for piece in dense_pieces(store)] == [1, 1]
+
+    @pytest.mark.parametrize("string", ["max_piece_bytes=4095", "table_partitions=-1"])
+    def test_values_out_of_range_are_refused(self, string):
+        with pytest.raises(OptionError, match=string):
+            create("packed", dense_model, 1, string)
+
+
+class TestPerVariable:
+    @pytest.mark.parametrize("num_ps", [1, 2, 3])
+    def test_round_robin_is_tensorflows_own_placement(self, num_ps):
+        with tf.Graph().as_default(), tf.device(tf.train.replica_device_setter(num_ps, worker_device=WORKER)):
+            own = [tf.get_variable(name, shape) for name, shape in SHAPES.items()]
+        wanted = [(v.op.name, tf.DeviceSpec.from_string(v.handle.device).task) for v in own]
+        assert placed(create("per_variable", dense_model, num_ps)) == wanted
+
+    @pytest.mark.parametrize("num_ps", [1, 2, 3])
+    def test_greedy_takes_the_ps_with_the_fewest_bytes(self, num_ps):
+        def build():
+            for i, (name, shape) in enumerate(SHAPES.items()):
+                tf.get_variable(name, shape, tf.float64 if i % 2 else tf.float32)
+
+        totals, wanted = [0] * num_ps, []
+        for i, (name, shape) in enumerate(SHAPES.items()):
+            ps = int(np.argmin(totals))
+            totals[ps] += np.prod(shape, dtype=int) * (8 if i % 2 else 4)
+            wanted.append((name, ps))
+        assert placed(create("per_variable", build, num_ps, "placement=greedy")) == wanted
+
+    def test_fixed_size_cuts_rows_evenly_and_goes_on_round_robin(self):
+        store = create(
+            "per_variable", lambda: [tf.get_variable("w", [7, 3]), tf.get_variable("b", [2])], 2,
+            "partitioner=fixed_size", "partitions=3",
+        )  # fmt: skip
+        got = [(p.variable.op.name, p.variable.shape.as_list(), p.ps) for p in dense_pieces(store)]
+        assert got == [
+            ("w/part_0", [3, 3], 0),
+            ("w/part_1", [2, 3], 1),
+            ("w/part_2", [2, 3], 0),
+            ("b/part_0", [1], 1),  # no more parts than rows
+            ("b/part_1", [1], 0),
+        ]
+
+    def test_fixed_size_makes_one_part_per_ps_by_default(self):
+        store = create("per_variable", lambda: tf.get_variable("w", [8, 3]), 4, "partitioner=fixed_size")
+        assert [(p.variable.shape.as_list(), p.ps) for p in dense_pieces(store)] == [([2, 3], ps) for ps in range(4)]
+
+    def test_min_max_makes_no_part_smaller_than_the_least_bytes(self):
+        def build():
+            tf.get_variable("small", [8, 4])  # 128 bytes
+            tf.get_variable("large", [64, 4])  # 1024 bytes
+
+        strings = ("partitioner=min_max", "min_slice_bytes=256", "partitions=3")
+        store = create("per_variable", build, 2, *strings)
+        assert [(p.extents[0].name, p.extents[0].size) for p in dense_pieces(store)] == [
+            ("small", 8 * 4),
+            ("large", 22 * 4),
+            ("large", 21 * 4),
+            ("large", 21 * 4),
+        ]
+        store = create("per_variable", build, 2, *strings[:-1], "partitions=100")
+        assert [p.extents[0].size for p in dense_pieces(store)] == [8 * 4] + [16 * 4] * (1024 // 256)
+
+    @pytest.mark.parametrize(
+        "string",
+        [
+            "placement=random",
+            "partitioner=axis",
+            "partitions=-1",
+            "table_partitions=-2",
+            "min_slice_bytes=0",
+        ],
+    )
+    def test_values_out_of_range_are_refused(self, string):
+        with pytest.raises(OptionError, match=string):
+            create("per_variable", dense_model, 1, string)
+
+
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+class TestBoth:
+    @pytest.mark.parametrize(("parts", "rows"), [(0, [8, 8, 7]), (1, [23]), (2, [12, 11]), (50, [1] * 23)])
+    def test_tables_are_cut_by_rows(self, layout, parts, rows):
+        store = create(layout, mixed_model, 3, f"table_partitions={parts}")
+        tables = [piece for piece in store.pieces if piece.is_table]
+        assert [piece.variable.shape.as_list() for piece in tables] == [[count, 4] for count in rows]
+        assert [piece.ps for piece in tables] == [part % 3 for part in range(len(rows))]
+
+    def test_a_table_itself_is_what_the_model_gets(self, layout):
+        """So that a lookup gathers on the ps, and only rows travel."""
+        store = create(layout, mixed_model, 1)
+        (table,) = (piece for piece in store.pieces if piece.is_table)
+        assert table.pulled is table.variable
+
+    def test_variables_without_gradient_are_whole_and_spread(self, layout):
+        def build():
+            tf.get_variable("w", [4])
+            for i in range(4):
+                tf.get_variable(f"moving_{i}", [9, 2], trainable=False)
+
+        store = create(layout, build, 3)
+        untrained = [piece for piece in store.pieces if not piece.trainable]
+        assert [(p.variable.op.name, p.variable.shape.as_list(), p.ps) for p in untrained] == [
+            (f"moving_{i}", [9, 2], i % 3) for i in range(4)
+        ]
+
+    def test_each_ps_has_a_clock_and_the_first_is_global_step(self, layout):
+        store = create(layout, dense_model, 3)
+        assert [clock.op.name for clock in store.clocks] == [
+            "global_step", "ps_trainer/clock_1", "ps_trainer/clock_2"
+        ]  # fmt: skip
+        assert [clock.handle.device for clock in store.clocks] == [f"/job:ps/task:{ps}" for ps in range(3)]
+        assert tf.train.get_global_step(store.clocks[0].graph) is store.clocks[0]
+
+    def test_no_variable_on_a_ps_is_in_the_collection_of_trainable_ones(self, layout):
+        """TensorFlow's own `minimize` would otherwise make a second update."""
+        store = create(layout, mixed_model, 2)
+        with store.clocks[0].graph.as_default():
+            assert not [v for v in tf.trainable_variables() if v.device.startswith("/job:ps")]
+
+    def test_another_variable_than_was_traced_is_refused(self, layout):
+        store = create(layout, dense_model, 1)
+        with (
+            store.clocks[0].graph.as_default(),
+            tf.variable_scope("", custom_getter=store.model_getter),
+            pytest.raises(OptionError, match="asks for variable 'new' on this build but not on the first"),
+        ):
+            tf.get_variable("new", [1])

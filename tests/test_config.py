@@ -1,0 +1,145 @@
+"""The limits of each field of `TrainConfig`, and which of them workers have to share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError, UnknownNameError
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+
+LEAST = {
+    "batch_size": 1,
+    "num_epochs": 1,
+    "max_steps": 1,
+    "seed": 0,
+    "save_checkpoint_secs": 0,
+    "save_checkpoint_steps": 0,
+    "keep_checkpoints": 1,
+    "join_wait_secs": 0,
+    "intra_op_threads": 0,
+    "inter_op_threads": 0,
+}
+POSITIVE = ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs")
+NAMES = ("model", "dataset", "update", "optimizer", "schedule", "layout")
+PRIVATE = {
+    "dataset_option": ("a=1",),
+    "data_dir": "/data",
+    "batch_size": 64,
+    "num_epochs": 2,
+    "logdir": "runs/x",
+    "save_checkpoint_secs": 1.0,
+    "save_checkpoint_steps": 1,
+    "keep_checkpoints": 1,
+    "report_secs": 1.0,
+    "hook": ("a:B",),
+    "start_timeout_secs": 1.0,
+    "join_wait_secs": 1.0,
+    "stall_timeout_secs": 1.0,
+    "intra_op_threads": 1,
+    "inter_op_threads": 1,
+}
+SHARED = {
+    "model": "mlp",
+    "model_option": ("a=1",),
+    "dataset": "mnist",
+    "max_steps": 7,
+    "update": "sync",
+    "update_option": ("a=1",),
+    "optimizer": "adam",
+    "optimizer_option": ("a=1",),
+    "learning_rate": 0.2,
+    "schedule": "cosine",
+    "schedule_option": ("a=1",),
+    "layout": "per_variable",
+    "layout_option": ("a=1",),
+    "seed": 5,
+}
+
+
+def test_the_defaults_are_right():
+    TrainConfig().check()
+
+
+@pytest.mark.parametrize(("field", "least"), LEAST.items())
+def test_the_least_value_is_accepted_and_one_below_is_not(field, least):
+    TrainConfig(**{field: least}).check()
+    with pytest.raises(OptionError, match=f"--{field}={least - 1} is too small; the least is {least}"):
+        TrainConfig(**{field: least - 1}).check()
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("field", POSITIVE)
+def test_what_must_be_above_zero(field, value):
+    TrainConfig(**{field: 1e-6}).check()
+    with pytest.raises(OptionError, match=f"--{field}={value} must be greater than 0"):
+        TrainConfig(**{field: value}).check()
+
+
+def test_steps_or_epochs_end_a_run():
+    TrainConfig(max_steps=None, num_epochs=1).check()
+    TrainConfig(max_steps=1, num_epochs=None).check()
+    with pytest.raises(OptionError, match="nothing would end the run"):
+        TrainConfig(max_steps=None, num_epochs=None).check()
+
+
+@pytest.mark.parametrize("field", NAMES)
+def test_a_component_that_nobody_knows_is_refused(field):
+    with pytest.raises(UnknownNameError, match=f"--{field}=unheard_of: unknown"):
+        TrainConfig(**{field: "unheard_of"}).check()
+    TrainConfig(**{field: "my_package.my_file:Mine"}).check()
+
+
+def test_a_hook_is_a_class_of_ones_own():
+    TrainConfig(hook=("my_package.my_file:Mine",)).check()
+    with pytest.raises(UnknownNameError, match="--hook=mine: unknown hook"):
+        TrainConfig(hook=("my_package.my_file:Mine", "mine")).check()
+
+
+def test_every_field_is_either_private_or_shared():
+    assert PRIVATE.keys() | SHARED.keys() == {field.name for field in dataclasses.fields(TrainConfig)}
+    assert not PRIVATE.keys() & SHARED.keys()
+
+
+@pytest.mark.parametrize(("field", "value"), SHARED.items())
+def test_workers_with_another_value_do_not_agree(field, value):
+    assert TrainConfig(**{field: value}).agreement() != TrainConfig().agreement()
+
+
+@pytest.mark.parametrize(("field", "value"), PRIVATE.items())
+def test_each_worker_may_have_its_own(field, value):
+    assert TrainConfig(**{field: value}).agreement() == TrainConfig().agreement()
+
+
+def test_an_agreement_is_the_same_after_it_went_as_json():
+    agreement = TrainConfig(**SHARED).agreement()
+    assert json.loads(json.dumps(agreement)) == agreement
+
+
+def test_all_fields_go_as_json():
+    values = json.loads(json.dumps(TrainConfig(**SHARED).to_json()))
+    assert {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()} == dataclasses.asdict(
+        TrainConfig(**SHARED)
+    )
+
+
+def test_checkpoints_lie_in_the_logdir():
+    assert TrainConfig(logdir="runs/x").checkpoint_dir == pathlib.Path("runs/x/checkpoints")
+    assert TrainConfig().checkpoint_dir is None
+
+
+def test_every_field_has_a_help_text():
+    assert all(field.metadata["help"] for field in dataclasses.fields(TrainConfig))
+
+
+def test_checking_needs_no_tensorflow():
+    code = "import sys; from ps_trainer.config import TrainConfig; TrainConfig().check(); print('tensorflow' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

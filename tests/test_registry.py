@@ -1,0 +1,150 @@
+"""Names of components, classes of one's own, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import textwrap
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.options import option
+from ps_trainer.registry import Registry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `WithOptions`."""
+
+    size: int = option(1, "a size")
+
+
+class WithOptions:
+    """Takes options."""
+
+    Options = Options
+
+    def __init__(self, options, *, extra=None):
+        self.options = options
+        self.extra = extra
+
+
+class WithoutOptions:
+    """Takes none."""
+
+    def __init__(self, *, extra=None):
+        self.extra = extra
+
+
+THINGS = Registry("thing", "thing", {"with": f"{__name__}:WithOptions", "without": f"{__name__}:WithoutOptions"})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder on the Python path; modules imported from it are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_creates_by_name_with_options():
+    thing = THINGS.create("with", ["size=4"], extra="e")
+    assert type(thing).__name__ == "WithOptions"
+    assert (thing.options.size, thing.extra) == (4, "e")
+
+
+def test_creates_by_name_without_options():
+    assert THINGS.create("without", extra="e").extra == "e"
+
+
+def test_options_for_a_class_without_any_are_refused():
+    with pytest.raises(OptionError, match="--thing_option size=4: thing 'without' takes no options"):
+        THINGS.create("without", ["size=4"])
+
+
+def test_wrong_options_name_the_flag():
+    with pytest.raises(OptionError, match="--thing_option siez=4: unknown key 'siez'; did you mean 'size'"):
+        THINGS.create("with", ["siez=4"])
+
+
+def test_an_unknown_name_lists_the_known_and_suggests_the_nearest():
+    with pytest.raises(UnknownNameError) as caught:
+        THINGS.check("wihtout")
+    assert "--thing=wihtout: unknown thing; did you mean 'without'?" in str(caught.value)
+    assert "Known: with, without" in str(caught.value)
+    assert "package.module:Class" in str(caught.value)
+
+
+def test_a_name_like_no_other_gets_no_suggestion():
+    with pytest.raises(UnknownNameError) as caught:
+        THINGS.check("qqq")
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ":", "a:", ":A", "a.b", "a b:C", "a:b.c", "a..b:C", "1a:B"])
+def test_what_is_neither_a_name_nor_a_class_of_a_module_is_refused(name):
+    with pytest.raises(UnknownNameError):
+        THINGS.check(name)
+
+
+def test_a_class_of_ones_own_is_loaded_from_the_python_path(folder):
+    (folder / "own_things").mkdir()
+    (folder / "own_things" / "__init__.py").touch()
+    (folder / "own_things" / "mine.py").write_text("class Mine:\n    size = 5\n")
+    THINGS.check("own_things.mine:Mine")
+    assert THINGS.create("own_things.mine:Mine").size == 5
+
+
+def test_check_does_not_import(folder):
+    (folder / "costly_thing.py").write_text("raise RuntimeError('imported')\n")
+    THINGS.check("costly_thing:Thing")
+
+
+@pytest.mark.parametrize("module", ["absent_thing", "absent_thing.inner"])
+def test_a_missing_module_is_named_with_what_to_do(folder, module):
+    with pytest.raises(UnknownNameError, match="no module named 'absent_thing' on the Python path.*PYTHONPATH"):
+        THINGS.load(f"{module}:Thing")
+
+
+def test_a_missing_module_inside_an_existing_package_is_named(folder):
+    (folder / "own_package").mkdir()
+    (folder / "own_package" / "__init__.py").touch()
+    with pytest.raises(UnknownNameError, match="no module named 'own_package.absent'"):
+        THINGS.load("own_package.absent:Thing")
+
+
+def test_a_missing_class_names_the_file(folder):
+    (folder / "empty_thing.py").touch()
+    with pytest.raises(UnknownNameError, match="empty_thing.py has no class 'Thing'"):
+        THINGS.load("empty_thing:Thing")
+
+
+def test_a_module_that_fails_in_its_own_imports_is_not_called_missing(folder):
+    (folder / "broken_thing.py").write_text(
+        textwrap.dedent(
+            """
+            import absent_dependency
+
+            class Thing: ...
+            """
+        )
+    )
+    with pytest.raises(ModuleNotFoundError, match="absent_dependency"):
+        THINGS.load("broken_thing:Thing")
+
+
+@pytest.mark.parametrize("kind", registry.REGISTRIES)
+def test_every_registered_name_loads_and_says_in_a_line_what_it_is(kind):
+    table = registry.REGISTRIES[kind]
+    assert table.names()
+    for name in table.names():
+        assert table.load(name).__doc__.strip().splitlines()[0].rstrip().endswith((".", ":")), name
+
+
+def test_changing_the_list_of_names_changes_no_table():
+    THINGS.names().clear()
+    assert THINGS.names() == ["with", "without"]

@@ -1,0 +1,249 @@
+"""A cluster of real processes: start its tasks, wait for what they say and do, and leave none behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.cluster.ports import pick_free_ports
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+START_SECS = 90.0  # for several tasks to import TensorFlow and make their first steps on a busy machine
+END_SECS = 10.0  # for a task to end after a signal: what the project promises
+LOST_SECS = 45.0  # for a task to notice that another one was killed, and to end
+UNLIMITED = "--max_steps=1000000000"
+
+_POLL_SECS = 0.05
+_LOG_LINES = 60
+_FLAGS = (
+    "--model=softmax",
+    "--dataset=digits",
+    "--report_secs=0.2",
+    "--intra_op_threads=1",
+    "--inter_op_threads=2",
+    "--start_timeout_secs=60",
+    "--stall_timeout_secs=60",
+)
+
+
+def wait_until(condition: Callable[[], Any], deadline_secs: float, what: str) -> Any:
+    """The first true value of `condition`, asked again and again; raises AssertionError after the deadline."""
+    deadline = time.monotonic() + deadline_secs
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {deadline_secs:g} s: {what}")
+        time.sleep(_POLL_SECS)
+    return value
+
+
+class Task:
+    """A process of the project's, in a session of its own, its output in a log file.
+
+    Args:
+        name: for messages.
+        command: program and arguments.
+        log_path: file for the output; appended to.
+        env: its whole environment.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log_path: pathlib.Path, env: Mapping[str, str]):
+        self.name = name
+        self.log_path = log_path
+        with log_path.open("ab") as log:
+            self._popen = subprocess.Popen(
+                command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._popen.poll()
+
+    @property
+    def log(self) -> str:
+        """Its output so far."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def send(self, signum: int) -> None:
+        """Sends a signal to this process alone."""
+        self._popen.send_signal(signum)
+
+    def wait(self, deadline_secs: float) -> int:
+        """Its exit code; AssertionError when it still runs after the deadline."""
+        wait_until(lambda: self.exit_code is not None, deadline_secs, f"{self.name} (pid {self.pid}) still runs")
+        return self.exit_code
+
+    def wait_for_log(self, pattern: str, deadline_secs: float = START_SECS) -> None:
+        """Waits until its output has a match of `pattern`; AssertionError also when it ends without."""
+
+        def is_there() -> bool:
+            has_ended = self.exit_code is not None  # asked before the look: what it said last counts
+            if re.search(pattern, self.log):
+                return True
+            assert not has_ended, f"{self.name} ended with {self.exit_code} and never said {pattern!r}"
+            return False
+
+        wait_until(is_there, deadline_secs, f"{self.name} has not said {pattern!r}")
+
+    def kill(self) -> None:
+        """Kills and collects it, if it still runs."""
+        if self.exit_code is None:
+            self._popen.kill()
+        self._popen.wait()
+
+
+class ClusterRun:
+    """One run's processes, ports and log folder. Use as a context manager.
+
+    On leaving, what still runs is killed by pid, and the end of every log is printed (pytest shows that
+    only when the test failed).
+
+    Args:
+        folder: existing empty folder; the run's logdir, unique on this machine, lies in it.
+        num_ps: ps tasks.
+        num_workers: worker tasks.
+        flags: for every task, after the ones that are always given.
+        env: added to the environment.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        num_ps: int = 1,
+        num_workers: int = 2,
+        flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ):
+        self.folder = folder
+        self.logdir = folder / "logdir"
+        self.num_workers = num_workers
+        hosts = [f"localhost:{port}" for port in pick_free_ports(num_ps + num_workers)]
+        self.ps_hosts, self.worker_hosts = hosts[:num_ps], hosts[num_ps:]
+        self.tasks: list[Task] = []
+        self._flags = [*_FLAGS, *flags]
+        self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        for name in ("TF_CONFIG", "PS_TRAINER_PARENT_PID"):
+            self._env.pop(name, None)
+
+    def __enter__(self) -> ClusterRun:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for task in self.tasks:
+            task.kill()
+        for pid in self.remaining():
+            os.kill(pid, signal.SIGKILL)
+        for path in sorted({task.log_path for task in self.tasks} | set(self.logdir.glob("logs/*.log"))):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            print(f"\n===== {path.name}, last {_LOG_LINES} of {len(lines)} lines", *lines[-_LOG_LINES:], sep="\n")
+
+    def start_ps(self, index: int = 0, *flags: str) -> Task:
+        """Starts `run_ps.py`."""
+        return self._start(f"ps-{index}", ["run_ps.py", *self._cluster_flags(index), *self._flags, *flags])
+
+    def start_worker(self, index: int, *flags: str) -> Task:
+        """Starts `run_worker.py`; worker 0 is the chief."""
+        return self._start(f"worker-{index}", ["run_worker.py", *self._cluster_flags(index), *self._flags, *flags])
+
+    def start_all(self, *flags: str) -> list[Task]:
+        """Starts every task by hand: ps tasks first, then workers."""
+        started = [self.start_ps(index, *flags) for index in range(len(self.ps_hosts))]
+        return started + [self.start_worker(index, *flags) for index in range(self.num_workers)]
+
+    def start_local(self, *flags: str) -> Task:
+        """Starts `python -m ps_trainer local` for this run's numbers of tasks."""
+        counts = [f"--num_ps={len(self.ps_hosts)}", f"--num_workers={self.num_workers}"]
+        return self.start_command("local", *counts, *self._flags, f"--logdir={self.logdir}", *flags)
+
+    def start_command(self, command: str, *flags: str) -> Task:
+        """Starts `python -m ps_trainer <command>` with these flags only."""
+        return self._start(command, ["-m", "ps_trainer", command, *flags])
+
+    def wait_for_step(self, step: int, deadline_secs: float = START_SECS, workers: Sequence[int] | None = None) -> None:
+        """Waits until each of `workers` (None = all) has reported a global_step of at least `step`.
+
+        Raises:
+            AssertionError: too late, or a task has ended meanwhile that was running at the call.
+        """
+        running = [task for task in self.tasks if task.exit_code is None]
+        wanted = range(self.num_workers) if workers is None else workers
+
+        def is_reached() -> bool:
+            for task in running:
+                assert task.exit_code is None, f"{task.name} ended with {task.exit_code} before step {step}"
+            return all(self.last_step(worker) >= step for worker in wanted)
+
+        wait_until(is_reached, deadline_secs, f"workers {list(wanted)} have not all reached step {step}")
+
+    def last_step(self, worker: int) -> int:
+        """The global_step of the worker's last report; -1 before the first."""
+        return max((line["global_step"] for line in self.metrics(f"worker-{worker}", "train")), default=-1)
+
+    def metrics(self, task_name: str, kind: str) -> list[dict[str, Any]]:
+        """The task's lines of one kind ("state", "train", "eval") in its metrics file, in order."""
+        path = self.logdir / "metrics" / f"{task_name}.jsonl"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if line["kind"] == kind]
+
+    def time_of_state(self, task_name: str, pattern: str) -> float:
+        """Seconds since the epoch at which the task reported the first state that matches `pattern`."""
+        for line in self.metrics(task_name, "state"):
+            if re.search(pattern, line["state"]):
+                return line["wall_time"]
+        raise AssertionError(f"{task_name} has reported no state {pattern!r}")
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds."""
+        return json.loads((self.logdir / "summary.json").read_text(encoding="utf-8"))
+
+    def checkpoint_step(self) -> int:
+        """global_step of the latest checkpoint; every tensor is read, with a plain TensorFlow reader."""
+        reader = tf.train.load_checkpoint(str(self.logdir / "checkpoints"))
+        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        assert len(values) > 1, f"only {list(values)} in the checkpoint"
+        return int(values["global_step"])
+
+    def remaining(self) -> list[int]:
+        """Pids of living processes of this run: those with its folder on their command line."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                is_ours = os.fsencode(str(self.folder)) in (process / "cmdline").read_bytes()
+            except OSError:
+                continue  # another user's, or it has just ended
+            if is_ours and int(process.name) != os.getpid():
+                found.append(int(process.name))
+        return found
+
+    def wait_until_gone(self, deadline_secs: float) -> None:
+        """Waits until no process of this run is left."""
+        wait_until(lambda: not self.remaining(), deadline_secs, f"pids {self.remaining()} still run")
+
+    def _start(self, name: str, arguments: Sequence[str]) -> Task:
+        self.tasks.append(Task(name, [sys.executable, *arguments], self.folder / f"{name}.out", self._env))
+        return self.tasks[-1]
+
+    def _cluster_flags(self, index: int) -> list[str]:
+        hosts = [f"--ps_hosts={','.join(self.ps_hosts)}", f"--worker_hosts={','.join(self.worker_hosts)}"]
+        return [*hosts, f"--task_index={index}", f"--logdir={self.logdir}"]
