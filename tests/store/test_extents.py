@@ -45,7 +45,8 @@ def test_cut_gives_each_piece_its_part_of_the_line(seed):
 @pytest.mark.parametrize("seed", range(NUM_CASES))
 def test_pieces_give_the_variables_back_to_the_bit(seed):
     specs, values, sizes = random_case(seed)
-    pieces = [(extents, to_piece(extents, [size], values)) for extents, size in zip(cut(specs, sizes), sizes) if size]
+    places = zip(cut(specs, sizes), sizes, strict=True)
+    pieces = [(extents, to_piece(extents, [size], values)) for extents, size in places if size]
     got = from_pieces(specs, pieces[::-1])  # the order of pieces does not matter
     assert set(got) == set(values)
     for name, value in values.items():
