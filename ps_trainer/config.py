@@ -17,6 +17,9 @@ from ps_trainer import registry
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
+# Environment variable by which the launcher tells a task its pid: a task ends when that process is gone.
+PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -55,6 +58,7 @@ class TrainConfig:
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
     join_wait_secs: float = option(30.0, "how long the first step waits for all workers; async then starts without")
     stall_timeout_secs: float = option(600.0, "how long a task waits for a step to complete before it fails")
+    isolation: str | None = option(None, "what keeps strangers from the tasks' ports (firewall …); ends the warning")
     intra_op_threads: int = option(0, "threads inside one TensorFlow op; 0 = cores / tasks on this host")
     inter_op_threads: int = option(0, "TensorFlow ops at the same time; 0 = cores / tasks on this host, at least 2")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 
 from ps_trainer.cluster import ports
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.signals import SignalRecorder
@@ -22,7 +22,6 @@ from ps_trainer.launch.status import Board
 from ps_trainer.launch.supervisor import Limits, Supervisor
 from ps_trainer.launch.view import create_view
 
-PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
 TASK_COMMAND = (sys.executable, "-m", "ps_trainer", "task")
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
@@ -21,6 +22,12 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
     Raises:
         ClusterConfigError: the server could not be started, most often because the port is taken.
     """
+    if config.isolation is None:
+        logging.warning(
+            "port %s is open on every interface, and who reaches it can run code as this user: TensorFlow has no"
+            " authentication and cannot listen on one address. Say what protects it by --isolation",
+            cluster.own_address.rpartition(":")[2],
+        )
     share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
     server_config = tf.ConfigProto(
         intra_op_parallelism_threads=config.intra_op_threads or share,

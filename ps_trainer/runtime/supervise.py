@@ -21,13 +21,12 @@ from typing import Any
 
 from absl import logging
 
+from ps_trainer.config import PARENT_PID_VARIABLE
 from ps_trainer.errors import EXIT_FAILED, Interrupted, PsTrainerError
 
 RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
 EXIT_SECS = 8.0
-
-PARENT_VARIABLE = "PS_TRAINER_PARENT_PID"
 
 
 class StopRequest:
@@ -118,7 +117,7 @@ def report(error: BaseException) -> int:
 
 
 def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[int], Any]) -> None:
-    parent = int(os.environ.get(PARENT_VARIABLE, "0"))
+    parent = int(os.environ.get(PARENT_PID_VARIABLE, "0"))
     asked_at = None
     done: set[str] = set()
     while thread.is_alive():

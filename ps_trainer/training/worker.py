@@ -35,6 +35,7 @@ from ps_trainer.training.progress import Progress
 from ps_trainer.updates.base import ChiefService
 
 _POLL_SECS = 0.1
+_SAY_SECS = 1.0  # shorter waits are not worth a line
 
 
 class Worker:
@@ -228,7 +229,7 @@ class Worker:
         self._say(control.TRAINING)
         everybody = set(range(self._cluster.num_workers))
         needed = self._components.rule.min_workers(self._cluster.num_workers)
-        said = False
+        entered_at, said = time.monotonic(), False
         while missing := everybody - {i for i, w in watcher.roster.items() if w["status"] != control.JOINED}:
             waited = time.monotonic() - self._started_at
             names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in sorted(missing))
@@ -240,7 +241,7 @@ class Worker:
                     f"update rule {self._config.update} needs {needed} workers; {names} did not come within"
                     f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs"
                 )
-            if not said:
+            if not said and time.monotonic() - entered_at > _SAY_SECS:
                 self._writer.state(f"waiting for {names}")
                 said = True
             stop.check()
