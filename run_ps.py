@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 
+from ps_trainer.cli.run import leave
 from ps_trainer.cli.task import main_ps
 
 if __name__ == "__main__":
-    sys.exit(main_ps(sys.argv))
+    leave(main_ps(sys.argv))

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 
+from ps_trainer.cli.run import leave
 from ps_trainer.cli.task import main_worker
 
 if __name__ == "__main__":
-    sys.exit(main_worker(sys.argv))
+    leave(main_worker(sys.argv))

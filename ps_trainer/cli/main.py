@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import ps_trainer
-from ps_trainer.cli.run import run_main
+from ps_trainer.cli.run import leave, run_main
 from ps_trainer.errors import EXIT_DONE, UsageError
 
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 def console() -> None:
     """The console script `ps_trainer`."""
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))
 
 
 def _refuse(name: str) -> int:

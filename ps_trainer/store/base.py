@@ -92,6 +92,7 @@ class ParameterStore(abc.ABC):
         self.clock_reads: list[tf.Tensor] = []
         self.specs: tuple[VariableSpec, ...] = ()
         self._model_values: dict[str, Any] = {}
+        self._given: set[str] = set()
         self._staged: list[Piece] = []
 
     @abc.abstractmethod
@@ -136,9 +137,9 @@ class ParameterStore(abc.ABC):
                 " it must ask for the same variables each time it is built"
             )
         value = self._model_values[name]
-        regularizer = kwargs.get("regularizer")
-        if regularizer is not None:
-            tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, regularizer(tf.convert_to_tensor(value)))
+        if name not in self._given:  # a shared variable has one loss, as in TensorFlow
+            self._given.add(name)
+            _add_regularization_loss(value, kwargs.get("regularizer"))
         return value
 
     def gradients(self, loss: tf.Tensor) -> list[Gradient]:
@@ -269,6 +270,12 @@ def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Exten
 def ps_of(variable: tf.Variable) -> int:
     """The index of the ps task that a variable lies on."""
     return tf.DeviceSpec.from_string(variable.device).task
+
+
+def _add_regularization_loss(value: Any, regularizer: Any) -> None:
+    loss = None if regularizer is None else regularizer(tf.convert_to_tensor(value))
+    if loss is not None:
+        tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)
 
 
 def _unstage(dtypes: Sequence[tf.DType], shapes: Sequence[Any], name: str) -> list[tf.Tensor]:
