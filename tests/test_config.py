@@ -35,6 +35,7 @@ PRIVATE = {
     "batch_size": 64,
     "num_epochs": 2,
     "logdir": "runs/x",
+    "isolation": "tunnel",
     "save_checkpoint_secs": 1.0,
     "save_checkpoint_steps": 1,
     "keep_checkpoints": 1,

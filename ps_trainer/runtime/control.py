@@ -59,13 +59,13 @@ class PsState(NamedTuple):
 class ControlGraph:
     """The control plane of one ps task as a graph.
 
-    Args:
-        ps: index of the ps task.
+    It names no device, so it is that of the task whose session runs it: whoever serves at an address tells
+    of itself, even where the address was given for another task.
     """
 
-    def __init__(self, ps: int):
+    def __init__(self):
         self.graph = tf.Graph()
-        with self.graph.as_default(), self.graph.container(CONTAINER), tf.device(f"/job:ps/task:{ps}"):
+        with self.graph.as_default(), self.graph.container(CONTAINER):
             variables = {
                 name: tf.get_variable(
                     f"control/{name}", [], tf.string, initializer=tf.constant_initializer("{}"), use_resource=True
@@ -96,9 +96,10 @@ class PsControl:
         self.address = address
         self.ps = ps
         self._target = f"grpc://{address}"
-        self._graph = ControlGraph(ps)
+        self._graph = ControlGraph()
+        # The filter matches no task: the session has the devices of the ps task itself, and waits for no other.
         self._config = tf.ConfigProto(
-            operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=[f"/job:ps/task:{ps}"]
+            operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=["/job:none"]
         )
         self._session: tf.Session | None = None
         self._lock = threading.Lock()

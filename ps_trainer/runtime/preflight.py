@@ -133,7 +133,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     try:
         state = ps.read()
     except tf.errors.FailedPreconditionError:
-        return "is starting"
+        return "is starting, or is no ps task"
     except tf.errors.OpError as error:
         return f"does not answer ({type(error).__name__})"
     if not state.hello:
@@ -142,7 +142,8 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     if state.hello != expected:
         raise ClusterConfigError(
             f"{ps.name} belongs to another cluster: it says {state.hello}, {cluster.task_name} expects {expected};"
-            " give every task the same --ps_hosts and --worker_hosts, and the same version of ps_trainer"
+            " give every task the same --ps_hosts and --worker_hosts, in the same order, and the same version of"
+            " ps_trainer"
         )
     return None
 

@@ -51,7 +51,7 @@ class PsTask:
         self._config = config
         self._keep_serving = keep_serving
         self._clock = clock
-        self._control = control.ControlGraph(cluster.task_index)
+        self._control = control.ControlGraph()
         self._session = tf.Session(
             server.target, graph=self._control.graph, config=session_config(cluster.device, peers=())
         )

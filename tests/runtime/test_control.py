@@ -1,0 +1,147 @@
+"""The control plane, on a real server in this process."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import ps_trainer
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.ports import pick_free_ports
+from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the environment
+
+from ps_trainer.runtime import control
+from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
+from ps_trainer.runtime.server import session_config
+
+
+@pytest.fixture
+def server():
+    """A server with nothing on it; its address and target."""
+    (port,) = pick_free_ports(1)
+    address = f"localhost:{port}"
+    jobs = {"ps": (address,), "worker": ("localhost:1",)}
+    cluster = ClusterConfig(jobs=jobs, job_name="ps", task_index=0)
+    server = tf.train.Server(tf.train.ClusterSpec(cluster.as_dict()), "ps", 0)
+    return address, server.target, cluster
+
+
+@pytest.fixture
+def client(server):
+    client = PsControl(server[0], 0)
+    yield client
+    client.close()
+
+
+def own_session(server, graph):
+    return tf.Session(server[1], graph=graph.graph, config=session_config(server[2].device, peers=()))
+
+
+def test_before_the_ps_has_begun_a_read_says_so(client):
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        client.read()
+
+
+def test_what_is_written_is_read(server, client):
+    graph = ControlGraph()
+    with own_session(server, graph) as session:
+        session.run(graph.init_op)
+        assert client.read() == PsState({}, {}, {}, {})
+        run = {"run_id": "a1", "status": control.READY, "agreement": {"model": "m", "option": ["x=ü"]}}
+        client.write_run(run)
+        session.run(graph.write["notice"], {graph.value: json.dumps({"reason": "why"})})
+        assert client.read() == PsState({}, run, {}, {"reason": "why"})
+
+
+def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):
+    graph = ControlGraph()
+    with own_session(server, graph) as session:
+        for status in (control.JOINED, control.TRAINING, control.DONE):
+            client.say({"worker": 1, "status": status})
+        got = [json.loads(session.run(graph.receive))["status"] for _ in range(3)]
+    assert got == ["joined", "training", "done"]
+
+
+def test_two_clients_see_the_same(server, client):
+    graph = ControlGraph()
+    with own_session(server, graph) as session:
+        session.run(graph.init_op)
+    other = PsControl(server[0], 0)
+    client.write_run({"run_id": "b"})
+    assert other.read().run == {"run_id": "b"}
+    other.close()
+
+
+def test_calls_from_many_threads_do_not_disturb_each_other(server, client):
+    graph = ControlGraph()
+    with own_session(server, graph) as session, ThreadPoolExecutor(8) as pool:
+        session.run(graph.init_op)
+        list(pool.map(lambda i: client.say({"worker": i}), range(40)))
+        got = {json.loads(session.run(graph.receive))["worker"] for _ in range(40)}
+    assert got == set(range(40))
+
+
+def test_a_client_may_be_used_again_after_it_was_closed(server, client):
+    graph = ControlGraph()
+    with own_session(server, graph) as session:
+        session.run(graph.init_op)
+    client.read()
+    client.close()
+    client.close()
+    assert client.read().run == {}
+
+
+@pytest.mark.parametrize("kind", ["dead", "silent"])
+def test_no_answer_is_an_error_within_the_deadline(kind):
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        if kind == "silent":
+            listener.listen()
+        client = PsControl(f"localhost:{listener.getsockname()[1]}", 0, call_timeout_secs=0.5)
+        started = time.monotonic()
+        with pytest.raises(tf.errors.OpError):
+            client.read()
+        assert time.monotonic() - started < 0.5 + 5.0  # an error by the deadline, with room for a busy machine
+        client.close()
+
+
+def test_a_client_works_again_after_an_error(server):
+    client = PsControl(server[0], 0)
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        client.read()
+    graph = ControlGraph()
+    with own_session(server, graph) as session:
+        session.run(graph.init_op)
+    assert client.read().hello == {}
+    client.close()
+
+
+def test_the_control_plane_survives_what_frees_a_run(server, client):
+    """It lies in a container of its own: variables of a run by the same names are others."""
+    graph = ControlGraph()
+    with own_session(server, graph) as session:
+        session.run(graph.init_op)
+        client.write_run({"run_id": "kept"})
+    with tf.Graph().as_default() as other, other.container("run"), tf.device("/job:ps/task:0"):
+        variable = tf.get_variable("control/run", [], tf.string, initializer=tf.constant_initializer("lost"))
+        with tf.Session(server[1], config=session_config("/job:ps/task:0", peers=())) as session:
+            session.run(variable.initializer)
+            assert session.run(variable) == b"lost"
+    assert client.read().run == {"run_id": "kept"}
+
+
+def test_hello_names_version_place_and_size_of_the_cluster():
+    jobs = {"ps": ("h:1", "h:2"), "chief": ("h:3",), "worker": ("h:4", "h:5")}
+    cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
+    assert control.hello(cluster, 1) == {
+        "version": ps_trainer.__version__,
+        "ps": 1,
+        "num_ps": 2,
+        "num_workers": 1 + 2,
+    }

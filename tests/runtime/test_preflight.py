@@ -1,0 +1,201 @@
+"""What a worker finds before it starts: every ps task, and the chief's run; or who is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.ports import pick_free_ports
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import ClusterConfigError, Interrupted, OptionError, StartTimeoutError
+from tests.testing.cluster import DEADLINE_SECS, InProcessCluster
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from ps_trainer.runtime import control, preflight
+from ps_trainer.runtime.supervise import StopRequest
+from tests.runtime.fakes import GONE, FakeControl, roster
+
+NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The worker's view of a cluster of two ps tasks, which serve, and one worker."""
+    with InProcessCluster(num_ps=2, num_workers=1) as cluster:
+        yield cluster.task("worker", 0)
+
+
+def worker_of(ps_addresses, worker_addresses=("localhost:1",)):
+    jobs = {"ps": tuple(ps_addresses), "worker": tuple(worker_addresses)}
+    return ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
+
+
+def cluster_of(num_ps=1, num_workers=2, worker=0):
+    hosts = [f"host{i}:2222" for i in range(num_ps + num_workers)]
+    jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
+    return ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
+
+
+class TestWaitForPs:
+    def test_gives_a_client_for_each(self, served):
+        clients = preflight.wait_for_ps(served, TrainConfig(start_timeout_secs=DEADLINE_SECS), StopRequest())
+        assert [client.read().hello for client in clients] == [control.hello(served, 0), control.hello(served, 1)]
+        for client in clients:
+            client.close()
+
+    def test_names_the_missing_one_its_address_and_the_wait(self, served):
+        (port,) = pick_free_ports(1)
+        cluster = worker_of([f"localhost:{port}", served.ps_addresses[1]])
+        with pytest.raises(StartTimeoutError) as caught:
+            preflight.wait_for_ps(cluster, NO_WAIT, StopRequest())
+        message = str(caught.value)
+        assert re.search(rf"worker-0 waited \d+ s for ps-0 \(localhost:{port}\): no connection", message)
+        assert "--ps_hosts" in message and "--start_timeout_secs" in message
+        assert "ps-1" not in message
+
+    @pytest.mark.parametrize("num_workers", [2, 3])
+    def test_a_ps_of_another_cluster_is_told_apart(self, served, num_workers):
+        cluster = worker_of(served.ps_addresses, [f"localhost:{1 + index}" for index in range(num_workers)])
+        with pytest.raises(ClusterConfigError) as caught:
+            preflight.wait_for_ps(cluster, TrainConfig(), StopRequest())
+        assert f"ps-0 ({served.ps_addresses[0]}) belongs to another cluster" in str(caught.value)
+        assert "'num_workers': 1" in str(caught.value) and f"'num_workers': {num_workers}" in str(caught.value)
+
+    def test_ps_addresses_in_another_order_are_noticed(self, served):
+        with pytest.raises(ClusterConfigError, match="in the same order") as caught:
+            preflight.wait_for_ps(worker_of(served.ps_addresses[::-1]), TrainConfig(), StopRequest())
+        assert f"ps-0 ({served.ps_addresses[1]})" in str(caught.value)
+
+    def test_a_worker_where_a_ps_should_be_does_not_hang_it(self, served):
+        cluster = worker_of([served.own_address])
+        with pytest.raises(StartTimeoutError, match=rf"ps-0 \({served.own_address}\): is starting, or is no ps task"):
+            preflight.wait_for_ps(cluster, NO_WAIT, StopRequest())
+
+    def test_a_tensorflow_server_without_a_control_plane_does_not_hang_it(self):
+        (port,) = pick_free_ports(1)
+        cluster = worker_of([f"localhost:{port}"])
+        tf.train.Server(tf.train.ClusterSpec(cluster.as_dict()), "ps", 0)
+        with pytest.raises(StartTimeoutError, match=rf"ps-0 \(localhost:{port}\): is starting, or is no ps task"):
+            preflight.wait_for_ps(cluster, NO_WAIT, StopRequest())
+
+    def test_ends_when_asked_to(self):
+        (port,) = pick_free_ports(1)
+        stop = StopRequest()
+        stop.request(Interrupted(15))
+        with pytest.raises(Interrupted):
+            preflight.wait_for_ps(worker_of([f"localhost:{port}"]), TrainConfig(start_timeout_secs=DEADLINE_SECS), stop)
+
+
+class TestBeginRun:
+    CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
+
+    def test_a_fresh_ps_gets_a_new_run(self):
+        ps_0 = FakeControl()
+        run, is_alive = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
+        assert not is_alive
+        assert ps_0.fields["run"] == run
+        assert run["status"] == control.STARTING
+        assert run["agreement"] == self.CONFIG.agreement() | {"num_workers": 2}
+
+    @pytest.mark.parametrize("status", [control.STARTING, control.READY])
+    def test_a_run_that_its_chief_never_ended_goes_on(self, status):
+        ps_0 = FakeControl()
+        first, _ = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
+        ps_0.write_run(first | {"status": status})
+        second, is_alive = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
+        assert is_alive
+        assert second["run_id"] == first["run_id"]
+        assert second["status"] == control.STARTING  # workers wait until the chief has looked at the state
+
+    def test_a_run_that_ended_is_replaced(self):
+        ps_0 = FakeControl()
+        first, _ = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
+        ps_0.write_run(first | {"status": control.ENDED})
+        second, is_alive = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
+        assert not is_alive
+        assert second["run_id"] != first["run_id"]
+
+    @pytest.mark.parametrize("change", [{"logdir": "runs/y"}, {"logdir": None}, {"learning_rate": 0.5}])
+    def test_another_run_is_not_mistaken_for_this_one(self, change):
+        ps_0 = FakeControl()
+        first, _ = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
+        second, is_alive = preflight.begin_run(ps_0, cluster_of(), dataclasses.replace(self.CONFIG, **change))
+        assert not is_alive
+        assert second["run_id"] != first["run_id"]
+
+    def test_another_number_of_workers_is_another_run(self):
+        ps_0 = FakeControl()
+        preflight.begin_run(ps_0, cluster_of(num_workers=2), self.CONFIG)
+        assert not preflight.begin_run(ps_0, cluster_of(num_workers=3), self.CONFIG)[1]
+
+
+class TestWaitForRun:
+    def ready(self, status=control.READY, config=NO_WAIT, **statuses):
+        run = {"run_id": "r", "status": status, "agreement": preflight.agreement(cluster_of(), config)}
+        return FakeControl(run=run, roster=roster("r", **statuses) if statuses else {})
+
+    def wait(self, ps_0, config=NO_WAIT, stop=None):
+        return preflight.wait_for_run(ps_0, cluster_of(worker=1), config, stop or StopRequest())
+
+    @pytest.mark.parametrize("statuses", [{}, {"w0": "joined"}, {"w0": "training", "w1": "joined"}])
+    def test_joins_a_ready_run(self, statuses):
+        assert self.wait(self.ready(**statuses)) == ("r", False)
+
+    def test_says_when_the_run_ended_without_this_worker(self):
+        assert self.wait(self.ready(control.ENDED, w0="done")) == ("r", True)
+
+    @pytest.mark.parametrize("status", control.FINAL)
+    def test_does_not_join_a_run_that_it_has_left(self, status):
+        with pytest.raises(StartTimeoutError):
+            self.wait(self.ready(control.ENDED, w0="done", w1=status))
+
+    def test_what_it_said_in_an_earlier_run_does_not_count(self):
+        ps_0 = self.ready()
+        ps_0.fields["roster"] = roster("earlier", w0="done", w1="done")
+        assert self.wait(ps_0) == ("r", False)
+
+    @pytest.mark.parametrize("run", [{}, {"run_id": "r", "status": control.STARTING, "agreement": {}}])
+    def test_names_the_chief_that_does_not_come(self, run):
+        with pytest.raises(StartTimeoutError, match=r"worker-1 waited 0 s for the chief \(worker-0\)"):
+            self.wait(FakeControl(run=run))
+
+    def test_waits_until_the_run_is_ready(self):
+        ps_0 = FakeControl()
+        ready = self.ready(config=dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS))
+        polls = []
+
+        class Stop(StopRequest):
+            def wait(self, seconds):
+                polls.append(seconds)
+                if len(polls) == 3:
+                    ps_0.fields = ready.fields
+                return False
+
+        assert self.wait(ps_0, dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS), Stop()) == ("r", False)
+        assert len(polls) == 3
+
+    def test_ends_when_asked_to(self):
+        stop = StopRequest()
+        stop.request(Interrupted(15))
+        with pytest.raises(Interrupted):
+            self.wait(FakeControl(), dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS), stop)
+
+    def test_names_every_setting_that_differs_from_the_chiefs(self):
+        chief = self.ready(config=dataclasses.replace(NO_WAIT, learning_rate=0.5, update="sync"))
+        with pytest.raises(OptionError) as caught:
+            self.wait(chief)
+        assert "worker-1 was started with other settings than the chief" in str(caught.value)
+        assert "--learning_rate: chief 0.5, worker-1 0.1" in str(caught.value)
+        assert "--update: chief 'sync', worker-1 'async'" in str(caught.value)
+        assert "--model:" not in str(caught.value)
+
+
+def test_a_message_goes_to_every_ps_that_is_there():
+    controls = [FakeControl(0), FakeControl(1), FakeControl(2)]
+    controls[1].error = GONE
+    preflight.say_everywhere(controls, {"status": "done"})
+    assert [ps.said for ps in controls] == [[{"status": "done"}], [], [{"status": "done"}]]

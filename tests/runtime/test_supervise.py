@@ -1,0 +1,199 @@
+"""A job ends with its code, by signals at once, and never later than the last deadline."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ps_trainer.config import PARENT_PID_VARIABLE
+from ps_trainer.errors import ClusterConfigError, Interrupted, NanLossError, PeerFailedError
+from ps_trainer.runtime import supervise
+from ps_trainer.runtime.supervise import StopRequest, run_job
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_SECS = 30.0
+
+
+@pytest.fixture(autouse=True)
+def short_stages(monkeypatch):
+    monkeypatch.setattr(supervise, "RELEASE_SECS", 0.02)
+    monkeypatch.setattr(supervise, "ABORT_SECS", 0.15)
+    monkeypatch.setattr(supervise, "EXIT_SECS", 0.3)
+    monkeypatch.delenv(PARENT_PID_VARIABLE, raising=False)
+
+
+def raising(error):
+    def job(stop):
+        raise error
+
+    return job
+
+
+def refuse_to_exit(code):
+    raise AssertionError(f"the process would have ended with {code}")
+
+
+@pytest.mark.parametrize("code", [0, 1, 7])
+def test_returns_the_jobs_code(code):
+    assert run_job(lambda stop: code, exit_process=refuse_to_exit) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ClusterConfigError("why"), 2),
+        (NanLossError("why"), 1),
+        (Interrupted(signal.SIGTERM), 128 + 15),
+        (RuntimeError("a defect"), 1),
+        (KeyboardInterrupt(), 1),
+    ],
+)
+def test_an_error_becomes_its_exit_code(error, code):
+    assert run_job(raising(error), exit_process=refuse_to_exit) == code
+
+
+def test_the_job_runs_off_the_main_thread():
+    seen = []
+    run_job(lambda stop: seen.append(threading.current_thread()) or 0)
+    assert seen[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_handlers_are_put_back(signum):
+    before = signal.getsignal(signum)
+    run_job(lambda stop: 0)
+    run_job(raising(RuntimeError("why")))
+    assert signal.getsignal(signum) is before
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_job_with_its_code(signum):
+    def job(stop):
+        os.kill(os.getpid(), signum)
+        assert stop.wait(DEADLINE_SECS)
+        stop.check()
+        return 0
+
+    assert run_job(job, exit_process=refuse_to_exit) == 128 + signum
+
+
+def test_a_job_that_ends_well_after_a_signal_keeps_its_code():
+    def job(stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        stop.wait(DEADLINE_SECS)
+        return 0
+
+    assert run_job(job, exit_process=refuse_to_exit) == 0
+
+
+@pytest.mark.parametrize("kind", ["release", "abort"])
+def test_a_blocked_job_is_let_go_in_stages(kind):
+    """The release comes first; only what it does not free is aborted."""
+    called = []
+
+    def job(stop):
+        freed = threading.Event()
+        stop.on_release(lambda: called.append("release"))
+        stop.on_abort(lambda: called.append("abort"))
+        (stop.on_release if kind == "release" else stop.on_abort)(freed.set)
+        stop.request(PeerFailedError("why"))
+        assert freed.wait(DEADLINE_SECS)
+        raise RuntimeError("the blocking call failed") if kind == "abort" else stop.reason
+
+    assert run_job(job, exit_process=refuse_to_exit) == 1
+    assert called == (["release"] if kind == "release" else ["release", "abort"])
+
+
+def test_a_callback_that_fails_or_blocks_holds_up_no_other():
+    def job(stop):
+        freed = threading.Event()
+        forever = threading.Event()
+        stop.on_release(forever.wait)
+        stop.on_release(lambda: 1 // 0)
+        stop.on_release(freed.set)
+        stop.request(PeerFailedError("why"))
+        assert freed.wait(DEADLINE_SECS)
+        return 0
+
+    assert run_job(job, exit_process=refuse_to_exit) == 0
+
+
+def test_the_process_ends_when_the_job_ignores_everything():
+    release = threading.Event()
+
+    def job(stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        release.wait(DEADLINE_SECS)
+        return 0
+
+    codes = []
+
+    def exit_process(code):
+        codes.append(code)
+        release.set()  # a real exit would not return
+
+    run_job(job, exit_process=exit_process)
+    assert codes[0] == 128 + 15
+
+
+def test_a_task_whose_launcher_is_gone_stops(monkeypatch):
+    monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid() + 1))
+
+    def job(stop):
+        assert stop.wait(DEADLINE_SECS)
+        stop.check()
+
+    assert run_job(job, exit_process=refuse_to_exit) == 128 + 15
+
+
+def test_a_task_whose_launcher_is_there_goes_on(monkeypatch):
+    monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid()))
+    assert run_job(lambda stop: 1 if stop.wait(0.3) else 0) == 0
+
+
+class TestStopRequest:
+    def test_the_first_reason_wins(self):
+        stop = StopRequest()
+        stop.check()
+        assert not stop.requested
+        first = PeerFailedError("first")
+        stop.request(first)
+        stop.request(PeerFailedError("second"))
+        assert stop.requested and stop.reason is first
+        with pytest.raises(PeerFailedError, match="first"):
+            stop.check()
+
+    def test_a_wait_is_over_as_soon_as_somebody_asks(self):
+        stop = StopRequest()
+        assert not stop.wait(0.0)
+        threading.Timer(0.01, lambda: stop.request(PeerFailedError("why"))).start()
+        assert stop.wait(DEADLINE_SECS)
+
+
+BLOCKED = """
+import signal, sys, threading
+from ps_trainer.runtime import supervise
+supervise.RELEASE_SECS, supervise.ABORT_SECS, supervise.EXIT_SECS = 0.05, 0.1, 0.3
+def job(stop):
+    print("started", flush=True)
+    threading.Event().wait()
+sys.exit(supervise.run_job(job))
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_process_that_is_blocked_ends_by_a_signal(signum):
+    process = subprocess.Popen([sys.executable, "-c", BLOCKED], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signum)
+        assert process.wait(DEADLINE_SECS) == 128 + signum
+    finally:
+        process.kill()
+        process.communicate()
