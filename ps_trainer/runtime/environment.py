@@ -22,6 +22,8 @@ def prepare(is_ps: bool, environ: MutableMapping[str, str] = os.environ) -> None
         environ["TF_GRPC_DEFAULT_OPTIONS"] = ",".join(filter(None, [options, "grpc.enable_http_proxy=0"]))
     # By default 64 threads poll completion queues, of which few have anything to do.
     environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
+    # By default some calls (CleanupGraph) wait for a task that is gone to come back: closing a session would hang.
+    environ.setdefault("GRPC_FAIL_FAST", "true")
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if is_ps:
         environ["CUDA_VISIBLE_DEVICES"] = ""

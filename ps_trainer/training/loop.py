@@ -7,6 +7,7 @@ is turned into this package's here, before `MonitoredSession` would retry it wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ from ps_trainer.training.progress import Progress
 from ps_trainer.updates.base import RELEASED
 
 # Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+# How its message names the task that did not answer.
+_TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
 
 
 def run_steps(
@@ -80,15 +83,22 @@ def run_steps(
     def guarded(step_context: Any) -> None:
         try:
             steps(step_context)
-        except _LOST as error:
+        except LOST as error:
             stop.check()
-            raise PsLostError(f"a ps task was lost: {error.message}") from error
+            raise lost_ps(error) from error
         except (tf.errors.CancelledError, RuntimeError):
             stop.check()  # the session was closed under us, for that reason
             raise
 
     session.run_step_fn(guarded)
     return ended_by[0]
+
+
+def lost_ps(error: tf.errors.OpError) -> PsLostError:
+    """`PsLostError` for one of `LOST`, naming the ps tasks that its message names."""
+    names = ", ".join(f"ps-{index}" for index in sorted(set(_TARGET.findall(error.message)), key=int))
+    said = " ".join(error.message.replace("=", " ").split())
+    return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 
 
 def _hooked(step_context: Any, train: TrainGraph) -> Callable[[], Any]:

@@ -30,7 +30,7 @@ from ps_trainer.runtime.watcher import Watcher
 from ps_trainer.training import chief, graph
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.loop import run_steps
+from ps_trainer.training.loop import LOST, lost_ps, run_steps
 from ps_trainer.training.progress import Progress
 from ps_trainer.updates.base import ChiefService
 
@@ -250,8 +250,9 @@ class Worker:
 
     def _check_progress(self, service: ChiefService | None) -> None:
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
-        if service is not None and service.error() is not None:
-            raise PsLostError(f"the chief's updates ended: {service.error()}")
+        error = service.error() if service is not None else None
+        if error is not None:
+            raise lost_ps(error) if isinstance(error, LOST) else PsLostError(f"the chief's updates ended: {error}")
         idle = time.monotonic() - self._progress.last_step_at
         if self._is_stepping and idle > self._config.stall_timeout_secs:
             raise StalledError(

@@ -44,6 +44,10 @@ class ChiefService(abc.ABC):
         """Starts to act, on a session of its own that it closes in `stop`."""
 
     @abc.abstractmethod
+    def worker_came(self, worker_index: int) -> None:
+        """A worker is ready to train; all are counted in from the start, until they leave."""
+
+    @abc.abstractmethod
     def worker_left(self, worker_index: int) -> None:
         """A worker has no more data or is gone: nothing is to wait for it any more."""
 
@@ -53,7 +57,7 @@ class ChiefService(abc.ABC):
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Ends the thread; returns when it has ended. Raises what made it fail, if anything did."""
+        """Ends the thread; returns when it has ended. What made it fail before is told by `error`."""
 
     @abc.abstractmethod
     def error(self) -> BaseException | None:

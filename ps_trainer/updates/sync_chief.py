@@ -201,8 +201,6 @@ class SyncChief(ChiefService):
         if self._session is not None:
             self._session.close()  # cancels an update that waits
             self._thread.join()
-        if self._error is not None:
-            raise self._error
 
     def error(self) -> BaseException | None:
         """See `ChiefService.error`."""
