@@ -29,6 +29,7 @@ class Watcher:
         run_id: the run.
         worker_index: this worker's.
         stop: asked to stop.
+        on_worker_start: called with the index of every other worker that is ready to train.
         on_worker_end: called with index and status of every other worker that ends.
         on_poll: called at every poll; its errors ask the job to stop.
         lost_after_secs: see above.
@@ -45,6 +46,7 @@ class Watcher:
         run_id: str,
         worker_index: int,
         stop: StopRequest,
+        on_worker_start: Callable[[int], None],
         on_worker_end: Callable[[int, str], None],
         on_poll: Callable[[], None],
         *,
@@ -55,10 +57,12 @@ class Watcher:
         self._run_id = run_id
         self._worker_index = worker_index
         self._stop = stop
+        self._on_worker_start = on_worker_start
         self._on_worker_end = on_worker_end
         self._on_poll = on_poll
         self._lost_after_secs = lost_after_secs
         self._clock = clock
+        self._started: set[int] = set()
         self._ended: set[int] = set()
         self._closing = threading.Event()
         self.run_status = ""
@@ -75,6 +79,13 @@ class Watcher:
         self._thread.join()
 
     def _watch(self) -> None:
+        try:
+            self._poll_until_closed()
+        except Exception as error:  # noqa: BLE001 - a job that is watched no longer must not go on
+            if not self._closing.is_set():
+                self._stop.request(error)
+
+    def _poll_until_closed(self) -> None:
         answered = [self._clock()] * len(self._controls)
         while not self._closing.wait(_POLL_SECS):
             try:
@@ -102,12 +113,19 @@ class Watcher:
         self.run_status = state.run["status"]
         self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
         for index, entry in self.roster.items():
-            if index == self._worker_index or index in self._ended or entry["status"] not in control.FINAL:
-                continue
-            self._ended.add(index)
-            if entry["status"] != control.DONE:
-                reason = f"worker {index} {entry['status']}: {entry.get('reason')}"
-                logging.warning("%s", reason)
-                if index == 0:
-                    self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
-            self._on_worker_end(index, entry["status"])
+            if index != self._worker_index:
+                self._look_at_worker(index, entry)
+
+    def _look_at_worker(self, index: int, entry: dict) -> None:
+        if entry["status"] == control.TRAINING and index not in self._started:
+            self._started.add(index)
+            self._on_worker_start(index)
+        if entry["status"] not in control.FINAL or index in self._ended:
+            return
+        self._ended.add(index)
+        if entry["status"] != control.DONE:
+            reason = f"worker {index} {entry['status']}: {entry.get('reason')}"
+            logging.warning("%s", reason)
+            if index == 0:
+                self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
+        self._on_worker_end(index, entry["status"])

@@ -19,23 +19,19 @@ from ps_trainer.errors import (
     PsLostError,
     PsTrainerError,
     StalledError,
-    StartTimeoutError,
 )
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, preflight
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.runtime.watcher import Watcher
 from ps_trainer.training import chief, graph
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.loop import LOST, lost_ps, run_steps
+from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
 from ps_trainer.updates.base import ChiefService
-
-_POLL_SECS = 0.1
-_SAY_SECS = 1.0  # shorter waits are not worth a line
 
 
 class Worker:
@@ -73,7 +69,6 @@ class Worker:
         self._create_progress = create_progress
         self._progress = create_progress(config.batch_size)
         self._is_stepping = False
-        self._started_at = time.monotonic()
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
 
@@ -133,29 +128,32 @@ class Worker:
         with self._bare_session(train) as session:
             if self._cluster.is_chief:
                 self._set_up(train, session, is_alive)
-            watcher = Watcher(
+            peers = Peers(
+                self._cluster,
+                self._config,
                 self._controls,
                 self._run["run_id"],
-                self._cluster.worker_index,
-                stop,
-                on_worker_end=lambda index, status: self._worker_ended(service, stop, index, status),
+                min_workers=self._components.rule.min_workers(self._cluster.num_workers),
+                service=service,
+                stop=stop,
+                writer=self._writer,
                 on_poll=lambda: self._check_progress(service),
             )
             try:
                 if service is not None:
                     service.start(self._bare_session(train))
                     stop.on_release(service.release)
-                watcher.start()
+                peers.start()
                 checkpointer = chief.Checkpointer(train, self._config) if self._cluster.is_chief else None
-                self._run_steps(train, stop, checkpointer, watcher)
+                self._run_steps(train, stop, checkpointer, peers)
                 if self._cluster.is_chief:
-                    self._close_run(train, session, checkpointer, watcher, stop)
+                    self._close_run(train, session, checkpointer, peers)
             except BaseException as error:
                 if self._cluster.is_chief:
                     self._rescue(train, session, stop, error)
                 raise
             finally:
-                watcher.close()
+                peers.close()
                 if service is not None:
                     service.stop()
 
@@ -175,7 +173,7 @@ class Worker:
         train: graph.TrainGraph,
         stop: StopRequest,
         checkpointer: chief.Checkpointer | None,
-        watcher: Watcher,
+        peers: Peers,
     ) -> None:
         def after_step(raw: tf.Session) -> None:
             if self._progress.secs_since_report() >= self._config.report_secs:
@@ -200,7 +198,8 @@ class Worker:
             ) as session,
         ):
             stop.on_abort(session.close)
-            if not self._wait_for_start(watcher, stop):
+            self._say(control.TRAINING)
+            if not peers.wait_for_start():
                 return
             self._writer.state("training")
             self._progress = self._create_progress(self._config.batch_size)
@@ -217,36 +216,6 @@ class Worker:
             self._is_stepping = False
             self._report()
         logging.info("training ended at step %d by %s", self._progress.global_step, ended_by)
-
-    def _wait_for_start(self, watcher: Watcher, stop: StopRequest) -> bool:
-        """Waits for all workers to be ready to train, so that nobody trains ahead; then for as many as are needed.
-
-        Returns False when the run has ended meanwhile.
-
-        Raises:
-            StartTimeoutError: the update rule cannot go on with those that came in time.
-        """
-        self._say(control.TRAINING)
-        everybody = set(range(self._cluster.num_workers))
-        needed = self._components.rule.min_workers(self._cluster.num_workers)
-        entered_at, said = time.monotonic(), False
-        while missing := everybody - {i for i, w in watcher.roster.items() if w["status"] != control.JOINED}:
-            waited = time.monotonic() - self._started_at
-            names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in sorted(missing))
-            if waited > self._config.join_wait_secs and len(everybody) - len(missing) >= needed:
-                logging.warning("starting without %s, not there after %.0f s", names, waited)
-                break
-            if waited > self._config.start_timeout_secs:
-                raise StartTimeoutError(
-                    f"update rule {self._config.update} needs {needed} workers; {names} did not come within"
-                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs"
-                )
-            if not said and time.monotonic() - entered_at > _SAY_SECS:
-                self._writer.state(f"waiting for {names}")
-                said = True
-            stop.check()
-            stop.wait(_POLL_SECS)
-        return self._cluster.is_chief or watcher.run_status != control.ENDED
 
     def _check_progress(self, service: ChiefService | None) -> None:
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
@@ -266,28 +235,14 @@ class Worker:
         if figures:
             self._writer.train(self._progress.global_step, figures)
 
-    def _worker_ended(self, service: ChiefService | None, stop: StopRequest, index: int, status: str) -> None:
-        """The watcher's news of another worker: a synchronous rule must not wait for it any more."""
-        if service is None:
-            return
-        if status == control.DONE:
-            service.worker_left(index)
-        else:
-            stop.request(PeerFailedError(f"worker {index} {status}, and update rule {self._config.update} needs all"))
-
     def _close_run(
-        self,
-        train: graph.TrainGraph,
-        session: tf.Session,
-        checkpointer: chief.Checkpointer,
-        watcher: Watcher,
-        stop: StopRequest,
+        self, train: graph.TrainGraph, session: tf.Session, checkpointer: chief.Checkpointer, peers: Peers
     ) -> None:
         """Waits for the other workers, saves, evaluates, writes the summary."""
         service = train.step.service
         if service is not None:
             service.worker_left(self._cluster.worker_index)
-        self._wait_for_workers(train, session, watcher, stop)
+        peers.wait_for_end(lambda: int(session.run(train.current_step)))
         counts = service.summary() if service is not None else {}
         values = checkpointer.save(session)
         self._writer.state("evaluating")
@@ -295,43 +250,10 @@ class Worker:
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = values
-        self.summary = self._summary(step, metrics, counts, watcher.roster)
+        self.summary = self._summary(step, metrics, counts, peers.roster)
         chief.write_summary(self._config, self.summary)
         self._end_run()
         session.run(train.free_op)
-
-    def _wait_for_workers(
-        self, train: graph.TrainGraph, session: tf.Session, watcher: Watcher, stop: StopRequest
-    ) -> None:
-        """Waits until every worker that joined has ended, as long as steps go on.
-
-        Raises:
-            StalledError: global_step stood still for `stall_timeout_secs`.
-        """
-        step, moved_at = -1, time.monotonic()
-        said = False
-        while missing := self._not_ended(watcher):
-            if not said:
-                self._writer.state(f"waiting for worker {', '.join(map(str, missing))}")
-                said = True
-            stop.check()
-            now_step = int(session.run(train.current_step))
-            if now_step != step:
-                step, moved_at = now_step, time.monotonic()
-            elif time.monotonic() - moved_at > self._config.stall_timeout_secs:
-                raise StalledError(
-                    f"worker {missing} made no step for {self._config.stall_timeout_secs:.0f} s and did not end;"
-                    " look at its log, or raise --stall_timeout_secs"
-                )
-            stop.wait(_POLL_SECS)
-
-    def _not_ended(self, watcher: Watcher) -> list[int]:
-        """Workers that still have something to train on: those that joined, and where the data decides the
-        end, those that may come yet."""
-        missing = [i for i, w in watcher.roster.items() if i and w["status"] not in control.FINAL]
-        if self._config.max_steps is None and time.monotonic() - self._started_at < self._config.start_timeout_secs:
-            missing += [i for i in range(1, self._cluster.num_workers) if i not in watcher.roster]
-        return sorted(missing)
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, stop: StopRequest, error: BaseException) -> None:
         """Saves what there is before the run is given up, and lets waiting workers go."""
@@ -351,16 +273,17 @@ class Worker:
     def _summary(
         self, step: int, metrics: dict[str, float], counts: dict[str, Any], roster: dict[int, dict[str, Any]]
     ) -> dict[str, Any]:
-        workers = {0: self._progress.summary()} | {i: w["summary"] for i, w in roster.items() if i and w.get("summary")}
+        workers = {0: {"status": control.DONE, **self._progress.summary()}}
+        workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
         used = counts.get("gradients_used")
         for index, figures in workers.items():
-            if used is not None:
+            if used is not None and "local_steps" in figures:
                 figures["gradients_used"] = used[index]
                 figures["gradients_dropped"] = figures["local_steps"] - used[index]
         return {
             "status": "done",
             "global_step": step,
-            "examples_per_sec": sum(figures["examples_per_sec"] for figures in workers.values()),
+            "examples_per_sec": sum(figures.get("examples_per_sec", 0.0) for figures in workers.values()),
             "metrics": metrics,
             "workers": {str(index): workers[index] for index in sorted(workers)},
         }

@@ -25,6 +25,8 @@ from ps_trainer.store.base import Gradient, ParameterStore, Piece, create_variab
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RELEASED, ChiefService
 
+_STOP_SECS = 5.0
+
 
 class ChiefOps(NamedTuple):
     """What the chief's loop runs.
@@ -173,6 +175,15 @@ class SyncChief(ChiefService):
         self._session = session
         self._thread.start()
 
+    def worker_came(self, worker_index: int) -> None:
+        """See `ChiefService.worker_came`."""
+        with self._lock:
+            if worker_index in self._live or self._stopping.is_set():
+                return
+            self._live.add(worker_index)
+            logging.info("sync: worker %d came; updates now need %d gradients", worker_index, self._required_now())
+            self._session.run(self._ops.set_live, {self._ops.count: len(self._live)})
+
     def worker_left(self, worker_index: int) -> None:
         """See `ChiefService.worker_left`."""
         with self._lock:
@@ -200,7 +211,9 @@ class SyncChief(ChiefService):
         self._stopping.set()
         if self._session is not None:
             self._session.close()  # cancels an update that waits
-            self._thread.join()
+            self._thread.join(_STOP_SECS)
+            if self._thread.is_alive():
+                logging.warning("sync: the chief's thread did not end within %.0f s; left behind", _STOP_SECS)
 
     def error(self) -> BaseException | None:
         """See `ChiefService.error`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +147,15 @@ class _Call:
         self._thread.join(deadline_secs)
         if self._thread.is_alive():
             raise AssertionError(f"still running after {deadline_secs:.0f} s")
+
+
+def wait_until(condition: Callable[[], bool], deadline_secs: float = DEADLINE_SECS) -> None:
+    """Polls until `condition` holds."""
+    deadline = time.monotonic() + deadline_secs
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so after {deadline_secs:.0f} s")
+        time.sleep(0.01)
 
 
 def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: Any) -> TrainConfig:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.errors import OptionError
+from ps_trainer.errors import OptionError, StartTimeoutError
 from ps_trainer.updates.synchronous import Options, Sync
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
 LAYOUTS = ("packed", "per_variable")
 
@@ -120,3 +120,28 @@ def test_workers_with_other_settings_than_the_chief_are_refused():
         assert isinstance(other.error, OptionError)
         assert "--learning_rate: chief 0.1, worker-1 0.5" in str(other.error)
         assert cluster.finish_call(chief).result == 0
+
+
+def test_sync_with_backup_workers_starts_without_a_missing_one_and_takes_it_in_later():
+    config = config_of(
+        "Dense", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=400,
+        join_wait_secs=0.5,
+    )  # fmt: skip
+    with InProcessCluster(1, 3) as cluster:
+        calls = [cluster.start(config, index) for index in (0, 1)]
+        wait_until(lambda: len(calls[0].made[-1].losses) > 20)
+        calls.append(cluster.start(config, 2))
+        outcomes = [cluster.finish(call) for call in calls]
+    assert [outcome.code for outcome in outcomes] == [0, 0, 0]
+    assert len(outcomes[2].losses) > 20
+    used = [worker["gradients_used"] for worker in outcomes[0].worker.summary["workers"].values()]
+    assert min(used) > 20
+    assert sum(used) >= 2 * 400
+
+
+def test_sync_without_backup_workers_names_the_worker_that_does_not_come():
+    config = config_of("Dense", "Rows", update="sync", batch_size=4, max_steps=10, start_timeout_secs=2.0)
+    with InProcessCluster(1, 2) as cluster:
+        call = cluster.finish_call(cluster.start(config, 0))
+    assert isinstance(call.error, StartTimeoutError)
+    assert "worker-1 did not come" in str(call.error)

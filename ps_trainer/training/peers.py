@@ -1,0 +1,164 @@
+"""A worker and the other workers: it waits for them at start and end, and hears when they come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import logging
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import PeerFailedError, StalledError, StartTimeoutError
+from ps_trainer.metrics.writer import MetricsWriter
+from ps_trainer.runtime import control
+from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.watcher import Watcher
+from ps_trainer.updates.base import ChiefService
+
+_POLL_SECS = 0.1
+_SAY_SECS = 1.0  # shorter waits are not worth a line
+
+
+class Peers:
+    """The other workers of the job, seen from one.
+
+    Args:
+        cluster: with this worker's place in it.
+        config: the run.
+        controls: client of each ps task.
+        run_id: the run.
+        min_workers: workers without which the update rule makes no update.
+        service: the rule's service, on a chief whose rule has one.
+        stop: asked to stop when another task's end ends this one.
+        writer: told what is waited for.
+        on_poll: called a few times a second; its errors ask the job to stop.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        config: TrainConfig,
+        controls: Sequence[PsControl],
+        run_id: str,
+        *,
+        min_workers: int,
+        service: ChiefService | None,
+        stop: StopRequest,
+        writer: MetricsWriter,
+        on_poll: Callable[[], None],
+    ):
+        self._cluster = cluster
+        self._config = config
+        self._min_workers = min_workers
+        self._service = service
+        self._stop = stop
+        self._writer = writer
+        self._started_at = time.monotonic()
+        self._watcher = Watcher(
+            controls,
+            run_id,
+            cluster.worker_index,
+            stop,
+            on_worker_start=self._worker_started,
+            on_worker_end=self._worker_ended,
+            on_poll=on_poll,
+        )
+
+    @property
+    def roster(self) -> dict[int, dict[str, Any]]:
+        """What each worker said last, by index."""
+        return self._watcher.roster
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._watcher.start()
+
+    def close(self) -> None:
+        """Ends watching; returns when nothing is called any more."""
+        self._watcher.close()
+
+    def wait_for_start(self) -> bool:
+        """Waits for all workers to be ready to train, so that nobody trains ahead; then for as many as are needed.
+
+        Returns False when the run has ended meanwhile.
+
+        Raises:
+            StartTimeoutError: the update rule cannot go on with those that came in time.
+        """
+        entered_at, said = time.monotonic(), False
+        while missing := self._not_ready():
+            waited = time.monotonic() - self._started_at
+            names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in missing)
+            num_ready = self._cluster.num_workers - len(missing)
+            if waited > self._config.join_wait_secs and num_ready >= self._min_workers:
+                logging.warning("starting without %s, not there after %.0f s", names, waited)
+                for index in missing:
+                    if self._service is not None:
+                        self._service.worker_left(index)
+                break
+            if waited > self._config.start_timeout_secs:
+                raise StartTimeoutError(
+                    f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not come within"
+                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs"
+                )
+            if not said and time.monotonic() - entered_at > _SAY_SECS:
+                self._writer.state(f"waiting for {names}")
+                said = True
+            self._stop.check()
+            self._stop.wait(_POLL_SECS)
+        return self._cluster.is_chief or self._watcher.run_status != control.ENDED
+
+    def wait_for_end(self, read_step: Callable[[], int]) -> None:
+        """The chief waits until every worker that joined has ended, as long as steps go on.
+
+        Args:
+            read_step: reads global_step.
+
+        Raises:
+            StalledError: global_step stood still for `stall_timeout_secs`.
+        """
+        step, moved_at, said = -1, time.monotonic(), False
+        while missing := self._not_ended():
+            if not said:
+                self._writer.state(f"waiting for worker {', '.join(map(str, missing))}")
+                said = True
+            self._stop.check()
+            now_step = read_step()
+            if now_step != step:
+                step, moved_at = now_step, time.monotonic()
+            elif time.monotonic() - moved_at > self._config.stall_timeout_secs:
+                raise StalledError(
+                    f"worker {missing} made no step for {self._config.stall_timeout_secs:.0f} s and did not end;"
+                    " look at its log, or raise --stall_timeout_secs"
+                )
+            self._stop.wait(_POLL_SECS)
+
+    def _not_ready(self) -> list[int]:
+        ready = {index for index, worker in self.roster.items() if worker["status"] != control.JOINED}
+        return sorted(set(range(self._cluster.num_workers)) - ready)
+
+    def _not_ended(self) -> list[int]:
+        """Workers that still have something to train on: those that joined, and where the data decides the
+        end, those that may come yet."""
+        missing = [i for i, worker in self.roster.items() if i and worker["status"] not in control.FINAL]
+        if self._config.max_steps is None and time.monotonic() - self._started_at < self._config.start_timeout_secs:
+            missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
+        return sorted(missing)
+
+    def _worker_started(self, index: int) -> None:
+        if self._service is not None:
+            self._service.worker_came(index)
+
+    def _worker_ended(self, index: int, status: str) -> None:
+        """A rule with a service must not wait for a worker that is done, and cannot do without one that failed."""
+        if self._service is None:
+            return
+        if status == control.DONE:
+            self._service.worker_left(index)
+        else:
+            self._stop.request(
+                PeerFailedError(f"worker {index} {status}, and update rule {self._config.update} needs all")
+            )
