@@ -30,14 +30,12 @@ def test_evaluator_evaluates_the_checkpoints_and_ends_with_the_run(finished):
     assert finished.remaining() == []
 
 
-def test_evaluate_prints_the_metrics_of_the_last_checkpoint(finished):
-    task = finished.start_command("evaluate", f"--logdir={finished.logdir}", "--model=softmax", "--dataset=digits")
-    assert task.wait(START_SECS) == 0
-    figures = dict(re.findall(r"(\w+) (\d+\.\d{4})", task.log.splitlines()[-1]))
+def test_evaluate_prints_the_metrics_of_the_last_checkpoint_and_refuses_another_model(finished):
+    flags = (f"--logdir={finished.logdir}", "--dataset=digits")
+    fitting = finished.start_command("evaluate", *flags, "--model=softmax", log_name="evaluate-softmax")
+    other = finished.start_command("evaluate", *flags, "--model=mlp", log_name="evaluate-mlp")
+    assert fitting.wait(START_SECS) == 0
+    figures = dict(re.findall(r"(\w+) (\d+\.\d{4})", fitting.log.splitlines()[-1]))
     assert figures == {name: f"{value:.4f}" for name, value in finished.summary()["metrics"].items()}
-
-
-def test_evaluate_with_another_model_says_what_does_not_fit(finished):
-    task = finished.start_command("evaluate", f"--logdir={finished.logdir}", "--model=mlp", "--dataset=digits")
-    assert task.wait(START_SECS) == 2
-    assert "model variable" in task.log and "evaluate with the --model" in task.log
+    assert other.wait(START_SECS) == 2
+    assert "model variable" in other.log and "evaluate with the --model" in other.log

@@ -175,9 +175,9 @@ class ClusterRun:
         counts = [f"--num_ps={len(self.ps_hosts)}", f"--num_workers={self.num_workers}"]
         return self.start_command("local", *counts, *self._flags, f"--logdir={self.logdir}", *flags)
 
-    def start_command(self, command: str, *flags: str) -> Task:
+    def start_command(self, command: str, *flags: str, log_name: str | None = None) -> Task:
         """Starts `python -m ps_trainer <command>` with these flags only."""
-        return self._start(command, ["-m", "ps_trainer", command, *flags])
+        return self._start(log_name or command, ["-m", "ps_trainer", command, *flags])
 
     def wait_for_step(self, step: int, deadline_secs: float = START_SECS, workers: Sequence[int] | None = None) -> None:
         """Waits until each of `workers` (None = all) has reported a global_step of at least `step`.
