@@ -1,0 +1,190 @@
+"""A ps task serves until every worker has said its last word, on a real server in this process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.ports import pick_free_ports
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import Interrupted, RunError, StartTimeoutError
+from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from ps_trainer.runtime import control, ps
+from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.server import create_server
+from ps_trainer.runtime.supervise import StopRequest
+
+DEADLINE_SECS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(ps, "_LINGER_SECS", 0.0)
+    monkeypatch.setattr(ps, "_NOTICE_SECS", 0.3)
+
+
+class Served:
+    """A ps task of a cluster of two workers, served in a thread, and what the workers say to it."""
+
+    def __init__(self, pool, keep_serving=False, **fields):
+        (port,) = pick_free_ports(1)
+        jobs = {"ps": (f"localhost:{port}",), "worker": ("localhost:1", "localhost:2")}
+        cluster = ClusterConfig(jobs=jobs, job_name="ps", task_index=0)
+        config = TrainConfig(**{"start_timeout_secs": DEADLINE_SECS, "isolation": "test"} | fields)
+        task = ps.PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
+        self.stop = StopRequest()
+        self.control = PsControl(cluster.own_address, 0)
+        self._future = pool.submit(task.serve, self.stop)
+
+    def say(self, worker, status, run_id="r", **content):
+        self.control.say({"run_id": run_id, "worker": worker, "status": status, **content})
+
+    def end(self):
+        """The exit code, or the error."""
+        return self._future.result(DEADLINE_SECS)
+
+    def wait_for(self, condition):
+        """Polls until what the control plane says fulfils `condition`; returns it."""
+        deadline = time.monotonic() + DEADLINE_SECS
+        while time.monotonic() < deadline:
+            try:
+                state = self.control.read()
+                if condition(state):
+                    return state
+            except tf.errors.FailedPreconditionError:
+                pass  # it has not begun
+            threading.Event().wait(0.01)
+        raise AssertionError(f"not so after {DEADLINE_SECS} s: {state}")
+
+    def is_serving(self):
+        return not self._future.done()
+
+
+@pytest.fixture
+def serve():
+    """Starts ps tasks; ends those that a test left."""
+    served = []
+    with ThreadPoolExecutor() as pool:
+
+        def start(**arguments):
+            served.append(Served(pool, **arguments))
+            return served[-1]
+
+        yield start
+        for task in served:
+            task.stop.request(Interrupted(signal.SIGTERM))
+            task.control.close()
+
+
+def statuses(state):
+    return {int(index): entry["status"] for index, entry in state.roster.get("workers", {}).items()}
+
+
+def test_ends_with_0_when_every_worker_is_done(serve):
+    task = serve()
+    for worker in (0, 1):
+        task.say(worker, control.JOINED)
+        task.say(worker, control.TRAINING)
+    task.say(1, control.DONE)
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "done"})
+    assert task.is_serving()
+    task.say(0, control.DONE)
+    assert task.end() == 0
+
+
+@pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+@pytest.mark.parametrize("worker", [0, 1])
+def test_ends_with_1_when_a_worker_failed(serve, worker, status):
+    task = serve()
+    task.say(worker, control.JOINED)
+    task.say(worker, status, reason="why")
+    task.say(1 - worker, control.DONE)
+    assert task.end() == 1
+
+
+def test_a_worker_that_fails_before_it_joined_counts(serve):
+    task = serve()
+    task.say(0, control.JOINED)
+    task.say(1, control.FAILED, run_id="", reason="no data")
+    task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "failed"})
+    task.say(0, control.DONE)
+    assert task.end() == 1
+
+
+def test_says_hello_and_what_each_worker_said_last(serve):
+    task = serve()
+    task.say(0, control.JOINED)
+    task.say(0, control.DONE, summary={"local_steps": 3})
+    state = task.wait_for(lambda state: statuses(state) == {0: "done"})
+    assert state.hello["num_ps"] == 1 and state.hello["num_workers"] == 2
+    assert state.roster["run_id"] == "r"
+    assert state.roster["workers"]["0"]["summary"] == {"local_steps": 3}
+
+
+def test_without_any_worker_it_ends_after_the_start_timeout(serve):
+    with pytest.raises(StartTimeoutError, match="ps-0: no worker joined within 0 s.*--start_timeout_secs"):
+        serve(start_timeout_secs=0.05).end()
+
+
+def test_a_worker_that_is_silent_after_the_chief_ended_is_named(serve):
+    task = serve(start_timeout_secs=2.0)
+    task.say(0, control.JOINED)
+    task.say(0, control.DONE)
+    with pytest.raises(RunError, match=r"the chief ended 2 s ago and worker \[1\] never said how it ended"):
+        task.end()
+
+
+def test_a_word_of_a_run_that_was_replaced_changes_nothing(serve):
+    task = serve()
+    task.say(0, control.JOINED, run_id="old")
+    task.say(1, control.JOINED, run_id="old")
+    task.say(0, control.JOINED, run_id="new")
+    task.say(1, control.DONE, run_id="old")
+    task.say(0, control.TRAINING, run_id="new")
+    state = task.wait_for(lambda state: statuses(state).get(0) == "training")
+    assert state.roster["run_id"] == "new"
+    assert statuses(state) == {0: "training"}
+
+
+def test_when_stopped_it_says_why_and_raises_the_reason(serve):
+    task = serve()
+    task.say(0, control.JOINED)
+    task.say(0, control.TRAINING)
+    task.wait_for(lambda state: statuses(state) == {0: "training"})
+    task.stop.request(Interrupted(signal.SIGTERM))
+    state = task.wait_for(lambda state: state.notice)
+    assert state.notice == {"reason": "ps-0 was ended by SIGTERM"}
+    with pytest.raises(Interrupted):
+        task.end()
+
+
+def test_when_stopped_it_does_not_wait_for_workers_that_have_ended(serve, monkeypatch):
+    monkeypatch.setattr(ps, "_NOTICE_SECS", 10 * DEADLINE_SECS)
+    task = serve()
+    task.say(0, control.JOINED)
+    task.say(0, control.TRAINING)
+    task.wait_for(lambda state: statuses(state) == {0: "training"})
+    task.stop.request(Interrupted(signal.SIGTERM))
+    task.say(0, control.INTERRUPTED)
+    with pytest.raises(Interrupted):
+        task.end()
+
+
+def test_serves_job_after_job_when_asked_to(serve):
+    task = serve(keep_serving=True, start_timeout_secs=0.05)
+    for run_id in ("first", "second"):
+        for worker in (0, 1):
+            task.say(worker, control.JOINED, run_id=run_id)
+        task.wait_for(lambda state, run_id=run_id: state.roster.get("run_id") == run_id and len(statuses(state)) == 2)
+        for worker in (1, 0):
+            task.say(worker, control.DONE, run_id=run_id)
+        task.wait_for(lambda state: statuses(state) == {0: "done", 1: "done"})
+    assert task.is_serving()

@@ -1,0 +1,164 @@
+"""A worker learns from the ps tasks how the others ended, and that a ps task is lost."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ps_trainer.errors import PeerFailedError, PsLostError, StalledError
+from tests.testing.cluster import DEADLINE_SECS
+
+from ps_trainer.runtime import control, watcher  # isort: skip - after the cluster's environment
+from ps_trainer.runtime.supervise import StopRequest  # isort: skip
+from tests.runtime.fakes import GONE, FakeControl, roster  # isort: skip
+
+READY = {"run_id": "r", "status": control.READY}
+
+
+@pytest.fixture(autouse=True)
+def short_polls(monkeypatch):
+    monkeypatch.setattr(watcher, "_POLL_SECS", 0.001)
+
+
+class Watched:
+    """A watcher over fake ps tasks, for worker 1 of run "r", with a clock that the test moves."""
+
+    def __init__(self, *controls, on_poll=lambda: None, on_worker_end=None):
+        self.controls = controls
+        self.now = 0.0
+        self.started = []
+        self.ended = []
+        self.stop = StopRequest()
+        self._watcher = watcher.Watcher(
+            controls, "r", 1, self.stop,
+            on_worker_start=lambda index: self.started.append(index),
+            on_worker_end=on_worker_end or (lambda index, status: self.ended.append((index, status))),
+            on_poll=on_poll, lost_after_secs=30.0, clock=lambda: self.now,
+        )  # fmt: skip
+
+    def __enter__(self):
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_):
+        self._watcher.close()
+
+    def __getattr__(self, name):
+        return getattr(self._watcher, name)
+
+    def poll(self, times=3):
+        """Returns when every ps task has been asked `times` times more."""
+        wanted = [ps.num_reads + times for ps in self.controls]
+        deadline = threading.Event()
+        timer = threading.Timer(DEADLINE_SECS, deadline.set)
+        timer.start()
+        while any(ps.num_reads < reads for ps, reads in zip(self.controls, wanted, strict=True)):
+            assert not deadline.wait(0.001), "the watcher does not poll"
+        timer.cancel()
+
+
+def test_nothing_happens_while_all_train():
+    ps_0 = FakeControl(run=READY, roster=roster("r", w0="training", w1="training"))
+    with Watched(ps_0) as watched:
+        watched.poll()
+        assert not watched.stop.requested
+        assert watched.run_status == control.READY
+        assert {index: entry["status"] for index, entry in watched.roster.items()} == {0: "training", 1: "training"}
+    assert watched.ended == []
+
+
+@pytest.mark.parametrize("ps", [0, 1])
+def test_a_ps_that_was_told_to_end_ends_the_job(ps):
+    controls = [FakeControl(0, run=READY), FakeControl(1)]
+    controls[ps].fields["notice"] = {"reason": "ps-1 was ended by SIGTERM"}
+    with Watched(*controls) as watched:
+        watched.poll()
+    assert isinstance(watched.stop.reason, PeerFailedError)
+    assert "the job ends because ps-1 was ended by SIGTERM" in str(watched.stop.reason)
+
+
+@pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+def test_a_chief_that_did_not_end_well_ends_the_job(status):
+    ps_0 = FakeControl(run=READY, roster=roster("r", w0=status, w1="training"))
+    ps_0.fields["roster"]["workers"]["0"]["reason"] = "the loss is nan"
+    with Watched(ps_0) as watched:
+        watched.poll()
+    assert isinstance(watched.stop.reason, PeerFailedError)
+    assert f"the chief ended: worker 0 {status}: the loss is nan" in str(watched.stop.reason)
+
+
+def test_a_chief_that_is_done_ends_nothing():
+    with Watched(FakeControl(run=READY, roster=roster("r", w0="done", w1="training"))) as watched:
+        watched.poll()
+    assert not watched.stop.requested
+
+
+@pytest.mark.parametrize("status", control.FINAL)
+def test_the_end_of_another_worker_is_told_once(status):
+    with Watched(FakeControl(run=READY, roster=roster("r", w0="training", w1="training", w2=status))) as watched:
+        watched.poll(5)
+    assert watched.ended == [(2, status)]
+    assert not watched.stop.requested
+
+
+def test_its_own_end_is_no_news():
+    with Watched(FakeControl(run=READY, roster=roster("r", w1="failed"))) as watched:
+        watched.poll()
+    assert watched.ended == [] and not watched.stop.requested
+
+
+def test_the_roster_of_another_run_is_not_looked_at():
+    with Watched(FakeControl(run=READY, roster=roster("other", w0="failed"))) as watched:
+        watched.poll()
+    assert watched.ended == [] and watched.roster == {} and watched.run_status == ""
+
+
+def test_only_ps_0_tells_of_workers():
+    with Watched(FakeControl(0, run=READY), FakeControl(1, run=READY, roster=roster("r", w0="failed"))) as watched:
+        watched.poll()
+    assert not watched.stop.requested
+
+
+def test_a_silent_ps_is_lost_only_after_a_while():
+    controls = [FakeControl(0, run=READY), FakeControl(1)]
+    with Watched(*controls) as watched:
+        watched.poll()
+        controls[1].error = GONE
+        watched.now = 29.0
+        watched.poll()
+        assert not watched.stop.requested
+        watched.now = 31.0
+        watched.poll()
+    assert isinstance(watched.stop.reason, PsLostError)
+    assert "ps-1 (host:2223) has not answered for 31 s (socket closed)" in str(watched.stop.reason)
+
+
+def test_an_answer_starts_the_wait_anew():
+    ps_0 = FakeControl(run=READY)
+    with Watched(ps_0) as watched:
+        for now in (25.0, 50.0, 75.0):
+            ps_0.error = GONE
+            watched.now = now
+            watched.poll()
+            ps_0.error = None
+            watched.poll()
+    assert not watched.stop.requested
+
+
+def test_an_error_of_the_poll_ends_the_job():
+    def stalled():
+        raise StalledError("no step")
+
+    with Watched(FakeControl(run=READY), on_poll=stalled) as watched:
+        watched.poll()
+    assert isinstance(watched.stop.reason, StalledError)
+
+
+def test_a_callback_that_fails_does_not_leave_the_job_unwatched():
+    def failing(index, status):
+        raise GONE
+
+    with Watched(FakeControl(run=READY, roster=roster("r", w2="done")), on_worker_end=failing) as watched:
+        assert watched.stop.wait(DEADLINE_SECS)
+    assert watched.stop.reason is not None
