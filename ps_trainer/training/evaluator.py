@@ -80,7 +80,7 @@ class Evaluator:
         while True:
             stop.check()
             status = self._chief_status(ps_0)  # before the look at the folder, so that the last one is seen
-            joined = joined or status == control.JOINED
+            joined = joined or status in (control.JOINED, control.TRAINING)
             if self._evaluate_new():
                 progressed_at = time.monotonic()
             if status in control.FINAL or (joined and status == ""):

@@ -1,0 +1,91 @@
+"""What a task reports can be read back: JSON lines, and TensorBoard events of the same numbers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from ps_trainer.metrics.writer import MetricsWriter
+from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the environment
+
+
+def lines(logdir, task="worker-0"):
+    return [json.loads(line) for line in (logdir / "metrics" / f"{task}.jsonl").read_text().splitlines()]
+
+
+def scalars(logdir, task="worker-0"):
+    (path,) = (logdir / "metrics" / task).iterdir()
+    return [
+        (event.step, value.tag, value.simple_value)
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+
+
+def write_all(logdir):
+    writer = MetricsWriter(logdir, "worker-0", clock=lambda: 12.5)
+    writer.state("training")
+    writer.train(10, {"local_step": 4, "loss": 0.5, "note": "text"})
+    writer.eval(10, {"loss": 0.25, "accuracy": np.float64(0.75)})
+    writer.state("failed: why", peer_failure=True)
+    writer.close()
+
+
+def test_each_report_is_a_line_with_the_time(tmp_path):
+    write_all(str(tmp_path))
+    assert lines(tmp_path) == [
+        {"wall_time": 12.5, "kind": "state", "state": "training"},
+        {"wall_time": 12.5, "kind": "train", "global_step": 10, "local_step": 4, "loss": 0.5, "note": "text"},
+        {"wall_time": 12.5, "kind": "eval", "global_step": 10, "metrics": {"loss": 0.25, "accuracy": 0.75}},
+        {"wall_time": 12.5, "kind": "state", "state": "failed: why", "peer_failure": True},
+    ]
+
+
+def test_numbers_are_scalars_of_tensorboard(tmp_path):
+    write_all(str(tmp_path))
+    assert scalars(tmp_path) == [
+        (10, "local_step", 4.0),
+        (10, "loss", 0.5),
+        (10, "test/loss", 0.25),
+        (10, "test/accuracy", 0.75),
+    ]
+
+
+def test_a_line_can_be_read_before_the_task_ends(tmp_path):
+    writer = MetricsWriter(str(tmp_path), "worker-0")
+    writer.state("training")
+    writer.train(1, {"loss": 2.0})
+    assert [line["kind"] for line in lines(tmp_path)] == ["state", "train"]
+    assert scalars(tmp_path) == [(1, "loss", 2.0)]
+    writer.close()
+
+
+def test_a_task_that_comes_back_goes_on_in_the_same_file(tmp_path):
+    for state in ("first", "second"):
+        writer = MetricsWriter(str(tmp_path), "worker-0")
+        writer.state(state)
+        writer.close()
+    assert [line["state"] for line in lines(tmp_path)] == ["first", "second"]
+
+
+def test_tasks_do_not_write_into_each_others_files(tmp_path):
+    for task in ("worker-0", "worker-1"):
+        writer = MetricsWriter(str(tmp_path), task)
+        writer.state(task)
+        writer.close()
+    assert [line["state"] for line in lines(tmp_path, "worker-1")] == ["worker-1"]
+
+
+def test_without_a_logdir_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_all(None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_default_graph_is_left_alone(tmp_path):
+    with tf.Graph().as_default() as graph:
+        write_all(str(tmp_path))
+        assert not graph.get_operations()

@@ -1,0 +1,108 @@
+"""Rates, losses and staleness of one worker's steps, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ps_trainer.errors import NanLossError
+from ps_trainer.training.progress import Progress, mean_of
+
+BATCH_SIZE = 16
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def add(progress, clock, secs, global_step, staleness, loss=1.0):
+    clock.now += secs
+    progress.add(global_step, np.array(staleness), loss)
+
+
+def test_a_report_is_of_the_steps_since_the_last_one(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    for step, loss in ((1, 4.0), (3, 2.0)):
+        add(progress, clock, 0.5, step, [0, 1], loss)
+    clock.now += 1.0
+    assert progress.secs_since_report() == 0.5 + 0.5 + 1.0
+    assert progress.report() == {
+        "local_step": 2,
+        "steps_per_sec": 2 / 2.0,
+        "examples_per_sec": 2 * BATCH_SIZE / 2.0,
+        "loss": (4.0 + 2.0) / 2,
+        "staleness_mean": (0 + 1 + 0 + 1) / 4,
+    }
+    assert progress.secs_since_report() == 0
+    add(progress, clock, 0.25, 9, [3], 7.0)
+    second = progress.report()
+    assert (second["local_step"], second["steps_per_sec"], second["loss"]) == (3, 1 / 0.25, 7.0)
+    assert second["staleness_mean"] == 3
+
+
+def test_without_a_step_there_is_nothing_to_report(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    clock.now += 5
+    assert progress.report() == {}
+    assert progress.secs_since_report() == 5
+
+
+def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    add(progress, clock, 1.0, 1, [0])
+    progress.report()
+    add(progress, clock, 1.0, 4, [2, 2])
+    add(progress, clock, 2.0, 6, [1])
+    clock.now += 60.0  # time after the last step does not count
+    summary = progress.summary()
+    assert summary == {
+        "local_steps": 3,
+        "secs": 4.0,
+        "steps_per_sec": 3 / 4.0,
+        "examples_per_sec": 3 * BATCH_SIZE / 4.0,
+        "staleness": {"0": 1, "1": 1, "2": 2},
+        "staleness_mean": (0 + 1 + 2 + 2) / 4,
+    }
+    assert json.loads(json.dumps(summary)) == summary
+    assert progress.summary() == summary  # asking changes nothing
+    assert progress.global_step == 6
+
+
+def test_a_run_without_steps_has_a_summary_too(clock):
+    summary = Progress(BATCH_SIZE, clock).summary()
+    assert summary["local_steps"] == summary["steps_per_sec"] == 0
+    assert summary["staleness"] == {} and summary["staleness_mean"] is None
+
+
+def test_gradients_that_were_not_used_have_no_staleness(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    add(progress, clock, 1.0, 1, [-1])
+    assert "staleness_mean" not in progress.report()
+    add(progress, clock, 1.0, 1, [-2, 3])
+    assert progress.report()["staleness_mean"] == 3
+    assert progress.summary()["staleness"] == {"3": 1}
+    assert progress.summary()["local_steps"] == 2
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf"), np.float32("nan")])
+def test_a_loss_that_is_no_number_ends_the_run_after_it_was_counted(clock, loss):
+    progress = Progress(BATCH_SIZE, clock)
+    with pytest.raises(NanLossError, match=rf"the loss is {loss} at global step 7; lower --learning_rate"):
+        add(progress, clock, 1.0, 7, [0], loss)
+    assert (progress.local_steps, progress.global_step) == (1, 7)
+
+
+def test_the_mean_of_a_histogram():
+    assert mean_of(Counter({0: 3, 4: 1})) == 4 / 4
