@@ -46,7 +46,7 @@ class PsState(NamedTuple):
     Attributes:
         hello: {"version", "ps", "num_ps", "num_workers"}.
         run: {"run_id", "key", "status", "agreement"}.
-        roster: {"run_id", "workers": {"<index>": {"status", "reason", "summary"}}}.
+        roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
     """
 

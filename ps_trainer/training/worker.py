@@ -15,6 +15,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     EXIT_DONE,
     Interrupted,
+    NanLossError,
     PeerFailedError,
     PsLostError,
     PsTrainerError,
@@ -84,7 +85,8 @@ class Worker:
             self._controls = preflight.wait_for_ps(self._cluster, self._config, stop)
             self._find_run_and_train(stop)
         except BaseException as error:
-            self._say(control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED, reason=str(error))
+            status = control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED
+            self._say(status, reason=str(error), error=type(error).__name__)
             self._writer.state(f"failed: {error}", isinstance(error, PeerFailedError | PsLostError))
             raise
         else:
@@ -259,6 +261,7 @@ class Worker:
         """Saves what there is before the run is given up, and lets waiting workers go."""
         if isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
+                self._check_losses()
                 chief.Checkpointer(train, self._config).save(session)
             except (tf.errors.OpError, PsTrainerError) as failure:
                 logging.warning("no checkpoint was saved: %s", failure)
@@ -269,6 +272,16 @@ class Worker:
                 logging.warning("waiting workers could not be let go: %s", failure)
         status = "interrupted" if isinstance(error, Interrupted) else "failed"
         chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
+
+    def _check_losses(self) -> None:
+        """Raises NanLossError if a worker ended with one, as the parameters are spoiled then.
+
+        Asks ps 0 anew: a launcher ends the chief right after that worker.
+        """
+        workers = self._controls[0].read().roster.get("workers", {})
+        spoiling = [index for index, worker in workers.items() if worker.get("error") == NanLossError.__name__]
+        if spoiling:
+            raise NanLossError(f"the loss of worker {', '.join(spoiling)} is no number; the last one is untouched")
 
     def _summary(
         self, step: int, metrics: dict[str, float], counts: dict[str, Any], roster: dict[int, dict[str, Any]]

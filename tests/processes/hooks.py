@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 
 import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import NanLossError
 
 FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
 
@@ -30,3 +33,11 @@ class StopOnRequest(tf.train.SessionRunHook):
 
     def end(self, session: tf.Session) -> None:
         (self._folder / f"calls-{os.getpid()}").write_text(f"{self._before} {self._after}")
+
+
+class SpoiledLoss(tf.train.SessionRunHook):
+    """Ends worker 1 after its first step as if its loss were no number; does nothing in the chief."""
+
+    def after_run(self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues) -> None:
+        if "--task_index=1" in sys.argv:
+            raise NanLossError("the loss is spoiled")

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from tests.testing.processes import END_SECS, START_SECS
+from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
@@ -84,3 +84,13 @@ def test_loss_that_is_no_number_fails_the_run_and_the_launcher_says_so(create_ru
     assert "lower --learning_rate" in launcher.log
     assert run.remaining() == []
     assert run.summary()["status"] in ("failed", "interrupted")  # the chief met it, or was ended by the launcher
+
+
+def test_chief_saves_no_checkpoint_when_another_workers_loss_is_no_number(create_run):
+    run = create_run(flags=(UNLIMITED, "--hook=tests.processes.hooks:SpoiledLoss"))
+    launcher = run.start_local()
+    assert launcher.wait(START_SECS) == FAILED
+    assert "worker-1: failed (exit 1)" in launcher.log
+    chief_log = (run.logdir / "logs" / "worker-0.log").read_text()
+    assert "no checkpoint was saved: the loss of worker 1 is no number" in chief_log
+    assert not list(run.logdir.glob("checkpoints/*"))
