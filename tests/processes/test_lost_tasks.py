@@ -10,17 +10,20 @@ from tests.testing.processes import END_SECS, LOST_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
+FAILED = 1
 
-@pytest.mark.parametrize("update", ["async", "sync"])
-def test_killed_ps_ends_the_workers_with_a_plain_error(create_run, update):
-    run = create_run()
-    ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
+
+@pytest.mark.parametrize(("update", "num_ps"), [("async", 1), ("sync", 2)])
+def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
+    run = create_run(num_ps=num_ps)
+    *ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
     run.wait_for_step(100)
-    ps.send(signal.SIGKILL)
+    ps[-1].send(signal.SIGKILL)
     for task in (chief, worker):
-        assert task.wait(LOST_SECS) == 1
-        assert "error: ps-0 was lost" in task.log
-    assert run.remaining() == []
+        assert task.wait(LOST_SECS) == FAILED
+        assert f"error: ps-{num_ps - 1} was lost" in task.log
+    for task in ps[:-1]:
+        assert task.wait(END_SECS) == FAILED
 
 
 def test_tasks_of_a_killed_launcher_end_by_themselves_with_a_checkpoint(create_run):
