@@ -79,7 +79,7 @@ class TrainConfig:
             registry.HOOKS.check(name)
         for field, least in _AT_LEAST.items():
             value = getattr(self, field)
-            if value is not None and value < least:
+            if value is not None and not value >= least:  # NaN is refused as well
                 raise OptionError(f"--{field}={value} is too small; the least is {least}")
         for field in ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs"):
             if not getattr(self, field) > 0:

@@ -69,11 +69,15 @@ def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, s
     """
     wait = _Wait(config.start_timeout_secs)
     while True:
-        state = ps_0.read()
-        status = state.run.get("status")
-        if status in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
-            _check_agreement(state.run["agreement"], agreement(cluster, config), cluster.task_name)
-            return state.run["run_id"], status == control.ENDED
+        try:
+            state = ps_0.read()
+        except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
+            logging.warning("%s does not answer (%s)", ps_0.name, type(error).__name__)
+        else:
+            status = state.run.get("status")
+            if status in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
+                _check_agreement(state.run["agreement"], agreement(cluster, config), cluster.task_name)
+                return state.run["run_id"], status == control.ENDED
         stop.check()
         if wait.is_over():
             raise StartTimeoutError(

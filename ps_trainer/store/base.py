@@ -94,6 +94,8 @@ class ParameterStore(abc.ABC):
         self._model_values: dict[str, Any] = {}
         self._given: set[str] = set()
         self._staged: list[Piece] = []
+        # One for all tables, so that the next table goes on where the last one ended.
+        self._table_setter = tf.train.replica_device_setter(ps_tasks=num_ps, worker_device=worker_device)
 
     @abc.abstractmethod
     def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
@@ -182,7 +184,8 @@ class ParameterStore(abc.ABC):
         parts = self._create_dense(specs)
         dtypes = [part.variable.dtype.base_dtype for part in parts]
         with tf.device(self.worker_device):
-            values = _unstage(dtypes, [part.variable.shape for part in parts], self._stage_name("values"))
+            shapes = [part.variable.shape for part in parts]
+            values = _unstage(dtypes, shapes, self._stage_name("values")) if parts else []
             self._staged = [
                 Piece(part.variable, part.ps, tuple(part.extents), value, trainable=True, is_table=False)
                 for part, value in zip(parts, values, strict=True)
@@ -216,7 +219,7 @@ class ParameterStore(abc.ABC):
     def _create_table(self, spec: VariableSpec) -> None:
         """Rows in contiguous blocks over the ps tasks; only the rows of a batch travel."""
         parts = min(self.options.table_partitions or self.num_ps, spec.shape[0])
-        with tf.device(tf.train.replica_device_setter(ps_tasks=self.num_ps, worker_device=self.worker_device)):
+        with tf.device(self._table_setter):
             table = tf.get_variable(
                 spec.name,
                 spec.shape,

@@ -105,7 +105,7 @@ def check_checkpoints(config: TrainConfig) -> None:
 
 
 def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
-    """Writes `<logdir>/config.json`: the cluster and the run as resolved."""
+    """Writes `<logdir>/config.json`, the cluster and the run as resolved; removes an earlier run's summary."""
     write_json(
         config.logdir,
         "config.json",
@@ -116,6 +116,8 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
             "train": config.to_json(),
         },
     )
+    if config.logdir is not None:
+        (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
 
 
 def write_summary(config: TrainConfig, summary: Mapping[str, Any]) -> None:

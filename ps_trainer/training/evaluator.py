@@ -29,6 +29,7 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 
 _POLL_SECS = 0.5
+_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
 
 
 class Evaluator:
@@ -76,14 +77,15 @@ class Evaluator:
 
     def _watch(self, ps_0: PsControl, stop: StopRequest) -> None:
         progressed_at = time.monotonic()
-        joined = False
+        joined, unanswered = False, 0
         while True:
             stop.check()
             status = self._chief_status(ps_0)  # before the look at the folder, so that the last one is seen
             joined = joined or status in (control.JOINED, control.TRAINING)
+            unanswered = unanswered + 1 if status == "" else 0
             if self._evaluate_new():
                 progressed_at = time.monotonic()
-            if status in control.FINAL or (joined and status == ""):
+            if status in control.FINAL or (joined and unanswered >= _UNANSWERED):
                 return self._end(status)
             if time.monotonic() - progressed_at > self._config.stall_timeout_secs:
                 raise StalledError(

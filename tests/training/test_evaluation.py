@@ -124,6 +124,10 @@ class TestMain:
             evaluator.main(CONFIG, checkpoint_dir=tmp_path)
 
 
+# ps 0 counts as gone after three polls without an answer.
+STAYS = [lambda _: None] * 2
+
+
 class TestEvaluator:
     """With a fake ps 0 and a stop request whose waits let the chief go on."""
 
@@ -191,7 +195,7 @@ class TestEvaluator:
             ps_0.error = GONE
 
         with pytest.raises(PsLostError):
-            evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)), goes)
+            evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)), goes, *STAYS)
 
     @pytest.mark.parametrize("status", [control.JOINED, control.TRAINING])
     def test_a_ps_that_goes_after_the_chief_ended_is_the_end(self, evaluate_until_end, status):
@@ -199,7 +203,20 @@ class TestEvaluator:
             (evaluate_until_end.logdir / "summary.json").write_text("{}")
             ps_0.error = GONE
 
-        code, _ = evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)), goes)
+        code, _ = evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)), goes, *STAYS)
+        assert code == 0
+
+    def test_a_ps_that_misses_a_poll_is_not_lost(self, evaluate_until_end):
+        def goes(ps_0):
+            ps_0.error = GONE
+
+        def is_back(ps_0):
+            ps_0.error = None
+            ps_0.fields.update(roster=roster("r", w0="done"))
+
+        code, _ = evaluate_until_end(
+            lambda ps_0: ps_0.fields.update(roster=roster("r", w0="training")), goes, STAYS[0], is_back
+        )
         assert code == 0
 
     def test_no_checkpoint_for_long_is_an_error(self, evaluate_until_end):
