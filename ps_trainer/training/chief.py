@@ -16,7 +16,7 @@ from absl import logging
 import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError
+from ps_trainer.errors import CheckpointError, NanLossError
 from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.store.report import placement_report
 from ps_trainer.training.graph import TrainGraph
@@ -87,8 +87,15 @@ class Checkpointer:
 
         Raises:
             CheckpointError: the files could not be written.
+            NanLossError: a value is not finite.
         """
         values = self._state.snapshot(session)
+        spoiled = [name for name, value in values.items() if not np.all(np.isfinite(value))]
+        if spoiled:
+            raise NanLossError(
+                f"{spoiled[0]} holds values that are no numbers at step {values['global_step']}; nothing was saved."
+                " Lower --learning_rate or check the data; the last checkpoint is untouched"
+            )
         step = int(values["global_step"])
         if self._config.checkpoint_dir is not None and step != self._saved_step:
             prefix = checkpoint_lib.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)

@@ -1,0 +1,66 @@
+"""The front door is true: links resolve, commands exist, flags are known, the table of contents is complete."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli import local as local_cli
+from ps_trainer.cli import task as task_cli
+from ps_trainer.cluster.sources import ClusterFlags
+from ps_trainer.config import TrainConfig
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = sorted(p for p in ROOT.rglob("*.md") if not {".venv", "runs", "build"} & set(p.relative_to(ROOT).parts))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_resolve(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [heading.lower().replace(" ", "-") for heading in headings], target
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"`?make (\w+)", README)) - {"it"}
+    assert {"train", "test"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+
+
+def test_flags_of_the_commands_are_known():
+    commands = [line for line in README.splitlines() if line.startswith(("python run_", "python -m ps_trainer local"))]
+    assert len(commands) >= 3
+    for command in commands:
+        argv = shlex.split(command, comments=True)
+        groups = (
+            (local_cli.LocalFlags, TrainConfig) if "local" in argv else (ClusterFlags, task_cli.PsFlags, TrainConfig)
+        )
+        flags_lib.parse([argv[1], *(arg for arg in argv[2:] if arg.startswith("-"))], "usage", *groups)
+
+
+def test_flags_in_the_text_exist():
+    known = {field for group in (ClusterFlags, task_cli.PsFlags, local_cli.LocalFlags, TrainConfig)
+             for field in group.__dataclass_fields__}  # fmt: skip
+    named = set(re.findall(r"--([a-z][a-z_]+)", README))
+    assert named - {"help"} <= known
+
+
+def test_every_component_is_named():
+    for table in registry.REGISTRIES.values():
+        for name in table.names():
+            assert f"`{name}`" in README, f"--{table.flag}={name}"
