@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -32,7 +33,7 @@ _NUMBER_COLUMNS = (
 )
 
 
-class View:
+class View(abc.ABC):
     """Common part of both views: when to look at the files, and the reports.
 
     Use as a context manager; on leaving, the terminal is as it was.
@@ -97,11 +98,12 @@ class View:
         style = "bold green" if outcome.exit_code == 0 else "bold red"
         self._print(f"{ending} after {duration(self._elapsed_secs())}; files in {logdir}", style=style)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - plain lines need no ending
         """Ends the display; may be called twice."""
 
+    @abc.abstractmethod
     def _show(self) -> None:
-        raise NotImplementedError
+        """Shows the present state."""
 
     def _show_last(self) -> None:
         self._show()
