@@ -13,17 +13,21 @@ import ps_trainer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Runs a program with the arguments that follow, then tells which slow modules it has imported.
+# Runs a program with the arguments that follow; when it ends, tells which slow modules it has imported.
 PROBE = """
-import runpy, sys
+import os, runpy, sys
 program, sys.argv = sys.argv[1], sys.argv[1:]
-try:
-    if program.endswith(".py"):
-        runpy.run_path(program, run_name="__main__")
-    else:
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-finally:
-    print("imported:", *sorted({"tensorflow", "rich", "numpy"} & set(sys.modules)))
+leave = os._exit
+
+def tell_and_leave(code):
+    print("imported:", *sorted({"tensorflow", "rich", "numpy"} & set(sys.modules)), flush=True)
+    leave(code)
+
+os._exit = tell_and_leave
+if program.endswith(".py"):
+    runpy.run_path(program, run_name="__main__")
+else:
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
 """
 
 

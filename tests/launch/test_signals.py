@@ -55,12 +55,28 @@ def launcher_process(tmp_path):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_records_instead_of_raising_and_restores_the_handler(signum):
-    before = signal.getsignal(signum)
-    with SignalRecorder() as signals:
-        assert signals.first is None
-        os.kill(os.getpid(), signum)
-        assert signals.first == signum
-    assert signal.getsignal(signum) == before
+    def handler(*_):
+        raise AssertionError("not the recorder's")
+
+    outer = signal.signal(signum, handler)  # whatever it was: nohup, for one, has SIGHUP ignored
+    try:
+        with SignalRecorder() as signals:
+            assert signals.first is None
+            os.kill(os.getpid(), signum)
+            assert signals.first == signum
+        assert signal.getsignal(signum) == handler
+    finally:
+        signal.signal(signum, outer)
+
+
+def test_an_ignored_sighup_stays_ignored():
+    outer = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with SignalRecorder() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.first is None
+    finally:
+        signal.signal(signal.SIGHUP, outer)
 
 
 def test_first_signal_wins():
