@@ -69,16 +69,6 @@ def test_records_instead_of_raising_and_restores_the_handler(signum):
         signal.signal(signum, outer)
 
 
-def test_an_ignored_sighup_stays_ignored():
-    outer = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with SignalRecorder() as signals:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert signals.first is None
-    finally:
-        signal.signal(signal.SIGHUP, outer)
-
-
 def test_first_signal_wins():
     with SignalRecorder() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
