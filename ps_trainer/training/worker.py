@@ -152,7 +152,7 @@ class Worker:
                     self._close_run(train, session, checkpointer, peers)
             except BaseException as error:
                 if self._cluster.is_chief:
-                    self._rescue(train, session, stop, error)
+                    self._rescue(train, session, error)
                 raise
             finally:
                 peers.close()
@@ -257,7 +257,7 @@ class Worker:
         self._end_run()
         session.run(train.free_op)
 
-    def _rescue(self, train: graph.TrainGraph, session: tf.Session, stop: StopRequest, error: BaseException) -> None:
+    def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
         """Saves what there is before the run is given up, and lets waiting workers go."""
         if isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
