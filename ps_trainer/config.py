@@ -20,6 +20,8 @@ from ps_trainer.options import option
 # Environment variable by which the launcher tells a task its pid: a task ends when that process is gone.
 PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
 
+PULL_DTYPES = ("float32", "bfloat16", "float16")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -39,6 +41,10 @@ class TrainConfig:
 
     update: str = option("async", "update rule")
     update_option: tuple[str, ...] = option((), "key=value for the update rule")
+    gradient_transform: tuple[str, ...] = option(
+        (), "name:key=value,… of what is done to gradients before they are sent; repeat it for several, in order"
+    )
+    pull_dtype: str = option("float32", "type in which parameters travel to the workers: float32, bfloat16, float16")
     optimizer: str = option("sgd", "optimizer that the parameter servers apply")
     optimizer_option: tuple[str, ...] = option((), "key=value for the optimizer")
     learning_rate: float = option(0.1, "learning rate, before the schedule")
@@ -75,6 +81,10 @@ class TrainConfig:
         registry.OPTIMIZERS.check(self.optimizer)
         registry.SCHEDULES.check(self.schedule)
         registry.LAYOUTS.check(self.layout)
+        for transform in self.gradient_transform:
+            registry.GRADIENT_TRANSFORMS.check(registry.split_inline(transform)[0])
+        if self.pull_dtype not in PULL_DTYPES:
+            raise OptionError(f"--pull_dtype={self.pull_dtype}; choose from {', '.join(PULL_DTYPES)}")
         for name in self.hook:
             registry.HOOKS.check(name)
         for field, least in _AT_LEAST.items():
@@ -121,6 +131,8 @@ _MUST_AGREE = (
     "max_steps",
     "update",
     "update_option",
+    "gradient_transform",
+    "pull_dtype",
     "optimizer",
     "optimizer_option",
     "learning_rate",

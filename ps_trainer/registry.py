@@ -91,6 +91,14 @@ class Registry:
         return cls(options_lib.parse(options_type, option_strings, f"--{self.flag}_option"), **kwargs)
 
 
+def split_inline(text: str) -> tuple[str, list[str]]:
+    """Name and `key=value` strings of a component given as `name:key=value,key=value` or `module:Class:key=value`."""
+    head, colon, tail = text.rpartition(":")
+    if colon and ("=" in tail or not tail):
+        return head, [string for string in tail.split(",") if string]
+    return text, []
+
+
 def _is_target(name: str) -> bool:
     module_name, colon, class_name = name.partition(":")
     return bool(colon) and class_name.isidentifier() and all(p.isidentifier() for p in module_name.split("."))
@@ -122,7 +130,45 @@ UPDATES = Registry(
     "update",
     {
         "async": "ps_trainer.updates.asynchronous:Async",
+        "downpour": "ps_trainer.updates.downpour:Downpour",
+        "hogwild": "ps_trainer.updates.hogwild:Hogwild",
         "sync": "ps_trainer.updates.synchronous:Sync",
+        "backup": "ps_trainer.updates.backup:Backup",
+        "softsync": "ps_trainer.updates.softsync:SoftSync",
+        "k_sync": "ps_trainer.updates.k_family:KSync",
+        "k_async": "ps_trainer.updates.k_family:KAsync",
+        "k_batch_sync": "ps_trainer.updates.k_family:KBatchSync",
+        "k_batch_async": "ps_trainer.updates.k_family:KBatchAsync",
+        "ssp": "ps_trainer.updates.ssp:Ssp",
+        "drop_stale": "ps_trainer.updates.drop_stale:DropStale",
+        "staleness_aware": "ps_trainer.updates.staleness_aware:StalenessAware",
+        "dc_asgd": "ps_trainer.updates.dc_asgd:DcAsgd",
+        "easgd": "ps_trainer.updates.easgd:Easgd",
+        "model_averaging": "ps_trainer.updates.model_averaging:ModelAveraging",
+        "local_sgd": "ps_trainer.updates.local_sgd:LocalSgd",
+        "all_reduce": "ps_trainer.updates.all_reduce:AllReduce",
+        "hybrid": "ps_trainer.updates.hybrid:Hybrid",
+        "accumulate": "ps_trainer.updates.accumulate:Accumulate",
+    },
+)
+
+GRADIENT_TRANSFORMS = Registry(
+    "gradient transform",
+    "gradient_transform",
+    {
+        "clip_norm": "ps_trainer.gradients.clip:ClipNorm",
+        "clip_value": "ps_trainer.gradients.clip:ClipValue",
+        "cast": "ps_trainer.gradients.cast:Cast",
+        "top_k": "ps_trainer.gradients.sparsify:TopK",
+        "random_k": "ps_trainer.gradients.sparsify:RandomK",
+        "threshold": "ps_trainer.gradients.sparsify:Threshold",
+        "dgc": "ps_trainer.gradients.dgc:Dgc",
+        "one_bit": "ps_trainer.gradients.one_bit:OneBit",
+        "sign": "ps_trainer.gradients.sign:Sign",
+        "qsgd": "ps_trainer.gradients.qsgd:Qsgd",
+        "terngrad": "ps_trainer.gradients.terngrad:TernGrad",
+        "power_sgd": "ps_trainer.gradients.power_sgd:PowerSgd",
+        "error_feedback": "ps_trainer.gradients.error_feedback:ErrorFeedback",
     },
 )
 
@@ -169,6 +215,7 @@ REGISTRIES = {
     "models": MODELS,
     "datasets": DATASETS,
     "updates": UPDATES,
+    "transforms": GRADIENT_TRANSFORMS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
     "layouts": LAYOUTS,

@@ -13,12 +13,15 @@ The pull for the next step is part of the step before: it starts on the ps as so
 is applied there, and waits in a staging area on the worker. So no time lies between an apply and the next
 pull in which other workers' updates would count as nobody's staleness, and the way back of the step's
 result is hidden behind the pull.
+
+With an update rule that keeps a *replica* on each worker, the model reads that copy, and the rule decides
+when it is fetched from the ps tasks.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -26,6 +29,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.store.extents import Extent, VariableSpec
 from ps_trainer.store.trace import ModelTrace, is_local
+from ps_trainer.store.variables import create_local_variable, create_variable, parts_of, ps_of
 
 
 class Piece(NamedTuple):
@@ -40,6 +44,7 @@ class Piece(NamedTuple):
         spec_names: names of the model variables in it.
         trainable: whether it takes part in updates.
         is_table: whether it is (part of) an embedding table.
+        replica: this worker's own copy of a trainable dense variable, where the update rule keeps one.
     """
 
     variable: tf.Variable
@@ -48,6 +53,7 @@ class Piece(NamedTuple):
     pulled: Any
     trainable: bool
     is_table: bool
+    replica: tf.Variable | None = None
 
 
 class Part(NamedTuple):
@@ -65,6 +71,18 @@ class Gradient(NamedTuple):
     value: tf.Tensor | tf.IndexedSlices
 
 
+class Snapshot(NamedTuple):
+    """The dense parameters as read on the ps tasks at one moment each.
+
+    Attributes:
+        clocks: for each ps task its clock before the read, int64 scalar on that ps.
+        values: for each trainable dense piece its value on the ps, in the type in which it travels.
+    """
+
+    clocks: list[tf.Tensor]
+    values: list[tuple[Piece, tf.Tensor]]
+
+
 class ParameterStore(abc.ABC):
     """The parameters of one run, seen from one worker's graph.
 
@@ -73,27 +91,39 @@ class ParameterStore(abc.ABC):
         num_ps: number of ps tasks.
         worker_device: this worker's device, "/job:worker/task:0".
         worker_index: this worker's index.
+        pull_dtype: name of the type in which float32 parameters travel to the worker.
+        keeps_replica: whether the model reads a copy on the worker, which the update rule fetches.
 
     Attributes:
         pieces: all variables that hold model variables, made by `create`.
         clocks: for each ps task its update counter, int64 scalar; `clocks[0]` is global_step.
-        clock_reads: for each ps task the clock before this step's pull, int64 scalar on that ps.
-        prime_op: stages the pull for the first step.
+        clock_reads: for each ps task the clock before this step's pull, int64 scalar on that ps; none with
+            replicas.
     """
 
-    def __init__(self, options: Any, *, num_ps: int, worker_device: str, worker_index: int):
+    def __init__(
+        self,
+        options: Any,
+        *,
+        num_ps: int,
+        worker_device: str,
+        worker_index: int,
+        pull_dtype: str = "float32",
+        keeps_replica: bool = False,
+    ):
         self.options = options
         self.num_ps = num_ps
         self.worker_device = worker_device
-        self.prime_op: tf.Operation | None = None
+        self.keeps_replica = keeps_replica
         self._worker_index = worker_index
+        self._pull_dtype = tf.as_dtype(pull_dtype)
         self.pieces: list[Piece] = []
         self.clocks: list[tf.Variable] = []
         self.clock_reads: list[tf.Tensor] = []
         self.specs: tuple[VariableSpec, ...] = ()
         self._model_values: dict[str, Any] = {}
         self._given: set[str] = set()
-        self._staged: list[Piece] = []
+        self._unstaged: list[tf.Tensor] = []
         # One for all tables, so that the next table goes on where the last one ended.
         self._table_setter = tf.train.replica_device_setter(ps_tasks=num_ps, worker_device=worker_device)
 
@@ -115,10 +145,11 @@ class ParameterStore(abc.ABC):
         for ps in range(self.num_ps):
             with tf.device(self.ps_device(ps)):
                 self.clocks.append(_create_clock("global_step" if ps == 0 else f"ps_trainer/clock_{ps}"))
-                self.clock_reads.append(_unstage([tf.int64], [[]], self._stage_name(f"clock_{ps}"))[0])
+                if not self.keeps_replica:
+                    self.clock_reads.append(_unstage([tf.int64], [[]], self._stage_name(f"clock_{ps}"))[0])
         dense = [spec for spec in trace.specs if spec.trainable and not spec.is_table]
         if dense:
-            self._create_staged(dense)
+            self._create_trained(dense)
         for position, spec in enumerate(s for s in trace.specs if s.is_table or not s.trainable):
             if spec.is_table and spec.trainable:
                 self._create_table(spec)
@@ -161,57 +192,98 @@ class ParameterStore(abc.ABC):
             raise OptionError("the model's loss depends on none of its trainable variables")
         return gradients
 
-    def build_refill(self, applied: Sequence[tf.Operation]) -> list[tf.Operation]:
-        """The ops that pull for the next step, once the update is applied; makes `prime_op` as well.
+    @property
+    def dense(self) -> list[Piece]:
+        """The trainable dense pieces."""
+        return [piece for piece in self.pieces if piece.trainable and not piece.is_table]
+
+    def read(self, after: Sequence[tf.Operation]) -> Snapshot:
+        """Reads each ps task's clock once its op is done, and the dense parameters after the clock.
 
         Args:
-            applied: for each ps task the op to wait for.
+            after: for each ps task the op to wait for.
         """
-        refill = self._build_pull(applied)
+        clocks, values = [], []
+        for ps in range(self.num_ps):
+            with tf.device(self.ps_device(ps)), tf.control_dependencies([after[ps]]):
+                clocks.append(self.clocks[ps].read_value())
+        for piece in self.dense:
+            with tf.device(self.ps_device(piece.ps)), tf.control_dependencies([clocks[piece.ps]]):
+                value = piece.variable.read_value()
+                values.append((piece, tf.cast(value, self._wire_dtype(value.dtype))))
+        return Snapshot(clocks, values)
+
+    def build_pull(
+        self, after: Sequence[tf.Operation], on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
+    ) -> list[tf.Operation]:
+        """The ops that pull for the next step.
+
+        Args:
+            after: for each ps task the op to wait for, most often this worker's apply.
+            on_pull: called with each piece and the value that the worker will get of it, on the ps; its op
+                runs with the pull.
+        """
+        snapshot, ops = self.read(after), []
+        for ps, clock in enumerate(snapshot.clocks):
+            with tf.device(self.ps_device(ps)):
+                ops.append(tf.raw_ops.Stage(values=[clock], shared_name=self._stage_name(f"clock_{ps}")))
+        if on_pull is not None:
+            for piece, value in snapshot.values:
+                with tf.device(self.ps_device(piece.ps)):
+                    ops.append(on_pull(piece, tf.cast(value, piece.variable.dtype.base_dtype)))
+        return [*ops, *self._stage([value for _, value in snapshot.values])]
+
+    def build_hold(self) -> list[tf.Operation]:
+        """In place of a pull: the ops that keep this step's parameters for the next one; nothing travels."""
+        return self._stage(self._unstaged)
+
+    def build_prime(self, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None) -> tf.Operation:
+        """The op that pulls for a worker's first step, in place of whatever was staged before."""
         clears = []
         for ps in range(self.num_ps):
             with tf.device(self.ps_device(ps)):
                 clears.append(tf.raw_ops.StageClear(dtypes=[tf.int64], shared_name=self._stage_name(f"clock_{ps}")))
-        if self._staged:
+        if self._unstaged:
             with tf.device(self.worker_device):
-                dtypes = [piece.pulled.dtype for piece in self._staged]
+                dtypes = [value.dtype for value in self._unstaged]
                 clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=self._stage_name("values")))
         with tf.control_dependencies(clears):
-            self.prime_op = tf.group(*self._build_pull([tf.group(*clears)] * self.num_ps))
-        return refill
+            return tf.group(*self.build_pull([tf.group(*clears)] * self.num_ps, on_pull))
 
-    def _create_staged(self, specs: Sequence[VariableSpec]) -> None:
+    def _create_trained(self, specs: Sequence[VariableSpec]) -> None:
         parts = self._create_dense(specs)
-        dtypes = [part.variable.dtype.base_dtype for part in parts]
         with tf.device(self.worker_device):
-            shapes = [part.variable.shape for part in parts]
-            values = _unstage(dtypes, shapes, self._stage_name("values")) if parts else []
-            self._staged = [
-                Piece(part.variable, part.ps, tuple(part.extents), value, trainable=True, is_table=False)
-                for part, value in zip(parts, values, strict=True)
+            replicas = [_create_replica(part.variable) if self.keeps_replica else None for part in parts]
+            if self.keeps_replica:
+                values = [replica.read_value() for replica in replicas]
+            else:
+                values = self._unstage_parts(parts)
+            pieces = [
+                Piece(part.variable, part.ps, tuple(part.extents), value, True, False, replica)
+                for part, value, replica in zip(parts, values, replicas, strict=True)
             ]
-            tensors = self._assemble(specs, self._staged)
-        self.pieces += self._staged
+            tensors = self._assemble(specs, pieces)
+        self.pieces += pieces
         self._model_values |= tensors
         for tensor in tensors.values():  # so that code that walks tf.trainable_variables() finds them
             tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensor)
 
-    def _build_pull(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
-        """Reads each clock after an op, and the parameters after the clock; stages both."""
-        stage_ops, reads = [], []
-        for ps in range(self.num_ps):
-            with tf.device(self.ps_device(ps)), tf.control_dependencies([after[ps]]):
-                clock = self.clocks[ps].read_value()
-                stage_ops.append(tf.raw_ops.Stage(values=[clock], shared_name=self._stage_name(f"clock_{ps}")))
-            reads.append(clock)
-        values = []
-        for piece in self._staged:
-            with tf.device(self.ps_device(piece.ps)), tf.control_dependencies([reads[piece.ps]]):
-                values.append(piece.variable.read_value())
-        if values:
-            with tf.device(self.worker_device):
-                stage_ops.append(tf.raw_ops.Stage(values=values, shared_name=self._stage_name("values")))
-        return stage_ops
+    def _unstage_parts(self, parts: Sequence[Part]) -> list[tf.Tensor]:
+        if not parts:
+            return []
+        dtypes = [part.variable.dtype.base_dtype for part in parts]
+        shapes = [part.variable.shape for part in parts]
+        self._unstaged = _unstage([self._wire_dtype(d) for d in dtypes], shapes, self._stage_name("values"))
+        return [tf.cast(value, dtype) for value, dtype in zip(self._unstaged, dtypes, strict=True)]
+
+    def _stage(self, values: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        if not values:
+            return []
+        with tf.device(self.worker_device):
+            return [tf.raw_ops.Stage(values=values, shared_name=self._stage_name("values"))]
+
+    def _wire_dtype(self, dtype: tf.DType) -> tf.DType:
+        return self._pull_dtype if dtype == tf.float32 else dtype
 
     def _stage_name(self, what: str) -> str:
         return f"pull/worker_{self._worker_index}/{what}"
@@ -245,34 +317,9 @@ class ParameterStore(abc.ABC):
         self.pieces.append(Piece(variable, ps, (extent,), pulled=None, trainable=False, is_table=False))
 
 
-def create_variable(name: str, shape: Sequence[int], dtype: Any) -> tf.Variable:
-    """A resource variable of zeros that is in no collection of trainable variables."""
-    return tf.get_variable(
-        name,
-        shape,
-        tf.as_dtype(dtype),
-        initializer=tf.zeros_initializer(),
-        collections=[tf.GraphKeys.GLOBAL_VARIABLES],
-        trainable=False,
-        use_resource=True,
-    )
-
-
-def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Extent]]:
-    """The parts of a variable, partitioned by rows or not, each with its range of the whole."""
-    if not hasattr(variable, "as_tensor"):
-        return [(variable, Extent(spec.name, 0, spec.size, 0))]
-    parts, start = [], 0
-    for part in variable:
-        size = part.shape.num_elements()
-        parts.append((part, Extent(spec.name, start, start + size, 0)))
-        start += size
-    return parts
-
-
-def ps_of(variable: tf.Variable) -> int:
-    """The index of the ps task that a variable lies on."""
-    return tf.DeviceSpec.from_string(variable.device).task
+def _create_replica(variable: tf.Variable) -> tf.Variable:
+    """A copy of a ps variable on the worker; not initialised by the run's set-up but by the rule's fetch."""
+    return create_local_variable(f"replica/{variable.op.name}", variable.shape, variable.dtype.base_dtype)
 
 
 def _add_regularization_loss(value: Any, regularizer: Any) -> None:

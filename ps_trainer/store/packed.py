@@ -10,8 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
-from ps_trainer.store.base import ParameterStore, Part, Piece, create_variable
+from ps_trainer.store.base import ParameterStore, Part, Piece
 from ps_trainer.store.extents import VariableSpec, cut
+from ps_trainer.store.variables import create_variable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

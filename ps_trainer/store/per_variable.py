@@ -10,8 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
-from ps_trainer.store.base import ParameterStore, Part, Piece, parts_of, ps_of
+from ps_trainer.store.base import ParameterStore, Part, Piece
 from ps_trainer.store.extents import VariableSpec
+from ps_trainer.store.variables import parts_of, ps_of
 
 _PLACEMENTS = ("round_robin", "greedy")
 _PARTITIONERS = ("none", "fixed_size", "min_max")

@@ -90,6 +90,11 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
     return ModelTrace(graph, variables, specs)
 
 
+def placeholders(element_spec: Any) -> Any:
+    """Placeholders for the tensors of a dataset's elements, in the default graph; nested like the spec."""
+    return tf.nest.map_structure(lambda spec: tf.placeholder(spec.dtype, spec.shape), element_spec)
+
+
 def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
     """A variable-scope custom getter that gives each initialiser without a seed one from (seed, name).
 

@@ -52,7 +52,8 @@ def prepare_state(
 
 
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
-    session.run(train.step.prepare_op)
+    if train.step.prepare_op is not None:
+        session.run(train.step.prepare_op)
     return int(session.run(train.current_step)), how
 
 

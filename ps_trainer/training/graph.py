@@ -10,12 +10,14 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.base import Shard
+from ps_trainer.gradients.wire import Wire
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.state import StoredState
-from ps_trainer.store.trace import ModelTrace, trace
+from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.training.components import Components
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RuleContext, TrainStep
+from ps_trainer.updates.push import Push
 
 
 class TrainGraph(NamedTuple):
@@ -25,11 +27,13 @@ class TrainGraph(NamedTuple):
         graph: the graph.
         current_step: int64 scalar, global_step at present.
         loss: float scalar on the worker, of the step's own batch.
-        step: the step's nodes.
-        fetches: what a step runs: global_step, staleness, loss, and ops.
+        step: the step as the update rule builds it.
+        fetches: for each phase what a step runs: global_step, staleness, loss, and ops.
         join_ops: ops to run one after the other, once per worker, before the first step.
         store: the parameters.
         state: what a checkpoint holds.
+        worker_state: variables of this worker that are saved beside the checkpoints.
+        payload_bytes: what a push sends, as computed; int64 scalar or a number.
         model_trace: the model's variables and their initial values.
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
         free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
@@ -44,6 +48,8 @@ class TrainGraph(NamedTuple):
     join_ops: list
     store: ParameterStore
     state: StoredState
+    worker_state: list[tf.Variable]
+    payload_bytes: tf.Tensor | int
     model_trace: ModelTrace
     init_state_op: tf.Operation
     free_op: tf.Operation
@@ -62,10 +68,12 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
     graph = tf.Graph()
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
-        store = components.create_store(cluster)
+        store = components.create_store(cluster, config)
         with tf.device(cluster.device):
             iterator = _iterator(components, cluster, config)
-        model_trace = trace(lambda: components.model.build(_placeholders(iterator), training=True), config.seed)
+        model_trace = trace(
+            lambda: components.model.build(placeholders(iterator.element_spec), training=True), config.seed
+        )
         store.create(model_trace)
         with tf.device(cluster.device):
             batch = iterator.get_next()
@@ -73,25 +81,59 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
                 output = components.model.build(batch, training=True)
         gradients = store.gradients(output.loss)
         applier = Applier(store, components.optimizer, components.schedule, config.learning_rate)
-        context = RuleContext(cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier)
+        push = Push(store, _wire(components, cluster, config, store))
+        context = RuleContext(
+            cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier, push
+        )
         step = components.rule.build(store, gradients, context)
-        with tf.device(cluster.device):
-            refill_ops = store.build_refill(step.applied)
-        targets = [*step.targets, *refill_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
         return TrainGraph(
             graph=graph,
             current_step=store.clocks[0].read_value(),
             loss=output.loss,
             step=step,
-            fetches=[step.global_step, step.staleness, output.loss, targets],
+            fetches=_fetches(store, step, output.loss),
             store=store,
             state=StoredState(store, applier.slots),
             model_trace=model_trace,
-            join_ops=[step.join_op, store.prime_op],
+            worker_state=[*step.worker_state, *push.state],
+            payload_bytes=push.payload_bytes,
+            join_ops=_join_ops(store, step),
             init_state_op=tf.variables_initializer(list(step.state)),
             free_op=_free(tf.global_variables()),
             scaffold=_scaffold(store, iterator),
         )
+
+
+def _wire(components: Components, cluster: ClusterConfig, config: TrainConfig, store: ParameterStore) -> Wire:
+    return Wire(
+        components.transforms,
+        num_workers=cluster.num_workers,
+        worker_index=cluster.worker_index,
+        worker_device=cluster.device,
+        ps_device=store.ps_device,
+        seed=config.seed,
+    )
+
+
+def _fetches(store: ParameterStore, step: TrainStep, loss: tf.Tensor) -> list[list]:
+    fetches = []
+    with tf.device(store.worker_device):
+        for phase in step.phases:
+            if store.keeps_replica:
+                pull_ops = []
+            elif phase.applied is None:
+                pull_ops = store.build_hold()
+            else:
+                pull_ops = store.build_pull(phase.applied, step.on_pull)
+            targets = [*phase.targets, *pull_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
+            fetches.append([phase.global_step, phase.staleness, loss, targets])
+    return fetches
+
+
+def _join_ops(store: ParameterStore, step: TrainStep) -> list[tf.Operation]:
+    ops = [step.join_op] if step.join_op is not None else []
+    with tf.device(store.worker_device):
+        return ops if store.keeps_replica else [*ops, store.build_prime(step.on_pull)]
 
 
 def _iterator(components: Components, cluster: ClusterConfig, config: TrainConfig) -> tf.data.Iterator:
@@ -102,10 +144,6 @@ def _iterator(components: Components, cluster: ClusterConfig, config: TrainConfi
         num_epochs=config.num_epochs,
     )
     return tf.data.make_initializable_iterator(examples)
-
-
-def _placeholders(iterator: tf.data.Iterator) -> dict[str, tf.Tensor]:
-    return tf.nest.map_structure(lambda spec: tf.placeholder(spec.dtype, spec.shape), iterator.element_spec)
 
 
 def _free(variables: Sequence[tf.Variable]) -> tf.Operation:

@@ -33,7 +33,9 @@ def run_steps(
     *,
     max_steps: int | None,
     has_hooks: bool,
+    after_join: Callable[[tf.Session, int], None],
     after_step: Callable[[tf.Session], None],
+    at_end: Callable[[tf.Session, int], None],
 ) -> str:
     """Runs steps until `max_steps`, the end of the data or a hook's request; returns which, in words.
 
@@ -44,7 +46,9 @@ def run_steps(
         stop: asked to stop.
         max_steps: global_step at which to end, or None.
         has_hooks: whether the user's hooks want to see every step.
+        after_join: called with the bare session and global_step before the first step.
         after_step: called after each step with the bare session.
+        at_end: called with the bare session and global_step when the steps are over, unless they failed.
 
     Raises:
         PsLostError: a ps task is gone.
@@ -54,16 +58,21 @@ def run_steps(
 
     def steps(step_context: Any) -> None:
         raw = step_context.session
-        run = _hooked(step_context, train) if has_hooks else raw.make_callable(train.fetches)
+        runs = [
+            _hooked(step_context, fetches) if has_hooks else raw.make_callable(fetches) for fetches in train.fetches
+        ]
+        choose = train.step.choose or (lambda global_step: 0)
         for op in train.join_ops:
             raw.run(op)
-        if max_steps is not None and raw.run(train.current_step) >= max_steps:
+        global_step = raw.run(train.current_step)
+        after_join(raw, int(global_step))
+        if max_steps is not None and global_step >= max_steps:
             ended_by.append("max_steps, reached before")
             return
         while not session.should_stop():
             stop.check()
             try:
-                global_step, staleness, loss, _ = run()
+                global_step, staleness, loss, _ = runs[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:
                 if "IteratorGetNext" not in str(error) and "End of sequence" not in str(error):
                     raise PsLostError(f"a queue on the ps tasks was closed: {error.message}") from error
@@ -83,6 +92,7 @@ def run_steps(
     def guarded(step_context: Any) -> None:
         try:
             steps(step_context)
+            at_end(step_context.session, progress.global_step)
         except LOST as error:
             stop.check()
             raise lost_ps(error) from error
@@ -101,5 +111,5 @@ def lost_ps(error: tf.errors.OpError) -> PsLostError:
     return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 
 
-def _hooked(step_context: Any, train: TrainGraph) -> Callable[[], Any]:
-    return lambda: step_context.run_with_hooks(train.fetches)
+def _hooked(step_context: Any, fetches: list) -> Callable[[], Any]:
+    return lambda: step_context.run_with_hooks(fetches)

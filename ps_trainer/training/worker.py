@@ -32,6 +32,7 @@ from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.loop import LOST, lost_ps, run_steps
 from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
+from ps_trainer.training.worker_state import WorkerState
 from ps_trainer.updates.base import ChiefService
 
 
@@ -177,9 +178,12 @@ class Worker:
         checkpointer: chief.Checkpointer | None,
         peers: Peers,
     ) -> None:
+        own_state = WorkerState(train.worker_state, self._config, self._cluster.worker_index)
+
         def after_step(raw: tf.Session) -> None:
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
+            own_state.save_if_due(raw, self._progress.global_step)
             if checkpointer is not None:
                 checkpointer.save_if_due(raw, self._progress.global_step)
 
@@ -213,7 +217,9 @@ class Worker:
                 stop,
                 max_steps=self._config.max_steps,
                 has_hooks=bool(self._components.hooks),
+                after_join=own_state.restore,
                 after_step=after_step,
+                at_end=own_state.save,
             )
             self._is_stepping = False
             self._report()

@@ -1,8 +1,11 @@
-"""`Applier`: applies gradients on a ps task by the run's optimizer, with everything on that ps.
+"""`Applier`: applies gradients by the run's optimizer, with everything where the parameters are.
 
 One optimizer instance per ps task, made in its device scope: learning rate, schedule, hyper-parameters
 and slots all lie there, so that a step sends nothing but the gradient. The schedule follows the clock of
-that ps task.
+that ps task. A worker's replica gets an optimizer of its own likewise.
+
+TensorFlow's optimizers make their slots in `apply_gradients`; to make them before, two private members
+of `tf.train.Optimizer` are used here (`tests/updates/test_apply.py` would notice a change).
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
 
 
 class Applier:
-    """Applies gradients on ps tasks.
+    """Applies gradients on ps tasks, or on this worker's replica.
 
     Args:
         store: the created store.
@@ -27,6 +30,7 @@ class Applier:
 
     Attributes:
         slots: (piece, slot variable) of every slot made by `apply` so far.
+        replica_slots: the same for `apply_to_replica`.
     """
 
     def __init__(self, store: ParameterStore, optimizer: Any, schedule: Any, learning_rate: float):
@@ -35,29 +39,79 @@ class Applier:
         self._schedule = schedule
         self._learning_rate = learning_rate
         self.slots: list[tuple[Piece, tf.Variable]] = []
+        self._slotted: dict[int, tf.train.Optimizer] = {}
+        self.replica_slots: list[tuple[Piece, tf.Variable]] = []
         if optimizer.walks_whole_table and any(piece.is_table for piece in store.pieces):
             logging.warning(
                 "this optimizer walks whole embedding tables each step, not only the batch's rows;"
                 " --optimizer=lazy_adam, sgd, adagrad and momentum touch only those"
             )
 
-    def apply(self, ps: int, gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]]) -> tf.Operation:
-        """The op that applies the gradients of pieces on ps task `ps`; call it once per ps task."""
+    def create_slots(self, ps: int, pieces: Sequence[Piece]) -> None:
+        """Makes the slots of pieces of ps task `ps`, for an `apply` that is called inside a conditional later.
+
+        No variable can be made in there.
+        """
+        with tf.device(self._store.ps_device(ps)):
+            optimizer = self._create(self._store.clocks[ps].read_value(), None)
+            optimizer._create_slots([piece.variable for piece in pieces])
+        self.slots += _slots(optimizer, [(piece, piece.variable) for piece in pieces])
+        self._slotted[ps] = optimizer
+
+    def apply(
+        self,
+        ps: int,
+        gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]],
+        *,
+        rate_factor: tf.Tensor | None = None,
+    ) -> tf.Operation:
+        """The op that applies the gradients of pieces on ps task `ps`; call it once per ps task.
+
+        Args:
+            ps: the ps task.
+            gradients: values on that ps.
+            rate_factor: scalar that the learning rate is multiplied by, or None.
+        """
         with tf.device(self._store.ps_device(ps)):
             if not gradients:
                 return tf.no_op()
             # The read before the pull would be as good for the schedule, but not in synchronous rules,
             # whose chief applies without having pulled.
             step = self._store.clocks[ps].read_value()
-            learning_rate = self._schedule.build(self._learning_rate, step)
-            optimizer = self._optimizer.create(learning_rate, step)
+            optimizer = self._create(step, rate_factor)
+            if ps in self._slotted:
+                optimizer._slots = self._slotted[ps]._slots
             apply_op = optimizer.apply_gradients([(value, piece.variable) for piece, value in gradients])
-        for piece, _ in gradients:
-            for name in optimizer.get_slot_names():
-                slot = optimizer.get_slot(piece.variable, name)
-                if slot is not None:
-                    self.slots.append((piece, slot))
+        if ps not in self._slotted:
+            self.slots += _slots(optimizer, [(piece, piece.variable) for piece, _ in gradients])
         return apply_op
+
+    def apply_to_replica(self, gradients: Sequence[Gradient], step: tf.Tensor) -> tf.Operation:
+        """The op that applies dense gradients to this worker's replica; call it once.
+
+        Args:
+            gradients: values on the worker.
+            step: int64 scalar on the worker, which the schedule follows.
+        """
+        with tf.device(self._store.worker_device):
+            optimizer = self._create(step, None)
+            apply_op = optimizer.apply_gradients([(g.value, g.piece.replica) for g in gradients])
+        self.replica_slots += _slots(optimizer, [(g.piece, g.piece.replica) for g in gradients])
+        return apply_op
+
+    def _create(self, step: tf.Tensor, rate_factor: tf.Tensor | None) -> tf.train.Optimizer:
+        learning_rate = self._schedule.build(self._learning_rate, step)
+        if rate_factor is not None:
+            learning_rate *= tf.cast(rate_factor, tf.float32)
+        return self._optimizer.create(learning_rate, step)
+
+
+def _slots(
+    optimizer: tf.train.Optimizer, variables: Sequence[tuple[Piece, tf.Variable]]
+) -> list[tuple[Piece, tf.Variable]]:
+    names = optimizer.get_slot_names()
+    slots = [(piece, optimizer.get_slot(variable, name)) for piece, variable in variables for name in names]
+    return [(piece, slot) for piece, slot in slots if slot is not None]
 
 
 def count_update(clock: tf.Variable) -> tf.Tensor:

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.apply import count_update
-from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.base import Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps
 
 
 class Async(UpdateRule):
@@ -34,7 +34,7 @@ class Async(UpdateRule):
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
         progress, staleness, applied = None, [], []
-        for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
+        for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
                 before_apply = count_update(store.clocks[ps])
@@ -45,13 +45,5 @@ class Async(UpdateRule):
                 else:
                     staleness.append(tf.reshape(stale, [1]))
         with tf.device(store.worker_device):
-            return TrainStep(
-                global_step=progress[0],
-                staleness=tf.concat([progress[1:], *staleness], axis=0),
-                applied=applied,
-                targets=(),
-                join_op=tf.no_op(),
-                prepare_op=tf.no_op(),
-                state=(),
-                service=None,
-            )
+            staleness = tf.concat([progress[1:], *staleness], axis=0)
+            return TrainStep([Phase(progress[0], staleness, context.push.targets, applied)])

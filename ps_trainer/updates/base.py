@@ -4,18 +4,41 @@ A rule gets the gradients of one worker's step and builds what happens with them
 the ps tasks, and what the worker waits for. It runs in every worker's graph; `context.is_chief` tells
 the one worker that may do more. A rule that needs somebody to act between the workers' steps (the
 aggregation of synchronous rules) gives the chief a `ChiefService`.
+
+A step may be one of several *phases*, such as local steps and the exchange of periodic averaging: each is
+a set of ops of its own, so that what a phase does not do is not in its graph and costs no message.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.optimizers.base import PsOptimizer
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.updates.apply import Applier
+from ps_trainer.updates.push import Push
+
+
+class RunPlan(NamedTuple):
+    """What a rule may look at to refuse a run before anything starts.
+
+    Attributes:
+        num_workers: workers of the cluster, the chief included.
+        optimizer: the run's optimizer.
+        optimizer_name: its name, for messages.
+        transforms: names of the gradient transforms, in order.
+        is_lossy: whether one of them loses part of the gradient.
+    """
+
+    num_workers: int
+    optimizer: PsOptimizer | None = None
+    optimizer_name: str = "sgd"
+    transforms: Sequence[str] = ()
+    is_lossy: bool = False
 
 
 class RuleContext(NamedTuple):
@@ -26,7 +49,8 @@ class RuleContext(NamedTuple):
         worker_index: this worker's index, the chief's is 0.
         is_chief: whether this worker is the chief.
         max_steps: global_step at which training ends, or None.
-        applier: applies gradients on the ps tasks.
+        applier: applies gradients on the ps tasks, or on the worker's replica.
+        push: sends gradients to the ps tasks.
     """
 
     num_workers: int
@@ -34,6 +58,7 @@ class RuleContext(NamedTuple):
     is_chief: bool
     max_steps: int | None
     applier: Applier
+    push: Push
 
 
 class ChiefService(abc.ABC):
@@ -68,41 +93,69 @@ class ChiefService(abc.ABC):
         """Counts for the run's summary (gradients used per worker …)."""
 
 
-class TrainStep(NamedTuple):
-    """One worker's step, as graph nodes.
+class Phase(NamedTuple):
+    """What one step of a worker runs, as graph nodes.
 
     Attributes:
         global_step: int64 scalar on the worker. Its value is global_step after the step's update, or
-            `RELEASED` when the rule let the worker go without one.
+            `RELEASED` when the rule let the worker go without one; in a phase without an update, the last
+            value that the worker knows.
         staleness: int64 vector on the worker: updates applied between pull and apply, an entry per ps
-            task; an entry below 0 says that the gradient was not used.
-        applied: for each ps task an op there after which the next pull may read its parameters.
+            task; an entry below 0 says that the gradient was dropped. Empty in a phase that sends nothing.
         targets: ops to run together with the two tensors above; kept apart, as an edge from a ps task to
             a tensor on the worker costs a message.
-        join_op: run once by each worker before its first step.
-        prepare_op: run once by the chief before any worker joins.
-        state: variables of the rule on the ps tasks, initialised by the chief.
-        service: the chief's service, None where the rule needs none or on other workers.
+        applied: for each ps task an op there after which the next pull may read its parameters; None
+            where the next step computes with the same parameters. Without meaning for replicas.
     """
 
     global_step: tf.Tensor
     staleness: tf.Tensor
-    applied: Sequence[tf.Operation]
     targets: Sequence[tf.Operation]
-    join_op: tf.Operation
-    prepare_op: tf.Operation
-    state: Sequence[tf.Variable]
-    service: ChiefService | None
+    applied: Sequence[tf.Operation] | None
+
+
+class TrainStep(NamedTuple):
+    """One worker's step, as a rule builds it.
+
+    Attributes:
+        phases: what a step may be.
+        choose: called once before each step of this worker, in order, with the global_step that the last
+            step returned; gives the index of the phase. None: always the first.
+        join_op: run once by each worker before its first step, and before its first pull.
+        prepare_op: run once by the chief before any worker joins.
+        state: variables of the rule on the ps tasks, initialised by the chief.
+        worker_state: variables of the rule on this worker, saved beside the checkpoints and restored after
+            `join_op`.
+        service: the chief's service, None where the rule needs none or on other workers.
+        on_pull: see `ParameterStore.build_pull`.
+    """
+
+    phases: Sequence[Phase]
+    choose: Callable[[int], int] | None = None
+    join_op: tf.Operation | None = None
+    prepare_op: tf.Operation | None = None
+    state: Sequence[tf.Variable] = ()
+    worker_state: Sequence[tf.Variable] = ()
+    service: ChiefService | None = None
+    on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
 
 
 RELEASED = -1
 
 
 class UpdateRule(abc.ABC):
-    """An update rule; a subclass says in its docstring what `asynchronous.Async` says in its own."""
+    """An update rule; a subclass says in its docstring what `asynchronous.Async` says in its own.
 
-    def check(self, num_workers: int) -> None:  # noqa: B027 - a rule without limits needs no check
-        """Raises OptionError where the rule cannot run with that many workers; before anything starts."""
+    Attributes:
+        holds_tables: whether it can train embedding tables on the ps tasks.
+        keeps_replica: whether each worker trains a copy of the dense parameters (`Piece.replica`).
+    """
+
+    holds_tables: bool = True
+    keeps_replica: bool = False
+
+    def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
+        """Raises OptionError where the rule cannot run so; before anything starts."""
 
     def min_workers(self, num_workers: int) -> int:
         """The workers without which no update is made."""
@@ -114,7 +167,8 @@ class UpdateRule(abc.ABC):
 
         Args:
             store: the created store.
-            gradients: of this worker's batch, for every trainable piece that the loss depends on.
+            gradients: of this worker's batch, for every trainable piece that the loss depends on; on the
+                worker. `context.push.send` brings them to the ps tasks.
             context: the run.
         """
 

@@ -21,7 +21,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.store.base import Gradient, ParameterStore, Piece, create_variable
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RELEASED, ChiefService
 

@@ -12,8 +12,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
-from ps_trainer.store.base import Gradient, ParameterStore, create_variable
-from ps_trainer.updates.base import RELEASED, RuleContext, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.variables import create_variable
+from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.sync_chief import AggregationGraph, SyncChief
 
 
@@ -60,11 +61,11 @@ class Sync(UpdateRule):
     def __init__(self, options: Options):
         self._options = options
 
-    def check(self, num_workers: int) -> None:
+    def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
-        if self._options.replicas_to_aggregate > num_workers:
+        if self._options.replicas_to_aggregate > plan.num_workers:
             raise OptionError(
-                f"replicas_to_aggregate={self._options.replicas_to_aggregate} exceeds num_workers={num_workers};"
+                f"replicas_to_aggregate={self._options.replicas_to_aggregate} exceeds num_workers={plan.num_workers};"
                 " lower --update_option replicas_to_aggregate or start more workers"
             )
 
@@ -74,7 +75,7 @@ class Sync(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
-        by_ps = grouped_by_ps(gradients, store.num_ps)
+        by_ps = grouped_by_ps(context.push.send(gradients), store.num_ps)
         graph = AggregationGraph(store, by_ps, context.num_workers)
         local_steps, pushes = [], []
         for ps, part in enumerate(by_ps):
@@ -105,10 +106,7 @@ class Sync(UpdateRule):
         with tf.device(store.worker_device):
             global_step, staleness = progress[0], progress[1:]
         return TrainStep(
-            global_step=global_step,
-            staleness=staleness,
-            applied=advances,
-            targets=advances,
+            [Phase(global_step, staleness, [*advances, *context.push.targets], advances)],
             join_op=_set_local_steps(store, local_steps),
             prepare_op=graph.prepare_op,
             state=graph.state,

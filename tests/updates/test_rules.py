@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.errors import OptionError, StartTimeoutError
+from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.synchronous import Options, Sync
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
@@ -107,8 +108,8 @@ def test_a_run_after_another_with_other_settings_starts_afresh():
 def test_more_replicas_to_aggregate_than_workers_are_refused():
     rule = Sync(Options(replicas_to_aggregate=5))
     with pytest.raises(OptionError, match="replicas_to_aggregate=5 exceeds num_workers=4"):
-        rule.check(4)
-    rule.check(5)
+        rule.check(RunPlan(4))
+    rule.check(RunPlan(5))
 
 
 def test_workers_with_other_settings_than_the_chief_are_refused():

@@ -1,0 +1,68 @@
+"""Gradient transforms `clip_norm` and `clip_value`: bound the gradient before anything is coded."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.gradients.base import Stage, Transform
+from ps_trainer.options import option
+
+
+class ClipNorm(Transform):
+    """Scales the worker's whole gradient down to a global norm.
+
+        g ← g · min(1, norm / ‖g‖₂)        ‖g‖₂ over everything that this worker sends, tables included
+
+    Source: Pascanu et al. 2013, Algorithm 1; `tf.clip_by_global_norm`.
+    Bytes: those of the values. State: none. Biased where it clips.
+
+    Rows of a table that a batch looks up several times are summed first, so the norm is that of the gradient.
+    An infinite gradient becomes NaN, as in `tf.clip_by_global_norm`, and is found by the loss check.
+    """
+
+    name = "clip_norm"
+    stage = Stage.VALUE
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `ClipNorm`."""
+
+        norm: float = option(1.0, "largest global norm of a worker's gradient, above 0")
+
+        def __post_init__(self) -> None:
+            if not 0 < self.norm < float("inf"):
+                raise OptionError(f"norm={self.norm} must be a finite number above 0")
+
+    def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
+        """See `Transform.reduce`."""
+        return tf.clip_by_global_norm(values, self.options.norm)[0]
+
+
+class ClipValue(Transform):
+    """Cuts every element of the gradient off at ±value.
+
+        g_i ← max(−value, min(value, g_i))
+
+    Source: `tf.clip_by_value`; Graves 2013 (arXiv:1308.0850), §4, for recurrent networks.
+    Bytes: those of the values. State: none. Biased where it clips.
+    """
+
+    name = "clip_value"
+    stage = Stage.VALUE
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `ClipValue`."""
+
+        value: float = option(1.0, "largest magnitude of an element, above 0")
+
+        def __post_init__(self) -> None:
+            if not 0 < self.value < float("inf"):
+                raise OptionError(f"value={self.value} must be a finite number above 0")
+
+    def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
+        """See `Transform.reduce`."""
+        return [tf.clip_by_value(value, -self.options.value, self.options.value) for value in values]

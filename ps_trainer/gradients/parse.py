@@ -1,0 +1,93 @@
+"""Turns the values of `--gradient_transform` into transforms, and checks that they go together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ps_trainer import options as options_lib
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from ps_trainer.gradients.base import Stage, Transform
+
+_ORDER = (
+    "clip_norm and clip_value; error_feedback; one of top_k, random_k, threshold, dgc, power_sgd;"
+    " one of cast, one_bit, sign, qsgd, terngrad"
+)
+
+
+def load(strings: Sequence[str]) -> list[Transform]:
+    """The transforms of a run.
+
+    Args:
+        strings: values of `--gradient_transform`, in order: `name`, or `name:key=value,key=value`, with a
+            registered name or `module:Class`.
+
+    Raises:
+        UnknownNameError: a name is not registered.
+        OptionError: an option is wrong, or the transforms do not go together in this order.
+    """
+    transforms = [_create(string) for string in strings]
+    check(transforms)
+    return transforms
+
+
+def check(transforms: Sequence[Transform]) -> None:
+    """Raises OptionError where transforms do not go together in the given order."""
+    for first, second in itertools.pairwise(transforms):
+        if second.stage < first.stage:
+            raise OptionError(
+                f"--gradient_transform {second.name} comes after {first.name}; put it before: the order is {_ORDER}"
+            )
+        if first.stage == second.stage != Stage.VALUE:
+            raise OptionError(
+                f"--gradient_transform {first.name} and {second.name} cannot be combined: of this kind a run takes"
+                f" one; leave one of them out. The order is {_ORDER}"
+            )
+    feedback = [transform for transform in transforms if transform.stage == Stage.FEEDBACK]
+    if feedback and not transforms[-1].is_lossy:
+        raise OptionError(
+            f"--gradient_transform {feedback[0].name} has nothing to make up for: give a lossy transform after it,"
+            f" such as top_k or one_bit, or leave it out. The order is {_ORDER}"
+        )
+    for position, transform in enumerate(transforms):
+        transform.check(transforms[:position])
+
+
+def check_optimizer(transforms: Sequence[Transform], optimizer: str, momentum: float) -> None:
+    """Refuses momentum in a transform and on the ps at once: it would be applied twice.
+
+    Args:
+        transforms: of the run.
+        optimizer: its registered name, for the message.
+        momentum: the optimizer's momentum factor (Adam's β₁); 0 where it has none.
+
+    Raises:
+        OptionError: both have momentum.
+    """
+    for transform in transforms:
+        if transform.has_momentum and momentum:
+            raise OptionError(
+                f"--gradient_transform {transform.name} keeps the momentum on the worker, and --optimizer={optimizer}"
+                f" adds its own ({momentum:g}) on the ps, which doubles it; use --optimizer=sgd, or"
+                f" --gradient_transform {transform.name}:momentum=0"
+            )
+
+
+def _create(string: str) -> Transform:
+    name, option_strings = _split(string)
+    flag = f"--{registry.GRADIENT_TRANSFORMS.flag}"
+    cls = registry.GRADIENT_TRANSFORMS.load(name)
+    if cls.Options is None:
+        if option_strings:
+            raise OptionError(f"{flag} {string}: {name} takes no options; write {flag} {name}")
+        return cls()
+    return cls(options_lib.parse(cls.Options, option_strings, f"{flag} {name}:"))
+
+
+def _split(string: str) -> tuple[str, list[str]]:
+    """Name and `key=value` strings; a name that is not registered may be `module:Class`."""
+    parts = string.split(":")
+    length = 1 if parts[0] in registry.GRADIENT_TRANSFORMS.names() or "." not in parts[0] else 2
+    rest = ":".join(parts[length:])
+    return ":".join(parts[:length]), [text for text in rest.split(",") if text]

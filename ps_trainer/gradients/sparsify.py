@@ -1,0 +1,154 @@
+"""Gradient transforms `top_k`, `random_k` and `threshold`: send a few elements, leave the others out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
+from ps_trainer.gradients.state import step_seed
+from ps_trainer.options import option
+
+INDEX_DTYPE = tf.int32
+
+
+def num_kept(ratio: float, size: int) -> int:
+    """⌈ratio · size⌉, at least 1: how many of `size` elements are sent."""
+    return min(size, max(1, math.ceil(round(ratio * size, 6))))
+
+
+def keep(values: tf.Tensor, indices: tf.Tensor) -> Encoded:
+    """Values at `indices` (int32 vector) are sent with their indices; the others arrive as 0."""
+    size = values.shape.num_elements()
+
+    def decode(kept: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
+        return scatter(side[0], kept, size)
+
+    return Encoded(tf.gather(values, indices), (indices,), decode)
+
+
+def scatter(indices: tf.Tensor, kept: tf.Tensor, size: int) -> tf.Tensor:
+    """A vector of `size` with `kept` at `indices` and 0 elsewhere."""
+    return tf.scatter_nd(indices[:, tf.newaxis], kept, [size])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _RatioOptions:
+    """An option `ratio`."""
+
+    ratio: float = option(0.01, "share of the elements that is sent, above 0 and at most 1")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise OptionError(f"ratio={self.ratio} must be above 0 and at most 1")
+
+
+class TopK(Codec):
+    """Sends the largest elements by magnitude.
+
+        C(g)_i = g_i if |g_i| is among the k = ⌈ratio · n⌉ largest, else 0
+
+    Source: Aji and Heafield 2017 (gradient dropping); Stich et al. 2018, Definition 2.1.
+    Bytes: 8 · ratio per element (index 4, value 4); with cast after it 6 · ratio. State: none. Biased: it needs
+    error_feedback before it to converge to the same point.
+
+    k is of a ps variable, not of a model variable: with the packed layout layers with small gradients send
+    less than others, as in Aji and Heafield's "global" threshold. Rows of tables pass unchanged. Where
+    magnitudes are equal the lower index is sent.
+    """
+
+    name = "top_k"
+    stage = Stage.SELECT
+    Options = _RatioOptions
+
+    def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
+        """See `Codec.encode`."""
+        k = num_kept(self.options.ratio, values.shape.num_elements())
+        return keep(values, tf.math.top_k(tf.abs(values), k, sorted=False).indices)
+
+
+class RandomK(Codec):
+    """Sends elements drawn at random, the same share of them in each step.
+
+        C(g)_i = g_i / ratio if i is in a uniformly drawn subset of k = ⌈ratio · n⌉ elements, else 0
+
+    Source: Stich et al. 2018, Definition 2.1; the scaled form is Wangni et al. 2018 with equal probabilities.
+    Bytes: 4 · ratio per element, and 8 per message: the indices do not travel. The ps draws them again from
+    (seed, step), of which the seed is in its graph: the generator is counter-based and the draw sorts
+    integers, so every CPU and GPU draws the same. State: a step count. Unbiased with scale=true (the scale
+    is n/k, exact for every size); with scale=false a contraction, as error_feedback needs it.
+
+    The draw costs O(n) on the worker and again on the ps, per worker and step. Rows of tables pass unchanged.
+    """
+
+    name = "random_k"
+    stage = Stage.SELECT
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(_RatioOptions):
+        """Options of `RandomK`."""
+
+        scale: bool = option(True, "multiply by 1/ratio, which makes it unbiased; false after error_feedback")
+
+    def check(self, before: Sequence[Transform]) -> None:
+        """See `Transform.check`."""
+        if self.options.scale and any(transform.stage == Stage.FEEDBACK for transform in before):
+            raise OptionError(
+                "--gradient_transform random_k:scale=true after error_feedback diverges: what is sent too much comes"
+                f" back multiplied by 1 − 1/ratio; write random_k:ratio={self.options.ratio:g},scale=false"
+            )
+
+    def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
+        """See `Codec.encode`."""
+        size = values.shape.num_elements()
+        k = num_kept(self.options.ratio, size)
+        scale = size / k if self.options.scale else 1.0
+        seed = scope.state.static_seed()
+        step = tf.reshape(scope.state.step(), [1])
+
+        def decode(kept: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
+            return scatter(draw(size, k, seed, side[0]), kept, size)
+
+        return Encoded(tf.gather(values, draw(size, k, seed, step)) * tf.constant(scale, values.dtype), (step,), decode)
+
+
+def draw(size: int, k: int, static_seed: int, step: tf.Tensor) -> tf.Tensor:
+    """`k` different indices below `size`, int32: those with the largest of `size` random integers."""
+    keys = tf.random.stateless_uniform([size], step_seed(static_seed, step), minval=None, maxval=None, dtype=tf.int32)
+    return tf.math.top_k(keys, k).indices
+
+
+class Threshold(Codec):
+    """Sends the elements of at least a given magnitude.
+
+        C(g)_i = g_i if |g_i| ≥ value, else 0
+
+    Source: Strom 2015, §3 (there with the residual, which is error_feedback here).
+    Bytes: 8 per sent element, and 4 per message: how many elements varies from step to step and may be none or
+    all, in which case it is twice the plain gradient. State: none. Biased; use error_feedback before it.
+
+    Departs from Strom: the elements' values are sent (as in Dryden et al. 2016, §3), not ±value; `sign` after it
+    sends one bit each instead. Rows of tables pass unchanged.
+    """
+
+    name = "threshold"
+    stage = Stage.SELECT
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Threshold`."""
+
+        value: float = option(0.001, "smallest magnitude that is sent, above 0")
+
+        def __post_init__(self) -> None:
+            if not 0 < self.value < float("inf"):
+                raise OptionError(f"value={self.value} must be a finite number above 0")
+
+    def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
+        """See `Codec.encode`."""
+        chosen = tf.where_v2(tf.abs(values) >= tf.constant(self.options.value, values.dtype))
+        return keep(values, tf.cast(tf.reshape(chosen, [-1]), INDEX_DTYPE))

@@ -1,0 +1,70 @@
+"""Gradient transform `terngrad`: two bits per element."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.gradients import bits as bits_lib
+from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
+from ps_trainer.gradients.scale import joined, scaled, size_of
+from ps_trainer.options import option
+
+
+class TernGrad(Codec):
+    """Ternary gradients: −s, 0 or s, at random with the element as the mean.
+
+        C(g)_i = s · sign(g_i) · b_i        P(b_i = 1) = |g_i| / s        s = max_j |g_j| of the model variable
+        before that, with sigma=c:  g_i ← max(−cσ, min(cσ, g_i))        σ = standard deviation of the variable's g
+
+    Source: Wen et al. 2017, equations (1)–(3) ("layer-wise ternarizing") and (8) (clipping, c = 2.5 there).
+    Bytes: 1/4 per element (2 bits, four elements to a byte) and 4 per model variable. State: a step count.
+    Unbiased without sigma; with it biased, of much less variance.
+
+    Departs from the paper: the scale is each worker's own, not shared by all workers; a layer is a model
+    variable. Rows of tables, and elements selected before, are taken as one variable.
+    """
+
+    name = "terngrad"
+    stage = Stage.PACK
+    acts_on_rows = True
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `TernGrad`."""
+
+        sigma: float | None = option(None, "clip at so many standard deviations; the paper takes 2.5")
+
+        def __post_init__(self) -> None:
+            if self.sigma is not None and not self.sigma > 0:
+                raise OptionError(f"sigma={self.sigma} must be above 0, or none")
+
+    def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
+        """See `Codec.encode`."""
+        size, count = size_of(values)
+        dtype = values.dtype
+        parts = [self._clipped(part) for part in scope.split(values)]
+        scales = tf.stack([tf.reduce_max(tf.abs(part)) for part in parts])
+        chances = joined([tf.math.divide_no_nan(tf.abs(part), scales[i]) for i, part in enumerate(parts)])
+        random = tf.random.stateless_uniform(tf.shape(values), scope.state.seed(), dtype=dtype)
+        is_kept = random < chances
+        is_positive = values > 0
+        pairs = tf.stack([is_kept & is_positive, is_kept & ~is_positive], axis=1)
+
+        def decode(packed: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
+            flags = bits_lib.unpack(packed, 2 * (size if size is not None else side[1][0]))
+            pairs = tf.cast(tf.reshape(flags, [-1, 2]), dtype)
+            signs = pairs[:, 0] - pairs[:, 1]
+            signs.set_shape([size])
+            return scaled(scope.split(signs), side[0])
+
+        return Encoded(bits_lib.pack(tf.reshape(pairs, [-1])), (scales, *count), decode)
+
+    def _clipped(self, part: tf.Tensor) -> tf.Tensor:
+        if self.options.sigma is None:
+            return part
+        bound = tf.constant(self.options.sigma, part.dtype) * tf.math.reduce_std(part)
+        return tf.clip_by_value(part, -bound, bound)

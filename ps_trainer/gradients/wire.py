@@ -1,0 +1,162 @@
+"""`Wire`: a worker's gradients through the transforms and over to the ps tasks.
+
+Everything up to the message is computed on the worker; the message of a site (one uint8 vector, or one
+tensor where a single one is enough) is decoded by ops on the site's ps task. So the tensors on the edge from
+worker to ps are the messages and nothing else, and `payload_bytes` is their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.gradients import message as message_lib
+from ps_trainer.gradients.base import Codec, Encoded, Outgoing, Scope, Site, Stage, Transform, encode_all
+from ps_trainer.gradients.state import SiteState, WorkerState
+
+
+class Wire:
+    """The way of one worker's gradients to the ps tasks.
+
+    Args:
+        transforms: in order; checked by `parse.check`.
+        num_workers: workers of the cluster.
+        worker_index: this worker's index.
+        worker_device: this worker's device, "/job:worker/task:0".
+        ps_device: device of a ps task, by its index.
+        seed: of the run.
+
+    Attributes:
+        payload_bytes: bytes of the messages of one `send`; an int64 scalar on the worker where they differ
+            from step to step. 0 before `send`.
+    """
+
+    def __init__(
+        self,
+        transforms: Sequence[Transform],
+        *,
+        num_workers: int,
+        worker_index: int,
+        worker_device: str,
+        ps_device: Callable[[int], str],
+        seed: int,
+    ):
+        self._transforms = tuple(transforms)
+        self._codecs = _codecs(transforms)
+        self._num_workers = num_workers
+        self._worker_device = worker_device
+        self._ps_device = ps_device
+        self._state = WorkerState(seed, worker_index)
+        self.payload_bytes: int | tf.Tensor = 0
+
+    @property
+    def state(self) -> list[tf.Variable]:
+        """The transforms' variables on this worker, to be saved with checkpoints; made by `send`."""
+        return list(self._state.variables)
+
+    @property
+    def targets(self) -> list[tf.Operation]:
+        """Ops that update the state; every step that sends runs all of them."""
+        return list(self._state.updates)
+
+    def send(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+        """The gradients as the ps tasks get them, on the ps tasks; call it once per graph.
+
+        Without transforms they are returned as they came, and cross the wire where they are used.
+        """
+        if self._transforms:
+            outgoing = [self._over(item) for item in self._reduced(outgoing)]
+        else:
+            self._count(*(tensor for item in outgoing for tensor in _tensors(item.value)))
+        return list(outgoing)
+
+    def reduce(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+        """The gradients after `clip_*`, on the worker, for rules that apply them there and send nothing.
+
+        Raises:
+            OptionError: there are lossy transforms, which have no meaning without a wire.
+        """
+        lossy = [transform.name for transform in self._transforms if transform.stage != Stage.VALUE]
+        if lossy:
+            raise OptionError(
+                f"--gradient_transform {lossy[0]}: this update rule applies gradients on the worker and sends none,"
+                " so there is nothing to compress; leave it out, or choose a rule that sends gradients"
+            )
+        return self._reduced(outgoing) if self._transforms else list(outgoing)
+
+    def _reduced(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+        """Sums repeated rows, then applies what changes values."""
+        with tf.device(self._worker_device):
+            outgoing = [item._replace(value=_rows_once(item.value)) for item in outgoing]
+            values = [_values(item.value) for item in outgoing]
+            for transform in self._transforms:
+                values = transform.reduce(values, self._num_workers)
+            return [_with_values(item, value) for item, value in zip(outgoing, values, strict=True)]
+
+    def _over(self, item: Outgoing) -> Outgoing:
+        if item.site.is_table:
+            return item._replace(value=self._rows_over(item.site, item.value))
+        if not self._codecs:
+            self._count(item.value)
+            return item
+        with tf.device(self._worker_device):
+            encoded = self._encode(item.site, self._codecs, tf.reshape(item.value, [item.site.size]))
+            message, unpack = message_lib.pack([encoded.values, *encoded.side])
+            self._count(message)
+        with tf.device(self._ps_device(item.site.ps)):
+            values, *side = unpack(message)
+            return item._replace(value=tf.reshape(encoded.decode(values, side), item.site.shape))
+
+    def _rows_over(self, site: Site, rows: tf.IndexedSlices) -> tf.IndexedSlices:
+        """Rows and their indices in one message; indices as int32 where the table is small enough."""
+        index_dtype = tf.int32 if site.shape[0] <= tf.int32.max else tf.int64
+        codecs = [codec for codec in self._codecs if codec.acts_on_rows]
+        with tf.device(self._worker_device):
+            encoded = self._encode(site, codecs, tf.reshape(rows.values, [-1]))
+            message, unpack = message_lib.pack([tf.cast(rows.indices, index_dtype), encoded.values, *encoded.side])
+            self._count(message)
+        with tf.device(self._ps_device(site.ps)):
+            indices, values, *side = unpack(message)
+            values = tf.reshape(encoded.decode(values, side), [-1, *site.shape[1:]])
+            return tf.IndexedSlices(values, tf.cast(indices, rows.indices.dtype), tf.constant(site.shape, tf.int64))
+
+    def _encode(self, site: Site, codecs: Sequence[Codec], values: tf.Tensor) -> Encoded:
+        return encode_all(codecs, values, Scope(site, site.segments, SiteState(self._state, site.name)))
+
+    def _count(self, *messages: tf.Tensor) -> None:
+        with tf.device(self._worker_device):
+            for message in messages:
+                self.payload_bytes += message_lib.num_bytes(message)
+
+
+def _codecs(transforms: Sequence[Transform]) -> list[Codec]:
+    """The codecs of a list of transforms; error feedback and those after it are one."""
+    codecs = [transform for transform in transforms if transform.stage != Stage.VALUE]
+    if codecs and codecs[0].stage == Stage.FEEDBACK:
+        return [codecs[0].around(codecs[1:])]
+    return codecs
+
+
+def _rows_once(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
+    """Sums the rows that occur several times: what is clipped or coded is the gradient of a row."""
+    if not isinstance(value, tf.IndexedSlices):
+        return value
+    indices, position = tf.unique(value.indices)
+    values = tf.math.unsorted_segment_sum(value.values, position, tf.size(indices))
+    return tf.IndexedSlices(values, indices, value.dense_shape)
+
+
+def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    return value.values if isinstance(value, tf.IndexedSlices) else value
+
+
+def _with_values(item: Outgoing, values: tf.Tensor) -> Outgoing:
+    if not isinstance(item.value, tf.IndexedSlices):
+        return item._replace(value=values)
+    return item._replace(value=tf.IndexedSlices(values, item.value.indices, item.value.dense_shape))
+
+
+def _tensors(value: tf.Tensor | tf.IndexedSlices) -> list[tf.Tensor]:
+    return [value.values, value.indices] if isinstance(value, tf.IndexedSlices) else [value]

@@ -1,0 +1,109 @@
+"""What one worker alone knows (residuals of gradient transforms, its replica …), kept beside the checkpoints.
+
+Each worker writes its own file on its own disk, so no shared file system is needed:
+
+    <logdir>/checkpoints/worker-<index>.npz      the variables by name, and "global_step"
+
+It is written as often as checkpoints are, and when the worker ends. A worker that starts again takes it up
+if it is not newer than the run; without it (another machine, a run from the start) it begins with nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from ps_trainer.config import TrainConfig
+
+_STEP = "global_step"
+
+
+class WorkerState:
+    """Saves and restores variables of one worker.
+
+    Args:
+        variables: on this worker.
+        config: where and how often.
+        worker_index: of this worker.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[tf.Variable],
+        config: TrainConfig,
+        worker_index: int,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._variables = {variable.op.name: variable for variable in variables}
+        self._config = config
+        self._clock = clock
+        self._saved_at = clock()
+        self._saved_step = 0
+        self._path: pathlib.Path | None = None
+        if variables and config.checkpoint_dir is not None:
+            self._path = config.checkpoint_dir / f"worker-{worker_index}.npz"
+            self._reads = {name: variable.read_value() for name, variable in self._variables.items()}
+
+    def restore(self, session: tf.Session, global_step: int) -> None:
+        """Sets the variables from the file, where there is one that belongs to this run."""
+        self._saved_step = global_step
+        if self._path is None or not global_step:
+            return
+        try:
+            with np.load(self._path) as file:
+                values = {name: file[name] for name in file.files}
+        except FileNotFoundError:
+            logging.warning("%s is not there: this worker starts without its state of step %d", self._path, global_step)
+            return
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            logging.warning("%s is broken and is not used: %s", self._path, error)
+            return
+        fault = self._fault(values, global_step)
+        if fault:
+            logging.warning("%s is not used: %s", self._path, fault)
+            return
+        for name, variable in self._variables.items():
+            session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
+        logging.info("restored this worker's state of step %d from %s", values[_STEP], self._path)
+
+    def save_if_due(self, session: tf.Session, global_step: int) -> None:
+        """Saves when the time or the number of steps since the last save is up."""
+        if self._path is None:
+            return
+        secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
+        if (secs and self._clock() - self._saved_at >= secs) or (steps and global_step - self._saved_step >= steps):
+            self.save(session, global_step)
+
+    def save(self, session: tf.Session, global_step: int) -> None:
+        """Saves now; a failure is logged, as training can go on without."""
+        if self._path is None:
+            return
+        self._saved_at, self._saved_step = self._clock(), global_step
+        values = session.run(self._reads)
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                np.savez(file, **values, **{_STEP: np.int64(global_step)})
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path)
+        except OSError as error:
+            logging.warning("%s could not be written: %s", self._path, error)
+
+    def _fault(self, values: dict[str, np.ndarray], global_step: int) -> str:
+        """Why the values are not this worker's, in words; empty if they are."""
+        if _STEP not in values or int(values[_STEP]) > global_step:
+            return f"it is of another run, which is at step {global_step}"
+        for name, variable in self._variables.items():
+            if name not in values or values[name].shape != tuple(variable.shape.as_list()):
+                return f"{name} is missing or has another shape; the run was started with other flags"
+        return ""
