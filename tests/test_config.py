@@ -54,6 +54,8 @@ SHARED = {
     "max_steps": 7,
     "update": "sync",
     "update_option": ("a=1",),
+    "gradient_transform": ("clip_norm:norm=1",),
+    "pull_dtype": "bfloat16",
     "optimizer": "adam",
     "optimizer_option": ("a=1",),
     "learning_rate": 0.2,

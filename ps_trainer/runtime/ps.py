@@ -1,4 +1,4 @@
-"""A parameter-server task: serves until every worker has said how it ended, then ends by itself."""
+"""A parameter-server task: serves until every worker has said how it ended, or is gone, then ends by itself."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control
+from ps_trainer.runtime.liveness import Liveness
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 
@@ -58,6 +59,8 @@ class PsTask:
         self._mail: queue.Queue[dict[str, Any]] = queue.Queue()
         self._run_id = ""
         self._workers: dict[int, dict[str, Any]] = {}
+        tasks = enumerate(cluster.worker_tasks)
+        self._liveness = Liveness({i: cluster.jobs[job][index] for i, (job, index) in tasks}, self._lose)
 
     def serve(self, stop: StopRequest) -> int:
         """Serves until the job is over; returns the exit code, 0 when every worker was done.
@@ -71,6 +74,7 @@ class PsTask:
         self._session.run(self._control.init_op)
         self._write("hello", control.hello(self._cluster, self._cluster.task_index))
         threading.Thread(target=self._receive, name="mail", daemon=True).start()
+        self._liveness.start()
         writer.state(f"serving on {self._cluster.own_address}")
         try:
             while True:
@@ -82,6 +86,7 @@ class PsTask:
                     return code
                 self._run_id, self._workers = "", {}
         finally:
+            self._liveness.close()
             self._session.close()
             writer.close()
 
@@ -93,6 +98,7 @@ class PsTask:
                 self._leave_on_notice(stop)
             with contextlib.suppress(queue.Empty):
                 self._note(self._mail.get(timeout=0.1))
+            self._liveness.watch(set(self._workers) - self._final())
             now = self._clock()
             if not self._workers and not self._keep_serving and now - started > self._config.start_timeout_secs:
                 raise StartTimeoutError(
@@ -122,6 +128,10 @@ class PsTask:
                 self._note(self._mail.get(timeout=0.1))
         time.sleep(_LINGER_SECS)
         stop.check()
+
+    def _lose(self, worker: int, reason: str) -> None:
+        """Says, in place of a worker that is gone, that it failed."""
+        self._mail.put({"run_id": self._run_id, "worker": worker, "status": control.FAILED, "reason": reason})
 
     def _note(self, message: dict[str, Any]) -> None:
         run_id, worker, status = message["run_id"], message["worker"], message["status"]

@@ -26,6 +26,36 @@ def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
         assert task.wait(END_SECS) == FAILED
 
 
+def test_killed_worker_does_not_hold_async_up_and_the_ps_ends(create_run):
+    run = create_run()
+    ps, chief, worker = run.start_all("--max_steps=4000", "--update=async")
+    run.wait_for_step(100)
+    worker.send(signal.SIGKILL)
+    assert chief.wait(LOST_SECS) == 0
+    assert ps.wait(END_SECS) == FAILED
+    assert "worker 1 failed" in ps.log
+    assert run.summary()["workers"]["1"]["status"] == "failed"
+
+
+def test_killed_worker_ends_sync_and_is_named(create_run):
+    run = create_run()
+    ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
+    run.wait_for_step(100)
+    worker.send(signal.SIGKILL)
+    assert chief.wait(LOST_SECS) == FAILED
+    assert "worker 1 failed, and update rule sync needs all" in chief.log
+    assert ps.wait(END_SECS) == FAILED
+
+
+def test_ps_of_killed_workers_ends_by_itself(create_run):
+    run = create_run()
+    ps, *workers = run.start_all(UNLIMITED)
+    run.wait_for_step(100)
+    for worker in workers:
+        worker.send(signal.SIGKILL)
+    assert ps.wait(LOST_SECS) == FAILED
+
+
 def test_tasks_of_a_killed_launcher_end_by_themselves_with_a_checkpoint(create_run):
     run = create_run()
     launcher = run.start_local(UNLIMITED)

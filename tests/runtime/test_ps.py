@@ -17,7 +17,7 @@ from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlo
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, ps
+from ps_trainer.runtime import control, liveness, ps
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import StopRequest
@@ -29,6 +29,8 @@ DEADLINE_SECS = 20.0
 def short_waits(monkeypatch):
     monkeypatch.setattr(ps, "_LINGER_SECS", 0.0)
     monkeypatch.setattr(ps, "_NOTICE_SECS", 0.3)
+    monkeypatch.setattr(liveness, "INTERVAL_SECS", 0.05)
+    monkeypatch.setattr(liveness, "fault_of", lambda address: "")  # no worker has a server here
 
 
 class Served:
@@ -98,6 +100,18 @@ def test_ends_with_0_when_every_worker_is_done(serve):
     assert task.is_serving()
     task.say(0, control.DONE)
     assert task.end() == 0
+
+
+def test_a_worker_whose_port_is_gone_has_failed_in_the_words_of_the_ps(serve, monkeypatch):
+    task = serve()
+    task.say(0, control.JOINED)
+    task.say(1, control.JOINED)
+    task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "joined"})
+    monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
+    state = task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "failed"})
+    assert "localhost:2 does not answer (refused)" in state.roster["workers"]["1"]["reason"]
+    task.say(0, control.DONE)
+    assert task.end() == 1
 
 
 @pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])

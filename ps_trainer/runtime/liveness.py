@@ -1,0 +1,64 @@
+"""Whether the processes of joined workers are still there, as a ps task sees it.
+
+A worker that is killed cannot say how it ended. Its port can: the kernel refuses connections to it at
+once. Each ps task opens and closes a TCP connection to every worker that has joined and not ended; a slow
+step does not matter to that, as the kernel answers.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Collection, Mapping
+
+INTERVAL_SECS = 1.0
+CONNECT_SECS = 2.0
+MISSES = 3  # in a row; one may be a moment without a route
+
+
+class Liveness:
+    """A thread that probes workers and tells which one is gone, once each time that it goes.
+
+    Args:
+        addresses: "host:port" of each worker, by index.
+        on_lost: called in the thread with index and reason.
+    """
+
+    def __init__(self, addresses: Mapping[int, str], on_lost: Callable[[int, str], None]):
+        self._addresses = dict(addresses)
+        self._on_lost = on_lost
+        self._watched: frozenset[int] = frozenset()
+        self._misses: dict[int, int] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._probe_until_closed, name="liveness", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def watch(self, workers: Collection[int]) -> None:
+        """From now on these workers are expected to be there."""
+        self._watched = frozenset(workers)
+
+    def close(self) -> None:
+        """Ends the thread; does not wait for a probe in progress."""
+        self._closing.set()
+
+    def _probe_until_closed(self) -> None:
+        while not self._closing.wait(INTERVAL_SECS):
+            for index in sorted(self._watched):
+                fault = fault_of(self._addresses[index])
+                self._misses[index] = self._misses.get(index, 0) + 1 if fault else 0
+                if self._misses[index] == MISSES and index in self._watched and not self._closing.is_set():
+                    address = self._addresses[index]
+                    self._on_lost(index, f"{address} does not answer ({fault}): it was killed, or is cut off")
+
+
+def fault_of(address: str) -> str:
+    """Why no TCP connection to "host:port" is possible, in words; empty if it is."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
