@@ -33,7 +33,7 @@ class TrainGraph(NamedTuple):
         store: the parameters.
         state: what a checkpoint holds.
         worker_state: variables of this worker that are saved beside the checkpoints.
-        payload_bytes: what a push sends, as computed; int64 scalar or a number.
+        sent_bytes: bytes that this worker has pushed, as computed; int64 scalar.
         model_trace: the model's variables and their initial values.
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
         free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
@@ -49,7 +49,7 @@ class TrainGraph(NamedTuple):
     store: ParameterStore
     state: StoredState
     worker_state: list[tf.Variable]
-    payload_bytes: tf.Tensor | int
+    sent_bytes: tf.Tensor
     model_trace: ModelTrace
     init_state_op: tf.Operation
     free_op: tf.Operation
@@ -96,7 +96,7 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             state=StoredState(store, applier.slots),
             model_trace=model_trace,
             worker_state=[*step.worker_state, *push.state],
-            payload_bytes=push.payload_bytes,
+            sent_bytes=push.sent_bytes.read_value(),
             join_ops=_join_ops(store, step),
             init_state_op=tf.variables_initializer(list(step.state)),
             free_op=_free(tf.global_variables()),

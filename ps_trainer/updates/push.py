@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.gradients.base import Outgoing, Segment, Site
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.variables import create_local_variable
 
 
 class Push:
@@ -17,18 +18,29 @@ class Push:
     Args:
         store: the created store.
         wire: applies the transforms.
+
+    Attributes:
+        sent_bytes: int64 variable on the worker, bytes pushed so far as computed from what is sent: the
+            payload of `send`, without the frames around it.
     """
 
     def __init__(self, store: ParameterStore, wire: Wire):
         self._shapes = {spec.name: spec.shape for spec in store.specs}
         self._wire = wire
+        self._worker_device = store.worker_device
+        self._count_op: tf.Operation | None = None
+        with tf.device(self._worker_device):
+            self.sent_bytes = create_local_variable("push/sent_bytes", [], tf.int64)
 
     def send(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """The gradients as they arrive on the ps tasks; call it once per graph.
 
         Only their packed form travels. Every phase that uses the result also runs `targets`.
         """
-        return self._pass(self._wire.send, gradients)
+        arrived = self._pass(self._wire.send, gradients)
+        with tf.device(self._worker_device):
+            self._count_op = self.sent_bytes.assign_add(tf.cast(self._wire.payload_bytes, tf.int64), read_value=False)
+        return arrived
 
     def reduce(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """The gradients as changed on the worker, for rules that apply them there; call it in place of `send`."""
@@ -36,18 +48,13 @@ class Push:
 
     @property
     def targets(self) -> list[tf.Operation]:
-        """Ops that advance the transforms' state; run them in each step that sends."""
-        return self._wire.targets
+        """Ops that advance the transforms' state and `sent_bytes`; run them in each step that sends."""
+        return [*self._wire.targets, *([] if self._count_op is None else [self._count_op])]
 
     @property
     def state(self) -> list[tf.Variable]:
         """The transforms' variables on the worker."""
         return self._wire.state
-
-    @property
-    def payload_bytes(self) -> tf.Tensor | int:
-        """Bytes of what `send` gives to one push, as computed from the tensors."""
-        return self._wire.payload_bytes
 
     def _pass(self, way: Callable[[list[Outgoing]], list[Outgoing]], gradients: Sequence[Gradient]) -> list[Gradient]:
         outgoing = [Outgoing(self._site(gradient.piece), gradient.value) for gradient in gradients]
