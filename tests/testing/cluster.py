@@ -74,6 +74,10 @@ class InProcessCluster:
         for index in range(num_workers):
             self._server(self.task("worker", index), config)
 
+    @property
+    def num_workers(self) -> int:
+        return len(self._jobs["worker"])
+
     def task(self, job_name: str, index: int) -> ClusterConfig:
         return ClusterConfig(jobs=self._jobs, job_name=job_name, task_index=index)
 
@@ -159,10 +163,13 @@ def wait_until(condition: Callable[[], bool], deadline_secs: float = DEADLINE_SE
 
 
 def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: Any) -> TrainConfig:
-    """A `TrainConfig` for tests: short timeouts, components of `tests.testing.components` by class name."""
+    """A `TrainConfig` for tests: short timeouts, components of `tests.testing.components` by class name.
+
+    A model of another module is given in full, as `package.module:Class`.
+    """
     fields = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "report_secs": 0.2} | fields
     config = TrainConfig(
-        model=f"tests.testing.components:{model}",
+        model=model if ":" in model else f"tests.testing.components:{model}",
         dataset=f"tests.testing.components:{dataset}",
         dataset_option=tuple(options),
         **fields,

@@ -55,7 +55,9 @@ class Rows(DataSource):
         return batches.take(self._options.lengths[shard.index]) if self._options.lengths else batches
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(self.arrays).shard(shard.count, shard.index)
+        size = len(self.arrays["label"])
+        arrays = self.arrays | {"worker": np.full(size, shard.index, np.int64)}  # who reads, for scripts
+        return tf.data.Dataset.from_tensor_slices(arrays).shard(shard.count, shard.index)
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return batch
