@@ -38,6 +38,11 @@ class PsOptimizer(abc.ABC):
     def __init__(self, options: Any):
         self.options = options
 
+    @property
+    def momentum(self) -> float:
+        """Share of the velocity (in Adam: of the gradients' average) that stays each step; 0 without one."""
+        return getattr(self.options, "momentum", getattr(self.options, "beta1", 0.0))
+
     @abc.abstractmethod
     def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
         """A new TensorFlow optimizer for the variables of one ps task.

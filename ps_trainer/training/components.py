@@ -12,7 +12,9 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.base import Shard
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Transform
+from ps_trainer.gradients.parse import check_optimizer
 from ps_trainer.gradients.parse import load as load_transforms
+from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import placeholders, trace
 from ps_trainer.updates.base import RunPlan, UpdateRule
@@ -24,7 +26,7 @@ class Components(NamedTuple):
     model: Any
     dataset: Any
     rule: UpdateRule
-    optimizer: Any
+    optimizer: PsOptimizer
     schedule: Any
     layout: type[ParameterStore]
     layout_options: Any
@@ -63,6 +65,7 @@ def load(config: TrainConfig, num_workers: int) -> Components:
         transforms=load_transforms(config.gradient_transform),
     )
     rule.check(_plan(components, config, num_workers))
+    check_optimizer(components.transforms, config.optimizer, components.optimizer.momentum)
     _check_classes(components, config)
     if not rule.holds_tables:
         _check_tables(components, config)
