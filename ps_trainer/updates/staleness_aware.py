@@ -1,0 +1,60 @@
+"""Update rule `staleness_aware`: the staler a gradient, the smaller its learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.counted import counted_phase
+from ps_trainer.updates.exclusive import exclusive
+
+
+class StalenessAware(UpdateRule):
+    """Asynchronous SGD in which each gradient's learning rate is divided by its staleness.
+
+        w_{t+1} = w_t − (η_t / max(1, τ)) · g(w_{t−τ})          τ = staleness of this gradient on this ps task
+
+    Source: staleness-dependent learning rate, Zhang, Gupta, Lian and Liu 2016 ("Staleness-aware async-SGD for
+    distributed deep learning"): α₀/τ for a gradient of staleness τ > 0, α₀ for one of staleness 0.
+
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
+    when every ps task has applied its part.
+    ps, each step exclusively: 1. τ = clock now − clock that the worker read; 2. apply the gradient with the
+    learning rate divided by max(1, τ); 3. count it on the clock. So the τ in the rate is the τ that is reported.
+
+    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
+    single process with batch size `batch_size`; gradients are neither summed nor averaged. As τ is about
+    num_workers − 1, n workers move the parameters per unit of time about as far as one process does, in less
+    noise: with few workers it may be set higher than for `async`. With momentum or Adam it is the rate of the
+    step that is divided; the gradient enters the averages whole. A run with `max_steps` ends up to
+    num_workers − 1 steps above it.
+
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way.
+
+    Departures from the paper: there, c gradients make one update (n-softsync), each with a rate of its own; here
+    every gradient is an update, its case c = 1. τ is each ps task's own, as ps tasks apply in no common order.
+    """
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        counts = []
+        for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
+            context.applier.create_slots(ps, [gradient.piece for gradient in part])
+            counts.append(_apply_exclusively(store, ps, part, context))
+        return TrainStep([counted_phase(store, counts, context.push.targets)])
+
+
+def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> tf.Tensor:
+    def apply(clock_read: tf.Tensor, *values: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+        staleness = store.clocks[ps].read_value() - clock_read
+        factor = 1.0 / tf.cast(tf.maximum(staleness, 1), tf.float32)
+        pairs = [(gradient.piece, value) for gradient, value in zip(part, values, strict=True)]
+        apply_op = context.applier.apply(ps, pairs, rate_factor=factor)
+        with tf.control_dependencies([apply_op, staleness]):
+            return tf.stack([count_update(store.clocks[ps]) + 1, staleness])
+
+    return exclusive(store, ps, apply, store.clock_reads[ps], *(gradient.value for gradient in part))
