@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, static_size
+from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
 from ps_trainer.gradients.scale import size_of
 from ps_trainer.options import option
 
-_MAX_LEVELS = 127  # seven bits; the eighth is the sign
+_SIGN_BIT = 128
+_MAX_LEVELS = _SIGN_BIT - 1
 _NORMS = ("l2", "max")
 
 
@@ -54,31 +55,30 @@ class Qsgd(Codec):
         """See `Codec.encode`."""
         size, count = size_of(values)
         dtype, levels = values.dtype, tf.constant(self.options.levels, values.dtype)
-        norms = self._norms(self._in_buckets(values))
-        chances = tf.math.divide_no_nan(tf.abs(self._in_buckets(values)), norms[:, tf.newaxis]) * levels
-        chances = tf.reshape(chances, [-1])[: tf.size(values) if size is None else size]
+        num_values = tf.size(values) if size is None else size
+        buckets = self._in_buckets(tf.abs(values), num_values)
+        norms = self._norms(buckets)
+        expected = tf.reshape(tf.math.divide_no_nan(buckets, norms[:, tf.newaxis]) * levels, [-1])[:num_values]
         random = tf.random.stateless_uniform(tf.shape(values), scope.state.seed(), dtype=dtype)
         # A norm that was rounded down would give one level too many.
-        magnitudes = tf.cast(tf.minimum(tf.floor(chances + random), levels), tf.uint8)
-        is_negative = tf.cast(values < 0, tf.uint8)
-        packed = magnitudes + is_negative * tf.constant(128, tf.uint8)
+        magnitudes = tf.cast(tf.minimum(tf.floor(expected + random), levels), tf.uint8)
+        packed = magnitudes + tf.cast(values < 0, tf.uint8) * tf.constant(_SIGN_BIT, tf.uint8)
 
         def decode(packed: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
-            sign = 1 - 2 * tf.cast(packed >= 128, dtype)
-            signed = sign * tf.cast(tf.bitwise.bitwise_and(packed, tf.constant(127, tf.uint8)), dtype)
-            spread = self._in_buckets(signed) * (side[0] / self.options.levels)[:, tf.newaxis]
-            return tf.reshape(spread, [-1])[: size if size is not None else side[1][0]]
+            num_values = size if size is not None else side[1][0]
+            sign = 1 - 2 * tf.cast(packed >= _SIGN_BIT, dtype)
+            magnitudes = tf.bitwise.bitwise_and(packed, tf.constant(_SIGN_BIT - 1, tf.uint8))
+            buckets = self._in_buckets(sign * tf.cast(magnitudes, dtype), num_values)
+            return tf.reshape(buckets * (side[0] / self.options.levels)[:, tf.newaxis], [-1])[:num_values]
 
         return Encoded(packed, (norms, *count), decode)
 
-    def _in_buckets(self, values: tf.Tensor) -> tf.Tensor:
+    def _in_buckets(self, values: tf.Tensor, num_values: int | tf.Tensor) -> tf.Tensor:
         """A vector as rows of one bucket each, the last one filled up with zeros."""
-        size = static_size(values)
-        missing = -(tf.size(values) if size is None else size) % self._bucket_size(size)
-        return tf.reshape(tf.pad(values, [[0, missing]]), [-1, self._bucket_size(size)])
-
-    def _bucket_size(self, size: int | None) -> int:
-        return self.options.bucket_size if size is None else max(1, min(self.options.bucket_size, size))
+        bucket_size = self.options.bucket_size
+        if isinstance(num_values, int):
+            bucket_size = max(1, min(bucket_size, num_values))
+        return tf.reshape(tf.pad(values, [[0, -num_values % bucket_size]]), [-1, bucket_size])
 
     def _norms(self, buckets: tf.Tensor) -> tf.Tensor:
         if self.options.norm == "max":

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients import message as message_lib
-from ps_trainer.gradients.base import Codec, Encoded, Outgoing, Scope, Site, Stage, Transform, encode_all
+from ps_trainer.gradients.base import Codec, Encoded, Outgoing, Scope, Segment, Site, Stage, Transform, encode_all
 from ps_trainer.gradients.state import SiteState, WorkerState
 
 
@@ -102,7 +102,7 @@ class Wire:
             self._count(item.value)
             return item
         with tf.device(self._worker_device):
-            encoded = self._encode(item.site, self._codecs, tf.reshape(item.value, [item.site.size]))
+            encoded = self._encode(item.site, self._codecs, tf.reshape(item.value, [-1]), item.site.segments)
             message, unpack = message_lib.pack([encoded.values, *encoded.side])
             self._count(message)
         with tf.device(self._ps_device(item.site.ps)):
@@ -114,7 +114,7 @@ class Wire:
         index_dtype = tf.int32 if site.shape[0] <= tf.int32.max else tf.int64
         codecs = [codec for codec in self._codecs if codec.acts_on_rows]
         with tf.device(self._worker_device):
-            encoded = self._encode(site, codecs, tf.reshape(rows.values, [-1]))
+            encoded = self._encode(site, codecs, tf.reshape(rows.values, [-1]), ())
             message, unpack = message_lib.pack([tf.cast(rows.indices, index_dtype), encoded.values, *encoded.side])
             self._count(message)
         with tf.device(self._ps_device(site.ps)):
@@ -122,8 +122,8 @@ class Wire:
             values = tf.reshape(encoded.decode(values, side), [-1, *site.shape[1:]])
             return tf.IndexedSlices(values, tf.cast(indices, rows.indices.dtype), tf.constant(site.shape, tf.int64))
 
-    def _encode(self, site: Site, codecs: Sequence[Codec], values: tf.Tensor) -> Encoded:
-        return encode_all(codecs, values, Scope(site, site.segments, SiteState(self._state, site.name)))
+    def _encode(self, site: Site, codecs: Sequence[Codec], values: tf.Tensor, segments: tuple[Segment, ...]) -> Encoded:
+        return encode_all(codecs, values, Scope(site, segments, SiteState(self._state, site.name)))
 
     def _count(self, *messages: tf.Tensor) -> None:
         with tf.device(self._worker_device):
