@@ -96,6 +96,18 @@ class ClusterConfig:
         return self.jobs[self.job_name][self.task_index]
 
     @property
+    def own_port(self) -> int:
+        """Port of `own_address`; ValueError as there."""
+        return addresses.split_address(self.own_address, self.task_name)[1]
+
+    @property
+    def peer_ports(self) -> tuple[int, ...]:
+        """Ports of all other tasks; several hosts may have the same one."""
+        tasks = [(job, index, address) for job, hosts in self.jobs.items() for index, address in enumerate(hosts)]
+        others = [task for task in tasks if task[:2] != (self.job_name, self.task_index)]
+        return tuple(addresses.split_address(address, f"{job}-{index}")[1] for job, index, address in others)
+
+    @property
     def task_name(self) -> str:
         """This task's name in messages and file names: "worker-1"."""
         return f"{self.job_name}-{self.task_index}"

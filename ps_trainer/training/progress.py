@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.errors import NanLossError
+from ps_trainer.metrics.traffic import StepTraffic, Traffic
 
 
 class Progress:
@@ -32,8 +33,21 @@ class Progress:
         self._staleness: Counter[int] = Counter()
         self._since_report: list[tuple[float, np.ndarray]] = []
         self._reported_at = self._started_at = self.last_step_at = clock()
+        self._traffic: StepTraffic | None = None
         self.local_steps = 0
         self.global_step = 0
+
+    def watch(self, sample: Callable[[], Traffic | None]) -> None:
+        """From now on reports also tell the bytes that cross the wire; call it before the first step.
+
+        Args:
+            sample: see `StepTraffic`.
+        """
+        self._traffic = StepTraffic(sample)
+
+    def begin(self) -> None:
+        """Counts from now on: what was before is neither in the rates nor a stall."""
+        self._reported_at = self._started_at = self.last_step_at = self._clock()
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
         """Counts a step.
@@ -63,12 +77,13 @@ class Progress:
         losses = [loss for loss, _ in self._since_report]
         recent = self._fold_staleness()
         self._reported_at = self._clock()
-        return {
+        figures = {
             "local_step": self.local_steps,
             "steps_per_sec": steps / secs,
             "examples_per_sec": steps * self._batch_size / secs,
             "loss": sum(losses) / steps,
         } | ({"staleness_mean": mean_of(recent)} if recent else {})
+        return figures | (self._traffic.report(steps) if self._traffic else {})
 
     def summary(self) -> dict[str, Any]:
         """Figures of the whole run, as JSON values."""
@@ -81,7 +96,7 @@ class Progress:
             "examples_per_sec": self.local_steps * self._batch_size / secs if secs > 0 else 0.0,
             "staleness": {str(value): count for value, count in sorted(self._staleness.items())},
             "staleness_mean": mean_of(self._staleness) if self._staleness else None,
-        }
+        } | (self._traffic.summary() if self._traffic else {})
 
     def _fold_staleness(self) -> Counter[int]:
         """Moves the collected values into the histogram; returns those alone. Values below 0 were not used."""

@@ -21,6 +21,7 @@ from ps_trainer.errors import (
     PsTrainerError,
     StalledError,
 )
+from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, preflight
 from ps_trainer.runtime.control import PsControl
@@ -70,6 +71,7 @@ class Worker:
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._create_progress = create_progress
         self._progress = create_progress(config.batch_size)
+        self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
         self._is_stepping = False
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
@@ -180,6 +182,10 @@ class Worker:
     ) -> None:
         own_state = WorkerState(train.worker_state, self._config, self._cluster.worker_index)
 
+        def after_join(raw: tf.Session, global_step: int) -> None:
+            own_state.restore(raw, global_step)
+            self._progress.watch(self._traffic.sample)  # the graph has gone to the ps tasks by now
+
         def after_step(raw: tf.Session) -> None:
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
@@ -217,7 +223,7 @@ class Worker:
                 stop,
                 max_steps=self._config.max_steps,
                 has_hooks=bool(self._components.hooks),
-                after_join=own_state.restore,
+                after_join=after_join,
                 after_step=after_step,
                 at_end=own_state.save,
             )

@@ -25,6 +25,12 @@ def test_describes_a_worker():
     assert (cluster.task_name, cluster.device) == ("worker-1", "/job:worker/task:1")
 
 
+def test_knows_its_own_port_and_those_of_all_other_tasks():
+    cluster = create({"ps": ["[::1]:1", "p:2"], "chief": ["c:3"], "worker": ["w:3", "w:4"]}, "worker", task_index=0)
+    assert cluster.own_port == 3
+    assert sorted(cluster.peer_ports) == [1, 2, 3, 4]  # the chief has port 3 on its own host
+
+
 def test_worker_0_is_chief_without_a_chief_job():
     assert create(task_index=0).is_chief
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.errors import NanLossError
+from ps_trainer.metrics.traffic import Traffic
 from ps_trainer.training.progress import Progress, mean_of
 
 BATCH_SIZE = 16
@@ -106,3 +107,20 @@ def test_a_loss_that_is_no_number_ends_the_run_after_it_was_counted(clock, loss)
 
 def test_the_mean_of_a_histogram():
     assert mean_of(Counter({0: 3, 4: 1})) == 4 / 4
+
+
+def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
+    samples = iter([Traffic(50, 7), Traffic(50 + 600, 7 + 60), Traffic(650 + 100, 67 + 10)])
+    progress = Progress(BATCH_SIZE, clock)
+    assert "push_bytes_per_step" not in progress.summary()
+    progress.watch(lambda: next(samples))
+    for step in (1, 2, 3):
+        add(progress, clock, 1.0, step, [0])
+    first = progress.report()
+    assert (first["push_bytes_per_step"], first["pull_bytes_per_step"]) == (600 / 3, 60 / 3)
+    assert progress.report() == {}  # no step, no sample
+    add(progress, clock, 1.0, 4, [0])
+    second = progress.report()
+    assert (second["push_bytes_per_step"], second["pull_bytes_per_step"]) == (100 / 1, 10 / 1)
+    summary = progress.summary()
+    assert (summary["push_bytes_per_step"], summary["pull_bytes_per_step"]) == (700 / 4, 70 / 4)

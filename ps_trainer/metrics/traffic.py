@@ -1,0 +1,172 @@
+"""Bytes that cross the wire, measured: the kernel's counts of this process's own TCP connections.
+
+TensorFlow's tensors are pulled by who needs them, over a connection that the puller opened. So a worker
+has two connections with each ps task, and control messages go both ways on both:
+
+    opened by the worker to the ps:   parameters come in; requests for them and "run this step" go out
+    opened by the ps to the worker:   gradients go out; requests for them come in
+
+No message tells which of its bytes are tensors. What is counted is therefore everything: all bytes to
+other tasks are *push*, all bytes from other tasks are *pull*, payload of TCP without the headers of IP and
+TCP. Beside the tensors themselves these are gRPC's framing and the requests (about half a kB per step and ps
+task each way), the heartbeats (below 1 kB/s per ps task) and, on the chief, the parameters read for each
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+_FD_DIR = "/proc/self/fd"
+# tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info (linux/tcp.h): after 8 bytes of flags, 24
+# 32-bit fields and two 64-bit ones. Fields are only ever added at the end. In Linux since 4.1.
+_BYTES_AT = 8 + 24 * 4 + 2 * 8
+_BYTES = struct.Struct("=QQ")
+_INFO_SIZE = _BYTES_AT + _BYTES.size
+
+
+class Connection(NamedTuple):
+    """A TCP connection of this process.
+
+    Attributes:
+        key: tells it from every other connection, also from one that had its descriptor before.
+        local_port: this end's port.
+        peer_port: the other end's port.
+        sent_bytes: payload that the other end has acknowledged.
+        received_bytes: payload received.
+    """
+
+    key: tuple
+    local_port: int
+    peer_port: int
+    sent_bytes: int
+    received_bytes: int
+
+
+class Traffic(NamedTuple):
+    """Bytes between this process and other tasks since the first sample; they never fall.
+
+    Attributes:
+        push_bytes: to the other tasks: gradients, and requests.
+        pull_bytes: from the other tasks: parameters, and requests.
+    """
+
+    push_bytes: int
+    pull_bytes: int
+
+
+class SocketTraffic:
+    """Counts the bytes between this process and the other tasks of its cluster.
+
+    Connections of the cluster are known by their ports: accepted at `own_port`, or opened to a port of
+    `peer_ports`. Two tasks in one process (as in tests) cannot be told apart by what they opened.
+
+    Args:
+        own_port: port that this task serves, None if it serves nothing.
+        peer_ports: ports of the other tasks: the ps tasks, and the workers where these talk to each other.
+    """
+
+    def __init__(self, own_port: int | None, peer_ports: Collection[int]):
+        self._own_port = own_port
+        self._peer_ports = frozenset(peer_ports)
+        self._last: dict[tuple, Connection] = {}
+        self._closed = Traffic(0, 0)
+
+    def sample(self) -> Traffic | None:
+        """The bytes so far, of connections closed since included up to the sample before; None where not known.
+
+        It looks at every descriptor of the process, which takes about a millisecond: for reports, not steps.
+        """
+        if not is_supported():
+            return None
+        now = {connection.key: connection for connection in connections() if self._is_cluster(connection)}
+        gone = [connection for key, connection in self._last.items() if key not in now]
+        self._closed = _sum([self._closed, *map(_traffic, gone)])
+        self._last = now
+        return _sum([self._closed, *map(_traffic, now.values())])
+
+    def _is_cluster(self, connection: Connection) -> bool:
+        return connection.local_port == self._own_port or connection.peer_port in self._peer_ports
+
+
+class StepTraffic:
+    """Bytes per step of a worker, measured from its making on.
+
+    Args:
+        sample: such as `SocketTraffic.sample`; called once here and once in each report.
+    """
+
+    def __init__(self, sample: Callable[[], Traffic | None]):
+        self._sample = sample
+        self._begin = self._reported = sample()
+        self._steps = 0
+
+    def report(self, steps: int) -> dict[str, float]:
+        """Figures of the `steps` since the last report; empty where nothing is known."""
+        before, self._reported = self._reported, self._sample()
+        self._steps += steps
+        return _per_step(before, self._reported, steps)
+
+    def summary(self) -> dict[str, float]:
+        """Figures of all steps reported so far, without what came after."""
+        return _per_step(self._begin, self._reported, self._steps)
+
+
+def is_supported() -> bool:
+    """Whether this system tells what its connections carried: Linux with /proc."""
+    return sys.platform == "linux" and os.path.isdir(_FD_DIR)
+
+
+def connections() -> Iterator[Connection]:
+    """The established TCP connections of this process, IPv4 and IPv6."""
+    for name in os.listdir(_FD_DIR):
+        try:
+            # A duplicate of our own: the descriptor may be closed and given to another file at any moment.
+            descriptor = os.dup(int(name))
+        except OSError:
+            continue
+        status = os.fstat(descriptor)
+        if not stat.S_ISSOCK(status.st_mode):
+            os.close(descriptor)
+            continue
+        with socket.socket(fileno=descriptor) as sock:
+            connection = _connection(sock, status.st_ino)
+        if connection is not None:
+            yield connection
+
+
+def _connection(sock: socket.socket, inode: int) -> Connection | None:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        return None
+    try:
+        local, peer = sock.getsockname(), sock.getpeername()
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
+    except OSError:  # it listens, or is not connected any more
+        return None
+    if len(info) < _INFO_SIZE:
+        return None
+    sent, received = _BYTES.unpack_from(info, _BYTES_AT)
+    return Connection((inode, local, peer), local[1], peer[1], sent, received)
+
+
+def _per_step(before: Traffic | None, after: Traffic | None, steps: int) -> dict[str, float]:
+    if before is None or after is None or not steps:
+        return {}
+    return {
+        "push_bytes_per_step": (after.push_bytes - before.push_bytes) / steps,
+        "pull_bytes_per_step": (after.pull_bytes - before.pull_bytes) / steps,
+    }
+
+
+def _traffic(connection: Connection) -> Traffic:
+    return Traffic(connection.sent_bytes, connection.received_bytes)
+
+
+def _sum(parts: list[Traffic]) -> Traffic:
+    return Traffic(sum(part.push_bytes for part in parts), sum(part.pull_bytes for part in parts))
