@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks import sizes
+from benchmarks import settings, sizes
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 REPORT_SECS = 1
@@ -16,6 +17,7 @@ _ENDLESS_STEPS = 10**9  # a run is ended from outside when its window is over
 _NEVER_SECS = 10**6
 
 MODES = ("async", "sync")
+RULES_MODE = "rules"  # the contenders are update rules
 
 
 class Cell(NamedTuple):
@@ -23,7 +25,7 @@ class Cell(NamedTuple):
 
     Attributes:
         workload: key of `sizes.SIZES`.
-        mode: "async" or "sync".
+        mode: "async", "sync", or "rules" where each contender has an update rule of its own.
         num_ps: number of ps tasks.
         num_workers: number of worker tasks.
     """
@@ -106,11 +108,16 @@ class PsTrainer(Contender):
     """`run_ps.py` and `run_worker.py` of this project.
 
     Args:
-        layout: value of `--layout`, and name in the results.
+        layout: value of `--layout`.
+        rule: value of `--update`, and name in the results; None = the cell's mode, and the layout's name.
+        options: values of `--update_option`.
     """
 
-    def __init__(self, layout: str):
-        self.name = layout
+    def __init__(self, layout: str, rule: str | None = None, options: Sequence[str] = ()):
+        self.name = rule or layout
+        self._layout = layout
+        self._rule = rule
+        self._options = options
 
     def ps_command(self, job: Job, task_index: int) -> list[str]:
         """See `Contender`."""
@@ -128,8 +135,9 @@ class PsTrainer(Contender):
             "--dataset=benchmarks.workloads:RandomInput",
             f"--dataset_option=width={sizes.SIZES[workload].width}",
             f"--batch_size={sizes.BATCH_SIZE}",
-            f"--update={job.cell.mode}",
-            f"--layout={self.name}",
+            f"--update={self._rule or job.cell.mode}",
+            *(f"--update_option={option}" for option in self._options),
+            f"--layout={self._layout}",
             "--optimizer=sgd",
             f"--learning_rate={sizes.LEARNING_RATE}",
             f"--max_steps={_ENDLESS_STEPS}",
@@ -145,3 +153,22 @@ class PsTrainer(Contender):
 
 STOCK = StockTf1.name
 CONTENDERS = {c.name: c for c in (StockTf1(), PsTrainer("packed"), PsTrainer("per_variable"))}
+
+ASYNC = "async"
+
+
+def rule_contenders(rules: Sequence[str], group_size: int) -> list[dict[str, Contender]]:
+    """Update rules in groups, each with `async` as its first member; all with the layout packed.
+
+    So that a rule and `async` run within minutes of each other, however many rules there are.
+
+    Args:
+        rules: registered names that have a setting.
+        group_size: rules in a group, beside `async`.
+    """
+    others = [rule for rule in rules if rule != ASYNC]
+    groups = [[ASYNC, *others[start : start + group_size]] for start in range(0, len(others), group_size)]
+    return [
+        {rule: PsTrainer("packed", rule, settings.two_worker_options(rule)) for rule in group}
+        for group in groups or [[ASYNC]]
+    ]

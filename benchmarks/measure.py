@@ -9,6 +9,7 @@ import pathlib
 import statistics
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.contenders import REPOSITORY, Cell, Contender, Job
@@ -78,6 +79,14 @@ def measure(contender: Contender, cell: Cell, timing: Timing, folder: pathlib.Pa
         return _Run(contender, job, timing, stack).measure()
 
 
+def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The same for all: no GPU, no proxy (gRPC would send loopback traffic there), few log lines."""
+    environ = {name: value for name, value in environ.items() if name.lower() not in ("http_proxy", "https_proxy")}
+    environ["CUDA_VISIBLE_DEVICES"] = ""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return environ
+
+
 class _Run:
     """The tasks of a job and what they have reported so far."""
 
@@ -111,7 +120,7 @@ class _Run:
             task_index=index,
             command=command,
             log_path=self._job.folder / f"{job_name}-{index}.log",
-            env=_environment(),
+            env=task_environment(os.environ),
             spawn=functools.partial(subprocess.Popen, cwd=REPOSITORY),
         )
         task.start()
@@ -149,14 +158,6 @@ class _Run:
             cpu_secs_per_step=cpu.tasks_secs / (sum(rates) * window.secs),
             other_cores=cpu.others_secs / window.secs,
         )
-
-
-def _environment() -> dict[str, str]:
-    """The same for all contenders: no GPU, no proxy (gRPC would send loopback traffic there), few log lines."""
-    environ = {name: value for name, value in os.environ.items() if name.lower() not in ("http_proxy", "https_proxy")}
-    environ["CUDA_VISIBLE_DEVICES"] = ""
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    return environ
 
 
 def _end(task: TaskProcess) -> None:

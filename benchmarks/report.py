@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import sizes
-from benchmarks.contenders import REPOSITORY, STOCK, Cell
+from benchmarks.contenders import ASYNC, REPOSITORY, STOCK, Cell
 from benchmarks.measure import Measurement
 
 _PACKAGES = ("tensorflow", "numpy", "grpcio", "protobuf")
@@ -44,6 +44,7 @@ class Row:
         steps_per_sec_max: the highest.
         examples_per_sec: of all workers together, median.
         ratio_to_stock: `steps_per_sec` divided by that of the stock script; None without one.
+        ratio_to_async: divided by that of update rule `async`, where the contenders are update rules; else None.
         cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
         other_cores: cores used meanwhile by other processes, median; well above 0 the rates are too low.
         repetitions: number of runs.
@@ -59,6 +60,7 @@ class Row:
     steps_per_sec_max: float
     examples_per_sec: float
     ratio_to_stock: float | None
+    ratio_to_async: float | None
     cpu_secs_per_step: float
     other_cores: float
     repetitions: int
@@ -71,24 +73,30 @@ def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[
         cell: what was run.
         measurements: contender's name -> its repetitions, at least one.
     """
-    stock = _median_rate(measurements[STOCK]) if STOCK in measurements else None
-    return [_row(cell, who, repetitions, stock) for who, repetitions in measurements.items()]
+    medians = {who: statistics.median(m.steps_per_sec for m in runs) for who, runs in measurements.items()}
+    return [_row(cell, who, repetitions, medians) for who, repetitions in measurements.items()]
+
+
+def rounded(row: Any) -> dict[str, Any]:
+    """The fields of a dataclass; numbers rounded to what a repetition can tell."""
+    values = dataclasses.asdict(row)
+    return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()}
 
 
 def to_json(row: Row) -> str:
-    """The row as one line; numbers rounded to what a repetition can tell."""
-    values = dataclasses.asdict(row)
-    return json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()})
+    """The row as one line."""
+    return json.dumps(rounded(row))
 
 
 def print_table(all_rows: Sequence[Row], file: TextIO) -> None:
     """The rows as a table for a person; nothing when there are none."""
     if not all_rows:
         return
+    ratio = "÷ stock" if all_rows[0].ratio_to_async is None else "÷ async"
     table = Table(box=box.SIMPLE, title="steps/s of one worker: median (lowest..highest)")
     for name in ("workload", "mode", "ps", "workers", "who"):
         table.add_column(name, no_wrap=True)
-    for name in ("steps/s", "", "examples/s", "÷ stock", "CPU ms/step", "other cores"):
+    for name in ("steps/s", "", "examples/s", ratio, "CPU ms/step", "other cores"):
         table.add_column(name, justify="right", no_wrap=True)
     previous = None
     for row in all_rows:
@@ -102,7 +110,7 @@ def print_table(all_rows: Sequence[Row], file: TextIO) -> None:
             f"{row.steps_per_sec:.1f}",
             f"({row.steps_per_sec_min:.1f}..{row.steps_per_sec_max:.1f})",
             f"{row.examples_per_sec:.0f}",
-            "" if row.ratio_to_stock is None else f"{row.ratio_to_stock:.2f}",
+            _ratio(row.ratio_to_stock if row.ratio_to_async is None else row.ratio_to_async),
             f"{1000 * row.cpu_secs_per_step:.1f}",
             f"{row.other_cores:.1f}",
         )
@@ -115,10 +123,21 @@ def print_table(all_rows: Sequence[Row], file: TextIO) -> None:
 def write_results(all_rows: Sequence[Row], folder: pathlib.Path) -> None:
     """`results.jsonl` and `results.csv`, a line per row."""
     folder.joinpath("results.jsonl").write_text("".join(to_json(row) + "\n" for row in all_rows))
-    with folder.joinpath("results.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
+    write_csv(all_rows, Row, folder / "results.csv")
+
+
+def write_csv(all_rows: Sequence[Any], row_type: type, path: pathlib.Path) -> None:
+    """A line per row, under the names of the fields.
+
+    Args:
+        all_rows: of one dataclass.
+        row_type: that dataclass.
+        path: of the file.
+    """
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(row_type)])
         writer.writeheader()
-        writer.writerows(json.loads(to_json(row)) for row in all_rows)
+        writer.writerows(rounded(row) for row in all_rows)
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
@@ -144,9 +163,21 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], stock: float | None) -> Row:
+def origin_sentence(origin: Mapping[str, Any]) -> str:
+    """What `provenance` gave, in a sentence to stand below a table."""
+    versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())
+    changes = " with uncommitted changes" if origin["has_uncommitted_changes"] else ""
+    load = ", ".join(map(str, origin["load_average"]))
+    return (
+        f"`{origin['command']}`, {origin['started'][:10]}, commit {(origin['commit'] or 'unknown')[:7]}{changes},"
+        f" Python {origin['python']}, {versions}; {origin['cores']} cores, {origin['cpu']}, load average at the"
+        f" start {load}."
+    )
+
+
+def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapping[str, float]) -> Row:
     rates = [m.steps_per_sec for m in repetitions]
-    rate = _median_rate(repetitions)
+    rate = medians[who]
     return Row(
         workload=cell.workload,
         mode=cell.mode,
@@ -157,15 +188,16 @@ def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], stock: float 
         steps_per_sec_min=min(rates),
         steps_per_sec_max=max(rates),
         examples_per_sec=rate * cell.num_workers * sizes.BATCH_SIZE,
-        ratio_to_stock=None if stock is None else rate / stock,
+        ratio_to_stock=rate / medians[STOCK] if STOCK in medians else None,
+        ratio_to_async=rate / medians[ASYNC] if ASYNC in medians else None,
         cpu_secs_per_step=statistics.median(m.cpu_secs_per_step for m in repetitions),
         other_cores=statistics.median(m.other_cores for m in repetitions),
         repetitions=len(repetitions),
     )
 
 
-def _median_rate(repetitions: Sequence[Measurement]) -> float:
-    return statistics.median(m.steps_per_sec for m in repetitions)
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _git(*args: str) -> str | None:

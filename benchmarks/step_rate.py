@@ -3,7 +3,8 @@
     python -m benchmarks.step_rate --help
 
 Every run is a real cluster of processes on this machine. Within a cell (workload, mode, number of ps) the
-contenders take turns, so that a slow minute of the machine meets all of them. See README.md.
+contenders take turns, so that a slow minute of the machine meets all of them. With `--rules` the contenders are
+update rules. See README.md.
 """
 
 from __future__ import annotations
@@ -13,31 +14,46 @@ import json
 import pathlib
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import report, sizes
-from benchmarks.contenders import CONTENDERS, MODES, Cell, Contender
+from benchmarks import arguments, report, settings, sizes
+from benchmarks.contenders import CONTENDERS, MODES, RULES_MODE, Cell, Contender, rule_contenders
 from benchmarks.measure import Measurement, Timing, measure
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
 
 _QUICK = ["--ps=1", "--repetitions=1", "--seconds=4"]
 
 
+# Rules in turn with one `async`: fewer cost more time, more lie further apart from it.
+_RULES_PER_ASYNC = 3
+
+
+class Match(NamedTuple):
+    """A cell, and the contenders that take turns in it.
+
+    Attributes:
+        name: unique in the plan.
+        cell: what is run.
+        contenders: by name.
+    """
+
+    name: str
+    cell: Cell
+    contenders: Mapping[str, Contender]
+
+
 class Plan(NamedTuple):
     """What to run.
 
     Attributes:
-        cells: in this order.
-        contenders: by name; all of them run each cell.
+        matches: in this order.
         repetitions: runs per cell and contender.
         timing: of each run.
         folder: where results, logs and reports go.
     """
 
-    cells: Sequence[Cell]
-    contenders: Mapping[str, Contender]
+    matches: Sequence[Match]
     repetitions: int
     timing: Timing
     folder: pathlib.Path
@@ -54,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     """
     plan = parse_plan(argv)
     plan.folder.mkdir(parents=True)
-    signal.signal(signal.SIGTERM, _exit_by_signal)
+    signal.signal(signal.SIGTERM, arguments.exit_by_signal)
     origin = report.provenance(["python", "-m", "benchmarks.step_rate", *argv])
     plan.folder.joinpath("provenance.json").write_text(json.dumps(origin, indent=2) + "\n")
     for name, value in origin.items():
@@ -71,10 +87,10 @@ def run(plan: Plan) -> int:
     """
     all_rows: list[report.Row] = []
     has_failed = False
-    for cell in plan.cells:
-        measurements = _run_cell(plan, cell)
-        has_failed |= len(measurements) < len(plan.contenders)
-        cell_rows = report.rows(cell, measurements)
+    for match in plan.matches:
+        measurements = _run_match(plan, match)
+        has_failed |= len(measurements) < len(match.contenders)
+        cell_rows = report.rows(match.cell, measurements)
         for row in cell_rows:
             print(report.to_json(row), flush=True)
         all_rows += cell_rows
@@ -97,19 +113,9 @@ def parse_plan(argv: Sequence[str]) -> Plan:
             parser.error(f"--{name}={getattr(flags, name)}: give numbers of at least 1")
     if flags.repetitions < 1 or flags.seconds <= 0 or flags.warmup_secs < 0:
         parser.error("--repetitions must be at least 1, --seconds more than 0, --warmup_secs not less than 0")
-    folder = pathlib.Path(flags.out_dir or time.strftime("runs/bench-%Y%m%d-%H%M%S")).resolve()
-    if folder.exists():
-        parser.error(f"--out_dir={folder} exists; give a new folder, results of two calls do not mix")
-    cells = [
-        Cell(workload, mode, num_ps, num_workers)
-        for workload in flags.workloads
-        for mode in flags.modes
-        for num_ps in flags.ps
-        for num_workers in flags.workers
-    ]
+    folder = arguments.new_folder(parser, flags.out_dir, "runs/bench")
     return Plan(
-        cells=cells,
-        contenders={who: CONTENDERS[who] for who in flags.who},
+        matches=_rule_matches(flags.rules) if flags.rules else _matches(flags),
         repetitions=flags.repetitions,
         timing=Timing(flags.warmup_secs, flags.seconds, flags.warmup_secs + flags.seconds + flags.deadline_secs),
         folder=folder,
@@ -123,45 +129,54 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--workloads", type=_choices(sizes.SIZES), default="deep,wide", help="models to train")
-    parser.add_argument("--modes", type=_choices(MODES), default="async,sync", help="update rules")
-    parser.add_argument("--ps", type=_numbers, default="1,2", help="numbers of ps tasks")
-    parser.add_argument("--workers", type=_numbers, default="2", help="numbers of workers")
-    parser.add_argument("--who", type=_choices(CONTENDERS), default=",".join(CONTENDERS), help="who takes part")
+    parser.add_argument("--workloads", type=arguments.choices(sizes.SIZES), default="deep,wide", help="models to train")
+    parser.add_argument("--modes", type=arguments.choices(MODES), default="async,sync", help="update rules")
+    parser.add_argument("--ps", type=arguments.numbers, default="1,2", help="numbers of ps tasks")
+    parser.add_argument("--workers", type=arguments.numbers, default="2", help="numbers of workers")
+    parser.add_argument(
+        "--who", type=arguments.choices(CONTENDERS), default=",".join(CONTENDERS), help="who takes part"
+    )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each contender in each cell")
     parser.add_argument("--seconds", type=float, default=6.0, help="least length of the measured window")
     parser.add_argument("--warmup_secs", type=float, default=2.0, help="left out after the last worker has begun")
     parser.add_argument("--deadline_secs", type=float, default=90.0, help="what a run may take beside these two")
-    parser.add_argument("--out_dir", help="new folder for results and logs; the default is runs/bench-<time>")
+    parser.add_argument(
+        "--rules",
+        type=arguments.choices(settings.RULES, all_as="all"),
+        default="",
+        help="in place of all this: update rules beside async; deep, 1 ps, 2 workers, packed; names, or all",
+    )
+    arguments.add_out_dir(parser)
     parser.add_argument("--quick", action="store_true", help=f"the same as {' '.join(_QUICK)}")
     return parser
 
 
-def _choices(known: Sequence[str] | Mapping[str, object]):
-    def parse(text: str) -> list[str]:
-        names = list(dict.fromkeys(text.split(",")))
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"unknown {', '.join(map(repr, unknown))}; known: {', '.join(known)}")
-        return names
-
-    return parse
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2") from error
+def _matches(flags: argparse.Namespace) -> list[Match]:
+    contenders = {who: CONTENDERS[who] for who in flags.who}
+    return [
+        Match(f"{workload}-{mode}-{num_ps}ps-{num_workers}w", Cell(workload, mode, num_ps, num_workers), contenders)
+        for workload in flags.workloads
+        for mode in flags.modes
+        for num_ps in flags.ps
+        for num_workers in flags.workers
+    ]
 
 
-def _run_cell(plan: Plan, cell: Cell) -> dict[str, list[Measurement]]:
+def _rule_matches(rules: Sequence[str]) -> list[Match]:
+    cell = Cell("deep", RULES_MODE, num_ps=1, num_workers=2)
+    groups = rule_contenders(rules, _RULES_PER_ASYNC)
+    return [Match(f"rules{number}", cell, contenders) for number, contenders in enumerate(groups)]
+
+
+def _run_match(plan: Plan, match: Match) -> dict[str, list[Measurement]]:
     """Measurements of the contenders whose runs all succeeded; after a failed run a contender has no more turns."""
-    measurements: dict[str, list[Measurement]] = {who: [] for who in plan.contenders}
+    cell = match.cell
+    measurements: dict[str, list[Measurement]] = {who: [] for who in match.contenders}
     for repetition in range(plan.repetitions):
         for who in list(measurements):
-            name = f"{cell.workload}-{cell.mode}-{cell.num_ps}ps-{cell.num_workers}w-{who}-{repetition}"
+            name = f"{match.name}-{who}-{repetition}"
             try:
-                result = measure(plan.contenders[who], cell, plan.timing, plan.folder / "runs" / name)
+                result = measure(match.contenders[who], cell, plan.timing, plan.folder / "runs" / name)
             except RunError as error:
                 print(f"error: {name} failed: {error}", file=sys.stderr, flush=True)
                 del measurements[who]
@@ -172,11 +187,6 @@ def _run_cell(plan: Plan, cell: Cell) -> dict[str, list[Measurement]]:
                 record = {**cell._asdict(), "who": who, "repetition": repetition, **result._asdict()}
                 file.write(json.dumps(record) + "\n")
     return measurements
-
-
-def _exit_by_signal(signum: int, frame: object) -> None:
-    del frame
-    sys.exit(128 + signum)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from benchmarks import sizes
-from benchmarks.contenders import CONTENDERS, MODES, REPOSITORY, Cell, Job
+from benchmarks import settings, sizes
+from benchmarks.contenders import CONTENDERS, MODES, REPOSITORY, RULES_MODE, Cell, Job, rule_contenders
 from ps_trainer.cli import flags
 from ps_trainer.config import TrainConfig
 
@@ -52,6 +52,18 @@ def test_our_worker_flags_make_a_valid_configuration(layout, mode, workload):
     assert (config.update, config.layout, config.optimizer) == (mode, layout, "sgd")
     assert (config.batch_size, config.learning_rate) == (sizes.BATCH_SIZE, sizes.LEARNING_RATE)
     assert config.dataset_option == (f"width={sizes.SIZES[workload].width}",)
+
+
+def test_a_rule_is_a_contender_of_its_own_with_its_options(monkeypatch):
+    monkeypatch.setattr(settings, "two_worker_options", lambda rule: (f"name={rule}", "k=1"))
+    first, second = rule_contenders(["b", "async", "c", "d"], group_size=2)
+    assert (list(first), list(second)) == (["async", "b", "c"], ["async", "d"])
+    command = first["b"].worker_command(job(mode=RULES_MODE), 0)
+    assert (first["b"].name, flags_of(command)["update"], flags_of(command)["layout"]) == ("b", "b", "packed")
+    assert [argument for argument in command if "option=" in argument and "update" in argument] == [
+        "--update_option=name=b",
+        "--update_option=k=1",
+    ]
 
 
 def test_stock_is_synchronous_only_when_asked():

@@ -37,6 +37,16 @@ def test_no_ratio_without_stock():
     assert json.loads(report.to_json(row))["ratio_to_stock"] is None
 
 
+def test_rules_have_a_ratio_to_async_in_row_and_table():
+    slow, fast = report.rows(CELL, {"async": runs(200.0), "ssp": runs(150.0)})
+    assert (slow.ratio_to_async, fast.ratio_to_async) == (1.0, 150.0 / 200.0)
+    assert (slow.ratio_to_stock, fast.ratio_to_stock) == (None, None)
+    file = io.StringIO()
+    report.print_table([slow, fast], file)
+    assert "÷ async" in file.getvalue()
+    assert "0.75" in file.getvalue()
+
+
 def test_json_line_has_the_promised_keys_and_four_digits():
     _, row = report.rows(CELL, {"stock": runs(30.0), "packed": runs(100.12345)})
     values = json.loads(report.to_json(row))
@@ -58,7 +68,7 @@ def test_results_come_back_from_both_files(tmp_path):
     with (tmp_path / "results.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert lines == [json.loads(report.to_json(row)) for row in rows]
-    assert table == [{k: str(v) for k, v in line.items()} for line in lines]
+    assert table == [{k: "" if v is None else str(v) for k, v in line.items()} for line in lines]
 
 
 def test_table_cuts_nothing():
@@ -98,6 +108,16 @@ def test_provenance_names_command_versions_and_machine():
     assert origin["cpu"]
     assert len(origin["load_average"]) == 3
     json.dumps(origin)
+
+
+def test_origin_in_a_sentence_names_command_date_commit_versions_and_machine():
+    origin = report.provenance(["python", "-m", "benchmarks.update_rules"])
+    sentence = report.origin_sentence({**origin, "commit": "0123456789", "has_uncommitted_changes": True})
+    for part in ("`python -m benchmarks.update_rules`", origin["started"][:10], "0123456 with uncommitted changes"):
+        assert part in sentence
+    assert f"tensorflow {origin['versions']['tensorflow']}" in sentence
+    assert f"{origin['cores']} cores, {origin['cpu']}" in sentence
+    assert "commit unknown," in report.origin_sentence({**origin, "commit": None, "has_uncommitted_changes": False})
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, None])

@@ -11,17 +11,20 @@ import time
 
 import pytest
 
-from benchmarks import step_rate
+from benchmarks import settings, step_rate
 from benchmarks.contenders import CONTENDERS, REPOSITORY, Cell
 from benchmarks.measure import Timing
 from tests.benchmarks.fakes import Fake, reporting
 
 TIMING = Timing(warmup_secs=0.0, window_secs=3.0, deadline_secs=60.0)
+SETTING = settings.RULES["async"]
 CELLS = [Cell("deep", "async", num_ps=1, num_workers=1), Cell("wide", "sync", num_ps=1, num_workers=1)]
 
 
 def make_plan(folder, *contenders: Fake, repetitions: int = 2) -> step_rate.Plan:
-    return step_rate.Plan(CELLS, {c.name: c for c in contenders}, repetitions, TIMING, folder)
+    by_name = {c.name: c for c in contenders}
+    matches = [step_rate.Match(f"{cell.workload}-{cell.mode}-1ps-1w", cell, by_name) for cell in CELLS]
+    return step_rate.Plan(matches, repetitions, TIMING, folder)
 
 
 def rows_in(text: str) -> list[dict]:
@@ -30,24 +33,45 @@ def rows_in(text: str) -> list[dict]:
 
 def test_default_plan_is_every_cell_and_contender_three_times():
     plan = step_rate.parse_plan([])
-    assert len(plan.cells) == len(set(plan.cells)) == 2 * 2 * 2
-    assert {(c.num_ps, c.num_workers) for c in plan.cells} == {(1, 2), (2, 2)}
-    assert list(plan.contenders) == list(CONTENDERS)
+    cells = [match.cell for match in plan.matches]
+    assert len(cells) == len(set(cells)) == len({match.name for match in plan.matches}) == 2 * 2 * 2
+    assert {(c.num_ps, c.num_workers) for c in cells} == {(1, 2), (2, 2)}
+    assert all(list(match.contenders) == list(CONTENDERS) for match in plan.matches)
     assert plan.repetitions == 3
     assert plan.folder.is_absolute()
 
 
 def test_quick_is_shorter_and_gives_way_to_other_flags():
     plan = step_rate.parse_plan(["--repetitions=2", "--quick"])
-    assert {c.num_ps for c in plan.cells} == {1}
+    assert {match.cell.num_ps for match in plan.matches} == {1}
     assert plan.repetitions == 2
     assert plan.timing.window_secs < step_rate.parse_plan([]).timing.window_secs
 
 
 def test_flags_choose_the_cells():
     plan = step_rate.parse_plan(["--workloads=wide", "--modes=sync", "--ps=3,3", "--workers=4", "--who=packed"])
-    assert plan.cells == [Cell("wide", "sync", 3, 4)]
-    assert list(plan.contenders) == ["packed"]
+    (match,) = plan.matches
+    assert match.cell == Cell("wide", "sync", 3, 4)
+    assert list(match.contenders) == ["packed"]
+
+
+def test_rules_take_turns_with_async_in_small_groups_each_once(monkeypatch):
+    monkeypatch.setattr(settings, "RULES", {name: SETTING for name in ("async", "a", "b", "c", "d")})
+    plan = step_rate.parse_plan(["--rules=all"])
+    assert [list(match.contenders) for match in plan.matches] == [["async", "a", "b", "c"], ["async", "d"]]
+    assert {match.cell for match in plan.matches} == {Cell("deep", "rules", num_ps=1, num_workers=2)}
+    assert len({match.name for match in plan.matches}) == 2
+    (only,) = step_rate.parse_plan(["--rules=async"]).matches
+    assert list(only.contenders) == ["async"]
+
+
+def test_rules_have_a_ratio_to_the_async_of_their_group(tmp_path, capsys):
+    fast, slow = Fake("async", [reporting(40)]), Fake("ssp", [reporting(30)])
+    assert step_rate.run(make_plan(tmp_path, fast, slow, repetitions=1)) == 0
+    out = capsys.readouterr().out
+    rows = [(r["who"], r["ratio_to_async"], r["ratio_to_stock"]) for r in rows_in(out)]
+    assert rows == 2 * [("async", 1.0, None), ("ssp", 30 / 40, None)]
+    assert "÷ async" in out
 
 
 @pytest.mark.parametrize(
@@ -62,6 +86,7 @@ def test_flags_choose_the_cells():
         ("--repetitions=0", "--repetitions must be at least 1"),
         ("--seconds=0", "--seconds more than 0"),
         ("--out_dir=benchmarks", "benchmarks exists"),
+        ("--rules=async,no_rule", "unknown 'no_rule'; known: async, sync"),
     ],
 )
 def test_wrong_flag_ends_with_a_message_before_anything_starts(flag, message, capsys, monkeypatch):

@@ -1,0 +1,191 @@
+"""The settings with which every update rule and gradient transform is trained: one table for the figures and the tests.
+
+`benchmarks.update_rules` runs them for the tables in `ps_trainer/updates/README.md` and
+`ps_trainer/gradients/README.md`, `tests/processes/test_update_rules.py` as a test. Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+CNN = "cnn"
+DIGITS = "digits"
+BATCH_SIZE = 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One run of `python -m ps_trainer local`.
+
+    Attributes:
+        max_steps: of global_step; what it counts differs from rule to rule.
+        learning_rate: `--learning_rate`.
+        why: why these numbers, in a sentence.
+        optimizer: `--optimizer`.
+        update: `--update`.
+        options: values of `--update_option`.
+        transforms: values of `--gradient_transform`.
+        pull_dtype: `--pull_dtype`.
+        num_workers: `--num_workers`.
+        model: `--model`.
+        least_factor: measured bytes of a push must be below those of the uncompressed gradient divided by this;
+            1.0 where nothing is compressed.
+    """
+
+    max_steps: int
+    learning_rate: float
+    why: str
+    optimizer: str = "momentum"
+    update: str = "async"
+    options: tuple[str, ...] = ()
+    transforms: tuple[str, ...] = ()
+    pull_dtype: str = "float32"
+    num_workers: int = 2
+    model: str = CNN
+    least_factor: float = 1.0
+
+    @property
+    def flags(self) -> list[str]:
+        """Everything after `python -m ps_trainer local`, except for `--logdir`."""
+        return [
+            "--num_ps=1",
+            f"--num_workers={self.num_workers}",
+            f"--model={self.model}",
+            f"--dataset={DIGITS}",
+            f"--batch_size={BATCH_SIZE}",
+            *self.own_flags,
+        ]
+
+    @property
+    def own_flags(self) -> list[str]:
+        """The flags in which settings differ."""
+        return [
+            f"--update={self.update}",
+            *(f"--update_option={option}" for option in self.options),
+            *(f"--gradient_transform={transform}" for transform in self.transforms),
+            *([] if self.pull_dtype == "float32" else [f"--pull_dtype={self.pull_dtype}"]),
+            f"--optimizer={self.optimizer}",
+            f"--learning_rate={self.learning_rate:g}",
+            f"--max_steps={self.max_steps}",
+        ]
+
+
+def _rules(**settings: Setting) -> dict[str, Setting]:
+    return {name: dataclasses.replace(setting, update=name) for name, setting in settings.items()}
+
+
+RULES: dict[str, Setting] = _rules(
+    **{
+        "async": Setting(
+            max_steps=800,
+            learning_rate=0.02,
+            why="the single-process learning rate of momentum 0.9; the workers share the steps",
+        ),
+        "sync": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            why="twice async's learning rate for twice the batch, half its steps for the same number of examples",
+        ),
+    }
+)
+"""Registered update rule -> its setting."""
+
+_AS_ASYNC = {"max_steps": 600, "learning_rate": 0.02}
+
+TRANSFORMS: dict[str, Setting] = {
+    "none": Setting(**_AS_ASYNC, why="what the others are compared with: float32, as it comes"),
+    "clip_norm": Setting(
+        **_AS_ASYNC,
+        transforms=("clip_norm:norm=1",),
+        why="a norm of 1 cuts the gradients of the first steps, later ones are smaller",
+    ),
+    "clip_value": Setting(
+        **_AS_ASYNC,
+        transforms=("clip_value:value=0.05",),
+        why="few elements of the first steps' gradients are larger",
+    ),
+    "cast": Setting(
+        **_AS_ASYNC,
+        transforms=("cast:dtype=bfloat16",),
+        why="half the bytes; rounding to 8 bits is far below the noise of a batch",
+        least_factor=1.9,
+    ),
+    "top_k": Setting(
+        **_AS_ASYNC,
+        transforms=("top_k:ratio=0.05",),
+        why="a twentieth of the elements is enough without error feedback where training is short",
+        least_factor=8.0,
+    ),
+    "random_k": Setting(
+        max_steps=600,
+        learning_rate=0.1,
+        optimizer="sgd",
+        transforms=("random_k:ratio=0.25",),
+        why="unbiased with 4 times the second moment, so plain SGD instead of momentum",
+        least_factor=3.5,
+    ),
+    "threshold": Setting(
+        **_AS_ASYNC,
+        transforms=("error_feedback", "threshold:value=0.01"),
+        why="error feedback keeps what is below; so large a value lets about a hundredth through per step",
+        least_factor=3.0,
+    ),
+    "dgc": Setting(
+        max_steps=600,
+        learning_rate=0.02,
+        optimizer="sgd",
+        transforms=("dgc:ratio=0.01,warmup_steps=100",),
+        why="the momentum is in the transform, so sgd on the ps; a third of the run is warm-up",
+        least_factor=5.0,
+    ),
+    "one_bit": Setting(
+        **_AS_ASYNC,
+        transforms=("error_feedback", "one_bit"),
+        why="with error feedback, as in its paper",
+        least_factor=20.0,
+    ),
+    "sign": Setting(
+        max_steps=600,
+        learning_rate=0.001,
+        optimizer="sgd",
+        transforms=("sign",),
+        why="every element moves by the learning rate, so it is as small as Adam's",
+        least_factor=20.0,
+    ),
+    "qsgd": Setting(
+        **_AS_ASYNC,
+        transforms=("qsgd:levels=127",),
+        why="a byte per element; 127 levels add little noise",
+        least_factor=3.5,
+    ),
+    "terngrad": Setting(
+        max_steps=600,
+        learning_rate=0.05,
+        optimizer="sgd",
+        transforms=("terngrad:sigma=2.5",),
+        why="clipping as in the paper; the noise is large, so plain SGD with a small learning rate",
+        least_factor=10.0,
+    ),
+    "power_sgd": Setting(
+        **_AS_ASYNC,
+        transforms=("error_feedback", "power_sgd:rank=2"),
+        why="with error feedback, as in its paper; rank 2 is the paper's choice for images",
+        least_factor=8.0,
+    ),
+    "error_feedback": Setting(
+        **_AS_ASYNC,
+        transforms=("error_feedback", "top_k:ratio=0.01", "cast:dtype=bfloat16"),
+        why="a hundredth of the elements, at 6 bytes each, needs the memory of what was left out",
+        least_factor=20.0,
+    ),
+    "pull_dtype": Setting(**_AS_ASYNC, pull_dtype="bfloat16", why="not a transform: the way back, at half the bytes"),
+}
+"""Registered gradient transform, or a label, -> its setting; those without transforms are for comparison."""
+
+
+def two_worker_options(rule: str) -> tuple[str, ...]:
+    """Values of `--update_option` for `rule` on two workers, as in the step-rate benchmark."""
+    return _TWO_WORKER_OPTIONS.get(rule, RULES[rule].options)
+
+
+_TWO_WORKER_OPTIONS: dict[str, tuple[str, ...]] = {}
