@@ -7,7 +7,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from benchmarks import sizes
+from benchmarks.pixel_table import PixelTable
 from benchmarks.workloads import WORKLOADS, RandomInput
+from models import layers
 from ps_trainer import registry
 from ps_trainer.errors import OptionError
 
@@ -98,3 +100,21 @@ def test_input_ends_after_its_epochs():
 def test_width_below_one_is_refused():
     with pytest.raises(OptionError, match="width=0 is too small"):
         create_input(0)
+
+
+def test_pixel_table_looks_up_the_row_of_each_pixel_and_level():
+    image = np.zeros([2, 8, 8, 1], np.float32)
+    image[1, 0, 1, 0] = 16 / 16
+    image[1, 7, 7, 0] = 5 / 16
+    with tf.Graph().as_default():
+        batch = {"image": tf.constant(image), "label": tf.constant([0, 1], tf.int64)}
+        output = PixelTable().build(batch, training=True)
+        (table,) = tf.get_collection(layers.EMBEDDING_TABLES)
+        gradient = tf.gradients(output.loss, [table])[0]
+        with tf.Session() as sess:
+            sess.run(tf.global_variables_initializer())
+            indices, probabilities = sess.run([gradient.indices, output.predictions])
+    empty = {17 * pixel for pixel in range(64)}
+    assert set(indices) == empty | {17 * 1 + 16, 17 * 63 + 5}
+    assert table.shape == [17 * 64, 8]
+    assert probabilities.shape == (2, 10)

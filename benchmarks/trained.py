@@ -1,0 +1,140 @@
+"""Runs a setting by the launcher to its end, and reads what it has left in summary.json."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.contenders import REPOSITORY
+from benchmarks.measure import task_environment
+from benchmarks.settings import Setting
+from ps_trainer.errors import RunError
+
+_END_SECS = 30.0
+_LOG_LINES = 40
+
+
+class Outcome(NamedTuple):
+    """What one run gave.
+
+    Attributes:
+        global_step: at the end.
+        local_steps: of each worker.
+        accuracy: on the test examples, 0..1.
+        staleness_mean: over all gradients that were used; None where nothing was measured.
+        gradients_dropped: of all workers; None where the rule drops none.
+        push_bytes_per_step: measured, from a worker to the ps tasks, mean over all workers' steps; None where
+            it was not measured.
+        push_bytes_computed: of the tensors of one push, as computed; None where nothing is pushed.
+        pull_bytes_per_step: measured, from the ps tasks to a worker.
+        examples_per_sec: of all workers together.
+        wall_secs: from the start of the launcher to its end.
+    """
+
+    global_step: int
+    local_steps: tuple[int, ...]
+    accuracy: float
+    staleness_mean: float | None
+    gradients_dropped: int | None
+    push_bytes_per_step: float | None
+    push_bytes_computed: float | None
+    pull_bytes_per_step: float | None
+    examples_per_sec: float
+    wall_secs: float
+
+
+def train(setting: Setting, folder: pathlib.Path, deadline_secs: float) -> Outcome:
+    """Trains once; nothing is left running, whatever happens.
+
+    Args:
+        setting: what.
+        folder: made here; becomes the run's logdir, and holds the launcher's output.
+        deadline_secs: after so long the run has failed.
+
+    Raises:
+        RunError: the run failed or was too slow; holds the end of the output.
+    """
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "ps_trainer", "local", *setting.flags, f"--logdir={folder}", "--plain"]
+    output = folder / "output.txt"
+    started = time.monotonic()
+    with output.open("wb") as file:
+        launcher = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=task_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+        try:
+            code = launcher.wait(deadline_secs)
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"not done after {deadline_secs:g} s\n{_end_of(output)}") from error
+        finally:
+            _end(launcher)
+    wall_secs = time.monotonic() - started
+    if code:
+        raise RunError(f"exit code {code}\n{_end_of(output)}")
+    return outcome(json.loads(folder.joinpath("summary.json").read_text()), wall_secs)
+
+
+def outcome(summary: Mapping[str, Any], wall_secs: float) -> Outcome:
+    """What a run's summary.json says.
+
+    Args:
+        summary: its content.
+        wall_secs: how long the run took.
+    """
+    workers = list(summary["workers"].values())
+    histogram: collections.Counter[int] = collections.Counter()
+    for worker in workers:
+        histogram.update({int(value): count for value, count in worker["staleness"].items()})
+    dropped = [worker["gradients_dropped"] for worker in workers if worker.get("gradients_dropped") is not None]
+    return Outcome(
+        global_step=summary["global_step"],
+        local_steps=tuple(worker["local_steps"] for worker in workers),
+        accuracy=summary["metrics"]["accuracy"],
+        staleness_mean=_mean(list(histogram), list(histogram.values())),
+        gradients_dropped=sum(dropped) if dropped else None,
+        push_bytes_per_step=_mean_of(workers, "push_bytes_per_step"),
+        push_bytes_computed=_mean_of(workers, "push_bytes_computed"),
+        pull_bytes_per_step=_mean_of(workers, "pull_bytes_per_step"),
+        examples_per_sec=summary["examples_per_sec"],
+        wall_secs=wall_secs,
+    )
+
+
+def _mean_of(workers: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """Mean of a worker's figure over the steps of all workers that have it."""
+    having = [worker for worker in workers if worker.get(key) is not None]
+    return _mean([worker[key] for worker in having], [worker["local_steps"] for worker in having])
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
+    return statistics.fmean(values, weights) if sum(weights) else None
+
+
+def _end(launcher: subprocess.Popen) -> None:
+    """Asks the launcher to end its tasks, if it still runs; killed, its tasks notice that and end as well."""
+    if launcher.poll() is not None:
+        return
+    launcher.terminate()
+    try:
+        launcher.wait(_END_SECS)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()
+
+
+def _end_of(output: pathlib.Path) -> str:
+    lines = output.read_text(errors="replace").splitlines()
+    return "\n".join([f"--- the end of {output}", *lines[-_LOG_LINES:]])

@@ -1,0 +1,123 @@
+"""The command that trains every setting: flags, order, files and exit code; nothing is trained here."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from benchmarks import report, settings, update_rules
+from benchmarks.settings import RULES, TRANSFORMS, Setting
+from benchmarks.trained import Outcome
+from benchmarks.trained_report import rules_markdown, trained_row, transforms_markdown
+from ps_trainer.errors import RunError
+
+SETTING = Setting(
+    max_steps=400, learning_rate=0.05, why="a test", update="ssp", options=("staleness=3",), transforms=("sign",)
+)
+OUTCOME = Outcome(
+    global_step=400,
+    local_steps=(190, 210),
+    accuracy=0.975,
+    staleness_mean=1.25,
+    gradients_dropped=None,
+    push_bytes_per_step=1500.0,
+    push_bytes_computed=1000.0,
+    pull_bytes_per_step=144_000.0,
+    examples_per_sec=1000.0,
+    wall_secs=20.4,
+)
+ORIGIN = report.provenance(["python", "-m", "benchmarks.update_rules"])
+
+
+def cells(markdown: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in markdown.splitlines()]
+
+
+def test_default_is_all_rules_and_all_transforms_once():
+    plan = update_rules.parse_plan([])
+    assert (plan.rules, plan.transforms, plan.repetitions) == (RULES, TRANSFORMS, 1)
+
+
+def test_flags_choose_what_is_run():
+    plan = update_rules.parse_plan(["--rules=sync,async", "--transforms=", "--repetitions=3"])
+    assert (list(plan.rules), list(plan.transforms), plan.repetitions) == (["sync", "async"], [], 3)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--rules=no_rule", "unknown 'no_rule'; known: async, sync"),
+        ("--transforms=no_transform", "unknown 'no_transform'; known: none"),
+        ("--repetitions=0", "--repetitions must be at least 1"),
+        ("--deadline_secs=0", "--deadline_secs more than 0"),
+    ],
+)
+def test_wrong_flag_ends_with_a_message(flag, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        update_rules.parse_plan([flag])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_row_is_the_median_of_the_repetitions_with_the_lowest_accuracy():
+    others = [OUTCOME._replace(accuracy=accuracy, wall_secs=secs) for accuracy, secs in ((0.98, 30.0), (0.96, 10.0))]
+    row = trained_row("ssp", SETTING, [OUTCOME, *others])
+    assert (row.test_accuracy, row.test_accuracy_min, row.wall_secs, row.repetitions) == (0.975, 0.96, 20.4, 3)
+    assert (row.local_steps, row.gradients_dropped) == ("190/210", None)
+
+
+def test_rules_table_has_flags_and_figures_in_units():
+    header, line, values = cells(rules_markdown([trained_row("ssp", SETTING, [OUTCOME])]))
+    flags = (
+        "`--update=ssp --update_option=staleness=3 --gradient_transform=sign --optimizer=momentum --learning_rate=0.05`"
+    )
+    assert values[:6] == ["`ssp`", flags, "2", "400", "190/210", "97.5 %"]
+    assert values[6:] == ["1.25", "–", f"{1500 / 1000:.1f}", f"{144_000 / 1000:.1f}", "1000", "20"]
+    assert len(header) == len(line) == len(values)
+
+
+def test_transforms_table_compares_measured_bytes_with_the_baseline():
+    base = trained_row("none", SETTING, [OUTCOME._replace(push_bytes_per_step=150_000.0)])
+    small = trained_row("sign", SETTING, [OUTCOME])
+    unmeasured = trained_row("cast", SETTING, [OUTCOME._replace(push_bytes_per_step=None)])
+    _, _, *rows = cells(transforms_markdown([base, small, unmeasured], "none"))
+    assert [row[4] for row in rows] == ["1.0", f"{150_000 / 1500:.1f}", "–"]
+    assert [row[2] for row in rows] == ["150.00", "1.50", "–"]
+
+
+def test_results_are_written_and_a_failed_run_has_no_row(tmp_path, monkeypatch, capsys):
+    def train(setting, folder, deadline_secs):
+        folder.mkdir(parents=True)
+        if setting.update == "sync":
+            raise RunError("out of luck")
+        return OUTCOME
+
+    monkeypatch.setattr(update_rules, "train", train)
+    rules = {name: settings.RULES[name] for name in ("async", "sync")}
+    plan = update_rules.Plan(rules, {"none": TRANSFORMS["none"]}, 2, 1.0, tmp_path)
+    assert update_rules.run(plan, ORIGIN) == 1
+    captured = capsys.readouterr()
+    assert "rules-sync-0 failed: out of luck" in captured.err
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["provenance"] == ORIGIN
+    assert [(row["name"], row["repetitions"]) for row in results["rules"]] == [("async", 2)]
+    with (tmp_path / "results.csv").open(newline="") as file:
+        assert [row["name"] for row in csv.DictReader(file)] == ["async", "none"]
+    text = (tmp_path / "results.md").read_text()
+    assert text in captured.out
+    assert "| `async` |" in text
+    assert text.endswith(report.origin_sentence(ORIGIN) + "\n")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "rules-async-0",
+        "rules-async-1",
+        "rules-sync-0",
+        "transforms-none-0",
+        "transforms-none-1",
+    ]
+
+
+def test_all_runs_well_is_exit_code_0(tmp_path, monkeypatch):
+    monkeypatch.setattr(update_rules, "train", lambda *args: OUTCOME)
+    assert update_rules.run(update_rules.Plan({"async": RULES["async"]}, {}, 1, 1.0, tmp_path), ORIGIN) == 0
