@@ -96,26 +96,30 @@ class SocketTraffic:
 
 
 class StepTraffic:
-    """Bytes per step of a worker, measured from its making on.
+    """Bytes per step of a worker, measured from its making on, beside what was to be sent by computation.
 
     Args:
         sample: such as `SocketTraffic.sample`; called once here and once in each report.
+        sent_bytes: bytes pushed so far as computed from the tensors; called as often.
     """
 
-    def __init__(self, sample: Callable[[], Traffic | None]):
+    def __init__(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]):
         self._sample = sample
+        self._sent_bytes = sent_bytes
         self._begin = self._reported = sample()
+        self._begin_sent = self._reported_sent = sent_bytes()
         self._steps = 0
 
     def report(self, steps: int) -> dict[str, float]:
-        """Figures of the `steps` since the last report; empty where nothing is known."""
+        """Figures of the `steps` since the last report; measured ones only where the system gives them."""
         before, self._reported = self._reported, self._sample()
+        sent_before, self._reported_sent = self._reported_sent, self._sent_bytes()
         self._steps += steps
-        return _per_step(before, self._reported, steps)
+        return _per_step(before, self._reported, self._reported_sent - sent_before, steps)
 
     def summary(self) -> dict[str, float]:
         """Figures of all steps reported so far, without what came after."""
-        return _per_step(self._begin, self._reported, self._steps)
+        return _per_step(self._begin, self._reported, self._reported_sent - self._begin_sent, self._steps)
 
 
 def is_supported() -> bool:
@@ -155,10 +159,13 @@ def _connection(sock: socket.socket, inode: int) -> Connection | None:
     return Connection((inode, local, peer), local[1], peer[1], sent, received)
 
 
-def _per_step(before: Traffic | None, after: Traffic | None, steps: int) -> dict[str, float]:
-    if before is None or after is None or not steps:
+def _per_step(before: Traffic | None, after: Traffic | None, sent_bytes: int, steps: int) -> dict[str, float]:
+    if not steps:
         return {}
-    return {
+    computed = {"push_bytes_computed": sent_bytes / steps}
+    if before is None or after is None:
+        return computed
+    return computed | {
         "push_bytes_per_step": (after.push_bytes - before.push_bytes) / steps,
         "pull_bytes_per_step": (after.pull_bytes - before.pull_bytes) / steps,
     }

@@ -31,19 +31,21 @@ class Progress:
         self._batch_size = batch_size
         self._clock = clock
         self._staleness: Counter[int] = Counter()
+        self._pushes = self._dropped = 0
         self._since_report: list[tuple[float, np.ndarray]] = []
         self._reported_at = self._started_at = self.last_step_at = clock()
         self._traffic: StepTraffic | None = None
         self.local_steps = 0
         self.global_step = 0
 
-    def watch(self, sample: Callable[[], Traffic | None]) -> None:
+    def watch(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]) -> None:
         """From now on reports also tell the bytes that cross the wire; call it before the first step.
 
         Args:
             sample: see `StepTraffic`.
+            sent_bytes: see there.
         """
-        self._traffic = StepTraffic(sample)
+        self._traffic = StepTraffic(sample, sent_bytes)
 
     def begin(self) -> None:
         """Counts from now on: what was before is neither in the rates nor a stall."""
@@ -75,7 +77,9 @@ class Progress:
         if not steps or secs <= 0:
             return {}
         losses = [loss for loss, _ in self._since_report]
+        dropped_before = self._dropped
         recent = self._fold_staleness()
+        dropped = self._dropped - dropped_before
         self._reported_at = self._clock()
         figures = {
             "local_step": self.local_steps,
@@ -83,6 +87,7 @@ class Progress:
             "examples_per_sec": steps * self._batch_size / secs,
             "loss": sum(losses) / steps,
         } | ({"staleness_mean": mean_of(recent)} if recent else {})
+        figures |= {"gradients_dropped": dropped} if dropped else {}
         return figures | (self._traffic.report(steps) if self._traffic else {})
 
     def summary(self) -> dict[str, Any]:
@@ -91,6 +96,8 @@ class Progress:
         secs = self.last_step_at - self._started_at
         return {
             "local_steps": self.local_steps,
+            "pushes": self._pushes,
+            "gradients_dropped": self._dropped,
             "secs": secs,
             "steps_per_sec": self.local_steps / secs if secs > 0 else 0.0,
             "examples_per_sec": self.local_steps * self._batch_size / secs if secs > 0 else 0.0,
@@ -99,10 +106,16 @@ class Progress:
         } | (self._traffic.summary() if self._traffic else {})
 
     def _fold_staleness(self) -> Counter[int]:
-        """Moves the collected values into the histogram; returns those alone. Values below 0 were not used."""
+        """Moves the collected values into the histogram; returns those alone.
+
+        Values below 0 were not used: a step with one is a dropped gradient. Steps without values pushed nothing.
+        """
         if not self._since_report:
             return Counter()
-        values = np.concatenate([np.atleast_1d(staleness) for _, staleness in self._since_report])
+        vectors = [np.atleast_1d(staleness) for _, staleness in self._since_report]
+        self._pushes += sum(vector.size > 0 for vector in vectors)
+        self._dropped += sum(bool(np.any(vector < 0)) for vector in vectors)
+        values = np.concatenate(vectors)
         self._since_report = []
         recent = Counter(values[values >= 0].tolist())
         self._staleness += recent

@@ -184,7 +184,9 @@ class Worker:
 
         def after_join(raw: tf.Session, global_step: int) -> None:
             own_state.restore(raw, global_step)
-            self._progress.watch(self._traffic.sample)  # the graph has gone to the ps tasks by now
+            sent_bytes = raw.make_callable(train.sent_bytes)
+            # The graph has gone to the ps tasks by now.
+            self._progress.watch(self._traffic.sample, lambda: int(sent_bytes()))
 
         def after_step(raw: tf.Session) -> None:
             if self._progress.secs_since_report() >= self._config.report_secs:
@@ -302,9 +304,9 @@ class Worker:
         workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
         used = counts.get("gradients_used")
         for index, figures in workers.items():
-            if used is not None and "local_steps" in figures:
+            if used is not None and "pushes" in figures:
                 figures["gradients_used"] = used[index]
-                figures["gradients_dropped"] = figures["local_steps"] - used[index]
+                figures["gradients_dropped"] = figures["pushes"] - used[index]
         return {
             "status": "done",
             "global_step": step,

@@ -115,15 +115,21 @@ def test_knows_nothing_on_other_systems(monkeypatch):
     monkeypatch.setattr(traffic.sys, "platform", "darwin")
     counter = SocketTraffic(1, [2])
     assert counter.sample() is None
-    steps = StepTraffic(counter.sample)
-    assert steps.report(10) == {}
-    assert steps.summary() == {}
+    sent = iter([0, 70])
+    steps = StepTraffic(counter.sample, lambda: next(sent))
+    assert steps.report(10) == {"push_bytes_computed": 70 / 10}
+    assert steps.summary() == {"push_bytes_computed": 70 / 10}
 
 
 def test_figures_are_per_step_of_the_interval_and_of_all_reported_steps():
     samples = iter([Traffic(100, 1_000), Traffic(100 + 40, 1_000 + 400), Traffic(140 + 90, 1_400 + 300)])
-    steps = StepTraffic(lambda: next(samples))
+    sent = iter([5, 5 + 32, 37 + 24])
+    steps = StepTraffic(lambda: next(samples), lambda: next(sent))
     assert steps.summary() == {}
-    assert steps.report(4) == {"push_bytes_per_step": 40 / 4, "pull_bytes_per_step": 400 / 4}
-    assert steps.report(3) == {"push_bytes_per_step": 90 / 3, "pull_bytes_per_step": 300 / 3}
-    assert steps.summary() == {"push_bytes_per_step": (40 + 90) / (4 + 3), "pull_bytes_per_step": (400 + 300) / (4 + 3)}
+    assert steps.report(4) == figures(40 / 4, 400 / 4, 32 / 4)
+    assert steps.report(3) == figures(90 / 3, 300 / 3, 24 / 3)
+    assert steps.summary() == figures((40 + 90) / (4 + 3), (400 + 300) / (4 + 3), (32 + 24) / (4 + 3))
+
+
+def figures(push, pull, computed):
+    return {"push_bytes_per_step": push, "pull_bytes_per_step": pull, "push_bytes_computed": computed}

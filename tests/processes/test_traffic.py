@@ -24,6 +24,7 @@ def test_a_step_carries_the_parameters_once_each_way(tmp_path, num_ps, num_worke
     least = FLOAT_BYTES * CNN_PARAMETERS
     assert len(workers) == num_workers
     for figures in workers.values():
+        assert figures["push_bytes_computed"] == least
         for name in NAMES:
             assert least < figures[name] < 1.05 * least
     assert all(set(NAMES) <= set(report) for report in reports)

@@ -70,6 +70,8 @@ def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
     summary = progress.summary()
     assert summary == {
         "local_steps": 3,
+        "pushes": 3,
+        "gradients_dropped": 0,
         "secs": 4.0,
         "steps_per_sec": 3 / 4.0,
         "examples_per_sec": 3 * BATCH_SIZE / 4.0,
@@ -97,6 +99,27 @@ def test_gradients_that_were_not_used_have_no_staleness(clock):
     assert progress.summary()["local_steps"] == 2
 
 
+def test_a_step_with_a_value_below_zero_is_a_dropped_gradient(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    add(progress, clock, 1.0, 1, [0, 0])
+    assert "gradients_dropped" not in progress.report()
+    add(progress, clock, 1.0, 1, [-1, -1])  # one gradient, whatever the number of ps tasks
+    add(progress, clock, 1.0, 2, [1, 0])
+    add(progress, clock, 1.0, 2, [-1, 4])
+    assert progress.report()["gradients_dropped"] == 2
+    add(progress, clock, 1.0, 2, [-1, -1])
+    assert progress.report()["gradients_dropped"] == 1
+    assert (progress.summary()["gradients_dropped"], progress.summary()["pushes"]) == (3, 5)
+
+
+def test_a_step_without_staleness_pushed_nothing(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    for staleness in ([], [], [1]):
+        add(progress, clock, 1.0, 1, np.array(staleness, np.int64))
+    assert progress.report()["staleness_mean"] == 1
+    assert (progress.summary()["local_steps"], progress.summary()["pushes"]) == (3, 1)
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf"), np.float32("nan")])
 def test_a_loss_that_is_no_number_ends_the_run_after_it_was_counted(clock, loss):
     progress = Progress(BATCH_SIZE, clock)
@@ -113,14 +136,17 @@ def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
     samples = iter([Traffic(50, 7), Traffic(50 + 600, 7 + 60), Traffic(650 + 100, 67 + 10)])
     progress = Progress(BATCH_SIZE, clock)
     assert "push_bytes_per_step" not in progress.summary()
-    progress.watch(lambda: next(samples))
+    sent = iter([10, 10 + 300, 310 + 50])
+    progress.watch(lambda: next(samples), lambda: next(sent))
     for step in (1, 2, 3):
         add(progress, clock, 1.0, step, [0])
     first = progress.report()
     assert (first["push_bytes_per_step"], first["pull_bytes_per_step"]) == (600 / 3, 60 / 3)
+    assert first["push_bytes_computed"] == 300 / 3
     assert progress.report() == {}  # no step, no sample
     add(progress, clock, 1.0, 4, [0])
     second = progress.report()
     assert (second["push_bytes_per_step"], second["pull_bytes_per_step"]) == (100 / 1, 10 / 1)
     summary = progress.summary()
     assert (summary["push_bytes_per_step"], summary["pull_bytes_per_step"]) == (700 / 4, 70 / 4)
+    assert summary["push_bytes_computed"] == 350 / 4
