@@ -3,13 +3,15 @@
 A component declares its options as a frozen, keyword-only dataclass whose fields have the type `bool`,
 `int`, `float`, `str`, `tuple[int, ...]`, `tuple[float, ...]` or `tuple[str, ...]` (written `1,2,3`), or
 one of these `| None` (written `none`), each with a default. Checks across fields go into `__post_init__`,
-which raises `OptionError`. A field's help text is in `metadata={"help": …}`: see `option`.
+which raises `OptionError`. A field's help text is in `metadata={"help": …}`: see `option`. A key that is a
+Python keyword has a field with `_` at its end: `lambda=0.1` sets `lambda_`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import keyword
 import types
 import typing
 from collections.abc import Sequence
@@ -28,6 +30,12 @@ def option(default: Any, help_text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help_text})
 
 
+def key_of(field: dataclasses.Field) -> str:
+    """The key by which a field is given: its name, without the `_` of a Python keyword's."""
+    name = field.name.removesuffix("_")
+    return name if keyword.iskeyword(name) else field.name
+
+
 def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
     """An `options_type` with the given fields set and the others at their defaults.
 
@@ -39,7 +47,7 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
     Raises:
         OptionError: not `key=value`, an unknown or repeated key, a value of the wrong type or range.
     """
-    fields = {field.name: field for field in dataclasses.fields(options_type)}
+    fields = {key_of(field): field for field in dataclasses.fields(options_type)}
     hints = typing.get_type_hints(options_type)
     values: dict[str, Any] = {}
     for string in strings:
@@ -50,9 +58,10 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
             nearest = difflib.get_close_matches(key, fields, n=1)
             hint = f"did you mean {nearest[0]!r}? " if nearest else ""
             raise OptionError(f"{flag} {string}: unknown key {key!r}; {hint}keys: {_describe(fields)}")
-        if key in values:
+        name = fields[key].name
+        if name in values:
             raise OptionError(f"{flag} {string}: {key!r} is given twice; give it once")
-        values[key] = convert(text, hints[key], f"{flag} {string}")
+        values[name] = convert(text, hints[name], f"{flag} {string}")
     try:
         return options_type(**values)
     except OptionError as error:

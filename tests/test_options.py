@@ -132,3 +132,29 @@ def test_no_fields_are_called_none():
 def test_the_components_own_check_is_told_with_the_flag():
     with pytest.raises(OptionError, match=r"^--thing_option: count=-1; give 0 or more$"):
         parse("count=-1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeywordOptions:
+    """A field for a key that Python keeps for itself, and one whose name just looks so."""
+
+    lambda_: float = option(0.5, "a float")
+    size_: int = option(1, "an int")
+
+
+def test_a_pythons_keyword_is_a_key_without_its_fields_underscore():
+    parsed = options.parse(KeywordOptions, ["lambda=2", "size_=3"], "--thing_option")
+    assert parsed == KeywordOptions(lambda_=2.0, size_=3)
+
+
+@pytest.mark.parametrize(("string", "key"), [("lambda_=2", "lambda"), ("size=3", "size_")])
+def test_the_field_of_a_keyword_is_not_a_key_itself(string, key):
+    with pytest.raises(
+        OptionError, match=rf"did you mean '{key}'\? keys: lambda \(default 0.5\), size_ \(default 1\)$"
+    ):
+        options.parse(KeywordOptions, [string], "--thing_option")
+
+
+def test_a_keyword_given_twice_is_refused():
+    with pytest.raises(OptionError, match="'lambda' is given twice"):
+        options.parse(KeywordOptions, ["lambda=1", "lambda=2"], "--thing_option")

@@ -11,6 +11,7 @@ from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.errors import UsageError
+from ps_trainer.options import key_of
 
 _NAME_COLUMN = 16
 
@@ -62,5 +63,5 @@ def _option_lines(options_type: type | None, flag: str) -> Iterator[str]:
         return
     hints = typing.get_type_hints(options_type)
     for field in dataclasses.fields(options_type):
-        text = f"{' ' * (2 + _NAME_COLUMN)}--{flag}_option {field.name}={flags_lib.format_value(field.default)}"
+        text = f"{' ' * (2 + _NAME_COLUMN)}--{flag}_option {key_of(field)}={flags_lib.format_value(field.default)}"
         yield f"{text}  {field.metadata.get('help', '')} ({flags_lib.type_name(hints[field.name])})"

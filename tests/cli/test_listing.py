@@ -27,6 +27,7 @@ class WithOptions:
 
         rate: float | None = option(None, "how fast")
         sizes: tuple[int, ...] = option((1, 2), "of each")
+        lambda_: int = option(3, "a key that Python keeps for itself")
 
 
 class Undocumented:
@@ -50,6 +51,7 @@ gadgets (--gadget)
   tuned           Has options.
                   --gadget_option rate=none  how fast (float or none)
                   --gadget_option sizes=1,2  of each (comma-separated int)
+                  --gadget_option lambda=3  a key that Python keeps for itself (int)
   mute
 """
 TOOLS = """\
