@@ -1,0 +1,111 @@
+"""Update rule `drop_stale`: gradients that are too old are dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.updates.apply import Applier, count_update
+from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.counted import counted_phase
+from ps_trainer.updates.exclusive import exclusive
+
+_DROPPED = -1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `drop_stale`."""
+
+    staleness: int = option(1, "largest staleness with which a gradient is applied; 0 = only fresh ones")
+
+    def __post_init__(self):
+        if self.staleness < 0:
+            raise OptionError(f"staleness={self.staleness}; give 0 (only fresh gradients are applied) or more")
+
+
+class DropStale(UpdateRule):
+    """Asynchronous SGD that applies no gradient whose staleness exceeds a bound; those are dropped and counted.
+
+        w_{t+1} = w_t − η_t · g(w_{t−τ})   if τ ≤ staleness;   else w and t stay as they are
+
+    Source: `tf.contrib.opt.DropStaleGradientOptimizer` of TensorFlow 1.15.
+
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on,
+    with new parameters, when every ps task has applied or dropped its part.
+    ps 0, each step exclusively: 1. τ = clock now − clock that the worker read; 2. if τ ≤ staleness, apply and
+    count it on the clock; 3. tell the other ps tasks which it was. Other ps tasks: apply and count, or do not.
+    So a gradient is applied everywhere or nowhere.
+
+    `global_step` counts gradients applied, by whichever worker; a dropped one leaves it as it is. Some worker
+    always gets on: of the gradients of the newest parameters, the first to arrive is applied. The learning rate
+    is per gradient, that of a single process with batch size `batch_size`; gradients are neither summed nor
+    averaged. A run with `max_steps` ends up to num_workers − 1 steps above it.
+
+    n workers of even speed have a staleness of about n − 1: a bound below that drops most of the work of some.
+    A dropped gradient counts as sent for gradient transforms that keep what they did not send.
+
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, also for a
+    dropped gradient, and one number from ps 0 to each other ps task.
+
+    Departures from TensorFlow 1.15: staleness is read and acted on in one exclusive section, where there another
+    update could come between; on other ps tasks than 0, whose order of updates may differ, an applied gradient
+    may be staler than the bound; drops are counted per worker (`gradients_dropped`), not in a variable.
+    """
+
+    Options = Options
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        by_ps = grouped_by_ps(context.push.send(gradients), store.num_ps)
+        for ps, part in enumerate(by_ps):
+            context.applier.create_slots(ps, [gradient.piece for gradient in part])
+
+        def decide(clock_read: tf.Tensor, *values: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+            is_fresh = store.clocks[0].read_value() - clock_read <= self._options.staleness
+            return _apply_or_drop(is_fresh, clock_read, store, 0, _pairs(by_ps[0], values), context.applier)
+
+        counts = [exclusive(store, 0, decide, store.clock_reads[0], *(gradient.value for gradient in by_ps[0]))]
+        with tf.device(store.ps_device(0)):
+            is_fresh = counts[0][1] >= 0
+        for ps, part in enumerate(by_ps[1:], 1):
+            pairs = _pairs(part, [gradient.value for gradient in part])
+            counts.append(_apply_or_drop(is_fresh, store.clock_reads[ps], store, ps, pairs, context.applier))
+        return TrainStep([counted_phase(store, counts, context.push.targets)])
+
+
+def _apply_or_drop(
+    is_fresh: tf.Tensor,
+    clock_read: tf.Tensor,
+    store: ParameterStore,
+    ps: int,
+    pairs: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]],
+    applier: Applier,
+) -> tf.Tensor:
+    """int64 [2] on the ps: its clock after the step, and the staleness or `_DROPPED`."""
+    clock = store.clocks[ps]
+
+    def apply() -> tf.Tensor:
+        with tf.control_dependencies([applier.apply(ps, pairs)]):
+            before = count_update(clock)
+        return tf.stack([before + 1, before - clock_read])
+
+    def drop() -> tf.Tensor:
+        return tf.stack([clock.read_value(), tf.constant(_DROPPED, tf.int64)])
+
+    with tf.device(store.ps_device(ps)):
+        return tf.cond(is_fresh, apply, drop)
+
+
+def _pairs(
+    part: Sequence[Gradient], values: Sequence[tf.Tensor | tf.IndexedSlices]
+) -> list[tuple[Piece, tf.Tensor | tf.IndexedSlices]]:
+    return [(gradient.piece, value) for gradient, value in zip(part, values, strict=True)]

@@ -1,0 +1,72 @@
+"""`drop_stale` against its equation: which gradients are dropped, everywhere or nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.updates import scripted
+
+SCRIPT = [0, 1, 1, 0, 0, 1, 0, 0, 1, 1]
+# By hand, worker 0 and 1. A dropped gradient leaves the clock as it is, and makes nobody's staleness greater.
+STALENESS = {
+    0: [[0, -1, 0, 0, 0], [-1, 0, -1, -1, 0]],
+    1: [[0, -1, 0, 1, 0], [1, 0, 1, -1, 0]],
+    5: [[0, 2, 0, 1, 0], [1, 0, 2, 2, 0]],
+}
+LEARNING_RATE = 0.5
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
+def cluster(request):
+    with InProcessCluster(request.param, 2) as cluster:
+        cluster.num_ps = request.param
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "learning_rate", "layout", "bound"),
+    [
+        *(("dense", "sgd", 0.5, layout, bound) for layout in ("packed", "per_variable") for bound in STALENESS),
+        *(("dense", "adam", 0.05, "packed", bound) for bound in (0, 1)),
+        *(("sparse", "adagrad", 0.2, layout, 1) for layout in ("packed", "per_variable")),
+    ],
+)
+def test_gradients_older_than_the_bound_change_nothing(cluster, model, optimizer, learning_rate, layout, bound):
+    numpy_optimizer = scripted.Optimizer(optimizer)
+
+    def apply(arrived):
+        if arrived.staleness > bound:
+            return None
+        return numpy_optimizer.apply(arrived.params, arrived.gradient, arrived.clock, learning_rate)
+
+    played = scripted.play(
+        cluster, SCRIPT, model, update="drop_stale", update_option=(f"staleness={bound}",), optimizer=optimizer,
+        learning_rate=learning_rate, layout=layout,
+    )  # fmt: skip
+    wanted = scripted.replay(SCRIPT, model, apply)
+    assert wanted.staleness == [[[s] for s in worker] for worker in STALENESS[bound]]
+    scripted.assert_same(played, wanted, num_ps=cluster.num_ps)
+
+
+def test_free_workers_reach_max_steps_and_count_what_was_dropped(cluster):
+    config = config_of("Dense", "Rows", update="drop_stale", update_option=("staleness=0",), batch_size=4, max_steps=80)
+    outcomes = cluster.run(config)
+    vectors = [vector for outcome in outcomes for vector in outcome.progress.staleness_values]
+    # On ps 0, where it is decided, the bound holds to the letter; elsewhere the same gradients are dropped.
+    assert {int(vector[0]) for vector in vectors} <= {0, -1}
+    for vector in vectors:
+        assert set(vector < 0) == {vector[0] < 0}
+    dropped = sum(vector[0] < 0 for vector in vectors)
+    final_step = outcomes[0].worker.final_values["global_step"]
+    assert len(vectors) - dropped == final_step
+    assert 80 <= final_step <= 81  # the other worker's step in flight
+    counts = outcomes[0].worker.summary["workers"].values()
+    assert sum(worker["gradients_dropped"] for worker in counts) == dropped
+
+
+def test_a_negative_bound_is_refused():
+    with pytest.raises(OptionError, match=r"--update_option: staleness=-1; give 0 .* or more"):
+        registry.UPDATES.create("drop_stale", ["staleness=-1"])
