@@ -1,0 +1,180 @@
+"""`Collector`: a worker's way through the groups of all ps tasks (`group.py`), as a train step.
+
+With several ps tasks there are two ways, by `Grouping.is_fresh_only`:
+
+* *Any* gradient counts: each ps task forms groups of what arrives there. Their members can differ between ps
+  tasks, their number cannot. A worker that waits, waits on ps 0: were it to wait on each, workers could wait
+  for one another in a ring.
+* Only *fresh* ones count: ps 0 decides, and tells the others in a small message per step which gradients are in
+  and how many a closed group has, so all use the same gradients. A worker's next parameters are read on ps 0
+  after it has noted their version, and on the others when they have reached that version. Should an update fall
+  into a read, the version is old by the time the gradient comes, which is then dropped: what is used was
+  computed from one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, grouped_by_ps
+from ps_trainer.updates.group import Group, Grouping, Outcome, Update
+from ps_trainer.updates.live import LiveOps, LiveSet
+from ps_trainer.updates.sums import Value
+
+
+class Pushed(NamedTuple):
+    """A worker's push, and its wait.
+
+    Attributes:
+        global_step: int64 scalar on ps 0, the clock after the wait, or `RELEASED`.
+        outcomes: for each ps task what the push found there.
+        applied: for each ps task an op there after which the next pull may read its parameters.
+    """
+
+    global_step: tf.Tensor
+    outcomes: list[Outcome]
+    applied: list[tf.Operation]
+
+
+class Collector:
+    """The groups of all ps tasks, seen from one worker.
+
+    Args:
+        store: the created store.
+        context: the run.
+        pieces: of which values are pushed.
+        grouping: which of them make an update together.
+        name: of the rule and of its resources.
+        update: makes the update of a group; None: applies the average as a gradient and counts 1.
+
+    Attributes:
+        state: variables for the chief to initialise.
+    """
+
+    def __init__(
+        self,
+        store: ParameterStore,
+        context: RuleContext,
+        pieces: Sequence[Piece],
+        grouping: Grouping,
+        *,
+        name: str,
+        update: Update | None = None,
+    ):
+        self._store = store
+        self._context = context
+        self._grouping = grouping
+        self._name = name
+        by_ps = [[piece for piece in pieces if piece.ps == ps] for ps in range(store.num_ps)]
+        if update is None:
+            update = self._apply_and_count
+            for ps, part in enumerate(by_ps):
+                context.applier.create_slots(ps, part)
+        self._groups = [
+            Group(store, ps, part, context.num_workers, grouping, max_steps=context.max_steps, update=update, name=name)
+            for ps, part in enumerate(by_ps)
+        ]
+        self.state = [variable for group in self._groups for variable in group.state]
+
+    def push(self, gradients: Sequence[Gradient]) -> Pushed:
+        """Pushes values that have arrived on the ps tasks, and waits as the grouping says; call it once."""
+        outcomes, notice = [], None
+        for group, part in zip(self._groups, grouped_by_ps(gradients, self._store.num_ps), strict=True):
+            outcomes.append(group.push(self._context.worker_index, [g.value for g in part], notice))
+            notice = outcomes[0].notice
+        global_step, applied = self._ready(outcomes, self._grouping.waits)
+        return Pushed(global_step, outcomes, applied)
+
+    def build_join(self) -> tf.Operation:
+        """See `TrainStep.join_op`."""
+        outcomes = [group.join(self._context.worker_index) for group in self._groups]
+        return tf.group(*self._ready(outcomes, waits=False)[1])
+
+    def build_leave(self, worker: int | tf.Tensor) -> tf.Operation:
+        """The op after which nothing waits for `worker`."""
+        outcomes, notice = [], None
+        for group in self._groups:
+            outcomes.append(group.leave(worker, notice))
+            notice = outcomes[0].notice
+        return tf.group(*(outcome.notice for outcome in outcomes))
+
+    def build_prepare(self) -> tf.Operation:
+        """See `TrainStep.prepare_op`."""
+        return tf.group(*(group.prepare() for group in self._groups))
+
+    def create_service(self) -> LiveSet | None:
+        """The chief's service; None on other workers."""
+        if not self._context.is_chief:
+            return None
+        with tf.device(self._store.worker_device):
+            worker = tf.placeholder(tf.int64, [], f"{self._name}/worker")
+        leave = self.build_leave(worker)
+        release = tf.group(*(group.release() for group in self._groups))
+        return LiveSet(self._name, LiveOps(leave, worker, release, self._groups[0].used))
+
+    def build_staleness(self, outcomes: Sequence[Outcome]) -> list[tf.Tensor]:
+        """For each ps task the staleness of the gradient there, -1 where it was dropped; int64 scalar on the ps."""
+        staleness = []
+        for ps, outcome in enumerate(outcomes):
+            with tf.device(self._store.ps_device(ps)):
+                stale = outcome.clock - self._store.clock_reads[ps]
+                staleness.append(tf.where(outcome.is_accepted > 0, stale, tf.constant(-1, tf.int64)))
+        return staleness
+
+    def _ready(self, outcomes: Sequence[Outcome], waits: bool) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """global_step, and for each ps the op after which parameters for the next step can be read."""
+        worker, first = self._context.worker_index, self._groups[0]
+        after = outcomes[0].notice.op
+        with tf.device(self._store.ps_device(0)):
+            if waits:  # for the next group that is closed, as its gradient is in the open one
+                after = first.gate.wait(worker, outcomes[0].is_accepted)
+            with tf.control_dependencies([after]):
+                version, is_released = first.read()
+                clock = self._store.clocks[0].read_value()
+            global_step = tf.where(is_released > 0, tf.constant(RELEASED, tf.int64), clock)
+            if not self._grouping.is_fresh_only:
+                return global_step, [after, *(outcome.notice.op for outcome in outcomes[1:])]
+            ready = [first.stamp(worker, version)]
+        for group, outcome in zip(self._groups[1:], outcomes[1:], strict=True):
+            with tf.device(self._store.ps_device(len(ready))):
+                ready.append(group.gate.wait(worker, (version - outcome.version) * (1 - outcome.is_released)))
+        return global_step, ready
+
+    def _apply_and_count(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
+        apply_op = self._context.applier.apply(ps, averages)
+        with tf.device(self._store.ps_device(ps)), tf.control_dependencies([apply_op]):
+            return self._store.clocks[ps].assign_add(1, read_value=False)
+
+
+def build_step(
+    store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, grouping: Grouping, name: str
+) -> TrainStep:
+    """The train step of a rule that averages the gradients of a group and applies them.
+
+    Args:
+        store: the created store.
+        gradients: of this worker's batch.
+        context: the run.
+        grouping: which gradients make an update together.
+        name: of the rule and of its resources.
+    """
+    collector = Collector(store, context, [gradient.piece for gradient in gradients], grouping, name=name)
+    pushed = collector.push(context.push.send(gradients))
+    stale, *others = collector.build_staleness(pushed.outcomes)
+    with tf.device(store.ps_device(0)):
+        progress = tf.stack([pushed.global_step, stale])  # both numbers in one message
+    with tf.device(store.worker_device):
+        staleness = tf.concat([progress[1:], *(tf.reshape(other, [1]) for other in others)], axis=0)
+        phase = Phase(progress[0], staleness, context.push.targets, pushed.applied)
+    return TrainStep(
+        [phase],
+        join_op=collector.build_join(),
+        leave_op=collector.build_leave(context.worker_index),
+        prepare_op=collector.build_prepare(),
+        state=collector.state,
+        service=collector.create_service(),
+    )

@@ -1,0 +1,176 @@
+"""Update rules `k_sync`, `k_async`, `k_batch_sync` and `k_batch_async`: an update from the first k gradients.
+
+Source of all four: Dutta et al. 2018, "Slow and Stale Gradients Can Win the Race", section 2; growing k: the
+same, and Dutta et al. 2021 ("AdaSync"). How they differ:
+
+                  which gradients count        a worker whose gradient is in goes on
+    k_sync        of the newest parameters     with the update that it is part of; k workers
+    k_batch_sync  of the newest parameters     at once, with another batch; k batches of any workers
+    k_async       all                          with the update that it is part of; k workers
+    k_batch_async all                          at once, with the newest parameters; k batches of any workers
+
+All have in common:
+
+        w_{t+1} = w_t − η_t · (1/k_t) Σ g_i(w_{t−τ_i})      τ_i = 0 in the two sync rules
+
+    k_t = min(k + grow_by · ⌊t / grow_every⌋, max_k) with grow_every > 0, else k
+
+`global_step` counts updates. Gradients are averaged: a learning rate for batch size k · `batch_size` is expected
+(the papers use one rate for all k). Memory on the ps: parameters, slots, and a sum of the gradients' size (rows
+of tables: those pushed, O(k · rows)). Traffic per step and worker: O(parameters) each way; in the sync rules
+what late gradients carry is in vain, on average a share 1 − k/n of it when n workers are equally fast.
+
+With fewer than k live workers, the two rules that count workers make updates from all that are left. Gradients
+of an update that is still open when the run ends are not applied.
+
+Departures from the papers: a computation is not cancelled, so a late gradient is dropped when it comes, and its
+worker goes on with the newest parameters only then. k grows with the number of updates, where Dutta et al. 2021
+derive it from the training loss. With several ps tasks the async rules form groups on each of them, of the same
+number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
+from ps_trainer.updates.collect import build_step
+from ps_trainer.updates.group import Grouping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the four rules."""
+
+    k: int = option(1, "gradients per update, at first")
+    grow_every: int = option(0, "updates after which k grows, again and again; 0 = k stays")
+    grow_by: int = option(1, "what k grows by each time")
+    max_k: int = option(0, "where k stops to grow; 0 = the number of workers")
+
+    def __post_init__(self):
+        if self.k < 1:
+            raise OptionError(f"k={self.k}; an update needs 1 gradient or more")
+        if self.grow_every < 0 or self.grow_by < 1:
+            raise OptionError(
+                f"grow_every={self.grow_every}, grow_by={self.grow_by}; give grow_every=0 for a constant k, else"
+                " grow_every >= 1 and grow_by >= 1"
+            )
+        if self.max_k and (not self.grow_every or self.max_k < self.k):
+            raise OptionError(
+                f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}; max_k is where a growing k stops:"
+                " give grow_every >= 1 and max_k >= k, or leave max_k out"
+            )
+
+    def k_at(self, clock: tf.Tensor, num_workers: int) -> tf.Tensor:
+        """k of the update that follows `clock` (int64 scalar) others."""
+        if not self.grow_every:
+            return tf.constant(self.k, tf.int64)
+        limit = max(self.max_k or num_workers, self.k)
+        return tf.minimum(self.k + self.grow_by * (clock // self.grow_every), limit)
+
+
+class _KRule(UpdateRule):
+    """What the four rules share; the class attributes say which one it is."""
+
+    Options = Options
+    name: ClassVar[str]
+    batch_form: ClassVar[str | None] = None
+    is_fresh_only: ClassVar[bool]
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        largest = max(self._options.k, self._options.max_k)
+        if self.batch_form is not None and largest > plan.num_workers:
+            which = "k" if self._options.k > plan.num_workers else "max_k"
+            raise OptionError(
+                f"--update={self.name}: {which}={largest} exceeds num_workers={plan.num_workers}, and each update"
+                f" takes one gradient per worker; lower it, start more workers, or use --update={self.batch_form},"
+                " which counts batches of any workers"
+            )
+
+    def min_workers(self, num_workers: int) -> int:
+        """See `UpdateRule.min_workers`."""
+        return 1 if self.batch_form is None else self._options.k
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        grouping = Grouping(
+            required=lambda clock: self._options.k_at(clock, context.num_workers),
+            counts_workers=self.batch_form is not None,
+            is_fresh_only=self.is_fresh_only,
+            waits=self.batch_form is not None,
+        )
+        return build_step(store, gradients, context, grouping, self.name)
+
+
+class KSync(_KRule):
+    """K-sync SGD: an update from the first k workers' gradients of this step, the others' are dropped.
+
+    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. if it was
+    in time, wait for the update that it is part of, else go on.
+    ps: 1. drop a gradient of an older version; 2. add the others up; 3. with the k-th, apply the average, count
+    the update, and let the k workers go on.
+
+    The same algorithm as `backup` with backup_workers = num_workers − k. Equation, counting, learning rate,
+    costs and departures: the docstring of this file.
+    """
+
+    name = "k_sync"
+    batch_form = "k_batch_sync"
+    is_fresh_only = True
+
+
+class KAsync(_KRule):
+    """K-async SGD: an update from k workers' gradients as they come, however old.
+
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. wait for the update
+    that it is part of. The n − k others go on computing, so their gradients are stale when they come.
+    ps: 1. add gradients up; 2. with the k-th, apply the average, count the update, and let the k workers go on.
+
+    k = 1 is `async`, k = n is `sync`. Equation, counting, learning rate, costs and departures: the docstring of
+    this file.
+    """
+
+    name = "k_async"
+    batch_form = "k_batch_async"
+    is_fresh_only = False
+
+
+class KBatchSync(_KRule):
+    """K-batch-sync SGD: an update from the first k batches' gradients of this version, by whichever workers.
+
+    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. go on at
+    once, with another batch for the same parameters unless there are newer ones.
+    ps: 1. drop a gradient of an older version; 2. add the others up; 3. with the k-th, apply the average and
+    count the update.
+
+    A fast worker gives several gradients to an update. k may exceed the number of workers. Equation, counting,
+    learning rate, costs and departures: the docstring of this file.
+    """
+
+    name = "k_batch_sync"
+    is_fresh_only = True
+
+
+class KBatchAsync(_KRule):
+    """K-batch-async SGD: an update from every k gradients that come, by whichever workers, however old.
+
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
+    ps: 1. add gradients up; 2. with the k-th, apply the average and count the update.
+
+    k = 1 is `async`; no worker ever waits. Equation, counting, learning rate, costs and departures: the
+    docstring of this file.
+    """
+
+    name = "k_batch_async"
+    is_fresh_only = False
