@@ -121,7 +121,14 @@ def play(cluster: InProcessCluster, entries: Sequence[int], model: str, **fields
     )
 
 
-def replay(entries: Sequence[int], model: str, apply: Apply, *, hold_steps: int = 1) -> Played:
+def replay(
+    entries: Sequence[int],
+    model: str,
+    apply: Apply,
+    *,
+    hold_steps: int = 1,
+    pull: Callable[[Values], Values] = lambda params: params,
+) -> Played:
     """The same in NumPy, with every pull right after the worker's own step.
 
     Args:
@@ -129,10 +136,11 @@ def replay(entries: Sequence[int], model: str, apply: Apply, *, hold_steps: int 
         model: of `MODELS`.
         apply: the rule.
         hold_steps: gradients that a worker sums before it pushes, all of the same parameters.
+        pull: what a worker gets of the ps tasks' parameters.
     """
     cls, loss_and_gradient = MODELS[model]
     params, clock = script.initial_values(cls()), 0
-    pulled, known = [(0, params)] * 2, [0, 0]
+    pulled, known = [(0, pull(params))] * 2, [0, 0]
     held: list[list[Values]] = [[], []]
     played = Played([], [[], []], [[], []], [[], []])
     for worker in entries:
@@ -150,7 +158,7 @@ def replay(entries: Sequence[int], model: str, apply: Apply, *, hold_steps: int 
             else:
                 params, clock = updated, clock + 1
             held[worker] = []
-            pulled[worker], known[worker] = (clock, params), clock
+            pulled[worker], known[worker] = (clock, pull(params)), clock
         played.values.append(params | {"global_step": clock})
         played.losses[worker].append(loss)
         played.staleness[worker].append(staleness)

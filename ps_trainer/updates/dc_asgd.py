@@ -1,0 +1,152 @@
+"""Update rule `dc_asgd`: gradients are corrected for what happened since they were computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.variables import create_variable
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.counted import counted_phase
+from ps_trainer.updates.exclusive import exclusive
+
+_DECAY = 0.95
+_EPSILON = 1e-7
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `dc_asgd`."""
+
+    lambda_: float | None = option(None, "strength of the correction, >= 0; none = 0.04, or 2 with adaptive")
+    adaptive: bool = option(False, "divide lambda by the root of a moving average of squared gradients")
+
+    def __post_init__(self):
+        if self.lambda_ is not None and not 0 <= self.lambda_ < math.inf:
+            raise OptionError(
+                f"lambda={self.lambda_}; give 0 (no correction) or more; 0.04, or 2 with adaptive, is usual"
+            )
+
+    @property
+    def strength(self) -> float:
+        """The λ, or λ₀, that is meant."""
+        if self.lambda_ is not None:
+            return self.lambda_
+        return 2.0 if self.adaptive else 0.04
+
+
+class DcAsgd(UpdateRule):
+    """Asynchronous SGD with delay compensation: a stale gradient is moved to where the parameters are now.
+
+        w_{t+1} = w_t − η_t · (g + λ_t · g ⊙ g ⊙ (w_t − w_bak))     g = g(w_bak), w_bak = what its worker pulled
+        λ_t = λ                                   constant (DC-ASGD-c), or with `adaptive` (DC-ASGD-a)
+        λ_t = λ₀ / √(s_t + ε),   s_t = m · s_{t−1} + (1 − m) · g ⊙ g,   s_0 = 0, m = 0.95, ε = 1e-7
+
+    g ⊙ g stands for the diagonal of the Hessian: the term is the first one of the gradient's Taylor series.
+
+    Source: Zheng et al. 2017 ("Asynchronous stochastic gradient descent with delay compensation"), equation 10,
+    algorithm 1 (worker) and algorithm 2 (ps).
+
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
+    when every ps task has applied its part. Nothing more travels than in `async`.
+    ps: 1. when a worker pulls, keep what it gets as its w_bak; 2. when its gradient arrives, exclusively: read w,
+    correct the gradient, apply it by the run's optimizer, count it on the clock.
+
+    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
+    single process with batch size `batch_size`; gradients are neither summed nor averaged. One worker, whose
+    parameters nobody else changes, trains as in `async`. A run with `max_steps` ends up to num_workers − 1
+    steps above it.
+
+    Memory on the ps: parameters and slots, w_bak of O(num_workers · parameters), and with `adaptive` s of
+    O(parameters), which is saved with checkpoints as a slot. Traffic per step and worker: O(parameters) each way.
+
+    Departures from the paper: the corrected gradient goes to any optimizer, not only SGD (momentum and Adam then
+    average corrected gradients); with `--pull_dtype` w_bak is the rounded value that the worker got. Embedding
+    tables are refused: they are not pulled whole, so there is no w_bak.
+    """
+
+    Options = Options
+    holds_tables = False
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        # The chief makes those of all workers, so that they are freed with the run.
+        workers = range(context.num_workers) if context.is_chief else [context.worker_index]
+        backups = {worker: _create_backups(store, worker) for worker in workers}
+        own = backups[context.worker_index]
+        counts = []
+        for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
+            context.applier.create_slots(ps, [gradient.piece for gradient in part])
+            counts.append(self._apply_exclusively(store, ps, part, own, context))
+
+        def keep(piece: Piece, value: tf.Tensor) -> tf.Operation:
+            return own[piece.variable.op.name].assign(value, read_value=False)
+
+        return TrainStep(
+            [counted_phase(store, counts, context.push.targets)],
+            state=[backup for of_worker in backups.values() for backup in of_worker.values()],
+            on_pull=keep,
+        )
+
+    def _apply_exclusively(
+        self,
+        store: ParameterStore,
+        ps: int,
+        part: Sequence[Gradient],
+        backups: dict[str, tf.Variable],
+        context: RuleContext,
+    ) -> tf.Tensor:
+        mean_squares = self._create_mean_squares(store, ps, part, context)
+
+        def apply(clock_read: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+            pairs = []
+            for gradient, value in zip(part, values, strict=True):
+                name = gradient.piece.variable.op.name
+                strength = self._strength(mean_squares.get(name), value)
+                drift = gradient.piece.variable.read_value() - backups[name].read_value()
+                pairs.append((gradient.piece, value + strength * value * value * drift))
+            with tf.control_dependencies([context.applier.apply(ps, pairs)]):
+                before = count_update(store.clocks[ps])
+            return tf.stack([before + 1, before - clock_read])
+
+        return exclusive(store, ps, apply, store.clock_reads[ps], *(gradient.value for gradient in part))
+
+    def _create_mean_squares(
+        self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext
+    ) -> dict[str, tf.Variable]:
+        """The s of each piece of a ps task, by the piece's name; none without `adaptive`."""
+        mean_squares = {}
+        for piece, _ in part if self._options.adaptive else ():
+            with tf.device(store.ps_device(ps)):
+                name, dtype = piece.variable.op.name, piece.variable.dtype.base_dtype.as_numpy_dtype
+                mean_squares[name] = create_variable(f"{name}/DcAsgdMeanSquare", piece.variable.shape, dtype)
+            context.applier.slots.append((piece, mean_squares[name]))
+        return mean_squares
+
+    def _strength(self, mean_square: tf.Variable | None, gradient: tf.Tensor) -> tf.Tensor | float:
+        """λ_t of a gradient that has arrived."""
+        if mean_square is None:
+            return self._options.strength
+        updated = _DECAY * mean_square.read_value() + (1 - _DECAY) * gradient * gradient
+        with tf.control_dependencies([mean_square.assign(updated, read_value=False)]):
+            return self._options.strength / tf.sqrt(updated + _EPSILON)
+
+
+def _create_backups(store: ParameterStore, worker: int) -> dict[str, tf.Variable]:
+    """What a worker pulled last, on the ps tasks, by the piece's name."""
+    backups = {}
+    for piece in store.dense:
+        with tf.device(store.ps_device(piece.ps)):
+            name, dtype = piece.variable.op.name, piece.variable.dtype.base_dtype.as_numpy_dtype
+            backups[name] = create_variable(f"dc_asgd/worker_{worker}/{name}", piece.variable.shape, dtype)
+    return backups
