@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.errors import PsLostError
 from ps_trainer.runtime.supervise import StopRequest
@@ -21,6 +22,7 @@ from ps_trainer.updates.base import RELEASED
 
 # Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+_POLL_SECS = 0.1
 # How its message names the task that did not answer.
 _TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
 
@@ -62,10 +64,14 @@ def run_steps(
             _hooked(step_context, fetches) if has_hooks else raw.make_callable(fetches) for fetches in train.fetches
         ]
         choose = train.step.choose or (lambda global_step: 0)
+        if train.step.start_when is not None:
+            _wait_to_start(raw, train, progress, stop)
         for op in train.join_ops:
             raw.run(op)
         global_step = raw.run(train.current_step)
         after_join(raw, int(global_step))
+        if train.step.on_restored is not None:
+            train.step.on_restored(raw)
         if max_steps is not None and global_step >= max_steps:
             ended_by.append("max_steps, reached before")
             return
@@ -92,6 +98,8 @@ def run_steps(
     def guarded(step_context: Any) -> None:
         try:
             steps(step_context)
+            if train.step.leave_op is not None:
+                step_context.session.run(train.step.leave_op)
             at_end(step_context.session, progress.global_step)
         except LOST as error:
             stop.check()
@@ -102,6 +110,23 @@ def run_steps(
 
     session.run_step_fn(guarded)
     return ended_by[0]
+
+
+def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, stop: StopRequest) -> None:
+    """Waits for `TrainStep.start_when`; while others make steps, that is no stall."""
+    condition = train.step.start_when
+    read = session.make_callable([condition.is_met, train.current_step])
+    is_met, seen = read()
+    if not is_met:
+        logging.info("waiting for %s", condition.reason)
+    while not is_met:
+        stop.check()
+        stop.wait(_POLL_SECS)
+        is_met, step = read()
+        if step != seen:
+            seen = step
+            progress.begin()
+    progress.begin()
 
 
 def lost_ps(error: tf.errors.OpError) -> PsLostError:

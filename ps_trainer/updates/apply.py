@@ -86,24 +86,34 @@ class Applier:
             self.slots += _slots(optimizer, [(piece, piece.variable) for piece, _ in gradients])
         return apply_op
 
-    def apply_to_replica(self, gradients: Sequence[Gradient], step: tf.Tensor) -> tf.Operation:
+    def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
+        """The scheduled learning rate of `step`, float32 scalar in the device scope of the caller."""
+        return tf.convert_to_tensor(self._schedule.build(self._learning_rate, step), tf.float32)
+
+    def apply_to_replica(
+        self, gradients: Sequence[Gradient], step: tf.Tensor, *, num_applied: tf.Tensor | None = None
+    ) -> tf.Operation:
         """The op that applies dense gradients to this worker's replica; call it once.
 
         Args:
             gradients: values on the worker.
             step: int64 scalar on the worker, which the schedule follows.
+            num_applied: int64 scalar on the worker, updates of the replica before this one (for Adam's bias
+                correction); None: `step`.
         """
         with tf.device(self._store.worker_device):
-            optimizer = self._create(step, None)
+            optimizer = self._create(step, None, num_applied)
             apply_op = optimizer.apply_gradients([(g.value, g.piece.replica) for g in gradients])
         self.replica_slots += _slots(optimizer, [(g.piece, g.piece.replica) for g in gradients])
         return apply_op
 
-    def _create(self, step: tf.Tensor, rate_factor: tf.Tensor | None) -> tf.train.Optimizer:
+    def _create(
+        self, step: tf.Tensor, rate_factor: tf.Tensor | None, num_applied: tf.Tensor | None = None
+    ) -> tf.train.Optimizer:
         learning_rate = self._schedule.build(self._learning_rate, step)
         if rate_factor is not None:
             learning_rate *= tf.cast(rate_factor, tf.float32)
-        return self._optimizer.create(learning_rate, step)
+        return self._optimizer.create(learning_rate, step if num_applied is None else num_applied)
 
 
 def _slots(

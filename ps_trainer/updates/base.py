@@ -114,6 +114,18 @@ class Phase(NamedTuple):
     applied: Sequence[tf.Operation] | None
 
 
+class StartCondition(NamedTuple):
+    """What a worker waits for before it takes part.
+
+    Attributes:
+        is_met: bool scalar; polled.
+        reason: what it waits for, in words: "the first 100 steps of the chief".
+    """
+
+    is_met: tf.Tensor
+    reason: str
+
+
 class TrainStep(NamedTuple):
     """One worker's step, as a rule builds it.
 
@@ -121,7 +133,10 @@ class TrainStep(NamedTuple):
         phases: what a step may be.
         choose: called once before each step of this worker, in order, with the global_step that the last
             step returned; gives the index of the phase. None: always the first.
+        start_when: what this worker waits for before `join_op`, if anything.
         join_op: run once by each worker before its first step, and before its first pull.
+        on_restored: called once with the worker's session after `worker_state` is restored.
+        leave_op: run once by each worker when its steps are over, unless they failed.
         prepare_op: run once by the chief before any worker joins.
         state: variables of the rule on the ps tasks, initialised by the chief.
         worker_state: variables of the rule on this worker, saved beside the checkpoints and restored after
@@ -132,7 +147,10 @@ class TrainStep(NamedTuple):
 
     phases: Sequence[Phase]
     choose: Callable[[int], int] | None = None
+    start_when: StartCondition | None = None
     join_op: tf.Operation | None = None
+    on_restored: Callable[[tf.Session], None] | None = None
+    leave_op: tf.Operation | None = None
     prepare_op: tf.Operation | None = None
     state: Sequence[tf.Variable] = ()
     worker_state: Sequence[tf.Variable] = ()

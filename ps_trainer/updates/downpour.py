@@ -1,0 +1,224 @@
+"""Update rule `downpour`: a worker trains a copy, and pushes and fetches every so many steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.variables import create_local_variable, create_variable
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import (
+    Phase,
+    RuleContext,
+    RunPlan,
+    StartCondition,
+    TrainStep,
+    UpdateRule,
+    grouped_by_ps,
+)
+from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `downpour`."""
+
+    n_push: int = option(1, "steps whose gradients are summed up for one push")
+    n_fetch: int = option(1, "steps between two fetches of the parameters")
+    warm_start_steps: int = option(0, "global steps that the chief makes alone before the other workers begin")
+
+    def __post_init__(self):
+        for name, least in (("n_push", 1), ("n_fetch", 1), ("warm_start_steps", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name}={getattr(self, name)}; give {least} or more")
+
+
+class Downpour(UpdateRule):
+    """Downpour SGD: each worker trains a copy, pushes summed gradients every n_push steps, fetches every n_fetch.
+
+        worker:  w ← w − η g(w),  a ← a + g(w);   every n_push steps: push a, a ← 0;
+                 every n_fetch steps: w ← W
+        ps:      W ← optimizer(W, a)
+
+    Source: Dean et al. 2012, §4.1 (Adagrad and warm start included) and the appendix's pseudocode of the
+    client.
+
+    Worker, at its step number c = 1, 2, …: 1. compute the gradient of its own batch at its copy; 2. add it
+    to the accrued gradient; 3. if n_push divides c, push the accrued gradient and begin a new one at zero;
+    4. if n_fetch divides c, fetch the parameters in place of the copy, after the push if there is one;
+    otherwise move the copy by plain SGD. Other workers than the chief begin when global_step has reached
+    `warm_start_steps` (or the chief has left), with the parameters of that moment.
+    ps: 1. apply an accrued gradient by the run's optimizer when it arrives; 2. count it on its clock.
+
+    `global_step` counts pushes, by whichever worker, not local steps; so do max_steps, save intervals and
+    the schedule, which for local steps follows the last known global_step. What is pushed is the *sum* of
+    n_push gradients: with sgd on the ps, the learning rate is that of batch size `batch_size`, as in
+    `async`. Adagrad on the ps is the paper's choice; local steps are plain SGD at the same rate. n_push =
+    n_fetch = 1 is `async`. What a worker has accrued when its data ends, less than n_push gradients, is
+    lost.
+
+    Memory on the ps: parameters and slots; on the worker: the copy and, with n_push > 1, the accrued
+    gradient. Traffic per step and worker: O(parameters / n_push) up and O(parameters / n_fetch) down; a step
+    that does neither sends nothing.
+
+    Departures from the paper: its client also pushes at its very first step, here a push always holds
+    n_push gradients. It fetches and pushes in threads of their own while the next step begins; here they are
+    part of the step. A restarted worker goes on with the accrued gradient that it saved last, which may have
+    been pushed since.
+    """
+
+    Options = Options
+    holds_tables = False
+    keeps_replica = True
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        momentum = getattr(plan.optimizer, "momentum", 0.0)
+        if momentum and max(self._options.n_push, self._options.n_fetch) > 1:
+            raise OptionError(
+                f"--update=downpour with n_push={self._options.n_push}, n_fetch={self._options.n_fetch} and"
+                f" --optimizer={plan.optimizer_name} (momentum {momentum:g}): a velocity on the ps has no meaning"
+                " for sums of gradients along local copies; use --optimizer=sgd or adagrad, or n_push=1 and"
+                " n_fetch=1, or --update=easgd --update_option momentum=…, which keeps it on the worker"
+            )
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        graph = _Graph(store, gradients, context, self._options)
+        kinds = self._kinds()
+
+        def choose(_: int) -> int:
+            count = graph.steps.advance()
+            return kinds.index((count % self._options.n_push == 0, count % self._options.n_fetch == 0))
+
+        chief_left, leave_op = _leaving_of_chief(store, context)
+        return TrainStep(
+            [graph.phase(pushes, fetches) for pushes, fetches in kinds],
+            choose=choose,
+            start_when=self._start_condition(store, context, chief_left),
+            join_op=graph.replica.fetch(),
+            on_restored=graph.steps.restore,
+            leave_op=leave_op,
+            state=[chief_left],
+            worker_state=[*graph.replica.variables, *graph.accrued, graph.steps.variable],
+        )
+
+    def _kinds(self) -> list[tuple[bool, bool]]:
+        """(pushes, fetches) of the phases that occur."""
+        n_push, n_fetch = self._options.n_push, self._options.n_fetch
+        kinds = [(True, True)]
+        if n_push % n_fetch:
+            kinds.append((True, False))
+        if n_fetch % n_push:
+            kinds.append((False, True))
+        if min(n_push, n_fetch) > 1:
+            kinds.append((False, False))
+        return kinds
+
+    def _start_condition(
+        self, store: ParameterStore, context: RuleContext, chief_left: tf.Variable
+    ) -> StartCondition | None:
+        if context.is_chief or not self._options.warm_start_steps:
+            return None
+        start_at = min(self._options.warm_start_steps, context.max_steps or self._options.warm_start_steps)
+        with tf.device(store.ps_device(0)):
+            is_met = tf.logical_or(store.clocks[0].read_value() >= start_at, chief_left.read_value())
+        return StartCondition(is_met, f"global step {start_at}, until which the chief trains alone")
+
+
+class _Graph:
+    """The parts that the phases are put together from."""
+
+    def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, options: Options):
+        self._store = store
+        self._context = context
+        self._gradients = gradients
+        self.replica = Replica(store)
+        self.steps = LocalSteps(store, "downpour/local_steps")
+        self.accrued: list[tf.Variable] = []
+        if options.n_push > 1:
+            with tf.device(store.worker_device):
+                self.accrued = [_create_like(gradient, "downpour/accrued") for gradient in gradients]
+        self._sums = self._add_up()
+        self._build_push()
+
+    def phase(self, pushes: bool, fetches: bool) -> Phase:
+        """The phase with or without push and fetch."""
+        replica = self.replica
+        targets = [self.steps.advance_op(), *self._keep_sums(begins_anew=pushes)]
+        global_step, staleness = replica.global_step, replica.no_staleness
+        if pushes:
+            global_step, staleness = self._pushed_step, self._staleness
+            targets += self._context.push.targets
+        if fetches:
+            values = [gradient.value for gradient in self._gradients]
+            after = self._counted if pushes else after_on_ps(self._store, values)
+            targets.append(replica.fetch(after, before_assign=[*(v.op for v in values), staleness.op]))
+            if not pushes:
+                global_step = replica.heard_after(targets[-1])
+        else:
+            targets += self._local_sgd()
+            if pushes:
+                targets.append(replica.hear(global_step))
+        return Phase(global_step, staleness, targets, applied=None)
+
+    def _add_up(self) -> list[Gradient]:
+        """The accrued gradient with this step's."""
+        if not self.accrued:
+            return list(self._gradients)
+        with tf.device(self._store.worker_device):
+            return [
+                gradient._replace(value=accrued.read_value() + gradient.value)
+                for gradient, accrued in zip(self._gradients, self.accrued, strict=True)
+            ]
+
+    def _keep_sums(self, begins_anew: bool) -> list[tf.Operation]:
+        ops = []
+        with tf.device(self._store.worker_device):
+            for accrued, total in zip(self.accrued, self._sums, strict=False):
+                with tf.control_dependencies([total.value]):
+                    kept = tf.zeros_like(total.value) if begins_anew else total.value
+                    ops.append(accrued.assign(kept, read_value=False))
+        return ops
+
+    def _build_push(self) -> None:
+        """Sends the sums, applies and counts them."""
+        store, before = self._store, []
+        for ps, part in enumerate(grouped_by_ps(self._context.push.send(self._sums), store.num_ps)):
+            apply_op = self._context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+                before.append(count_update(store.clocks[ps]))
+        self._counted = [count.op for count in before]
+        self._staleness = self.replica.staleness(before)
+        with tf.device(store.worker_device):
+            self._pushed_step = before[0] + 1
+
+    def _local_sgd(self) -> list[tf.Operation]:
+        with tf.device(self._store.worker_device):
+            rate = self._context.applier.learning_rate(self.replica.global_step)
+            return [
+                gradient.piece.replica.assign_sub(
+                    tf.cast(rate, gradient.value.dtype) * gradient.value, read_value=False
+                )
+                for gradient in self._gradients
+            ]
+
+
+def _create_like(gradient: Gradient, prefix: str) -> tf.Variable:
+    variable = gradient.piece.variable
+    return create_local_variable(f"{prefix}/{variable.op.name}", variable.shape, variable.dtype.base_dtype)
+
+
+def _leaving_of_chief(store: ParameterStore, context: RuleContext) -> tuple[tf.Variable, tf.Operation | None]:
+    """A bool on ps 0, and on the chief the op that sets it."""
+    with tf.device(store.ps_device(0)):
+        chief_left = create_variable("downpour/chief_left", [], "bool")
+        return chief_left, chief_left.assign(True, read_value=False) if context.is_chief else None

@@ -1,0 +1,100 @@
+"""NumPy forms of the rules that train a copy on each worker, under the scripts of `tests.updates.scripted`.
+
+All train `script.Linear` with batches of `scripted.BATCH_SIZE` by two workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tests.testing import oracles, script
+from tests.testing.oracles import Values
+from tests.updates.scripted import BATCH_SIZE, Optimizer, Played
+
+
+def combined(*terms: tuple[float, Values]) -> Values:
+    """The sum of factor · value, by variable."""
+    return {name: sum(np.float32(factor) * value[name] for factor, value in terms) for name in terms[0][1]}
+
+
+class Worker:
+    """One worker's copy, and what its steps return.
+
+    Args:
+        index: of two.
+        params: the copy at first.
+    """
+
+    def __init__(self, index: int, params: Values):
+        self.index = index
+        self.copy = params
+        self.count = 0
+        self.known = 0
+        self.fetched_at = 0
+        self.losses: list[float] = []
+        self.staleness: list[list[int]] = []
+        self.global_steps: list[int] = []
+
+    def gradient(self) -> Values:
+        """Begins a step: the gradient of its batch at the copy."""
+        batch = script.worker_batch(self.index, 2, BATCH_SIZE, self.count)
+        loss, gradient = oracles.linear(self.copy, batch)
+        self.count += 1
+        self.losses.append(loss)
+        return gradient
+
+    def end_step(self, global_step: int | None = None, staleness: int | None = None) -> None:
+        """Notes what the step returns; without arguments it was local."""
+        self.global_steps.append(self.known if global_step is None else global_step)
+        self.staleness.append([] if staleness is None else [staleness])
+
+
+def played(workers: Sequence[Worker], values: list[Values]) -> Played:
+    """What was noted, in the form of a script that was played."""
+    return Played(
+        values, [w.losses for w in workers], [w.staleness for w in workers], [w.global_steps for w in workers]
+    )
+
+
+def downpour(
+    entries: Sequence[int],
+    n_push: int,
+    n_fetch: int,
+    learning_rate: float,
+    optimizer: str = "sgd",
+    schedule: Callable[[int], float] = lambda step: 1.0,
+) -> Played:
+    """Rule `downpour`, with one worker after the other making a step.
+
+    Args:
+        entries: the worker of each step.
+        n_push: see the rule.
+        n_fetch: see the rule.
+        learning_rate: before the schedule.
+        optimizer: on the ps.
+        schedule: factor of the rate at a global step.
+    """
+    params, clock, values = script.initial_values(script.Linear()), 0, []
+    workers = [Worker(index, params) for index in (0, 1)]
+    accrued = [combined((0.0, params)) for _ in workers]
+    apply = Optimizer(optimizer).apply
+    for index in entries:
+        worker = workers[index]
+        gradient = worker.gradient()
+        accrued[index] = combined((1.0, accrued[index]), (1.0, gradient))
+        staleness = global_step = None
+        rate = learning_rate * schedule(worker.known)
+        if worker.count % n_push == 0:
+            params = apply(params, accrued[index], clock, learning_rate * schedule(clock))
+            accrued[index] = combined((0.0, params))
+            staleness, clock = clock - worker.fetched_at, clock + 1
+            worker.known = clock
+        if worker.count % n_fetch == 0:
+            worker.copy, worker.known, worker.fetched_at = params, clock, clock
+        else:
+            worker.copy = combined((1.0, worker.copy), (-rate, gradient))
+        worker.end_step(global_step, staleness)
+        values.append(params | {"global_step": clock})
+    return played(workers, values)

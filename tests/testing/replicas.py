@@ -1,0 +1,56 @@
+"""One worker's graph of a rule with replicas in a session of its own, to look at each phase's partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.runtime.server import session_config
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph as graph_lib
+from tests.testing.cluster import InProcessCluster
+
+
+class WorkerSession:
+    """A joined worker 0 of a cluster whose jobs are over or have not begun.
+
+    Args:
+        train: its graph.
+        session: on its server.
+    """
+
+    def __init__(self, train: graph_lib.TrainGraph, session: tf.Session):
+        self.train = train
+        self.session = session
+        self._global_step = 0
+
+    def phase_of_next_step(self) -> int:
+        """What the rule chooses for the worker's next step."""
+        return self.train.step.choose(self._global_step)
+
+    def jobs_of_phase(self, phase: int) -> set[str]:
+        """Runs a step; returns the jobs of all ops that it executed, as TensorFlow has partitioned them."""
+        metadata = tf.RunMetadata()
+        run_options = tf.RunOptions(output_partition_graphs=True)
+        self._global_step = self.session.run(self.train.fetches[phase], options=run_options, run_metadata=metadata)[0]
+        devices = {node.device for graph in metadata.partition_graphs for node in graph.node}
+        return {tf.DeviceSpec.from_string(device).job for device in devices}
+
+
+@contextmanager
+def one_worker_session(cluster: InProcessCluster, config: TrainConfig) -> Iterator[WorkerSession]:
+    """Sets up a run as its chief does, and joins it."""
+    task = cluster.task("worker", 0)
+    components = components_lib.load(config, cluster.num_workers)
+    train = graph_lib.build(components, task, config, "lookedat")
+    with tf.Session(f"grpc://{task.own_address}", graph=train.graph, config=session_config(task.device)) as session:
+        session.run(train.scaffold.local_init_op)
+        session.run(train.init_state_op)
+        train.state.initialize(session, train.model_trace.initial_values())
+        for op in train.join_ops:
+            session.run(op)
+        yield WorkerSession(train, session)
+        session.run(train.free_op)
