@@ -33,6 +33,10 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
         intra_op_parallelism_threads=config.intra_op_threads or share,
         inter_op_parallelism_threads=config.inter_op_threads or max(2, share),
     )
+    if cluster.job_name != "ps":
+        # Who hands out the numbers by which collective ops of several workers find each other.
+        job, index = cluster.worker_tasks[0]
+        server_config.experimental.collective_group_leader = f"/job:{job}/replica:0/task:{index}"
     try:
         return tf.train.Server(
             tf.train.ClusterSpec(cluster.as_dict()),

@@ -35,7 +35,7 @@ def prepare_state(
             there is no checkpoint.
     """
     logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, num_ps))
-    if is_alive and not train.state.lost(session):
+    if is_alive and train.step.exchange is None and not train.state.lost(session):
         return _begin(train, session, "attached to the run on the ps tasks")
     session.run(train.init_state_op)
     checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
@@ -54,6 +54,8 @@ def prepare_state(
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
     if train.step.prepare_op is not None:
         session.run(train.step.prepare_op)
+    if train.step.exchange is not None:
+        train.step.exchange.prepare(session)
     return int(session.run(train.current_step)), how
 
 
@@ -68,6 +70,7 @@ class Checkpointer:
 
     def __init__(self, train: TrainGraph, config: TrainConfig, clock: Callable[[], float] = time.monotonic):
         self._state = train.state
+        self._exchange = train.step.exchange
         self._config = config
         self._clock = clock
         self._saved_at = clock()
@@ -90,6 +93,8 @@ class Checkpointer:
             CheckpointError: the files could not be written.
             NanLossError: a value is not finite.
         """
+        if self._exchange is not None:
+            self._exchange.publish(session)
         values = self._state.snapshot(session)
         spoiled = [name for name, value in values.items() if not np.all(np.isfinite(value))]
         if spoiled:

@@ -67,7 +67,7 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     rule.check(_plan(components, config, num_workers))
     check_optimizer(components.transforms, config.optimizer, components.optimizer.momentum)
     _check_classes(components, config)
-    if not rule.holds_tables:
+    if not rule.holds_tables or rule.needs_tables:
         _check_tables(components, config)
     return components
 
@@ -90,14 +90,19 @@ def _plan(components: Components, config: TrainConfig, num_workers: int) -> RunP
 
 
 def _check_tables(components: Components, config: TrainConfig) -> None:
-    """Raises OptionError where the model has embedding tables and the rule has no way to train them."""
+    """Raises OptionError where the model has embedding tables and the rule cannot train them, or has none and must."""
     with tf.Graph().as_default():
         examples = components.dataset.train(
             shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1
         )
     model_trace = trace(lambda: components.model.build(placeholders(examples.element_spec), training=True), config.seed)
     tables = [spec.name for spec in model_trace.specs if spec.is_table]
-    if tables:
+    if components.rule.needs_tables and not tables:
+        raise OptionError(
+            f"--update={config.update} is for models with embedding tables, and model {config.model!r} has none;"
+            " use --update=all_reduce"
+        )
+    if tables and not components.rule.holds_tables:
         raise OptionError(
             f"--update={config.update} cannot train embedding tables, and model {config.model!r} has"
             f" {', '.join(tables)}; use --update=async, sync or hybrid, or another model"

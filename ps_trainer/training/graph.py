@@ -83,7 +83,7 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
         applier = Applier(store, components.optimizer, components.schedule, config.learning_rate)
         push = Push(store, _wire(components, cluster, config, store))
         context = RuleContext(
-            cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier, push
+            cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier, push, run_id
         )
         step = components.rule.build(store, gradients, context)
         return TrainGraph(

@@ -14,15 +14,16 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PsLostError
+from ps_trainer.errors import PeerFailedError, PsLostError
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import Progress
-from ps_trainer.updates.base import RELEASED
+from ps_trainer.updates.base import RELEASED, Exchange
 
 # Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 _POLL_SECS = 0.1
+_REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
 # How its message names the task that did not answer.
 _TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
 
@@ -54,6 +55,7 @@ def run_steps(
 
     Raises:
         PsLostError: a ps task is gone.
+        PeerFailedError: a worker is gone without which no step can be made.
         PsTrainerError, Interrupted: the reason of the stop request.
     """
     ended_by = []
@@ -64,6 +66,7 @@ def run_steps(
             _hooked(step_context, fetches) if has_hooks else raw.make_callable(fetches) for fetches in train.fetches
         ]
         choose = train.step.choose or (lambda global_step: 0)
+        exchange = train.step.exchange
         if train.step.start_when is not None:
             _wait_to_start(raw, train, progress, stop)
         for op in train.join_ops:
@@ -83,7 +86,9 @@ def run_steps(
                 if "IteratorGetNext" not in str(error) and "End of sequence" not in str(error):
                     raise PsLostError(f"a queue on the ps tasks was closed: {error.message}") from error
                 ended_by.append("end of the data")
-                return
+                break
+            if exchange is not None:
+                global_step = exchange.after_phase(raw)
             if global_step == RELEASED:
                 stop.wait(10.0)  # whoever released us says why in a moment
                 stop.check()
@@ -93,7 +98,10 @@ def run_steps(
             if max_steps is not None and global_step >= max_steps:
                 ended_by.append("max_steps")
                 return
-        ended_by.append("a hook's request")
+        else:
+            ended_by.append("a hook's request")
+        if exchange is not None:
+            _stay_for_others(raw, exchange, progress, stop, max_steps=max_steps, after_step=after_step)
 
     def guarded(step_context: Any) -> None:
         try:
@@ -101,6 +109,10 @@ def run_steps(
             if train.step.leave_op is not None:
                 step_context.session.run(train.step.leave_op)
             at_end(step_context.session, progress.global_step)
+        except PeerFailedError:
+            stop.wait(_REASON_SECS)  # somebody may know which worker failed, and why
+            stop.check()
+            raise
         except LOST as error:
             stop.check()
             raise lost_ps(error) from error
@@ -110,6 +122,24 @@ def run_steps(
 
     session.run_step_fn(guarded)
     return ended_by[0]
+
+
+def _stay_for_others(
+    session: tf.Session,
+    exchange: Exchange,
+    progress: Progress,
+    stop: StopRequest,
+    *,
+    max_steps: int | None,
+    after_step: Callable[[tf.Session], None],
+) -> None:
+    """Takes part in the others' steps, which cannot be made without this worker, until they are over too."""
+    while (global_step := exchange.without_data(session)) != RELEASED:
+        progress.go_along(global_step)
+        after_step(session)
+        if max_steps is not None and global_step >= max_steps:
+            return
+        stop.check()
 
 
 def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, stop: StopRequest) -> None:

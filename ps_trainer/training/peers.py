@@ -32,6 +32,7 @@ class Peers:
         run_id: the run.
         min_workers: workers without which the update rule makes no update.
         service: the rule's service, on a chief whose rule has one.
+        needs_all: whether no worker can go on without any of the others.
         stop: asked to stop when another task's end ends this one.
         writer: told what is waited for.
         on_poll: called a few times a second; its errors ask the job to stop.
@@ -46,6 +47,7 @@ class Peers:
         *,
         min_workers: int,
         service: ChiefService | None,
+        needs_all: bool,
         stop: StopRequest,
         writer: MetricsWriter,
         on_poll: Callable[[], None],
@@ -54,6 +56,7 @@ class Peers:
         self._config = config
         self._min_workers = min_workers
         self._service = service
+        self._needs_all = needs_all
         self._stop = stop
         self._writer = writer
         self._started_at = time.monotonic()
@@ -154,11 +157,10 @@ class Peers:
 
     def _worker_ended(self, index: int, status: str) -> None:
         """A rule with a service must not wait for a worker that is done, and cannot do without one that failed."""
-        if self._service is None:
-            return
         if status == control.DONE:
-            self._service.worker_left(index)
-        else:
+            if self._service is not None:
+                self._service.worker_left(index)
+        elif self._service is not None or self._needs_all:
             self._stop.request(
                 PeerFailedError(f"worker {index} {status}, and update rule {self._config.update} needs all")
             )

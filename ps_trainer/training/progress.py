@@ -34,6 +34,7 @@ class Progress:
         self._pushes = self._dropped = 0
         self._since_report: list[tuple[float, np.ndarray]] = []
         self._reported_at = self._started_at = self.last_step_at = clock()
+        self._own_steps_ended_at: float | None = None
         self._traffic: StepTraffic | None = None
         self.local_steps = 0
         self.global_step = 0
@@ -67,6 +68,13 @@ class Progress:
                 " The last checkpoint is untouched"
             )
 
+    def go_along(self, global_step: int) -> None:
+        """Notes a step of other workers that this one took part in without data: no stall, and no step of its own."""
+        if self._own_steps_ended_at is None:
+            self._own_steps_ended_at = self.last_step_at
+        self.global_step = int(global_step)
+        self.last_step_at = self._clock()
+
     def secs_since_report(self) -> float:
         """Seconds since `report`, or since the start."""
         return self._clock() - self._reported_at
@@ -93,7 +101,7 @@ class Progress:
     def summary(self) -> dict[str, Any]:
         """Figures of the whole run, as JSON values."""
         self._fold_staleness()
-        secs = self.last_step_at - self._started_at
+        secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
         return {
             "local_steps": self.local_steps,
             "pushes": self._pushes,

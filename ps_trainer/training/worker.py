@@ -140,6 +140,7 @@ class Worker:
                 self._run["run_id"],
                 min_workers=self._components.rule.min_workers(self._cluster.num_workers),
                 service=service,
+                needs_all=train.step.exchange is not None,
                 stop=stop,
                 writer=self._writer,
                 on_poll=lambda: self._check_progress(service),
@@ -212,6 +213,8 @@ class Worker:
             ) as session,
         ):
             stop.on_abort(session.close)
+            if train.step.exchange is not None:
+                stop.on_release(session.close)  # a collective waits for every worker, also for one that is gone
             self._say(control.TRAINING)
             if not peers.wait_for_start():
                 return

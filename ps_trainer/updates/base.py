@@ -51,6 +51,7 @@ class RuleContext(NamedTuple):
         max_steps: global_step at which training ends, or None.
         applier: applies gradients on the ps tasks, or on the worker's replica.
         push: sends gradients to the ps tasks.
+        run_id: unique to the run, the same on all its workers.
     """
 
     num_workers: int
@@ -59,6 +60,7 @@ class RuleContext(NamedTuple):
     max_steps: int | None
     applier: Applier
     push: Push
+    run_id: str = ""
 
 
 class ChiefService(abc.ABC):
@@ -91,6 +93,41 @@ class ChiefService(abc.ABC):
     @abc.abstractmethod
     def summary(self) -> dict[str, Any]:
         """Counts for the run's summary (gradients used per worker …)."""
+
+
+class Exchange(abc.ABC):
+    """What a worker does together with all the others after each of its phases, in runs of its own.
+
+    For rules whose workers talk to each other: a run with a collective op can have no part on a ps task
+    (`ring.py` says why), so it cannot be in a phase. All workers must take part each time, to the end.
+    """
+
+    @abc.abstractmethod
+    def prepare(self, session: tf.Session) -> None:
+        """Called by the chief before any worker joins."""
+
+    @abc.abstractmethod
+    def after_phase(self, session: tf.Session) -> int:
+        """Called after each phase; blocks until all workers have called it; returns global_step.
+
+        Raises:
+            PeerFailedError: another worker cannot be reached.
+        """
+
+    @abc.abstractmethod
+    def without_data(self, session: tf.Session) -> int:
+        """Called again and again, in place of phases, by a worker that makes no more steps of its own.
+
+        Returns:
+            global_step, or `RELEASED` once no worker has anything left.
+
+        Raises:
+            PeerFailedError: another worker cannot be reached.
+        """
+
+    @abc.abstractmethod
+    def publish(self, session: tf.Session) -> None:
+        """Called by the chief before it saves: brings to the ps tasks what a checkpoint is made of."""
 
 
 class Phase(NamedTuple):
@@ -142,6 +179,8 @@ class TrainStep(NamedTuple):
         worker_state: variables of the rule on this worker, saved beside the checkpoints and restored after
             `join_op`.
         service: the chief's service, None where the rule needs none or on other workers.
+        exchange: of rules whose workers talk to each other. What the ps tasks hold is a copy then, as of the last
+            `publish`: a restarted chief goes on from a checkpoint, never from there.
         on_pull: see `ParameterStore.build_pull`.
     """
 
@@ -155,6 +194,7 @@ class TrainStep(NamedTuple):
     state: Sequence[tf.Variable] = ()
     worker_state: Sequence[tf.Variable] = ()
     service: ChiefService | None = None
+    exchange: Exchange | None = None
     on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
 
 
@@ -166,10 +206,12 @@ class UpdateRule(abc.ABC):
 
     Attributes:
         holds_tables: whether it can train embedding tables on the ps tasks.
+        needs_tables: whether it is for models with embedding tables only.
         keeps_replica: whether each worker trains a copy of the dense parameters (`Piece.replica`).
     """
 
     holds_tables: bool = True
+    needs_tables: bool = False
     keeps_replica: bool = False
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
