@@ -11,6 +11,13 @@ from ps_trainer.gradients.base import Stage, Transform
 from ps_trainer.options import option
 
 
+def clipped(values: list[tf.Tensor], norm: float) -> list[tf.Tensor]:
+    """`values` scaled to a global norm of at most `norm`; they may be of different types."""
+    dtype = tf.float64 if tf.float64 in {value.dtype for value in values} else tf.float32
+    global_norm = tf.global_norm([tf.cast(value, dtype) for value in values])
+    return tf.clip_by_global_norm(values, norm, use_norm=global_norm)[0]
+
+
 class ClipNorm(Transform):
     """Scales the worker's whole gradient down to a global norm.
 
@@ -38,7 +45,7 @@ class ClipNorm(Transform):
 
     def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
         """See `Transform.reduce`."""
-        return tf.clip_by_global_norm(values, self.options.norm)[0]
+        return clipped(values, self.options.norm)
 
 
 class ClipValue(Transform):

@@ -10,12 +10,14 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
+from ps_trainer.gradients.clip import clipped
 from ps_trainer.gradients.scale import joined
 from ps_trainer.gradients.sparsify import INDEX_DTYPE, keep, num_kept
 from ps_trainer.options import option
 
 _WARMUP_STAGES = 4
 _MIN_SAMPLED = 10  # sampled elements above the threshold: fewer would make it a guess
+_MIN_SAMPLE = 1000  # below that the whole variable costs next to nothing
 _MAX_EXCESS = 2  # so many times the wanted number are sent before they are selected once more
 
 
@@ -30,9 +32,10 @@ class Dgc(Codec):
     masking, §3.3), warm-up and local clipping of §3.2–3.3, sampling of §3.1.
 
     Per model variable, on the worker: 1. optionally clip the worker's gradient to clip_norm / √num_workers;
-    2. update u and v; 3. draw `sample` of |v| at random (all of a small variable) and take the
-    threshold from the sample; 4. choose what reaches it, and where that is more than twice the wanted number,
-    the wanted number of largest among it; 5. send value and index; 6. set u and v to 0 there.
+    2. update u and v; 3. draw `sample` of |v| at random (but at least 1000 elements and 10 / ratio;
+    a smaller variable as a whole) and take the threshold from that; 4. choose what reaches it, and where that
+    is more than twice the wanted number, the wanted number of largest among it; 5. send value and index; 6. set
+    u and v to 0 there.
     During the first `warmup_steps` sends the ratio goes down in four equal stages: ratio^(1/5), ^(2/5), ^(3/5),
     ^(4/5), which for ratio=0.001 are the paper's 25 %, 6.25 %, 1.6 % and 0.4 %.
 
@@ -89,7 +92,7 @@ class Dgc(Codec):
         """See `Transform.reduce`: local gradient clipping."""
         if self.options.clip_norm is None:
             return values
-        return tf.clip_by_global_norm(values, self.options.clip_norm / math.sqrt(num_workers))[0]
+        return clipped(values, self.options.clip_norm / math.sqrt(num_workers))
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         """See `Codec.encode`."""
@@ -116,7 +119,8 @@ class Dgc(Codec):
     def _choose(self, magnitudes: tf.Tensor, scope: Scope, purpose: str) -> tf.Tensor:
         """Indices of about the largest elements, int32."""
         size = magnitudes.shape.num_elements()
-        num_sampled = min(size, math.ceil(max(self.options.sample * size, _MIN_SAMPLED / self.options.ratio)))
+        wanted_sample = max(_MIN_SAMPLE, self.options.sample * size, _MIN_SAMPLED / self.options.ratio)
+        num_sampled = min(size, math.ceil(wanted_sample))
         sampled = magnitudes
         if num_sampled < size:
             seed = scope.state.seed(purpose)

@@ -15,6 +15,8 @@ _ORDER = (
     " one of cast, one_bit, sign, qsgd, terngrad"
 )
 
+_BASE = "ps_trainer.gradients.base.Transform or Codec"
+
 
 def load(strings: Sequence[str]) -> list[Transform]:
     """The transforms of a run.
@@ -75,19 +77,16 @@ def check_optimizer(transforms: Sequence[Transform], optimizer: str, momentum: f
 
 
 def _create(string: str) -> Transform:
-    name, option_strings = _split(string)
     flag = f"--{registry.GRADIENT_TRANSFORMS.flag}"
+    name, option_strings = registry.split_inline(string)
+    registered = name.partition(":")[0]
+    if registered != name and registered in registry.GRADIENT_TRANSFORMS.names():
+        raise OptionError(f"{flag} {string}: write options as key=value, {registered}:key=value,key=value")
     cls = registry.GRADIENT_TRANSFORMS.load(name)
+    if not issubclass(cls, Transform):
+        raise OptionError(f"{flag} {string}: {cls.__name__} is no gradient transform; derive it from {_BASE}")
     if cls.Options is None:
         if option_strings:
             raise OptionError(f"{flag} {string}: {name} takes no options; write {flag} {name}")
         return cls()
     return cls(options_lib.parse(cls.Options, option_strings, f"{flag} {name}:"))
-
-
-def _split(string: str) -> tuple[str, list[str]]:
-    """Name and `key=value` strings; a name that is not registered may be `module:Class`."""
-    parts = string.split(":")
-    length = 1 if parts[0] in registry.GRADIENT_TRANSFORMS.names() or "." not in parts[0] else 2
-    rest = ":".join(parts[length:])
-    return ":".join(parts[:length]), [text for text in rest.split(",") if text]

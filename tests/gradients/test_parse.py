@@ -1,0 +1,126 @@
+"""`--gradient_transform`: what is accepted, and what the refusals say."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError, UnknownNameError, UsageError
+from ps_trainer.gradients import parse
+from ps_trainer.gradients.base import Stage, Transform
+from ps_trainer.gradients.wire import Wire
+
+OWN = f"{__name__}:Halve"
+
+
+class Halve(Transform):
+    """A transform from outside."""
+
+    name = "halve"
+    stage = Stage.VALUE
+
+    def reduce(self, values, num_workers):
+        return [value / 2 for value in values]
+
+
+def test_every_registered_transform_loads_under_its_own_name_with_its_defaults():
+    for name in registry.GRADIENT_TRANSFORMS.names():
+        follower = ["top_k"] if name == "error_feedback" else []
+        assert parse.load([name, *follower])[0].name == name
+
+
+def test_options_come_after_a_colon():
+    (transform,) = parse.load(["qsgd:levels=4,bucket_size=64"])
+    assert (transform.options.levels, transform.options.bucket_size, transform.options.norm) == (4, 64, "l2")
+
+
+def test_a_class_of_ones_own_is_given_by_module():
+    assert isinstance(parse.load([OWN])[0], Halve)
+
+
+def test_keeps_the_order():
+    given = ["clip_value", "clip_norm", "error_feedback", "top_k", "cast"]
+    assert [transform.name for transform in parse.load(given)] == given
+
+
+def test_a_name_that_is_not_known():
+    with pytest.raises(UnknownNameError, match=r"--gradient_transform=topk: .*'top_k'"):
+        parse.load(["topk:ratio=0.1"])
+
+
+def refusal(*strings):
+    with pytest.raises(UsageError) as caught:
+        parse.load(strings)
+    assert "--gradient_transform" in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("string", "said"),
+    [
+        ("top_k:0.1", "top_k:key=value"),
+        ("top_k:k=3", "ratio"),
+        ("error_feedback:rate=1", "takes no options"),
+        ("clip_norm:norm=0", "norm=0.0 must be a finite number above 0"),
+        ("clip_norm:norm=nan", "norm=nan must be"),
+        ("clip_value:value=-1", "value=-1.0 must be a finite number above 0"),
+        ("cast:dtype=int8", "dtype=int8 must be one of bfloat16, float16"),
+        ("top_k:ratio=0", "ratio=0.0 must be above 0 and at most 1"),
+        ("random_k:ratio=1.5", "ratio=1.5 must be above 0 and at most 1"),
+        ("threshold:value=inf", "value=inf must be a finite number above 0"),
+        ("dgc:ratio=2", "ratio=2.0 must be"),
+        ("dgc:sample=0", "sample=0.0 must be"),
+        ("dgc:momentum=1", "momentum=1.0 must be in [0, 1)"),
+        ("dgc:warmup_steps=-1", "warmup_steps=-1 must be at least 0"),
+        ("dgc:clip_norm=0", "clip_norm=0.0 must be above 0, or none"),
+        ("qsgd:levels=128", "levels=128 must be 1 to 127"),
+        ("qsgd:bucket_size=0", "bucket_size=0 must be at least 1"),
+        ("qsgd:norm=l1", "norm=l1 must be one of l2, max"),
+        ("terngrad:sigma=0", "sigma=0.0 must be above 0, or none"),
+        ("power_sgd:rank=0", "rank=0 must be at least 1"),
+        ("pathlib:Path", "no gradient transform"),
+    ],
+)
+def test_wrong_options_are_refused(string, said):
+    assert said in refusal(string)
+
+
+@pytest.mark.parametrize(
+    ("strings", "said"),
+    [
+        (["one_bit", "top_k"], "top_k comes after one_bit; put it before"),
+        (["cast", "clip_norm"], "clip_norm comes after cast; put it before"),
+        (["error_feedback", "clip_value", "top_k"], "clip_value comes after error_feedback; put it before"),
+        (["top_k", "error_feedback", "cast"], "error_feedback comes after top_k; put it before"),
+        (["cast", "qsgd"], "cast and qsgd cannot be combined"),
+        (["top_k", "power_sgd"], "top_k and power_sgd cannot be combined"),
+        (["error_feedback", "error_feedback", "top_k"], "cannot be combined"),
+        (["error_feedback"], "nothing to make up for"),
+        (["clip_norm", "error_feedback"], "nothing to make up for"),
+        (["error_feedback", "dgc"], "leave error_feedback out"),
+        (["error_feedback", "random_k:ratio=0.1"], "write random_k:ratio=0.1,scale=false"),
+    ],
+)
+def test_wrong_orders_and_combinations_are_refused(strings, said):
+    assert said in refusal(*strings)
+
+
+def test_momentum_on_worker_and_ps_is_refused():
+    parse.check_optimizer(parse.load(["dgc"]), "sgd", 0.0)
+    parse.check_optimizer(parse.load(["dgc:momentum=0"]), "momentum", 0.9)
+    parse.check_optimizer(parse.load(["error_feedback", "top_k"]), "momentum", 0.9)
+    with pytest.raises(OptionError, match=r"dgc keeps the momentum .*use --optimizer=sgd, or .*dgc:momentum=0"):
+        parse.check_optimizer(parse.load(["dgc"]), "momentum", 0.9)
+
+
+def test_a_rule_that_sends_nothing_refuses_what_is_lossy():
+    wire = Wire(
+        parse.load(["clip_norm", "top_k"]),
+        num_workers=1,
+        worker_index=0,
+        worker_device="",
+        ps_device=lambda ps: "",
+        seed=0,
+    )
+    with pytest.raises(OptionError, match="--gradient_transform top_k: .*sends none.*leave it out"):
+        wire.reduce([])
