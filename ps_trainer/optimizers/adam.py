@@ -33,10 +33,19 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
         beta1: decay of the first moment.
         beta2: decay of the second moment.
         epsilon: "epsilon hat" of Kingma and Ba 2015, section 2.
+        use_locking: see `PsOptimizer.create`.
     """
 
-    def __init__(self, learning_rate: tf.Tensor | float, step: tf.Tensor, beta1: float, beta2: float, epsilon: float):
-        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking=True, name="Adam")
+    def __init__(
+        self,
+        learning_rate: tf.Tensor | float,
+        step: tf.Tensor,
+        beta1: float,
+        beta2: float,
+        epsilon: float,
+        use_locking: bool = True,
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking=use_locking, name="Adam")
         self._step = step
         self._beta_powers: tuple[tf.Tensor, tf.Tensor] | None = None
 
@@ -81,14 +90,14 @@ class LazyAdamOptimizer(ClockAdamOptimizer):
         m_rows = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
         v_rows = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
         change = rate * m_rows / (tf.sqrt(v_rows) + tf.cast(self._epsilon_t, grad.dtype))
-        # The ScatterNd ops hold the variable's exclusive lock, ResourceScatterSub only a shared one, under which
+        # With locking the ScatterNd ops hold the variable's exclusive lock; with a shared one, or none,
         # changes of the same row by two workers can be lost. The moments are read and then written, so of two
         # updates of a row at the same moment the later one stays in m and v; the parameters get both changes.
-        where = tf.expand_dims(indices, 1)
+        where, locks = tf.expand_dims(indices, 1), self._use_locking
         return tf.group(
-            tf.raw_ops.ResourceScatterNdUpdate(ref=m.handle, indices=where, updates=m_rows, use_locking=True),
-            tf.raw_ops.ResourceScatterNdUpdate(ref=v.handle, indices=where, updates=v_rows, use_locking=True),
-            tf.raw_ops.ResourceScatterNdSub(ref=var.handle, indices=where, updates=change, use_locking=True),
+            tf.raw_ops.ResourceScatterNdUpdate(ref=m.handle, indices=where, updates=m_rows, use_locking=locks),
+            tf.raw_ops.ResourceScatterNdUpdate(ref=v.handle, indices=where, updates=v_rows, use_locking=locks),
+            tf.raw_ops.ResourceScatterNdSub(ref=var.handle, indices=where, updates=change, use_locking=locks),
         )
 
     def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
@@ -128,10 +137,12 @@ class Adam(PsOptimizer):
     Options = AdamOptions
     walks_whole_table = True
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`."""
         options = self.options
-        return ClockAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon)
+        return ClockAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking)
 
 
 class LazyAdam(PsOptimizer):
@@ -146,7 +157,9 @@ class LazyAdam(PsOptimizer):
 
     Options = AdamOptions
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`."""
         options = self.options
-        return LazyAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon)
+        return LazyAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking)

@@ -9,9 +9,9 @@ The store builds one optimizer per ps task, under `tf.device` of that ps:
 the schedule and the slots all lie on ps k; only gradients travel. Made on the worker instead, each
 hyper-parameter would be one more message per ps and step.
 
-Every update is built with `use_locking=True`. Dense updates of resource variables are exclusive anyway, but
-sparse ones take only a *shared* lock without it: two workers that push the same row at the same moment both
-read the old value, and one of the two updates is lost.
+Updates are built with `use_locking=True` unless the update rule says otherwise. Dense updates of resource
+variables are exclusive anyway, but sparse ones take only a *shared* lock without it: two workers that push the
+same row at the same moment both read the old value, and one of the two updates is lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class PsOptimizer(abc.ABC):
         return getattr(self.options, "momentum", getattr(self.options, "beta1", 0.0))
 
     @abc.abstractmethod
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """A new TensorFlow optimizer for the variables of one ps task.
 
         Call it, and `apply_gradients` of the result, under `tf.device` of that ps.
@@ -52,6 +54,8 @@ class PsOptimizer(abc.ABC):
         Args:
             learning_rate: float32 scalar, already scheduled.
             step: int64 scalar on that ps, the number of updates applied there before this one.
+            use_locking: whether a sparse update excludes others of the same variable; without, updates of the
+                same row at the same moment may be lost. Dense updates exclude each other either way.
 
         Returns:
             An optimizer for resource variables on that ps; use it for one `apply_gradients`.

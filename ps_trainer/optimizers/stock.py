@@ -48,9 +48,13 @@ class Sgd(PsOptimizer):
     class Options:
         """No options."""
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`; `step` is not used."""
-        return LockedSgdOptimizer(learning_rate, use_locking=True)
+        if use_locking:
+            return LockedSgdOptimizer(learning_rate, use_locking=True)
+        return tf.train.GradientDescentOptimizer(learning_rate, use_locking=False)
 
 
 class Momentum(PsOptimizer):
@@ -73,10 +77,12 @@ class Momentum(PsOptimizer):
         def __post_init__(self) -> None:
             require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1); 0.9 is usual")
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`; `step` is not used."""
         return tf.train.MomentumOptimizer(
-            learning_rate, self.options.momentum, use_locking=True, use_nesterov=self.options.nesterov
+            learning_rate, self.options.momentum, use_locking=use_locking, use_nesterov=self.options.nesterov
         )
 
 
@@ -99,9 +105,11 @@ class Adagrad(PsOptimizer):
             value = self.initial_accumulator_value
             require(0 < value < math.inf, "initial_accumulator_value", value, "greater than 0; 0.1 is usual")
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`; `step` is not used."""
-        return tf.train.AdagradOptimizer(learning_rate, self.options.initial_accumulator_value, use_locking=True)
+        return tf.train.AdagradOptimizer(learning_rate, self.options.initial_accumulator_value, use_locking=use_locking)
 
 
 class RmsProp(PsOptimizer):
@@ -130,7 +138,9 @@ class RmsProp(PsOptimizer):
             require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1); 0 switches it off")
             require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "greater than 0; 1e-10 is usual")
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`; `step` is not used."""
         return tf.train.RMSPropOptimizer(
             learning_rate,
@@ -138,7 +148,7 @@ class RmsProp(PsOptimizer):
             momentum=self.options.momentum,
             epsilon=self.options.epsilon,
             centered=self.options.centered,
-            use_locking=True,
+            use_locking=use_locking,
         )
 
 
@@ -170,7 +180,9 @@ class Ftrl(PsOptimizer):
             require(-math.inf < power <= 0, "learning_rate_power", power, "0 or less; -0.5 is usual")
             require(0 <= value < math.inf, "initial_accumulator_value", value, "0 or greater; 0.1 is usual")
 
-    def create(self, learning_rate: tf.Tensor | float, step: tf.Tensor) -> tf.train.Optimizer:
+    def create(
+        self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
+    ) -> tf.train.Optimizer:
         """See `PsOptimizer.create`; `step` is not used."""
         return tf.train.FtrlOptimizer(
             learning_rate,
@@ -178,5 +190,5 @@ class Ftrl(PsOptimizer):
             initial_accumulator_value=self.options.initial_accumulator_value,
             l1_regularization_strength=self.options.l1,
             l2_regularization_strength=self.options.l2,
-            use_locking=True,
+            use_locking=use_locking,
         )

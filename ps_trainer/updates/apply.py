@@ -18,6 +18,8 @@ from absl import logging
 
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 
+_REPLICA = -1  # the worker's replica, where else the index of a ps task stands
+
 
 class Applier:
     """Applies gradients on ps tasks, or on this worker's replica.
@@ -64,24 +66,29 @@ class Applier:
         gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]],
         *,
         rate_factor: tf.Tensor | None = None,
+        use_locking: bool = True,
     ) -> tf.Operation:
         """The op that applies the gradients of pieces on ps task `ps`; call it once per ps task.
 
+        Schedule and optimizer follow the clock as it is when the gradients have arrived.
+
         Args:
             ps: the ps task.
-            gradients: values on that ps.
+            gradients: values for that ps.
             rate_factor: scalar that the learning rate is multiplied by, or None.
+            use_locking: see `PsOptimizer.create`.
         """
         with tf.device(self._store.ps_device(ps)):
             if not gradients:
                 return tf.no_op()
-            # The read before the pull would be as good for the schedule, but not in synchronous rules,
-            # whose chief applies without having pulled.
-            step = self._store.clocks[ps].read_value()
-            optimizer = self._create(step, rate_factor)
+            pairs = [(arrived(value), piece.variable) for piece, value in gradients]
+            # Otherwise the clock would be read when the worker's step begins, and be as stale as its gradient.
+            with tf.control_dependencies([_values(value) for value, _ in pairs]):
+                step = self._store.clocks[ps].read_value()
+            optimizer = self._create(step, rate_factor, use_locking=use_locking)
             if ps in self._slotted:
                 optimizer._slots = self._slotted[ps]._slots
-            apply_op = optimizer.apply_gradients([(value, piece.variable) for piece, value in gradients])
+            apply_op = optimizer.apply_gradients(pairs)
         if ps not in self._slotted:
             self.slots += _slots(optimizer, [(piece, piece.variable) for piece, _ in gradients])
         return apply_op
@@ -89,6 +96,14 @@ class Applier:
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
         """The scheduled learning rate of `step`, float32 scalar in the device scope of the caller."""
         return tf.convert_to_tensor(self._schedule.build(self._learning_rate, step), tf.float32)
+
+    def create_replica_slots(self, pieces: Sequence[Piece]) -> None:
+        """What `create_slots` is for `apply`, for `apply_to_replica`."""
+        with tf.device(self._store.worker_device):
+            optimizer = self._create(tf.zeros([], tf.int64), None)
+            optimizer._create_slots([piece.replica for piece in pieces])
+        self.replica_slots += _slots(optimizer, [(piece, piece.replica) for piece in pieces])
+        self._slotted[_REPLICA] = optimizer
 
     def apply_to_replica(
         self, gradients: Sequence[Gradient], step: tf.Tensor, *, num_applied: tf.Tensor | None = None
@@ -103,17 +118,26 @@ class Applier:
         """
         with tf.device(self._store.worker_device):
             optimizer = self._create(step, None, num_applied)
+            if _REPLICA in self._slotted:
+                optimizer._slots = self._slotted[_REPLICA]._slots
             apply_op = optimizer.apply_gradients([(g.value, g.piece.replica) for g in gradients])
-        self.replica_slots += _slots(optimizer, [(g.piece, g.piece.replica) for g in gradients])
+        if _REPLICA not in self._slotted:
+            self.replica_slots += _slots(optimizer, [(g.piece, g.piece.replica) for g in gradients])
         return apply_op
 
     def _create(
-        self, step: tf.Tensor, rate_factor: tf.Tensor | None, num_applied: tf.Tensor | None = None
+        self,
+        step: tf.Tensor,
+        rate_factor: tf.Tensor | None,
+        num_applied: tf.Tensor | None = None,
+        *,
+        use_locking: bool = True,
     ) -> tf.train.Optimizer:
         learning_rate = self._schedule.build(self._learning_rate, step)
         if rate_factor is not None:
             learning_rate *= tf.cast(rate_factor, tf.float32)
-        return self._optimizer.create(learning_rate, step if num_applied is None else num_applied)
+        step = step if num_applied is None else num_applied
+        return self._optimizer.create(learning_rate, step, use_locking=use_locking)
 
 
 def _slots(
@@ -124,6 +148,13 @@ def _slots(
     return [(piece, slot) for piece, slot in slots if slot is not None]
 
 
+def arrived(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
+    """A gradient, or another tensor, on the device of the scope: what waits for it waits for no other message."""
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.identity(value.values), tf.identity(value.indices), value.dense_shape)
+    return tf.identity(value)
+
+
 def count_update(clock: tf.Variable) -> tf.Tensor:
     """Adds 1 to a clock and returns its value before, in one atomic op on the clock's ps.
 
@@ -131,3 +162,7 @@ def count_update(clock: tf.Variable) -> tf.Tensor:
     can fall; this kernel does both under the variable's lock.
     """
     return tf.raw_ops.ResourceCountUpTo(resource=clock.handle, limit=2**62, T=tf.int64)
+
+
+def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    return value.values if isinstance(value, tf.IndexedSlices) else value

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
+from ps_trainer.updates.apply import arrived
 
 
 def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments: tf.Tensor | tf.IndexedSlices) -> Any:
@@ -33,12 +34,6 @@ def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments
         The results of `fn`, on the ps; their ops run when the section has been left.
     """
     with tf.device(store.ps_device(ps)):
-        arrived = [_arrived(argument) for argument in arguments]
+        on_ps = [arrived(argument) for argument in arguments]
         section = tf.CriticalSection(name=f"exclusive_{ps}", shared_name=f"updates/exclusive_{ps}")
-        return section.execute(lambda: fn(*arrived))
-
-
-def _arrived(argument: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
-    if isinstance(argument, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.identity(argument.values), tf.identity(argument.indices), argument.dense_shape)
-    return tf.identity(argument)
+        return section.execute(lambda: fn(*on_ps))

@@ -1,0 +1,62 @@
+"""Update rule `hogwild`: gradients are applied without locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.counted import counted_phase
+
+
+class Hogwild(UpdateRule):
+    """Lock-free asynchronous SGD: workers change the same embedding rows with nothing that keeps them apart.
+
+        w_v ← w_v − η_t · g_v(w_{t−τ})          for each row v of the gradient, whoever else writes it meanwhile
+
+    Source: Niu, Recht, Ré and Wright 2011 ("Hogwild!: a lock-free approach to parallelizing stochastic gradient
+    descent"), algorithm 1. It converges almost as if there were locks where gradients are sparse, so that two
+    updates seldom meet in a row.
+
+    Worker: 1. read each ps task's clock, then its dense parameters and the rows of its batch; 2. compute the
+    gradient; 3. push it; 4. go on when every ps task has applied its part.
+    ps: 1. apply the gradient when it arrives, rows of tables without lock; 2. count it on the clock.
+
+    Dense parameters: TensorFlow's dense updates of a resource variable hold its lock whatever is asked for, so
+    a model without embedding tables trains exactly as in `async`. Of rows that two workers change at the same
+    moment one change, or part of it, may be lost; nothing counts those.
+
+    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
+    single process with batch size `batch_size`; gradients are neither summed nor averaged. A run with
+    `max_steps` ends up to num_workers − 1 steps above it.
+
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(dense parameters + rows of the batch).
+
+    Departures from the paper: the threads that share the memory are the ps task's, which act for workers on other
+    machines; all rows of a batch are one gradient, in place of one example's; any optimizer but `adam` may
+    apply it (slots are then read and written without lock too); the clocks, for staleness and max_steps, are
+    counted atomically.
+    """
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        if plan.optimizer is not None and plan.optimizer.walks_whole_table:
+            raise OptionError(
+                f"--update=hogwild changes single rows without lock, and --optimizer={plan.optimizer_name} changes"
+                " whole tables, under their lock; use --optimizer=lazy_adam, sgd or adagrad, or --update=async"
+            )
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        counts = []
+        for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
+            pairs = [(gradient.piece, gradient.value) for gradient in part]
+            apply_op = context.applier.apply(ps, pairs, use_locking=False)
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+                before = count_update(store.clocks[ps])
+                counts.append(tf.stack([before + 1, before - store.clock_reads[ps]]))
+        return TrainStep([counted_phase(store, counts, context.push.targets)])

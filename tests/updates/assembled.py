@@ -1,0 +1,18 @@
+"""A worker's graph without any server, to look at its ops."""
+
+from __future__ import annotations
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph as graph_lib
+
+
+def assemble(config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0) -> graph_lib.TrainGraph:
+    """The graph of one worker of a cluster that is not there."""
+    jobs = {
+        "ps": tuple(f"localhost:{2000 + ps}" for ps in range(num_ps)),
+        "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers)),
+    }
+    cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
+    return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")
