@@ -135,7 +135,7 @@ def replay(
         entries: the script.
         model: of `MODELS`.
         apply: the rule.
-        hold_steps: gradients that a worker sums before it pushes, all of the same parameters.
+        hold_steps: gradients that a worker sums before it pushes, all of the same dense parameters.
         pull: what a worker gets of the ps tasks' parameters.
     """
     cls, loss_and_gradient = MODELS[model]
@@ -159,6 +159,8 @@ def replay(
                 params, clock = updated, clock + 1
             held[worker] = []
             pulled[worker], known[worker] = (clock, pull(params)), clock
+        elif "table" in params:  # rows are read in each step
+            pulled[worker] = (pulled_at, seen | {"table": params["table"]})
         played.values.append(params | {"global_step": clock})
         played.losses[worker].append(loss)
         played.staleness[worker].append(staleness)

@@ -1,0 +1,185 @@
+"""Update rule `accumulate`: a worker sums several gradients before it pushes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.variables import create_local_variable
+from ps_trainer.updates.asynchronous import Async
+from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule
+from ps_trainer.updates.synchronous import Options as SyncOptions
+from ps_trainer.updates.synchronous import Sync
+
+_PUSH, _HOLD = 0, 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `accumulate`."""
+
+    steps: int = option(4, "gradients that a worker sums before it pushes, >= 1")
+    rule: str = option("async", "what becomes of the sums: async or sync")
+    average: bool = option(False, "push the average of a worker's gradients in place of their sum")
+    replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = of all workers")
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise OptionError(f"steps={self.steps}; give 1 (push every gradient) or more")
+        if self.rule not in ("async", "sync"):
+            raise OptionError(f"rule={self.rule}; give async or sync, the rules that take a worker's sum as a gradient")
+        if self.replicas_to_aggregate and self.rule != "sync":
+            raise OptionError(
+                f"replicas_to_aggregate={self.replicas_to_aggregate} is for rule=sync, not for rule={self.rule};"
+                " leave it out or set rule=sync"
+            )
+
+
+class Accumulate(UpdateRule):
+    """Gradient accumulation: a worker pushes the sum of its gradients of k batches at the same parameters.
+
+        G = Σ_{j=1..k} g_j(w_pulled)          k = steps; with `average` G / k
+        G takes the place of the gradient in the rule that is wrapped, `async` or `sync`
+
+    Source: common practice (gradient accumulation), for batches larger than memory and for less traffic; it
+    follows no one paper.
+
+    Worker: 1. read each ps task's clock, then its parameters; 2. k − 1 times: compute the gradient of a batch and
+    add it to the sum on the worker (nothing is sent; the dense parameters stay, the rows of tables are read anew
+    in each step); 3. the k-th time: add, push the sum, clear it; 4. go on when the wrapped rule lets it.
+    ps: what the wrapped rule does.
+
+    `global_step` counts updates of the wrapped rule: `async` one per push, `sync` one per round. A worker makes k
+    steps of its own for each push.
+
+    The SUM is pushed: each of the k gradients moves the parameters as far as if it were pushed alone, so the
+    learning rate is that of a single process with batch size `batch_size`, if it is stable at k times the step.
+    With `average` a push is the gradient of one batch of k · `batch_size`, and takes a learning rate for that;
+    it is the same rule with a k-th of the learning rate (SGD, momentum) or, where the scale of a gradient does
+    not matter (Adam), nearly the same rule. `sync` averages over the workers: n workers' sums are Σ/n of n · k
+    gradients, and n workers' averages the gradient of one batch of n · k · `batch_size`.
+
+    What is summed and not pushed is lost when a worker's data end and when a worker is started again. Gradient
+    transforms see the sums, in the steps that push.
+
+    Memory on the ps: that of the wrapped rule; on the worker O(parameters), of tables only the rows seen since the
+    last push. Traffic per step and worker: O(parameters / k) each way, beside the rows of tables that a batch reads.
+    """
+
+    Options = Options
+
+    def __init__(self, options: Options):
+        self._options = options
+        if options.rule == "sync":
+            self._wrapped: UpdateRule = Sync(SyncOptions(replicas_to_aggregate=options.replicas_to_aggregate))
+        else:
+            self._wrapped = Async()
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        self._wrapped.check(plan)
+
+    def min_workers(self, num_workers: int) -> int:
+        """See `UpdateRule.min_workers`."""
+        return self._wrapped.min_workers(num_workers)
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        with tf.device(store.worker_device):
+            sums = [_create_sum(gradient) for gradient in gradients]
+            pushed = [self._pushed(gradient.piece, held.total) for gradient, held in zip(gradients, sums, strict=True)]
+            known_step = create_local_variable("accumulate/global_step", [], tf.int64)
+        wrapped = self._wrapped.build(store, pushed, context)
+        (push,) = wrapped.phases
+        with tf.device(store.worker_device):
+            know_op = known_step.assign(push.global_step, read_value=False)
+            know_first_op = known_step.assign(store.clocks[0].read_value(), read_value=False)
+            hold = Phase(
+                global_step=known_step.read_value(),
+                staleness=tf.zeros([0], tf.int64),
+                targets=[held.keep_op for held in sums],
+                applied=None,
+            )
+            join_ops = [know_first_op] if wrapped.join_op is None else [know_first_op, wrapped.join_op]
+            join_op = tf.group(*join_ops)
+        push = push._replace(targets=[*push.targets, know_op, *(held.clear_op for held in sums)])
+        return wrapped._replace(phases=[push, hold], choose=_every(self._options.steps), join_op=join_op)
+
+    def _pushed(self, piece: Piece, total: tf.Tensor | tf.IndexedSlices) -> Gradient:
+        if not self._options.average:
+            return Gradient(piece, total)
+        if isinstance(total, tf.IndexedSlices):
+            values = total.values / self._options.steps
+            return Gradient(piece, tf.IndexedSlices(values, total.indices, total.dense_shape))
+        return Gradient(piece, total / self._options.steps)
+
+
+class _Sum(NamedTuple):
+    """What a worker has summed of one piece's gradients.
+
+    Attributes:
+        total: with this step's gradient.
+        keep_op: makes `total` the sum.
+        clear_op: makes nothing the sum, after `total` has been computed.
+    """
+
+    total: tf.Tensor | tf.IndexedSlices
+    keep_op: tf.Operation
+    clear_op: tf.Operation
+
+
+def _create_sum(gradient: Gradient) -> _Sum:
+    piece, value = gradient
+    name = f"accumulate/{piece.variable.op.name}"
+    if isinstance(value, tf.IndexedSlices):
+        return _create_row_sum(name, piece, value)
+    held = create_local_variable(name, value.shape, value.dtype)
+    total = held.read_value() + value
+    with tf.control_dependencies([total]):
+        clear_op = held.assign(tf.zeros_like(total), read_value=False)
+    return _Sum(total, held.assign(total, read_value=False), clear_op)
+
+
+def _create_row_sum(name: str, piece: Piece, rows: tf.IndexedSlices) -> _Sum:
+    """Keeps the rows that have occurred, each once."""
+    row_shape = piece.variable.shape.as_list()[1:]
+    no_values, no_indices = tf.zeros([0, *row_shape], rows.values.dtype), tf.zeros([0], rows.indices.dtype)
+    values, indices = _create_list(f"{name}/values", no_values), _create_list(f"{name}/indices", no_indices)
+    all_indices = tf.concat([indices.read_value(), rows.indices], axis=0)
+    all_values = tf.concat([values.read_value(), rows.values], axis=0)
+    once, position = tf.unique(all_indices)
+    summed = tf.math.unsorted_segment_sum(all_values, position, tf.size(once))
+    keep_op = tf.group(values.assign(summed, read_value=False), indices.assign(once, read_value=False))
+    with tf.control_dependencies([summed, once]):
+        clear_op = tf.group(values.assign(no_values, read_value=False), indices.assign(no_indices, read_value=False))
+    return _Sum(tf.IndexedSlices(summed, once, rows.dense_shape), keep_op, clear_op)
+
+
+def _create_list(name: str, nothing: tf.Tensor) -> tf.Variable:
+    """A local variable whose number of rows may change."""
+    return tf.Variable(
+        nothing,
+        name=name,
+        shape=[None, *nothing.shape[1:]],
+        collections=[tf.GraphKeys.LOCAL_VARIABLES],
+        trainable=False,
+        use_resource=True,
+    )
+
+
+def _every(steps: int) -> Callable[[int], int]:
+    """`TrainStep.choose` that pushes in every `steps`-th step."""
+    made = 0
+
+    def choose(global_step: int) -> int:
+        nonlocal made
+        made = (made + 1) % steps
+        return _PUSH if made == 0 else _HOLD
+
+    return choose
