@@ -45,9 +45,9 @@ class Worker:
         self.losses.append(loss)
         return gradient
 
-    def end_step(self, global_step: int | None = None, staleness: int | None = None) -> None:
-        """Notes what the step returns; without arguments it was local."""
-        self.global_steps.append(self.known if global_step is None else global_step)
+    def end_step(self, staleness: int | None) -> None:
+        """Notes what the step returns; without a staleness it was local."""
+        self.global_steps.append(self.known)
         self.staleness.append([] if staleness is None else [staleness])
 
 
@@ -84,7 +84,7 @@ def downpour(
         worker = workers[index]
         gradient = worker.gradient()
         accrued[index] = combined((1.0, accrued[index]), (1.0, gradient))
-        staleness = global_step = None
+        staleness = None
         rate = learning_rate * schedule(worker.known)
         if worker.count % n_push == 0:
             params = apply(params, accrued[index], clock, learning_rate * schedule(clock))
@@ -95,6 +95,37 @@ def downpour(
             worker.copy, worker.known, worker.fetched_at = params, clock, clock
         else:
             worker.copy = combined((1.0, worker.copy), (-rate, gradient))
-        worker.end_step(global_step, staleness)
+        worker.end_step(staleness)
         values.append(params | {"global_step": clock})
+    return played(workers, values)
+
+
+def easgd(entries: Sequence[int], period: int, alpha: float, learning_rate: float, momentum: float = 0.0) -> Played:
+    """Rule `easgd` as in the paper: x and v apart, the gradient taken at x + momentum · v.
+
+    Args:
+        entries: the worker of each step; an exchange is not interrupted by the other worker.
+        period: see the rule.
+        alpha: see the rule.
+        learning_rate: constant.
+        momentum: see the rule.
+    """
+    centre, clock, values = script.initial_values(script.Linear()), 0, []
+    workers = [Worker(index, centre) for index in (0, 1)]
+    points = [centre, centre]
+    velocities = [combined((0.0, centre))] * 2
+    for index in entries:
+        worker, x = workers[index], points[index]
+        exchanges = worker.count % period == 0
+        worker.copy = combined((1.0, x), (momentum, velocities[index]))
+        gradient = worker.gradient()
+        if exchanges:
+            difference = combined((alpha, x), (-alpha, centre))
+            points[index] = combined((1.0, x), (-1.0, difference))
+            centre, clock = combined((1.0, centre), (1.0, difference)), clock + 1
+            worker.known = clock
+        velocities[index] = combined((momentum, velocities[index]), (-learning_rate, gradient))
+        points[index] = combined((1.0, points[index]), (1.0, velocities[index]))
+        worker.end_step(0 if exchanges else None)
+        values.append(centre | {"global_step": clock})
     return played(workers, values)

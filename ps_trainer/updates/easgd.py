@@ -1,0 +1,235 @@
+"""Update rule `easgd`: each worker trains a copy, drawn to a centre on the ps every so many steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore, Snapshot
+from ps_trainer.store.variables import create_local_variable
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
+
+_BETA = 0.9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `easgd`."""
+
+    period: int = option(10, "steps of a worker between two exchanges with the centre (τ)")
+    alpha: float | None = option(None, "share of the difference that copy and centre move, in [0, 1]; or give beta")
+    beta: float | None = option(None, "alpha times the number of workers; 0.9 where neither is given")
+    momentum: float = option(0.0, "Nesterov momentum of the local steps, in [0, 1); more than 0 is EAMSGD (δ)")
+
+    def __post_init__(self):
+        if self.period < 1:
+            raise OptionError(f"period={self.period}; give 1 or more")
+        if self.alpha is not None and self.beta is not None:
+            raise OptionError(
+                f"alpha={self.alpha} and beta={self.beta}: give one of them; alpha is beta / number of workers"
+            )
+        if self.alpha is not None and not 0 <= self.alpha <= 1:
+            raise OptionError(f"alpha={self.alpha}; give a share in [0, 1]")
+        if self.beta is not None and not self.beta >= 0:
+            raise OptionError(f"beta={self.beta}; give 0 or more, at most the number of workers; 0.9 is usual")
+        if not 0 <= self.momentum < 1:
+            raise OptionError(f"momentum={self.momentum}; give a share in [0, 1)")
+
+    def alpha_of(self, num_workers: int) -> float:
+        """The share per exchange in a cluster of so many workers."""
+        if self.alpha is not None:
+            return self.alpha
+        return (_BETA if self.beta is None else self.beta) / num_workers
+
+
+class Easgd(UpdateRule):
+    """Elastic averaging SGD: copies explore, and an elastic force ties each to a centre on the ps.
+
+        every step:          v ← δ v − η g(x + δ v),  x ← x + v           δ = 0: x ← x − η g(x)
+        every period steps,  x ← x − α (x − x̃),  x̃ ← x̃ + α (x − x̃)       both with the x before
+        with the step:
+
+    Source: Zhang, Choromanska, LeCun 2015, algorithm 1 (asynchronous EASGD) and 2 (EAMSGD); β = n α for n
+    workers is its section 2.
+
+    Worker, at its step t = 0, 1, …: 1. compute the gradient at the copy (with momentum at the point ahead of
+    it); 2. if the period divides t, ask for the centre, compute the elastic difference of the copy as it was
+    before the step, and send it; 3. move the copy by the gradient, and by the difference if there is one.
+    ps: 1. add an elastic difference to the centre when it arrives, each variable atomically: as in the paper
+    it is the difference to the centre that the worker has read, not to the centre at that moment; 2. count
+    it on its clock. The exchange at t = 0 moves nothing, as all copies begin at the centre.
+
+    What is trained, saved and evaluated is the centre. `global_step` counts exchanges, by whichever worker,
+    not local steps; so do max_steps, save intervals and the schedule, which follows the last known
+    global_step; staleness is the number of exchanges between reading the centre and moving it. Nothing is
+    summed or averaged over workers: the learning rate is the single-process one of batch size `batch_size`.
+    The paper takes β = 0.9 and periods of 1 to 64. Local steps are SGD, with `momentum` in the options: the
+    run's --optimizer has nothing to apply and must be sgd.
+
+    Gradient transforms act on the elastic difference on its way to the ps; the copy moves by the difference
+    as it was, so lossy ones and clipping break the symmetry of the force.
+
+    Memory on the ps: parameters, no slots; on the worker the copy, with momentum twice. Traffic per step and
+    worker: O(parameters / period) each way; a step without exchange sends nothing.
+
+    Departures from the paper: its worker asks for the centre before it computes the gradient, here after it;
+    both from the same x. With momentum the copy on the worker is y = x + δ v, where the gradient is taken, and x
+    is computed back from it; the same up to rounding.
+    """
+
+    Options = Options
+    holds_tables = False
+    keeps_replica = True
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        if plan.optimizer_name != "sgd":
+            raise OptionError(
+                f"--optimizer={plan.optimizer_name}: --update=easgd applies no gradients on the ps, its local steps"
+                " are SGD; use --optimizer=sgd, for momentum with --update_option momentum=0.9, or --update=local_sgd,"
+                " whose local steps take any optimizer"
+            )
+        if self._options.alpha_of(plan.num_workers) > 1:
+            raise OptionError(
+                f"beta={self._options.beta} exceeds num_workers={plan.num_workers}, so a copy would overshoot the"
+                " centre; give a beta of at most the number of workers; 0.9 is usual"
+            )
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        replica, steps = Replica(store), LocalSteps(store, "easgd/local_steps")
+        local = _LocalSgd(store, gradients, context, replica, self._options.momentum)
+        exchange = _Exchange(store, local, context, self._options.alpha_of(context.num_workers))
+        targets = [
+            *exchange.moves,
+            *local.keep_velocities(),
+            replica.hear(exchange.global_step),
+            steps.advance_op(),
+            *context.push.targets,
+        ]
+        phases = [
+            Phase(exchange.global_step, exchange.staleness, targets, applied=None),
+            Phase(
+                replica.global_step,
+                replica.no_staleness,
+                [*local.move(), *local.keep_velocities(), steps.advance_op()],
+                applied=None,
+            ),
+        ]
+        return TrainStep(
+            phases,
+            choose=lambda _: int((steps.advance() - 1) % self._options.period > 0),
+            join_op=replica.fetch(),
+            on_restored=steps.restore,
+            worker_state=[*replica.variables, *local.velocities, steps.variable],
+        )
+
+
+class _LocalSgd:
+    """One step of SGD on the copy, with or without Nesterov momentum.
+
+    Attributes:
+        velocities: v of each gradient's piece; none without momentum.
+        points: x of each gradient's piece at the start of the step.
+    """
+
+    def __init__(
+        self,
+        store: ParameterStore,
+        gradients: Sequence[Gradient],
+        context: RuleContext,
+        replica: Replica,
+        momentum: float,
+    ):
+        self.gradients = gradients
+        self.velocities: list[tf.Variable] = []
+        self.points: list[tf.Tensor] = []
+        self._device = store.worker_device
+        self._new_velocities: list[tf.Tensor] = []
+        self._moves: list[tf.Tensor] = []
+        with tf.device(self._device):
+            rate = context.applier.learning_rate(replica.global_step)
+            for piece, value in gradients:
+                step = -tf.cast(rate, value.dtype) * value
+                if not momentum:
+                    self.points.append(piece.pulled)
+                    self._moves.append(step)
+                    continue
+                variable = create_local_variable(f"easgd/velocity/{piece.variable.op.name}", value.shape, value.dtype)
+                velocity = variable.read_value()
+                new_velocity = momentum * velocity + step
+                self.velocities.append(variable)
+                self._new_velocities.append(new_velocity)
+                # The copy is y = x + δv: x moves by v', and the lead over it from δv to δv'.
+                self.points.append(piece.pulled - momentum * velocity)
+                self._moves.append(new_velocity + momentum * (new_velocity - velocity))
+
+    def move(self, differences: Sequence[tf.Tensor] | None = None) -> list[tf.Operation]:
+        """The ops that move the copy; back by `differences` as well, if given."""
+        with tf.device(self._device):
+            moves = self._moves
+            if differences is not None:
+                moves = [move - difference for move, difference in zip(moves, differences, strict=True)]
+            return [
+                gradient.piece.replica.assign_add(move, read_value=False)
+                for gradient, move in zip(self.gradients, moves, strict=True)
+            ]
+
+    def keep_velocities(self) -> list[tf.Operation]:
+        """The ops that keep the velocities for the next step."""
+        with tf.device(self._device):
+            return [
+                variable.assign(value, read_value=False)
+                for variable, value in zip(self.velocities, self._new_velocities, strict=True)
+            ]
+
+
+class _Exchange:
+    """Reads the centre, sends the elastic difference there and moves both ends.
+
+    Attributes:
+        global_step: int64 scalar on the worker, after this exchange.
+        staleness: int64 [num_ps] on the worker.
+        moves: ops that move the copy, by its gradient as well.
+    """
+
+    def __init__(self, store: ParameterStore, local: _LocalSgd, context: RuleContext, alpha: float):
+        # Not before the gradient is there: a worker whose data has ended must not move the centre.
+        snapshot = store.read(after_on_ps(store, [gradient.value for gradient in local.gradients]))
+        centres = {piece.variable.op.name: value for piece, value in snapshot.values}
+        with tf.device(store.worker_device):
+            differences = []
+            for (piece, value), point in zip(local.gradients, local.points, strict=True):
+                centre = tf.cast(centres[piece.variable.op.name], value.dtype)
+                differences.append(tf.cast(alpha, value.dtype) * (point - centre))
+        self.moves = local.move(differences)
+        sent = context.push.send(
+            [g._replace(value=difference) for g, difference in zip(local.gradients, differences, strict=True)]
+        )
+        self._move_centre(store, sent, snapshot)
+
+    def _move_centre(self, store: ParameterStore, sent: Sequence[Gradient], snapshot: Snapshot) -> None:
+        """Moves the centre on each ps task, and counts that."""
+        staleness = []
+        for ps, part in enumerate(grouped_by_ps(sent, store.num_ps)):
+            with tf.device(store.ps_device(ps)):
+                adds = [gradient.piece.variable.assign_add(gradient.value, read_value=False) for gradient in part]
+                with tf.control_dependencies([*adds, snapshot.clocks[ps]]):
+                    before = count_update(store.clocks[ps])
+                stale = before - snapshot.clocks[ps]
+                if ps == 0:  # both numbers in one message
+                    progress = tf.stack([before + 1, stale])
+                else:
+                    staleness.append(tf.reshape(stale, [1]))
+        with tf.device(store.worker_device):
+            self.global_step = progress[0]
+            self.staleness = tf.concat([progress[1:], *staleness], axis=0)
