@@ -53,7 +53,7 @@ class ClipValue(Transform):
 
         g_i ← max(−value, min(value, g_i))
 
-    Source: `tf.clip_by_value`; Graves 2013 (arXiv:1308.0850), §4, for recurrent networks.
+    Source: `tf.clip_by_value`; Graves 2013 (arXiv:1308.0850), for recurrent networks.
     Bytes: those of the values. State: none. Biased where it clips.
     """
 

@@ -28,8 +28,8 @@ class Dgc(Codec):
         chosen = {i : |v_i| ≥ the ratio-quantile from above of |v|}        send v at the chosen
         u_i, v_i ← 0 for the chosen i (momentum factor masking)
 
-    Source: Lin et al. 2018, Algorithm 4 (Algorithm 1 with momentum correction, §3.2, and momentum factor
-    masking, §3.3), warm-up and local clipping of §3.2–3.3, sampling of §3.1.
+    Source: Lin et al. 2018, Algorithm 4: sparsification (§3.1), momentum correction and local clipping (§3.2),
+    momentum factor masking and warm-up (§3.3), the threshold from a sample (§5).
 
     Per model variable, on the worker: 1. optionally clip the worker's gradient to clip_norm / √num_workers;
     2. update u and v; 3. draw `sample` of |v| at random (but at least 1000 elements and 10 / ratio;

@@ -16,7 +16,7 @@ class ErrorFeedback(Transform):
 
     so that the sum of what was sent and the residual e are the sum of all gradients.
 
-    Source: Seide et al. 2014, equations (1) and (2); Karimireddy et al. 2019, Algorithm 2 (EF-SGD).
+    Source: Seide et al. 2014 (quantisation with error feedback); Karimireddy et al. 2019, Algorithm 2 (EF-SGD).
     Bytes: those of C. State: e, as large as the dense gradients; the worker decodes what it sends once more
     itself. Biased in a single step; the bias is made up for later when C is a contraction: top_k, random_k with
     scale=false, threshold, cast, one_bit, sign:scaled=true, power_sgd. Around an unbiased C of large variance

@@ -16,7 +16,7 @@ class OneBit(Codec):
 
         C(g)_i = mean{g_j : g_j ≥ 0} if g_i ≥ 0, else mean{g_j : g_j < 0}        j over the same model variable
 
-    Source: Seide et al. 2014, §3.1–3.2; the means are the values of least squared error.
+    Source: Seide et al. 2014 (1-bit SGD); the means are the values of least squared error.
     Bytes: 1/8 per element and 8 per model variable. State: none. Biased, but of zero total error: the sum of the
     elements is kept. It needs error_feedback before it, as in the paper.
 

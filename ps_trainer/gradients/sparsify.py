@@ -52,7 +52,7 @@ class TopK(Codec):
 
         C(g)_i = g_i if |g_i| is among the k = ⌈ratio · n⌉ largest, else 0
 
-    Source: Aji and Heafield 2017 (gradient dropping); Stich et al. 2018, Definition 2.1.
+    Source: Aji and Heafield 2017 (gradient dropping); Stich et al. 2018, Definition 2.2 (top_k).
     Bytes: 8 · ratio per element (index 4, value 4); with cast after it 6 · ratio. State: none. Biased: it needs
     error_feedback before it to converge to the same point.
 
@@ -76,10 +76,10 @@ class RandomK(Codec):
 
         C(g)_i = g_i / ratio if i is in a uniformly drawn subset of k = ⌈ratio · n⌉ elements, else 0
 
-    Source: Stich et al. 2018, Definition 2.1; the scaled form is Wangni et al. 2018 with equal probabilities.
+    Source: Stich et al. 2018, Definition 2.2 (rand_k); the scaled form is Wangni et al. 2018 with equal probabilities.
     Bytes: 4 · ratio per element, and 8 per message: the indices do not travel. The ps draws them again from
     (seed, step), of which the seed is in its graph: the generator is counter-based and the draw sorts
-    integers, so every CPU and GPU draws the same. State: a step count. Unbiased with scale=true (the scale
+    integers, on the CPU of either task, so both draw the same. State: a step count. Unbiased with scale=true (the scale
     is n/k, exact for every size); with scale=false a contraction, as error_feedback needs it.
 
     The draw costs O(n) on the worker and again on the ps, per worker and step. Rows of tables pass unchanged.
@@ -118,8 +118,10 @@ class RandomK(Codec):
 
 def draw(size: int, k: int, static_seed: int, step: tf.Tensor) -> tf.Tensor:
     """`k` different indices below `size`, int32: those with the largest of `size` random integers."""
-    keys = tf.random.stateless_uniform([size], step_seed(static_seed, step), minval=None, maxval=None, dtype=tf.int32)
-    return tf.math.top_k(keys, k).indices
+    with tf.device("/device:CPU:0"):  # of the task that asks, so that worker and ps run the same kernels
+        seed = step_seed(static_seed, step)
+        keys = tf.random.stateless_uniform([size], seed, minval=None, maxval=None, dtype=tf.int32)
+        return tf.math.top_k(keys, k).indices
 
 
 class Threshold(Codec):
@@ -127,11 +129,11 @@ class Threshold(Codec):
 
         C(g)_i = g_i if |g_i| ≥ value, else 0
 
-    Source: Strom 2015, §3 (there with the residual, which is error_feedback here).
+    Source: Strom 2015 (there with the residual, which is error_feedback here).
     Bytes: 8 per sent element, and 4 per message: how many elements varies from step to step and may be none or
     all, in which case it is twice the plain gradient. State: none. Biased; use error_feedback before it.
 
-    Departs from Strom: the elements' values are sent (as in Dryden et al. 2016, §3), not ±value; `sign` after it
+    Departs from Strom: the elements' values are sent (as in Dryden et al. 2016), not ±value; `sign` after it
     sends one bit each instead. Rows of tables pass unchanged.
     """
 

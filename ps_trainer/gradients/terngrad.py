@@ -20,7 +20,7 @@ class TernGrad(Codec):
         C(g)_i = s · sign(g_i) · b_i        P(b_i = 1) = |g_i| / s        s = max_j |g_j| of the model variable
         before that, with sigma=c:  g_i ← max(−cσ, min(cσ, g_i))        σ = standard deviation of the variable's g
 
-    Source: Wen et al. 2017, equations (1)–(3) ("layer-wise ternarizing") and (8) (clipping, c = 2.5 there).
+    Source: Wen et al. 2017, "gradient ternarizing", "layer-wise ternarizing" and "gradient clipping" (c = 2.5).
     Bytes: 1/4 per element (2 bits, four elements to a byte) and 4 per model variable. State: a step count.
     Unbiased without sigma; with it biased, of much less variance.
 
