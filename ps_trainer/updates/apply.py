@@ -52,7 +52,7 @@ class Applier:
     def create_slots(self, ps: int, pieces: Sequence[Piece]) -> None:
         """Makes the slots of pieces of ps task `ps`, for an `apply` that is called inside a conditional later.
 
-        No variable can be made in there.
+        What is made in there, TensorFlow would have to lift out of the branch; so nothing depends on that.
         """
         with tf.device(self._store.ps_device(ps)):
             optimizer = self._create(self._store.clocks[ps].read_value(), None)

@@ -18,9 +18,8 @@ from ps_trainer.updates.apply import arrived
 def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments: tf.Tensor | tf.IndexedSlices) -> Any:
     """What `fn(*arguments)` returns, run on ps task `ps` under that task's one exclusive section.
 
-    `fn` may read, decide (`tf.cond`) and update; inside a conditional no variable can be made, so an optimizer's
-    slots are made before, by `Applier.create_slots`. It must not wait for another worker, and no section can be
-    entered inside another.
+    `fn` may read, decide (`tf.cond`) and update. It makes no variables: an optimizer's slots are made before, by
+    `Applier.create_slots`. It must not wait for another worker, and no section can be entered inside another.
 
     Args:
         store: the created store.
@@ -36,4 +35,10 @@ def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments
     with tf.device(store.ps_device(ps)):
         on_ps = [arrived(argument) for argument in arguments]
         section = tf.CriticalSection(name=f"exclusive_{ps}", shared_name=f"updates/exclusive_{ps}")
-        return section.execute(lambda: fn(*on_ps))
+        everything = tf.group(*(x.values if isinstance(x, tf.IndexedSlices) else x for x in on_ps))
+
+        def body() -> Any:
+            with tf.control_dependencies([everything]):  # also what `fn` makes no use of
+                return fn(*on_ps)
+
+        return section.execute(body)
