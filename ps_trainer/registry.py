@@ -27,11 +27,13 @@ class Registry:
         kind: what the components are, in words, for messages ("update rule").
         flag: the flag that takes the name, without dashes ("update"); options come by `--<flag>_option`.
         targets: name -> `module:Class`.
+        has_inline_options: options come with the name instead: `--<flag> name:key=value,…`.
     """
 
-    def __init__(self, kind: str, flag: str, targets: Mapping[str, str]):
+    def __init__(self, kind: str, flag: str, targets: Mapping[str, str], *, has_inline_options: bool = False):
         self.kind = kind
         self.flag = flag
+        self.has_inline_options = has_inline_options
         self._targets = dict(targets)
 
     def names(self) -> list[str]:
@@ -170,6 +172,7 @@ GRADIENT_TRANSFORMS = Registry(
         "power_sgd": "ps_trainer.gradients.power_sgd:PowerSgd",
         "error_feedback": "ps_trainer.gradients.error_feedback:ErrorFeedback",
     },
+    has_inline_options=True,
 )
 
 LAYOUTS = Registry(

@@ -35,7 +35,8 @@ def describe(kind: str) -> str:
         cls = components.load(name)
         summary = (inspect.getdoc(cls) or "").partition("\n")[0]
         lines.append(f"  {name.ljust(_NAME_COLUMN)}{summary}".rstrip())
-        lines.extend(_option_lines(getattr(cls, "Options", None), components.flag))
+        flag = f"--{components.flag} {name}:" if components.has_inline_options else f"--{components.flag}_option "
+        lines.extend(_option_lines(getattr(cls, "Options", None), flag))
     return "\n".join(lines)
 
 
@@ -63,5 +64,5 @@ def _option_lines(options_type: type | None, flag: str) -> Iterator[str]:
         return
     hints = typing.get_type_hints(options_type)
     for field in dataclasses.fields(options_type):
-        text = f"{' ' * (2 + _NAME_COLUMN)}--{flag}_option {key_of(field)}={flags_lib.format_value(field.default)}"
+        text = f"{' ' * (2 + _NAME_COLUMN)}{flag}{key_of(field)}={flags_lib.format_value(field.default)}"
         yield f"{text}  {field.metadata.get('help', '')} ({flags_lib.type_name(hints[field.name])})"

@@ -41,6 +41,7 @@ def components(monkeypatch):
     table = {
         "gadgets": registry.Registry("gadget", "gadget", targets),
         "tools": registry.Registry("tool", "tool", {"hammer": f"{here}:Plain"}),
+        "filters": registry.Registry("filter", "filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
     }
     monkeypatch.setattr(registry, "REGISTRIES", table)
 
@@ -53,6 +54,13 @@ gadgets (--gadget)
                   --gadget_option sizes=1,2  of each (comma-separated int)
                   --gadget_option lambda=3  a key that Python keeps for itself (int)
   mute
+"""
+FILTERS = """\
+filters (--filter)
+  fine            Has options.
+                  --filter fine:rate=none  how fast (float or none)
+                  --filter fine:sizes=1,2  of each (comma-separated int)
+                  --filter fine:lambda=3  a key that Python keeps for itself (int)
 """
 TOOLS = """\
 tools (--tool)
@@ -67,15 +75,15 @@ def test_lists_names_summaries_and_options_of_a_kind(capsys):
 
 def test_lists_all_kinds_when_none_is_named(capsys):
     assert listing.main_list(["list"]) == 0
-    assert capsys.readouterr().out == GADGETS + "\n" + TOOLS
+    assert capsys.readouterr().out == "\n".join([GADGETS, TOOLS, FILTERS])
 
 
 def test_refuses_an_unknown_kind(capsys):
     assert listing.main_list(["list", "gadget"]) == 2
-    expected = "error: list gadget: no such kind; did you mean gadgets? known: gadgets, tools\n"
+    expected = "error: list gadget: no such kind; did you mean gadgets? known: gadgets, tools, filters\n"
     assert capsys.readouterr().err == expected
 
 
 def test_help_names_the_kinds(capsys):
     assert listing.main_list(["list", "--help"]) == 0
-    assert "list [gadgets|tools]" in capsys.readouterr().out
+    assert "list [gadgets|tools|filters]" in capsys.readouterr().out
