@@ -1,0 +1,142 @@
+"""Update rule `hybrid`: embedding tables on the ps tasks, everything else around a ring, both of the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.all_reduce import Options, create_slots, refuse_packed
+from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.ring import Ring, RingExchange
+from ps_trainer.updates.sums import Sums
+
+
+class Hybrid(UpdateRule):
+    """Synchronous SGD in which sparse gradients go to the ps tasks and dense ones around a ring.
+
+        w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    c workers that have data; tables on the ps, the rest on workers
+
+    Source: Parallax, Kim et al. 2019, §3.1 (hybrid communication: tables by ps, the rest by all-reduce).
+
+    Worker: 1. gather the rows of its batch from the ps tasks; 2. compute the gradient; 3. push the rows'
+    gradients, which the ps tasks only keep; 4. average the dense gradients around the ring and apply them, as in
+    `all_reduce`; 5. wait until the tables are updated.
+    ps, driven by the chief after its turn in the ring, by when all have pushed: 1. sum up the rows that were
+    pushed and divide by c, rows that few workers touched as well; 2. apply, with the optimizer and slots of the
+    ps; 3. count the update on the clock.
+
+    Ends and failures: as in `all_reduce`. `global_step` counts updates, the same on all workers. Gradients are
+    averaged: a learning rate for batch size n · `batch_size` is expected.
+
+    Memory: tables and their slots on the ps tasks, with the rows pushed in a step; the rest on each worker, and
+    once more on the ps tasks. Traffic per step and worker: O(rows of the batch) from and to the ps tasks,
+    2 (n − 1)/n · O(dense parameters) around the ring, and two more rounds of n − 1 messages for the wait.
+
+    Departs from Parallax: a table is what the model marks as one (`layers.embedding`), whatever the share of its
+    rows in a batch; there are no local accumulators per machine; partitions are chosen by the user
+    (`--layout_option table_partitions`), not searched for.
+    """
+
+    Options = Options
+    needs_tables = True
+    keeps_replica = True
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        refuse_packed(plan)
+
+    def min_workers(self, num_workers: int) -> int:
+        """See `UpdateRule.min_workers`."""
+        return num_workers
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        create_slots(store, gradients, context)
+        gradients = context.push.reduce(gradients)
+        ring = Ring(store, [g for g in gradients if not g.piece.is_table], context, self._options.fusion_bytes)
+        tables = _Tables(store, [g for g in gradients if g.piece.is_table], context)
+        with tf.device(store.worker_device):
+            no_staleness = tf.zeros([store.num_ps], tf.int64)
+        return TrainStep(
+            [Phase(ring.global_step, no_staleness, [ring.give_op, *tables.push_ops], None)],
+            join_op=ring.join_op,
+            prepare_op=tables.clear_op,
+            exchange=_HybridExchange(ring, tables, is_chief=context.is_chief),
+        )
+
+
+class _Tables:
+    """The tables' gradients on the ps tasks.
+
+    Attributes:
+        push_ops: what a worker with data runs.
+        clear_op: takes away what an earlier start of the run has left; run by the chief before any worker joins.
+    """
+
+    def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext):
+        self.push_ops, clear_ops, apply_ops = [], [], []
+        with tf.device(store.worker_device):
+            self._num_gradients = tf.placeholder(tf.float32, [], "hybrid/num_gradients")
+        for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
+            sums = Sums(store, ps, [gradient.piece for gradient in part], "hybrid")
+            with tf.device(store.ps_device(ps)):
+                self.push_ops.append(sums.add([gradient.value for gradient in part], tf.constant(True)))
+                clear_ops.append(_clear(sums, part))
+                apply_ops.append(_apply(store, ps, sums, 1.0 / self._num_gradients, context))
+        self.push_ops.append(_count_bytes(store, gradients, context))
+        self.clear_op = tf.group(*clear_ops)
+        self._apply_op = tf.group(*apply_ops)
+        self._apply: Callable | None = None
+
+    def apply(self, session: tf.Session, num_gradients: int) -> None:
+        """Applies the mean of what `num_gradients` workers have pushed."""
+        if self._apply is None:
+            self._apply = session.make_callable(self._apply_op, [self._num_gradients])
+        self._apply(num_gradients)
+
+
+class _HybridExchange(RingExchange):
+    def __init__(self, ring: Ring, tables: _Tables, *, is_chief: bool):
+        super().__init__(ring, is_chief=is_chief)
+        self._tables = tables
+
+    def _take_turn(self, session: tf.Session) -> int:
+        turn = self._ring.turn(session)
+        if turn.global_step != RELEASED:
+            if self._is_chief:
+                self._tables.apply(session, turn.num_gradients)
+            self._ring.wait_for_all(session)
+        return turn.global_step
+
+
+def _apply(store: ParameterStore, ps: int, sums: Sums, share: tf.Tensor, context: RuleContext) -> tf.Operation:
+    apply_op = context.applier.apply(ps, sums.take(share))
+    with tf.control_dependencies([apply_op]):
+        return store.clocks[ps].assign_add(1, read_value=False)
+
+
+def _clear(sums: Sums, gradients: Sequence[Gradient]) -> tf.Operation:
+    """`take` needs something that it can take: a gradient without rows."""
+    nothing = [
+        tf.IndexedSlices(
+            tf.zeros([0, *g.piece.variable.shape.as_list()[1:]], g.value.values.dtype), tf.zeros([0], tf.int64), None
+        )
+        for g in gradients
+    ]
+    with tf.control_dependencies([sums.add(nothing, tf.constant(True))]):
+        return tf.group(*(value.values for _, value in sums.take(tf.constant(1.0))))
+
+
+def _count_bytes(store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> tf.Operation:
+    with tf.device(store.worker_device):
+        sizes = [
+            tf.size(tensor, out_type=tf.int64) * tensor.dtype.size
+            for gradient in gradients
+            for tensor in (gradient.value.values, gradient.value.indices)
+        ]
+        return context.push.sent_bytes.assign_add(tf.add_n(sizes), read_value=False)

@@ -1,0 +1,278 @@
+"""`Ring`: each worker's replica of the dense parameters, kept equal by a ring all-reduce of the gradients.
+
+A collective op waits for the same op on every other worker, and TensorFlow pairs them by a number that all of
+them give to the run (its step id). Three things follow, which shape this file:
+
+* A run with a collective op has no part on a ps task. All workers' runs have the same step id there, so the
+  end of one worker's run would cancel the others' ("Cleanup ...", or a hang).
+* Every worker makes the same runs with collective ops, in the same order; a run that failed cannot be made
+  again. So the gradient is computed in a run before, which may fail for want of data, and waits in a staging area.
+* Collective ops are known by keys that no other run may share on the same servers; they come from the run's id.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import PeerFailedError
+from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.variables import create_local_variable
+from ps_trainer.updates.base import RELEASED, Exchange, RuleContext
+from ps_trainer.updates.fusion import Fusion
+
+_COUNT_SECS = 0.2  # between two times that the chief tells ps 0 how far training is
+_MAX_KEY = 2**31
+
+
+class Turn(NamedTuple):
+    """What an all-reduce gave.
+
+    Attributes:
+        global_step: after it, or `RELEASED` when nobody gave a gradient.
+        num_gradients: workers that gave one.
+    """
+
+    global_step: int
+    num_gradients: int
+
+
+class Ring:
+    """One worker's part of the all-reduce.
+
+    Args:
+        store: the created store, with replicas.
+        gradients: dense, on the worker.
+        context: the run; its applier has made the slots on the ps tasks.
+        max_bytes: largest vector that is reduced at once.
+
+    Attributes:
+        give_op: stages this worker's gradient for the next turn; part of the phase.
+        join_op: sets replica, slots and step to what the ps tasks hold.
+        global_step: int64 scalar on the worker, before the step.
+    """
+
+    def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, max_bytes: int):
+        self._store = store
+        self._context = context
+        self._gradients = gradients
+        self._group_size = context.num_workers
+        self._keys = _Keys(context.run_id)
+        pieces = [gradient.piece for gradient in gradients]
+        context.applier.create_replica_slots(pieces)
+        with tf.device(store.worker_device):
+            self._step = create_local_variable("ring/global_step", [], tf.int64)
+            self.global_step = self._step.read_value()
+            fusion = Fusion([gradient.value for gradient in gradients], max_bytes)
+            self.give_op = self._stage(fusion.vectors)
+            self._give_nothing_op = self._stage([tf.zeros_like(vector) for vector in fusion.vectors])
+            self._turn = self._build_turn(fusion)
+            self._barrier = self._reduce(tf.zeros([1]), instance=len(fusion.vectors))
+            self._first_ops = [
+                [self._reduce_alone(i) for i in range(len(fusion.vectors))],
+                [self._reduce_alone(len(fusion.vectors))],
+            ]
+        self._copies = self._pairs(pieces)
+        self.join_op = self._build_join(fusion)
+        self._publish_op = tf.group(*self._build_publish(), *self._build_count())
+        self._count_op = tf.group(*self._build_count())
+        self._calls: dict[str, Callable] = {}
+
+    def prepare(self, session: tf.Session) -> None:
+        """Makes the leader begin the numbering of the runs, before any other worker can ask for it."""
+        if self._group_size > 1:
+            for ops in self._first_ops:
+                session.run(ops)
+
+    def turn(self, session: tf.Session) -> Turn:
+        """Reduces what all workers have staged, and applies the mean.
+
+        Raises:
+            PeerFailedError: the ring broke.
+        """
+        return Turn(*(int(value) for value in self._call("turn", self._turn, session)))
+
+    def wait_for_all(self, session: tf.Session) -> None:
+        """Returns when every worker has called it; PeerFailedError as `turn`."""
+        if self._group_size > 1:
+            self._call("barrier", self._barrier, session)
+
+    def give_nothing(self, session: tf.Session) -> None:
+        """Takes the place of `give_op`: this worker does not count in the next turn's mean."""
+        session.run(self._give_nothing_op)
+
+    def count(self, session: tf.Session) -> None:
+        """Sets the clocks of the ps tasks to this worker's step."""
+        session.run(self._count_op)
+
+    def publish(self, session: tf.Session) -> None:
+        """Copies replica, slots and step to the ps tasks."""
+        session.run(self._publish_op)
+
+    def _call(self, name: str, fetch: tf.Tensor, session: tf.Session) -> list[int]:
+        if name not in self._calls:
+            self._calls[name] = session.make_callable(fetch)
+        try:
+            return self._calls[name]()
+        except tf.errors.OpError as error:
+            said = " ".join(error.message.replace("=", " ").split())
+            raise PeerFailedError(
+                f"the ring of the {self._group_size} workers broke: one of them was killed, or cannot be reached;"
+                f" look at their logs, then start all of them again. TensorFlow says: {said}"
+            ) from error
+
+    def _stage(self, vectors: Sequence[tf.Tensor]) -> tf.Operation:
+        return tf.raw_ops.Stage(values=vectors, shared_name=self._stage_name)
+
+    @property
+    def _stage_name(self) -> str:
+        return f"ring/worker_{self._context.worker_index}"
+
+    def _build_turn(self, fusion: Fusion) -> tf.Tensor:
+        """int64 [2], the fields of `Turn`; the update comes before it."""
+        vectors = tf.raw_ops.Unstage(dtypes=fusion.dtypes, shared_name=self._stage_name)
+        for vector, size in zip(vectors, fusion.sizes, strict=True):
+            vector.set_shape([size])
+        reduced = [self._reduce(vector, instance) for instance, vector in enumerate(vectors)]
+        with tf.control_dependencies(reduced):  # when the ring breaks, nothing is applied
+            reduced = [tf.identity(vector) for vector in reduced]
+        count, sums = fusion.split(reduced)
+
+        def update() -> tf.Operation:
+            means = [
+                Gradient(gradient.piece, total / tf.cast(count, total.dtype))
+                for gradient, total in zip(self._gradients, sums, strict=True)
+            ]
+            apply_op = self._context.applier.apply_to_replica(means, self.global_step) if means else tf.no_op()
+            with tf.control_dependencies([apply_op, *self._count_bytes(fusion)]):
+                return tf.group(self._step.assign_add(1, read_value=False))
+
+        update_op = tf.cond(count > 0, update, tf.no_op)
+        with tf.control_dependencies([update_op]):
+            step = self._step.read_value()
+        return tf.stack([tf.where(count > 0, step, tf.constant(RELEASED, tf.int64)), count], name="ring/turn")
+
+    def _count_bytes(self, fusion: Fusion) -> list[tf.Operation]:
+        """Each worker sends n - 1 of n parts of the vectors twice around the ring."""
+        sent = 2 * (self._group_size - 1) * fusion.num_bytes // self._group_size
+        return [self._context.push.sent_bytes.assign_add(sent, read_value=False)]
+
+    def _reduce(self, vector: tf.Tensor, instance: int) -> tf.Tensor:
+        if self._group_size == 1:
+            return vector
+        return _all_reduce(vector, self._group_size, self._keys.group, self._keys.instance(instance))
+
+    def _reduce_alone(self, instance: int) -> tf.Tensor:
+        """An all-reduce of this worker with itself, that counts as one of `instance`."""
+        return _all_reduce(tf.zeros([1]), 1, self._keys.alone, self._keys.instance(instance))
+
+    def _pairs(self, pieces: Sequence[Piece]) -> list[tuple[Piece, tf.Variable, tf.Variable]]:
+        """(piece, variable on the ps, its copy on this worker) of parameters and slots."""
+        applier = self._context.applier
+        pairs = [(piece, piece.variable, piece.replica) for piece in self._store.dense]
+        for piece in pieces:
+            originals = [slot for owner, slot in applier.slots if owner is piece]
+            copies = [slot for owner, slot in applier.replica_slots if owner is piece]
+            pairs += [(piece, *pair) for pair in zip(originals, copies, strict=True)]
+        return pairs
+
+    def _build_join(self, fusion: Fusion) -> tf.Operation:
+        ops = []
+        with tf.device(self._store.worker_device):
+            ops.append(tf.raw_ops.StageClear(dtypes=fusion.dtypes, shared_name=self._stage_name))
+        for piece, original, copy in [*self._copies, (None, self._store.clocks[0], self._step)]:
+            with tf.device(self._store.ps_device(0 if piece is None else piece.ps)):
+                value = original.read_value()
+            with tf.device(self._store.worker_device):
+                ops.append(copy.assign(value, read_value=False))
+        return tf.group(*ops)
+
+    def _build_publish(self) -> list[tf.Operation]:
+        ops = []
+        for piece, original, copy in self._copies:
+            with tf.device(self._store.worker_device):
+                value = copy.read_value()
+            with tf.device(self._store.ps_device(piece.ps)):
+                ops.append(original.assign(value, read_value=False))
+        return ops
+
+    def _build_count(self) -> list[tf.Operation]:
+        ops = []
+        for ps, clock in enumerate(self._store.clocks):
+            with tf.device(self._store.ps_device(ps)):
+                ops.append(clock.assign(self.global_step, read_value=False))
+        return ops
+
+
+class RingExchange(Exchange):
+    """An exchange that is a turn of the ring.
+
+    Args:
+        ring: of this worker.
+        is_chief: whether it counts the turns on the ps tasks.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, ring: Ring, *, is_chief: bool, clock: Callable[[], float] = time.monotonic):
+        self._ring = ring
+        self._is_chief = is_chief
+        self._clock = clock
+        self._counted_at = clock()
+        self._has_stepped = False
+
+    def prepare(self, session: tf.Session) -> None:
+        """See `Exchange.prepare`."""
+        self._ring.prepare(session)
+
+    def after_phase(self, session: tf.Session) -> int:
+        """See `Exchange.after_phase`."""
+        global_step = self._take_turn(session)
+        self._has_stepped = True
+        return global_step
+
+    def without_data(self, session: tf.Session) -> int:
+        """See `Exchange.without_data`."""
+        self._ring.give_nothing(session)
+        return self.after_phase(session)
+
+    def publish(self, session: tf.Session) -> None:
+        """See `Exchange.publish`; before the first step the ps tasks hold what a checkpoint is made of anyhow."""
+        if self._has_stepped:
+            self._ring.publish(session)
+
+    def _take_turn(self, session: tf.Session) -> int:
+        global_step = self._ring.turn(session).global_step
+        if self._is_chief and self._clock() - self._counted_at > _COUNT_SECS:
+            self._counted_at = self._clock()
+            self._ring.count(session)
+        return global_step
+
+
+class _Keys:
+    """The keys of a run's collective ops."""
+
+    def __init__(self, run_id: str):
+        self.group = zlib.crc32(f"group {run_id}".encode()) % _MAX_KEY
+        self.alone = zlib.crc32(f"alone {run_id}".encode()) % _MAX_KEY
+        self._first = zlib.crc32(f"instance {run_id}".encode()) % _MAX_KEY
+
+    def instance(self, number: int) -> int:
+        """Key of the run's collective op `number`."""
+        return (self._first + number) % _MAX_KEY
+
+
+def _all_reduce(vector: tf.Tensor, group_size: int, group_key: int, instance_key: int) -> tf.Tensor:
+    return tf.raw_ops.CollectiveReduce(
+        input=vector,
+        group_size=group_size,
+        group_key=group_key,
+        instance_key=instance_key,
+        merge_op="Add",
+        final_op="Id",
+        subdiv_offsets=[0],
+        communication_hint="ring",
+    )
