@@ -24,7 +24,7 @@ class Cell(NamedTuple):
     """One line of the comparison: what everybody has to run.
 
     Attributes:
-        workload: key of `sizes.SIZES`.
+        workload: key of `sizes.RULE_SIZES`.
         mode: "async", "sync", or "rules" where each contender has an update rule of its own.
         num_ps: number of ps tasks.
         num_workers: number of worker tasks.
@@ -131,9 +131,9 @@ class PsTrainer(Contender):
             "run_worker.py",
             *job.cluster_flags,
             f"--task_index={task_index}",
-            f"--model=benchmarks.workloads:{workload.capitalize()}",
+            f"--model=benchmarks.workloads:{workload.title().replace('_', '')}",
             "--dataset=benchmarks.workloads:RandomInput",
-            f"--dataset_option=width={sizes.SIZES[workload].width}",
+            f"--dataset_option=width={sizes.RULE_SIZES[workload].width}",
             f"--batch_size={sizes.BATCH_SIZE}",
             f"--update={self._rule or job.cell.mode}",
             *(f"--update_option={option}" for option in self._options),
@@ -157,7 +157,7 @@ CONTENDERS = {c.name: c for c in (StockTf1(), PsTrainer("packed"), PsTrainer("pe
 ASYNC = "async"
 
 
-def rule_contenders(rules: Sequence[str], group_size: int) -> list[dict[str, Contender]]:
+def rule_contenders(rules: Sequence[str], group_size: int) -> list[tuple[str, dict[str, Contender]]]:
     """Update rules in groups, each with `async` as its first member; all with the layout packed.
 
     So that a rule and `async` run within minutes of each other, however many rules there are.
@@ -165,10 +165,15 @@ def rule_contenders(rules: Sequence[str], group_size: int) -> list[dict[str, Con
     Args:
         rules: registered names that have a setting.
         group_size: rules in a group, beside `async`.
+
+    Returns:
+        For each group its workload and its contenders.
     """
-    others = [rule for rule in rules if rule != ASYNC]
-    groups = [[ASYNC, *others[start : start + group_size]] for start in range(0, len(others), group_size)]
+    dense = [rule for rule in rules if rule != ASYNC and not settings.RULES[rule].needs_table]
+    groups = [("deep", dense[start : start + group_size]) for start in range(0, len(dense), group_size)]
+    if with_table := [rule for rule in rules if settings.RULES[rule].needs_table]:
+        groups.append((sizes.TABLE_WORKLOAD, with_table))
     return [
-        {rule: PsTrainer("packed", rule, settings.two_worker_options(rule)) for rule in group}
-        for group in groups or [[ASYNC]]
+        (workload, {rule: PsTrainer("packed", rule, settings.two_worker_options(rule)) for rule in [ASYNC, *group]})
+        for workload, group in groups or [("deep", [])]
     ]

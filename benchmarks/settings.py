@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 CNN = "cnn"
+PIXEL_TABLE = "benchmarks.pixel_table:PixelTable"
 DIGITS = "digits"
 BATCH_SIZE = 32
 
@@ -45,6 +46,11 @@ class Setting:
     least_factor: float = 1.0
 
     @property
+    def needs_table(self) -> bool:
+        """Whether the model is the one with an embedding table, because the rule trains no other."""
+        return self.model == PIXEL_TABLE
+
+    @property
     def flags(self) -> list[str]:
         """Everything after `python -m ps_trainer local`, except for `--logdir`."""
         return [
@@ -70,21 +76,137 @@ class Setting:
         ]
 
 
-def _rules(**settings: Setting) -> dict[str, Setting]:
+def _rules(settings: dict[str, Setting]) -> dict[str, Setting]:
     return {name: dataclasses.replace(setting, update=name) for name, setting in settings.items()}
 
 
 RULES: dict[str, Setting] = _rules(
-    **{
+    {
         "async": Setting(
             max_steps=800,
             learning_rate=0.02,
             why="the single-process learning rate of momentum 0.9; the workers share the steps",
         ),
+        "downpour": Setting(
+            max_steps=200,
+            learning_rate=0.1,
+            optimizer="sgd",
+            options=("n_push=5", "n_fetch=5", "warm_start_steps=10"),
+            why="a step is a push of the sum of 5 gradients: 1,000 gradients; no momentum beside local steps",
+        ),
+        "hogwild": Setting(
+            max_steps=800,
+            learning_rate=0.1,
+            optimizer="sgd",
+            why="plain SGD as in the paper, at the single-process learning rate",
+        ),
         "sync": Setting(
             max_steps=400,
             learning_rate=0.04,
             why="twice async's learning rate for twice the batch, half its steps for the same number of examples",
+        ),
+        "backup": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            options=("backup_workers=1",),
+            num_workers=3,
+            why="2 of 3 gradients make an update, so as for sync with 2 workers",
+        ),
+        "softsync": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            options=("splits=1",),
+            why="with one split every n = 2 gradients make an update, of whichever worker: as for sync",
+        ),
+        "k_sync": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            options=("k=2",),
+            num_workers=3,
+            why="2 of 3 gradients make an update, so as for sync with 2 workers",
+        ),
+        "k_async": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            options=("k=2",),
+            num_workers=3,
+            why="2 gradients make an update, so as for sync with 2 workers",
+        ),
+        "k_batch_sync": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            options=("k=2",),
+            num_workers=3,
+            why="2 gradients make an update, so as for sync with 2 workers",
+        ),
+        "k_batch_async": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            options=("k=2",),
+            num_workers=3,
+            why="2 gradients make an update, so as for sync with 2 workers",
+        ),
+        "ssp": Setting(
+            max_steps=800,
+            learning_rate=0.02,
+            options=("staleness=3",),
+            why="as async: every gradient is an update",
+        ),
+        "drop_stale": Setting(
+            max_steps=800,
+            learning_rate=0.02,
+            options=("staleness=1",),
+            why="as async; with two workers a staleness of 1 is the usual one and kept",
+        ),
+        "staleness_aware": Setting(
+            max_steps=800,
+            learning_rate=0.02,
+            why="as async: with two workers a gradient's staleness is mostly 1, which divides by 1",
+        ),
+        "dc_asgd": Setting(
+            max_steps=800,
+            learning_rate=0.1,
+            optimizer="sgd",
+            options=("lambda=0.04",),
+            why="plain SGD and the λ of the paper's CIFAR-10 runs",
+        ),
+        "easgd": Setting(
+            max_steps=100,
+            learning_rate=0.02,
+            optimizer="sgd",
+            options=("beta=0.9", "period=10", "momentum=0.9"),
+            why="EAMSGD with the paper's β = 0.9 and a period of 10",
+        ),
+        "model_averaging": Setting(
+            max_steps=50,
+            learning_rate=0.1,
+            optimizer="sgd",
+            options=("period=10",),
+            why="a step is a round of 10 local steps; the single-process learning rate, as 10 steps are many",
+        ),
+        "local_sgd": Setting(
+            max_steps=100,
+            learning_rate=0.02,
+            options=("period=8", "switch_step=40"),
+            why="40 steps as sync, then 60 rounds of 8 local steps, each worker with a momentum of its own",
+        ),
+        "all_reduce": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            why="as sync: the average of all workers' gradients",
+        ),
+        "hybrid": Setting(
+            max_steps=400,
+            learning_rate=0.04,
+            model=PIXEL_TABLE,
+            why="as sync; the CNN has no embedding table, so with one before it",
+        ),
+        "accumulate": Setting(
+            max_steps=400,
+            learning_rate=0.1,
+            optimizer="sgd",
+            options=("steps=2",),
+            why="half of async's steps, as a push is the sum of 2 gradients; that sum with momentum is too long a step",
         ),
     }
 )
@@ -126,8 +248,8 @@ TRANSFORMS: dict[str, Setting] = {
     ),
     "threshold": Setting(
         **_AS_ASYNC,
-        transforms=("error_feedback", "threshold:value=0.01"),
-        why="error feedback keeps what is below; so large a value lets about a hundredth through per step",
+        transforms=("error_feedback", "threshold:value=0.02"),
+        why="error feedback keeps what is below; so large a value lets few elements through",
         least_factor=3.0,
     ),
     "dgc": Setting(
@@ -160,7 +282,7 @@ TRANSFORMS: dict[str, Setting] = {
     ),
     "terngrad": Setting(
         max_steps=600,
-        learning_rate=0.05,
+        learning_rate=0.1,
         optimizer="sgd",
         transforms=("terngrad:sigma=2.5",),
         why="clipping as in the paper; the noise is large, so plain SGD with a small learning rate",

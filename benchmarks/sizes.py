@@ -20,3 +20,7 @@ DEEP = Size(num_layers=40, width=64)  # 80 variables, 0.67 MB
 WIDE = Size(num_layers=4, width=512)  # 8 variables, 4.2 MB
 
 SIZES = {"deep": DEEP, "wide": WIDE}
+
+# For update rules that train no model without an embedding table: `deep` with one.
+TABLE_WORKLOAD = "deep_table"
+RULE_SIZES = {**SIZES, TABLE_WORKLOAD: DEEP}

@@ -163,9 +163,11 @@ def _matches(flags: argparse.Namespace) -> list[Match]:
 
 
 def _rule_matches(rules: Sequence[str]) -> list[Match]:
-    cell = Cell("deep", RULES_MODE, num_ps=1, num_workers=2)
     groups = rule_contenders(rules, _RULES_PER_ASYNC)
-    return [Match(f"rules{number}", cell, contenders) for number, contenders in enumerate(groups)]
+    return [
+        Match(f"rules{number}", Cell(workload, RULES_MODE, num_ps=1, num_workers=2), contenders)
+        for number, (workload, contenders) in enumerate(groups)
+    ]
 
 
 def _run_match(plan: Plan, match: Match) -> dict[str, list[Measurement]]:

@@ -20,7 +20,9 @@ class TrainedRow:
 
     Attributes:
         name: of the rule or the transform.
-        flags: in which the settings differ.
+        options: of the rule, or the transforms in order, as one types them.
+        optimizer: on the ps tasks, and learning rate: "sgd 0.1".
+        flags: all flags in which the settings differ, as one types them.
         workers: number of workers.
         global_steps: at the end of the last repetition.
         local_steps: of each worker in the last repetition, "400/400".
@@ -37,6 +39,8 @@ class TrainedRow:
     """
 
     name: str
+    options: str
+    optimizer: str
     flags: str
     workers: int
     global_steps: int
@@ -62,7 +66,9 @@ def trained_row(name: str, setting: Setting, outcomes: Sequence[Outcome]) -> Tra
 
     return TrainedRow(
         name=name,
-        flags=shlex.join(_shown_flags(setting)),
+        options=" ".join(_options(setting)),
+        optimizer=f"{setting.optimizer} {setting.learning_rate:g}",
+        flags=shlex.join(setting.own_flags),
         workers=setting.num_workers,
         global_steps=outcomes[-1].global_step,
         local_steps="/".join(map(str, outcomes[-1].local_steps)),
@@ -82,12 +88,13 @@ def trained_row(name: str, setting: Setting, outcomes: Sequence[Outcome]) -> Tra
 def rules_markdown(rows: Sequence[TrainedRow]) -> str:
     """The table of update rules; bytes in KB (1000 bytes) per step of a worker."""
     return _markdown(
-        ["rule", "flags", "workers", "global steps", "local steps", "test accuracy", "staleness", "dropped"]
+        ["rule", "options", "optimizer", "workers", "global steps", "local steps", "accuracy", "staleness", "dropped"]
         + ["push KB/step", "pull KB/step", "examples/s", "secs"],
         [
             [
                 f"`{row.name}`",
-                f"`{row.flags}`",
+                _code(row.options),
+                row.optimizer,
                 str(row.workers),
                 str(row.global_steps),
                 row.local_steps,
@@ -101,7 +108,7 @@ def rules_markdown(rows: Sequence[TrainedRow]) -> str:
             ]
             for row in rows
         ],
-        num_left=2,
+        num_left=3,
     )
 
 
@@ -119,7 +126,8 @@ def transforms_markdown(rows: Sequence[TrainedRow], baseline: str) -> str:
         cells.append(
             [
                 f"`{row.name}`",
-                f"`{row.flags}`",
+                _code(row.options),
+                row.optimizer,
                 _number(row.push_bytes_per_step, ".2f", _KB),
                 _number(row.push_bytes_computed, ".2f", _KB),
                 f"{base / row.push_bytes_per_step:.1f}" if can_compare else _NOTHING,
@@ -130,17 +138,26 @@ def transforms_markdown(rows: Sequence[TrainedRow], baseline: str) -> str:
             ]
         )
     return _markdown(
-        ["transform", "flags", "push KB/step", "computed", "times fewer", "pull KB/step", "test accuracy"]
+        [
+            "transform",
+            "transforms in order",
+            "optimizer",
+            "push KB/step",
+            "computed",
+            "times fewer",
+            "pull KB/step",
+            "accuracy",
+        ]
         + ["global steps", "examples/s"],
         cells,
-        num_left=2,
+        num_left=3,
     )
 
 
-def _shown_flags(setting: Setting) -> list[str]:
-    """Without `--update=async` where that is no news, and the numbers of steps and workers, which have columns."""
-    own = [flag for flag in setting.own_flags if flag not in (f"--max_steps={setting.max_steps}", "--update=async")]
-    return own if setting.model == Setting.model else [f"--model={setting.model}", *own]
+def _options(setting: Setting) -> list[str]:
+    model = [] if setting.model == Setting.model else [f"--model={setting.model}"]
+    pull = [] if setting.pull_dtype == Setting.pull_dtype else [f"--pull_dtype={setting.pull_dtype}"]
+    return [*setting.options, *setting.transforms, *model, *pull]
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:
@@ -150,6 +167,10 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: in
 
 def _number(value: float | None, form: str, unit: float = 1) -> str:
     return _NOTHING if value is None else format(value / unit, form)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
 
 
 def _percent(value: float) -> str:

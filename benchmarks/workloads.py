@@ -1,7 +1,8 @@
-"""The two models and the input of the step-rate benchmark.
+"""The models and the input of the step-rate benchmark.
 
 `Deep` has many small variables, so the cost of a step is the number of messages; `Wide` has few large
 ones, so it is their bytes and the arithmetic. The same classes build the graph for every contender.
+`DeepTable` is for update rules that need an embedding table.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ class Wide:
         """The graph of one batch; see `Deep.build`."""
         del training
         return _build_dense_stack(batch, self.size)
+
+
+class DeepTable:
+    """`Deep` behind an embedding table 64x64, of which a batch looks up about 25 rows."""
+
+    size = sizes.DEEP
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch; see `Deep.build`. The row of the label is added to the features."""
+        del training
+        rows = layers.embedding("table", self.size.width, self.size.width, batch["label"])
+        return _build_dense_stack({**batch, "features": batch["features"] + rows}, self.size)
 
 
 WORKLOADS = {"deep": Deep, "wide": Wide}

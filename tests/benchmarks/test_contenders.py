@@ -56,14 +56,25 @@ def test_our_worker_flags_make_a_valid_configuration(layout, mode, workload):
 
 def test_a_rule_is_a_contender_of_its_own_with_its_options(monkeypatch):
     monkeypatch.setattr(settings, "two_worker_options", lambda rule: (f"name={rule}", "k=1"))
-    first, second = rule_contenders(["b", "async", "c", "d"], group_size=2)
-    assert (list(first), list(second)) == (["async", "b", "c"], ["async", "d"])
-    command = first["b"].worker_command(job(mode=RULES_MODE), 0)
-    assert (first["b"].name, flags_of(command)["update"], flags_of(command)["layout"]) == ("b", "b", "packed")
-    assert [argument for argument in command if "option=" in argument and "update" in argument] == [
-        "--update_option=name=b",
+    ((_, contenders),) = rule_contenders(["ssp"], group_size=2)
+    rule = contenders["ssp"]
+    command = rule.worker_command(job(mode=RULES_MODE), 0)
+    assert (rule.name, flags_of(command)["update"], flags_of(command)["layout"]) == ("ssp", "ssp", "packed")
+    assert [argument for argument in command if argument.startswith("--update_option")] == [
+        "--update_option=name=ssp",
         "--update_option=k=1",
     ]
+
+
+def test_rules_are_grouped_around_async_and_those_with_a_table_have_its_workload():
+    groups = rule_contenders(["ssp", "async", "hybrid", "backup", "sync"], group_size=2)
+    assert [(workload, list(contenders)) for workload, contenders in groups] == [
+        ("deep", ["async", "ssp", "backup"]),
+        ("deep", ["async", "sync"]),
+        ("deep_table", ["async", "hybrid"]),
+    ]
+    command = groups[2][1]["hybrid"].worker_command(job("deep_table", RULES_MODE), 0)
+    assert flags_of(command)["model"] == "benchmarks.workloads:DeepTable"
 
 
 def test_stock_is_synchronous_only_when_asked():
