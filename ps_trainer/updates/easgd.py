@@ -56,7 +56,7 @@ class Easgd(UpdateRule):
         with the step:
 
     Source: Zhang, Choromanska, LeCun 2015, algorithm 1 (asynchronous EASGD) and 2 (EAMSGD); β = n α for n
-    workers is its section 2.
+    workers is its section 3.
 
     Worker, at its step t = 0, 1, …: 1. compute the gradient at the copy (with momentum at the point ahead of
     it); 2. if the period divides t, ask for the centre, compute the elastic difference of the copy as it was

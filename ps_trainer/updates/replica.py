@@ -91,6 +91,7 @@ class LocalSteps:
 
     Attributes:
         variable: int64 scalar on the worker.
+        value: the variable as at the start of the step; int64 scalar on the worker.
         count: steps begun.
     """
 
@@ -99,7 +100,7 @@ class LocalSteps:
         self.count = 0
         with tf.device(self._device):
             self.variable = create_local_variable(name, [], tf.int64)
-            self._read = self.variable.read_value()
+            self.value = self.variable.read_value()
 
     def advance(self) -> int:
         """Begins a step; returns its number, the first one's being 1."""
@@ -112,7 +113,7 @@ class LocalSteps:
 
     def advance_op(self) -> tf.Operation:
         """What every step runs for which `advance` alone was called."""
-        with tf.device(self._device):
+        with tf.device(self._device), tf.control_dependencies([self.value]):
             return self.variable.assign_add(1, read_value=False)
 
     def reset_op(self) -> tf.Operation:
@@ -122,7 +123,7 @@ class LocalSteps:
 
     def restore(self, session: tf.Session) -> None:
         """Goes on at the variable's value."""
-        self.count = int(session.run(self._read))
+        self.count = int(session.run(self.value))
 
 
 def at_once(store: ParameterStore) -> list[tf.Operation]:

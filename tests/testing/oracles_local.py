@@ -1,6 +1,6 @@
 """NumPy forms of the rules that train a copy on each worker, under the scripts of `tests.updates.scripted`.
 
-All train `script.Linear` with batches of `scripted.BATCH_SIZE` by two workers.
+All train `script.Linear` with batches of `scripted.BATCH_SIZE`, by two workers unless said.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ class Worker:
     """One worker's copy, and what its steps return.
 
     Args:
-        index: of two.
+        index: its own.
         params: the copy at first.
+        num_workers: of the cluster.
     """
 
-    def __init__(self, index: int, params: Values):
+    def __init__(self, index: int, params: Values, num_workers: int = 2):
         self.index = index
+        self.num_workers = num_workers
         self.copy = params
         self.count = 0
         self.known = 0
@@ -39,7 +41,7 @@ class Worker:
 
     def gradient(self) -> Values:
         """Begins a step: the gradient of its batch at the copy."""
-        batch = script.worker_batch(self.index, 2, BATCH_SIZE, self.count)
+        batch = script.worker_batch(self.index, self.num_workers, BATCH_SIZE, self.count)
         loss, gradient = oracles.linear(self.copy, batch)
         self.count += 1
         self.losses.append(loss)
@@ -128,4 +130,31 @@ def easgd(entries: Sequence[int], period: int, alpha: float, learning_rate: floa
         points[index] = combined((1.0, points[index]), (1.0, velocities[index]))
         worker.end_step(0 if exchanges else None)
         values.append(centre | {"global_step": clock})
+    return played(workers, values)
+
+
+def averaging(periods: Sequence[int], num_workers: int, learning_rate: float, optimizer: str = "sgd") -> Played:
+    """Rules `local_sgd` and `model_averaging`: an entry of `values` per round.
+
+    Args:
+        periods: local steps of each round.
+        num_workers: all of which take part in each round.
+        learning_rate: constant.
+        optimizer: of the local steps, with slots for each worker.
+    """
+    centre, values = script.initial_values(script.Linear()), []
+    workers = [Worker(index, centre, num_workers) for index in range(num_workers)]
+    optimizers = [Optimizer(optimizer) for _ in workers]
+    for number, period in enumerate(periods):
+        for worker, own in zip(workers, optimizers, strict=True):
+            for step in range(period):
+                gradient = worker.gradient()
+                worker.copy = own.apply(worker.copy, gradient, worker.count - 1, learning_rate)
+                if step < period - 1:
+                    worker.end_step(None)
+        centre = oracles.mean([worker.copy for worker in workers])
+        for worker in workers:
+            worker.copy, worker.known = centre, number + 1
+            worker.end_step(0)
+        values.append(centre | {"global_step": number + 1})
     return played(workers, values)

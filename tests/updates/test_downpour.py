@@ -60,17 +60,15 @@ def test_adagrad_on_the_ps_gets_the_sum(cluster, layout):
 
 
 def test_local_steps_follow_the_schedule_by_the_last_known_global_step(cluster):
-    # On the ps the schedule's step is read when the worker's step begins; here that is the clock at the push.
-    script = (0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0)
     got = play(
-        cluster, script, "dense", update="downpour", update_option=options(n_push=2, n_fetch=4), learning_rate=RATE,
+        cluster, SCRIPT, "dense", update="downpour", update_option=options(n_push=2, n_fetch=4), learning_rate=RATE,
         schedule="piecewise", schedule_option=("boundaries=1,3", "factors=1.0,0.5,0.25"),
     )  # fmt: skip
 
     def factor(step):
         return 1.0 if step <= 1 else 0.5 if step <= 3 else 0.25
 
-    assert_same(got, oracles_local.downpour(script, 2, 4, RATE, schedule=factor), num_ps=cluster.num_ps)
+    assert_same(got, oracles_local.downpour(SCRIPT, 2, 4, RATE, schedule=factor), num_ps=cluster.num_ps)
 
 
 def test_equals_async_when_it_pushes_and_fetches_each_step(cluster):

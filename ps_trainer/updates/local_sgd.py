@@ -1,0 +1,91 @@
+"""Update rule `local_sgd`: local steps on each worker, then the average of all copies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates import averaging
+from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `local_sgd`."""
+
+    period: int = option(8, "local steps between two averages (H)")
+    switch_step: int = option(0, "global step before which all average after each step (post-local SGD)")
+
+    def __post_init__(self):
+        if self.period < 1:
+            raise OptionError(f"period={self.period}; give 1 or more")
+        if self.switch_step < 0:
+            raise OptionError(f"switch_step={self.switch_step}; give 0 or more")
+
+
+class LocalSgd(UpdateRule):
+    """Local SGD: H steps of each worker on its own copy, then all go on from the average of the copies.
+
+        x_i ← optimizer(x_i, g_i(x_i))   H times;     x̄ ← x̄ + (1/n) Σ (x_i − x̄),  x_i ← x̄
+        H = 1 while global_step < switch_step, else H = period
+
+    Source: Stich 2019, algorithm 1; with switch_step post-local SGD, Lin et al. 2020.
+
+    Worker: 1. compute the gradient of its own batch at its copy; 2. apply it to the copy by the run's
+    optimizer; 3. after H such steps push the difference of the copy to what was fetched last; 4. wait until
+    all live workers have; 5. fetch.
+    ps: 1. add the differences up; 2. with the last one, add their mean to the parameters, which no optimizer
+    takes part in; 3. count the round and let all workers go on.
+
+    What is trained, saved and evaluated is the average. `global_step` counts rounds, not local steps; so do
+    max_steps, save intervals and switch_step, and the schedule, which follows the number of rounds also in
+    local steps. Copies are averaged over the live workers: with period=1 and sgd this is `sync`, and a learning
+    rate for batch size n · `batch_size` is expected; the longer the period, the more it is the single-process
+    one. A worker that leaves is not waited for any more, and what it did since the last round is lost.
+
+    Any optimizer: its slots are the worker's own, are not averaged, and stay through a round (with momentum the
+    "local momentum" of Lin et al.). Adam's bias correction counts the worker's local steps. Gradient transforms
+    act on the differences; `clip_norm` so bounds a round, not a gradient.
+
+    Memory on the ps: parameters and a sum of their size, no slots; on the worker the copy, what was fetched
+    last, and slots. Traffic per step and worker: O(parameters / H) each way; a local step sends nothing.
+
+    Departures: Stich averages at any set of steps at most H apart, here every H steps. Lin et al. switch when the
+    learning rate first decays, here at the given step.
+    """
+
+    Options = Options
+    holds_tables = False
+    keeps_replica = True
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        bases = averaging.create_bases(store, [gradient.piece for gradient in gradients], "local_sgd")
+
+        def send(copies: list[Gradient]) -> list[Gradient]:
+            with tf.device(store.worker_device):
+                differences = [
+                    copy._replace(value=copy.value - base.read_value())
+                    for copy, (_, base) in zip(copies, bases, strict=True)
+                ]
+            return context.push.send(differences)
+
+        averaged = averaging.Averaged(
+            gradients=gradients,
+            send=send,
+            update=lambda piece, mean: piece.variable.assign_add(mean, read_value=False),
+            targets=lambda: context.push.targets,
+            bases=bases,
+        )
+        return averaging.build_step(store, context, averaged, self._period_at, "local_sgd")
+
+    def _period_at(self, global_step: int) -> int:
+        return 1 if global_step < self._options.switch_step else self._options.period
