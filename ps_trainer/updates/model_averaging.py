@@ -1,0 +1,88 @@
+"""Update rule `model_averaging`: every so many steps the workers' parameters are replaced by their average."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates import averaging
+from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `model_averaging`."""
+
+    period: int = option(100, "local steps between two averages (interval_steps)")
+
+    def __post_init__(self):
+        if self.period < 1:
+            raise OptionError(f"period={self.period}; give 1 or more")
+
+
+class ModelAveraging(UpdateRule):
+    """Model averaging: workers train on their own and every `period` steps take over the mean of all copies.
+
+        x_i ← optimizer(x_i, g_i(x_i))   period times;     x̄ ← (1/n) Σ x_i,  x_i ← x̄
+
+    Source: `tf.contrib.opt.ModelAverageOptimizer` of TensorFlow 1.15.
+
+    Worker: 1. compute the gradient of its own batch at its copy; 2. apply it to the copy by the run's
+    optimizer; 3. after `period` such steps push the copy itself; 4. wait until all live workers have;
+    5. fetch.
+    ps: 1. add the copies up; 2. with the last one, put their mean in place of the parameters; 3. count the
+    round and let all workers go on.
+
+    Up to rounding the same arithmetic as `local_sgd`, which sends differences to the last average. Here the
+    parameters travel themselves, as in TensorFlow's class: the worker need not remember what it fetched, and
+    gradient transforms that compress are refused, as they are made for small values around zero. `clip_*` act
+    on the gradients of the local steps. Choose `local_sgd` to compress or to begin with synchronous steps.
+
+    `global_step` counts rounds, not local steps; so do max_steps, save intervals and the schedule. The learning
+    rate is the single-process one of batch size `batch_size` (with period=1 that of the n times larger batch).
+    Slots are the worker's own and not averaged. A worker that leaves is not waited for any more, and what it
+    did since the last round is lost.
+
+    Memory on the ps: parameters and a sum of their size; on the worker the copy and slots. Traffic per step and
+    worker: O(parameters / period) each way; a local step sends nothing.
+
+    Departure from TensorFlow's class: it waits for all `num_worker` workers for ever, here a round needs those
+    that are left.
+    """
+
+    Options = Options
+    holds_tables = False
+    keeps_replica = True
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        packing = [name for name in plan.transforms if not name.startswith("clip_")]
+        if packing or plan.is_lossy:
+            raise OptionError(
+                f"--gradient_transform {', '.join(packing or plan.transforms)}: --update=model_averaging sends"
+                " parameters, not gradients, and compressing them would spoil the model; leave it out (clip_norm and"
+                " clip_value can stay), or use --update=local_sgd, which sends differences"
+            )
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        pieces = [gradient.piece for gradient in gradients]
+
+        def count_sent() -> list[tf.Operation]:
+            return [context.push.sent_bytes.assign_add(averaging.num_bytes(pieces), read_value=False)]
+
+        averaged = averaging.Averaged(
+            gradients=context.push.reduce(gradients),
+            send=list,
+            update=lambda piece, mean: piece.variable.assign(mean, read_value=False),
+            targets=count_sent,
+        )
+        return averaging.build_step(store, context, averaged, lambda _: self._options.period, "model_averaging")
