@@ -59,6 +59,7 @@ class Peers:
         self._needs_all = needs_all
         self._stop = stop
         self._writer = writer
+        self._failed: set[int] = set()
         self._started_at = time.monotonic()
         self._watcher = Watcher(
             controls,
@@ -156,11 +157,18 @@ class Peers:
             self._service.worker_came(index)
 
     def _worker_ended(self, index: int, status: str) -> None:
-        """A rule with a service must not wait for a worker that is done, and cannot do without one that failed."""
-        if status == control.DONE:
-            if self._service is not None:
-                self._service.worker_left(index)
-        elif self._service is not None or self._needs_all:
-            self._stop.request(
-                PeerFailedError(f"worker {index} {status}, and update rule {self._config.update} needs all")
-            )
+        """A rule with a service goes on without a worker that is done, or that failed while enough are left."""
+        if self._service is None and not self._needs_all:
+            return
+        if status != control.DONE:
+            self._failed.add(index)
+            num_left = self._cluster.num_workers - len(self._failed)
+            if self._needs_all or num_left < self._min_workers:
+                needed = "all" if self._min_workers == self._cluster.num_workers else f"{self._min_workers} workers"
+                self._stop.request(
+                    PeerFailedError(f"worker {index} {status}, and update rule {self._config.update} needs {needed}")
+                )
+                return
+            logging.warning("worker %d %s; training goes on with the other %d", index, status, num_left)
+        if self._service is not None:
+            self._service.worker_left(index)

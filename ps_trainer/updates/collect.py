@@ -3,8 +3,8 @@
 With several ps tasks there are two ways, by `Grouping.is_fresh_only`:
 
 * *Any* gradient counts: each ps task forms groups of what arrives there. Their members can differ between ps
-  tasks, their number cannot. A worker that waits, waits on ps 0: were it to wait on each, workers could wait
-  for one another in a ring.
+  tasks, their number cannot. A worker that waits, waits on ps 0 (were it to wait on each, workers could wait for
+  one another in a ring), which it visits last, so that the others have the gradients that ps 0 has.
 * Only *fresh* ones count: ps 0 decides, and tells the others in a small message per step which gradients are in
   and how many a closed group has, so all use the same gradients. A worker's next parameters are read on ps 0
   after it has noted their version, and on the others when they have reached that version. Should an update fall
@@ -82,10 +82,17 @@ class Collector:
 
     def push(self, gradients: Sequence[Gradient]) -> Pushed:
         """Pushes values that have arrived on the ps tasks, and waits as the grouping says; call it once."""
-        outcomes, notice = [], None
-        for group, part in zip(self._groups, grouped_by_ps(gradients, self._store.num_ps), strict=True):
-            outcomes.append(group.push(self._context.worker_index, [g.value for g in part], notice))
-            notice = outcomes[0].notice
+        worker = self._context.worker_index
+        first, *others = [[g.value for g in part] for part in grouped_by_ps(gradients, self._store.num_ps)]
+        if self._grouping.is_fresh_only:
+            outcomes = [self._groups[0].push(worker, first)]
+            notices = [outcomes[0].notice]
+            outcomes += [g.push(worker, part, notices) for g, part in zip(self._groups[1:], others, strict=True)]
+        else:
+            outcomes = [g.push(worker, part) for g, part in zip(self._groups[1:], others, strict=True)]
+            # Last on ps 0, so that when that lets a worker go, the others have the same gradients.
+            notices = [outcome.notice for outcome in outcomes] if self._grouping.waits else []
+            outcomes.insert(0, self._groups[0].push(worker, first, notices))
         global_step, applied = self._ready(outcomes, self._grouping.waits)
         return Pushed(global_step, outcomes, applied)
 
@@ -96,10 +103,9 @@ class Collector:
 
     def build_leave(self, worker: int | tf.Tensor) -> tf.Operation:
         """The op after which nothing waits for `worker`."""
-        outcomes, notice = [], None
-        for group in self._groups:
-            outcomes.append(group.leave(worker, notice))
-            notice = outcomes[0].notice
+        outcomes = [self._groups[0].leave(worker)]
+        notices = [outcomes[0].notice] if self._grouping.is_fresh_only else []
+        outcomes += [group.leave(worker, notices) for group in self._groups[1:]]
         return tf.group(*(outcome.notice for outcome in outcomes))
 
     def build_prepare(self) -> tf.Operation:
@@ -136,12 +142,13 @@ class Collector:
                 version, is_released = first.read()
                 clock = self._store.clocks[0].read_value()
             global_step = tf.where(is_released > 0, tf.constant(RELEASED, tf.int64), clock)
-            if not self._grouping.is_fresh_only:
-                return global_step, [after, *(outcome.notice.op for outcome in outcomes[1:])]
-            ready = [first.stamp(worker, version)]
+            ready = [first.stamp(worker, version) if self._grouping.is_fresh_only else after]
         for group, outcome in zip(self._groups[1:], outcomes[1:], strict=True):
             with tf.device(self._store.ps_device(len(ready))):
-                ready.append(group.gate.wait(worker, (version - outcome.version) * (1 - outcome.is_released)))
+                if self._grouping.is_fresh_only:
+                    ready.append(group.gate.wait(worker, (version - outcome.version) * (1 - outcome.is_released)))
+                else:
+                    ready.append(tf.identity(version).op if waits else outcome.notice.op)
         return global_step, ready
 
     def _apply_and_count(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
@@ -173,7 +180,7 @@ def build_step(
     return TrainStep(
         [phase],
         join_op=collector.build_join(),
-        leave_op=collector.build_leave(context.worker_index),
+        leave_op=None if context.is_chief else collector.build_leave(context.worker_index),
         prepare_op=collector.build_prepare(),
         state=collector.state,
         service=collector.create_service(),

@@ -133,23 +133,25 @@ class Group:
             self.used = self._variables.accepted.read_value() - self._variables.members.read_value()
         self.state = [*self._variables, self._stamps]
 
-    def push(self, worker: int, values: Sequence[Value], notice: tf.Tensor | None) -> Outcome:
+    def push(self, worker: int, values: Sequence[Value], notices: Sequence[tf.Tensor] = ()) -> Outcome:
         """A worker's gradient arrives.
 
         Args:
             worker: its index; it is live from now on.
             values: on the ps, for each piece.
-            notice: of the worker's visit to ps 0, where that decides; None on ps 0.
+            notices: of the worker's visits to other ps tasks, which come before this one; where ps 0 decides, the
+                first is of that.
         """
 
         def visit(*arrived: Any) -> Outcome:
-            told, values = (tf.unstack(arrived[0]), arrived[1:]) if self._follows else (None, arrived)
+            told = tf.unstack(arrived[0]) if self._follows else None
+            values = arrived[len(notices) :]
             now = self._arrive(worker)
             who = tf.one_hot(worker, self._num_workers, dtype=tf.int64)
             is_accepted = self._is_acceptable(now, worker, told)
             return self._settle(now, who, tf.maximum(1 - now.gone, who), is_accepted, values, told)
 
-        return exclusive(self._store, self._ps, visit, *([notice] if self._follows else []), *values)
+        return exclusive(self._store, self._ps, visit, *notices, *values)
 
     def join(self, worker: int) -> Outcome:
         """A worker comes; from now on groups wait for it."""
@@ -163,14 +165,14 @@ class Group:
 
         return exclusive(self._store, self._ps, visit)
 
-    def leave(self, worker: int | tf.Tensor, notice: tf.Tensor | None) -> Outcome:
+    def leave(self, worker: int | tf.Tensor, notices: Sequence[tf.Tensor] = ()) -> Outcome:
         """A worker is not waited for any more; the open group is closed if it waits for nobody else.
 
         Where ps 0 decides: a gradient of that worker which has reached ps 0 and not this ps counts as zero here.
 
         Args:
             worker: its index.
-            notice: as for `push`.
+            notices: as for `push`.
         """
 
         def visit(worker: tf.Tensor, *arrived: tf.Tensor) -> Outcome:
@@ -187,7 +189,7 @@ class Group:
 
         with tf.device(self._store.ps_device(self._ps)):
             index = tf.convert_to_tensor(worker, tf.int64)
-        return exclusive(self._store, self._ps, visit, index, *([notice] if self._follows else []))
+        return exclusive(self._store, self._ps, visit, index, *notices)
 
     def release(self) -> tf.Tensor:
         """Lets all workers go; a gradient that comes later is dropped."""

@@ -31,8 +31,8 @@ class LiveOps(NamedTuple):
 class LiveSet(ChiefService):
     """The service of rules whose workers make the updates themselves: it acts when it is called, without a thread.
 
-    Workers join the live set by the rule's `join_op`, and those that end in order leave it by its `leave_op`;
-    here the others are taken out.
+    Workers join the live set by the rule's `join_op`, and leave it by its `leave_op` when they end in order; here
+    the others are taken out, and the chief itself.
 
     Args:
         name: the rule's, for messages.

@@ -1,0 +1,85 @@
+"""Update rule `backup`: a true barrier over the first N of N + b workers' gradients of each step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
+from ps_trainer.updates.collect import build_step
+from ps_trainer.updates.group import Grouping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `backup`."""
+
+    backup_workers: int = option(1, "b: workers that an update does not wait for")
+
+    def __post_init__(self):
+        if self.backup_workers < 0:
+            raise OptionError(f"backup_workers={self.backup_workers}; give 0 (no backup workers) or more")
+
+
+class Backup(UpdateRule):
+    """Synchronous SGD with b backup workers: the first N of N + b gradients of a step make the update.
+
+        w_{t+1} = w_t − η_t · (1/N) Σ_{i in the first N} g_i(w_t)        N = num_workers − backup_workers
+
+    Source: Chen et al. 2016, "Revisiting Distributed Synchronous SGD", section 3.2, algorithms 3 (worker) and 4
+    (parameter server).
+
+    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. if it was
+    in time, wait for the update that it is part of, else go on.
+    ps: 1. drop a gradient of an older version, and count it; 2. add the others up; 3. with the N-th, apply
+    the average, count the update, and let the N workers go on.
+
+    Unlike the token queue of `sync` with replicas_to_aggregate=N, a worker has one turn per step: a fast one
+    cannot take a slow one's and be counted twice, nor be late for that reason. No more than N gradients are in an
+    update, and they are the same N for every parameter, on all ps tasks.
+
+    `global_step` counts updates. Gradients are averaged: a learning rate for batch size N · `batch_size` is
+    expected (linear scaling: N times the single-process one). With fewer than N live workers, updates are
+    made from all that are left.
+
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed,
+    O(N · rows)). Traffic per step and worker: O(parameters) each way, of which a share b/(N + b) is in vain when
+    workers are equally fast.
+
+    Departures from the paper: a worker's computation is not cancelled by an update that it is late for; its
+    gradient is dropped when it comes, and the worker goes on with the newest parameters then. The moving average
+    of the parameters is left out.
+    """
+
+    Options = Options
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        if self._options.backup_workers >= plan.num_workers:
+            raise OptionError(
+                f"backup_workers={self._options.backup_workers} leaves none of num_workers={plan.num_workers} to wait"
+                f" for; give at most {plan.num_workers - 1}, start more workers, or use --update=async"
+            )
+
+    def min_workers(self, num_workers: int) -> int:
+        """See `UpdateRule.min_workers`."""
+        return num_workers - self._options.backup_workers
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        required = self.min_workers(context.num_workers)
+        grouping = Grouping(
+            required=lambda clock: tf.constant(required, tf.int64),
+            counts_workers=True,
+            is_fresh_only=True,
+            waits=True,
+        )
+        return build_step(store, gradients, context, grouping, "backup")

@@ -1,0 +1,76 @@
+"""Update rule `softsync`: an update from the average of every c gradients that come, without waiting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
+from ps_trainer.updates.collect import build_step
+from ps_trainer.updates.group import Grouping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `softsync`."""
+
+    splits: int = option(1, "the paper's n: updates for one gradient of every worker")
+
+    def __post_init__(self):
+        if self.splits < 1:
+            raise OptionError(f"splits={self.splits}; give 1 (an update per num_workers gradients) or more")
+
+
+class SoftSync(UpdateRule):
+    """n-softsync: an update from the average of every c = ⌈num_workers / splits⌉ gradients, however old.
+
+        w_{t+1} = w_t − η_t · (1/c) Σ_{c gradients} g_i(w_{t−τ_i})       τ = splits on average
+
+    Source: Gupta et al. 2016, "Model Accuracy and Runtime Tradeoff in Distributed Deep Learning", section
+    3.1; Zhang et al. 2016, "Staleness-aware Async-SGD", section 2, who write λ for num_workers, n for splits.
+
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
+    ps: 1. add gradients up; 2. with the c-th, apply the average and count the update.
+
+    splits = 1 waits for as many gradients as there are workers, but not for one of each; splits = num_workers is
+    `async`. `k_batch_async` with k = c is the same algorithm.
+
+    `global_step` counts updates. Gradients are averaged. Learning rate: the papers divide that of batch size
+    c · `batch_size` by the mean staleness, which is close to `splits`: give --learning_rate so divided.
+    c stays when workers leave. Gradients of an update that is still open when the run ends are not applied.
+
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed,
+    O(c · rows)). Traffic per step and worker: O(parameters) each way.
+
+    Departures from the papers: they round num_workers / splits down, here it is rounded up. With several ps
+    tasks each forms groups of c by itself, whose members may differ.
+    """
+
+    Options = Options
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def check(self, plan: RunPlan) -> None:
+        """See `UpdateRule.check`."""
+        if self._options.splits > plan.num_workers:
+            raise OptionError(
+                f"splits={self._options.splits} exceeds num_workers={plan.num_workers}, and no update has less than"
+                f" one gradient; give splits={plan.num_workers} or fewer, or use --update=async"
+            )
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        size = -(-context.num_workers // self._options.splits)
+        grouping = Grouping(
+            required=lambda clock: tf.constant(size, tf.int64),
+            counts_workers=False,
+            is_fresh_only=False,
+            waits=False,
+        )
+        return build_step(store, gradients, context, grouping, "softsync")

@@ -1,0 +1,252 @@
+"""Update rule `ssp`: asynchronous, but no worker runs more than so many steps ahead of the slowest one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.variables import create_variable
+from ps_trainer.updates.apply import count_update
+from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.gate import Gate
+from ps_trainer.updates.live import LiveOps, LiveSet
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `ssp`."""
+
+    staleness: int = option(3, "s: steps that a worker may be ahead of the slowest when it begins another one")
+
+    def __post_init__(self):
+        if self.staleness < 0:
+            raise OptionError(
+                f"staleness={self.staleness}; give 0 (all workers at the same step) or more,"
+                " or use --update=async for no bound"
+            )
+
+
+class Ssp(UpdateRule):
+    """Stale synchronous parallel: each gradient is applied as it comes; who is s steps ahead waits.
+
+        w_{t+1} = w_t − η_t · g_i(w_{t−τ})       worker i begins its step number c_i + 1 when
+                                                 c_i − min_j c_j ≤ s, with j over the live workers
+
+    where c_j is the number of steps that worker j has pushed, its *clock*, and s = `staleness`.
+
+    Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
+    section 2: a worker at clock c sees all updates with clocks up to c − s − 1, its own always.
+
+    Which gap is bounded: c_i − min_j c_j ≤ s whenever worker i reads parameters. Between its push and that
+    read, while it waits, it may be s + 1.
+
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. when every ps task
+    has applied its part, add 1 to its own clock on ps 0; 5. wait until the slowest live worker's clock is at
+    least its own less s. The wait stands between push and read, so what is read is fresh.
+    ps: 1. apply the gradient when it arrives; 2. count it; ps 0: 3. with the slowest worker's step, let go who
+    waits for it. A worker that ends or dies is in the way of nobody; one that comes (back) starts at the
+    slowest's clock.
+
+    s = 0 is a barrier after each step, though not `sync`: a worker may read when some have applied their next
+    update already, and each gradient is an update of its own. With one permanently slow worker every finite s
+    ends at that worker's pace.
+
+    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, as in `async`:
+    neither summed nor averaged over workers.
+
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, and two small
+    messages between ps 0 and each other ps task.
+
+    Departures from the paper: there is no cache on the worker with values of several ages: every read is as new
+    as `async`'s, which the paper's conditions allow; and clocks count batches, not passes over the data.
+    """
+
+    Options = Options
+
+    def __init__(self, options: Options):
+        self._options = options
+
+    def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
+        """See `UpdateRule.build`."""
+        clocks = WorkerClocks(store, context, self._options.staleness)
+        counted, staleness = [], []
+        for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
+            apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+                counted.append(count_update(store.clocks[ps]))
+                staleness.append(counted[-1] - store.clock_reads[ps])
+        global_step, passed = clocks.advance(counted)
+        with tf.device(store.ps_device(0)):
+            progress = tf.stack([global_step, staleness[0]])  # both numbers in one message
+        with tf.device(store.worker_device):
+            others = [tf.reshape(stale, [1]) for stale in staleness[1:]]
+            phase = Phase(
+                progress[0], tf.concat([progress[1:], *others], axis=0), context.push.targets, clocks.passed_on(passed)
+            )
+        return TrainStep(
+            [phase],
+            join_op=clocks.build_join(),
+            leave_op=None if context.is_chief else clocks.build_leave(context.worker_index),
+            prepare_op=clocks.build_prepare(),
+            state=clocks.state,
+            service=clocks.create_service(),
+        )
+
+
+class _State(NamedTuple):
+    """Of ps 0, as variables or as read.
+
+    Attributes:
+        steps: [num_workers], the workers' clocks.
+        gone: [num_workers], 1 for a worker that has left.
+        slowest: the smallest clock of a live worker; it never falls.
+        released: 1 when workers have been let go for good.
+    """
+
+    steps: Any
+    gone: Any
+    slowest: Any
+    released: Any
+
+
+class WorkerClocks:
+    """The workers' clocks on ps 0, seen from one worker, and the gate where it waits for the slowest.
+
+    Args:
+        store: the created store.
+        context: the run.
+        staleness: s.
+
+    Attributes:
+        state: variables for the chief to initialise.
+    """
+
+    def __init__(self, store: ParameterStore, context: RuleContext, staleness: int):
+        self._store = store
+        self._context = context
+        self._staleness = staleness
+        self._gate = Gate(store, 0, context.num_workers, "ssp")
+        shapes = _State([context.num_workers], [context.num_workers], [], [])
+        with tf.device(store.ps_device(0)):
+            self._variables = _State(
+                *(
+                    create_variable(f"ssp/{field}", shape, "int64")
+                    for field, shape in zip(_State._fields, shapes, strict=True)
+                )
+            )
+        self.state = list(self._variables)
+
+    def advance(self, counted: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Operation]:
+        """Counts this worker's step, and waits for the slowest.
+
+        Args:
+            counted: for each ps task its clock before this worker's update, known when that is applied.
+
+        Returns:
+            global_step after the wait, or `RELEASED`, on ps 0; the op on ps 0 after which it is over.
+        """
+        worker = self._context.worker_index
+
+        def visit(*counted: tf.Tensor) -> tf.Tensor:
+            now, who = self._arrive(worker)
+            own = tf.maximum(tf.reduce_sum(now.steps * who) + 1, now.slowest)
+            tokens = own - self._staleness - now.slowest
+            is_over = now.released > 0
+            if self._context.max_steps is not None:
+                is_over = tf.logical_or(is_over, counted[0] + 1 >= self._context.max_steps)
+            steps = now.steps * (1 - who) + own * who
+            settled = self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))
+            with tf.control_dependencies([settled, self._gate.let_go(tf.fill(who.shape, tf.cast(is_over, tf.int64)))]):
+                return tf.where(is_over, tf.constant(0, tf.int64), tokens)
+
+        tokens = exclusive(self._store, 0, visit, *counted)
+        with tf.device(self._store.ps_device(0)):
+            passed = self._gate.wait(worker, tokens)
+            with tf.control_dependencies([passed]):
+                clock = self._store.clocks[0].read_value()
+                is_released = self._variables.released.read_value() > 0
+            return tf.where(is_released, tf.constant(RELEASED, tf.int64), clock), passed
+
+    def passed_on(self, passed: tf.Operation) -> list[tf.Operation]:
+        """For each ps task an op there that comes after `passed` on ps 0."""
+        with tf.device(self._store.ps_device(0)), tf.control_dependencies([passed]):
+            news = tf.identity(self._variables.slowest.read_value())
+        ops = [passed]
+        for ps in range(1, self._store.num_ps):
+            with tf.device(self._store.ps_device(ps)):
+                ops.append(tf.identity(news).op)
+        return ops
+
+    def build_join(self) -> tf.Operation:
+        """See `TrainStep.join_op`."""
+
+        def visit() -> tf.Tensor:
+            now, who = self._arrive(self._context.worker_index)
+            steps = now.steps * (1 - who) + now.slowest * who
+            return self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))
+
+        return exclusive(self._store, 0, visit).op
+
+    def build_leave(self, worker: int | tf.Tensor) -> tf.Operation:
+        """The op after which nobody waits for `worker`."""
+
+        def visit(worker: tf.Tensor) -> tf.Tensor:
+            now = self._read()
+            who = self._one_hot(worker)
+            settled = self._settle(now._replace(gone=tf.maximum(now.gone, who)))
+            with tf.control_dependencies([settled, self._gate.let_go(who)]):
+                return tf.identity(worker)
+
+        with tf.device(self._store.ps_device(0)):
+            index = tf.convert_to_tensor(worker, tf.int64)
+        return exclusive(self._store, 0, visit, index).op
+
+    def build_prepare(self) -> tf.Operation:
+        """See `TrainStep.prepare_op`: takes back the release of a chief that was there before."""
+        return self._variables.released.assign(0, read_value=False)
+
+    def create_service(self) -> LiveSet | None:
+        """The chief's service; None on other workers."""
+        if not self._context.is_chief:
+            return None
+
+        def visit() -> tf.Tensor:
+            everybody = tf.ones([self._context.num_workers], tf.int64)
+            written = self._variables.released.assign(1, read_value=False)
+            with tf.control_dependencies([written, self._gate.let_go(everybody)]):
+                return tf.identity(everybody)
+
+        with tf.device(self._store.worker_device):
+            worker = tf.placeholder(tf.int64, [], "ssp/worker")
+        return LiveSet("ssp", LiveOps(self.build_leave(worker), worker, exclusive(self._store, 0, visit).op, None))
+
+    def _arrive(self, worker: int) -> tuple[_State, tf.Tensor]:
+        with tf.control_dependencies([self._gate.arrive(worker)]):
+            return self._read(), self._one_hot(worker)
+
+    def _read(self) -> _State:
+        return _State(*(variable.read_value() for variable in self._variables))
+
+    def _one_hot(self, worker: int | tf.Tensor) -> tf.Tensor:
+        return tf.one_hot(worker, self._context.num_workers, dtype=tf.int64)
+
+    def _settle(self, after: _State) -> tf.Tensor:
+        """Writes the state, and opens the gate as far as the slowest live worker has got; returns its clock."""
+        far = tf.constant(2**62, tf.int64)
+        slowest_live = tf.reduce_min(tf.where(after.gone > 0, tf.fill(after.gone.shape, far), after.steps))
+        slowest = tf.where(tf.equal(slowest_live, far), after.slowest, tf.maximum(slowest_live, after.slowest))
+        values = after._replace(slowest=slowest)
+        writes = [
+            variable.assign(value, read_value=False) for variable, value in zip(self._variables, values, strict=True)
+        ]
+        with tf.control_dependencies(writes):
+            opened = self._gate.open(slowest - after.slowest, 1 - after.gone)
+        with tf.control_dependencies([opened]):
+            return tf.identity(slowest)

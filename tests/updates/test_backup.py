@@ -1,0 +1,119 @@
+"""`backup` against its equation in scripted order, and beside `sync` with as many backup workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer.errors import OptionError
+from ps_trainer.updates.backup import Backup, Options
+from ps_trainer.updates.base import RunPlan
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.groups import check_script
+from tests.testing.script import Turnstile
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
+def cluster(request):
+    with InProcessCluster(request.param, 3) as cluster:
+        cluster.num_ps = request.param
+        yield cluster
+
+
+@pytest.mark.parametrize("model", ["dense", "sparse"])
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, model, layout):
+    # Worker 1 is late for step 1, worker 0 for steps 2 and 3; whoever is late goes on with the newest parameters.
+    script = [0, 2, 1, 2, 1, 0, 2, 1, 0, 0, 2]
+    wanted = check_script(
+        cluster, model, script, required=lambda clock: 2, is_fresh_only=True, waits=True, update="backup",
+        update_option=("backup_workers=1",), layout=layout,
+    )  # fmt: skip
+    assert wanted.staleness == [[0, -1, -1, 0], [-1, 0, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "adagrad", "rmsprop", "ftrl"])
+def test_without_backup_workers_it_equals_sync(cluster, optimizer):
+    config = {"optimizer": optimizer, "learning_rate": 0.05, "batch_size": 4, "max_steps": 6}
+    sync = cluster.run(config_of("Embedded", "Rows", update="sync", **config))
+    backup = cluster.run(config_of("Embedded", "Rows", update="backup", update_option=("backup_workers=0",), **config))
+    for one, other in zip(sync, backup, strict=True):
+        np.testing.assert_allclose(one.losses, other.losses, rtol=0, atol=2e-6)
+    for name, value in sync[0].worker.final_values.items():
+        np.testing.assert_allclose(backup[0].worker.final_values[name], value, rtol=0, atol=2e-6, err_msg=name)
+
+
+def run_with_worker_2_standing(cluster, update, option, steps=60):
+    """Steps made, gradients used and gradients dropped by worker; worker 2 makes no step before the end."""
+    config = config_of(
+        "tests.testing.script:Linear", "Rows", update=update, update_option=(option,), batch_size=2, max_steps=steps
+    )
+    with Turnstile(cluster) as gate:
+        gate.start(config)
+        for worker in range(3):
+            gate.wait_arrived(worker, 1)
+        for _ in range(5 * steps):
+            gate.release(0)
+            gate.release(1)
+        wait_until(lambda: gate.values()["global_step"] == steps)
+        gate.open()
+        outcomes = [cluster.finish(call) for call in gate.calls.values()]
+    workers = outcomes[0].worker.summary["workers"]
+    return [
+        [workers[str(worker)][figure] for worker in range(3)]
+        for figure in ("local_steps", "gradients_used", "gradients_dropped")
+    ]
+
+
+def test_the_barrier_gives_a_slow_workers_turns_to_nobody_and_the_token_queue_does(cluster):
+    made, used, dropped = run_with_worker_2_standing(cluster, "backup", "backup_workers=1")
+    assert made == [60, 60, 1]  # one turn per step and worker
+    assert used == [60, 60, 0]
+    assert dropped == [0, 0, 1]
+
+    made, used, dropped = run_with_worker_2_standing(cluster, "sync", "replicas_to_aggregate=2")
+    # Three tokens per update for two workers: one in three is taken in place of worker 2, and its gradient late.
+    assert made[0] + made[1] == pytest.approx(3 * 60, abs=30)
+    assert dropped[0] + dropped[1] >= 20
+
+
+@pytest.mark.parametrize("num_workers", [3, 4])
+def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
+    steps, backup = 300, 1
+    config = config_of(
+        "Dense", "Rows", update="backup", update_option=(f"backup_workers={backup}",), batch_size=4, max_steps=steps
+    )
+    with InProcessCluster(1, num_workers) as cluster:
+        outcomes = cluster.run(config)
+    workers = outcomes[0].worker.summary["workers"].values()
+    used = sum(worker["gradients_used"] for worker in workers)
+    pushed = sum(worker["local_steps"] for worker in workers)
+    assert used == steps * (num_workers - backup)  # exactly, not at least
+    # A worker makes one push per step unless it is so late that it misses a whole one.
+    assert pushed <= steps * num_workers
+    assert (pushed - used) / pushed == pytest.approx(backup / num_workers, abs=0.1)
+    # Every gradient in an update was computed from that update's own parameters.
+    assert set(np.concatenate([outcome.progress.staleness_values for outcome in outcomes]).ravel()) == {0, -1}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_worker_that_runs_out_of_data_holds_nobody_up(cluster, first):
+    lengths = [20, 20, 20]
+    lengths[first] = 5
+    config = config_of(
+        "Dense", "Rows", [f"lengths={','.join(map(str, lengths))}"], update="backup",
+        update_option=("backup_workers=0",), batch_size=4, max_steps=None, num_epochs=100,
+    )  # fmt: skip
+    outcomes = cluster.run(config)
+    assert [len(outcome.losses) for outcome in outcomes] == lengths
+    assert outcomes[0].worker.final_values["global_step"] == 20
+
+
+def test_backup_workers_must_leave_somebody_to_wait_for():
+    rule = Backup(Options(backup_workers=3))
+    with pytest.raises(OptionError, match="backup_workers=3 leaves none of num_workers=3.*at most 2"):
+        rule.check(RunPlan(num_workers=3))
+    rule.check(RunPlan(num_workers=4))
+    assert rule.min_workers(4) == 1
+    with pytest.raises(OptionError):
+        Options(backup_workers=-1)

@@ -1,0 +1,123 @@
+"""The four rules of Dutta et al. against their equations in scripted order, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import OptionError
+from ps_trainer.updates.base import RunPlan
+from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, Options
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.groups import check_script
+
+DEFINITIONS = {
+    "k_sync": {"is_fresh_only": True, "waits": True},
+    "k_async": {"is_fresh_only": False, "waits": True},
+    "k_batch_sync": {"is_fresh_only": True, "waits": False},
+    "k_batch_async": {"is_fresh_only": False, "waits": False},
+}
+# (script, staleness of each worker's gradients), k = 2. In the waiting rules a worker is not in the script again
+# before its update is made; in the others worker 0 gives two gradients to the first update.
+SCRIPTS = {
+    "k_sync": ([0, 1, 0, 2, 2, 1, 0, 2], [[0, 0, 0], [0, -1], [-1, 0, 0]]),
+    "k_async": ([0, 1, 0, 2, 1, 2, 2, 0], [[0, 0, 1], [0, 1], [1, 0, 0]]),
+    "k_batch_sync": ([0, 0, 1, 1, 2, 0, 2, 1, 2, 0, 1, 0], [[0, 0, 0, 0, 0], [-1, 0, -1, -1], [-1, -1, 0]]),
+    "k_batch_async": ([0, 0, 1, 1, 2, 0, 2, 1], [[0, 0, 1], [1, 0, 1], [2, 1]]),
+}
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
+def cluster(request):
+    with InProcessCluster(request.param, 3) as cluster:
+        cluster.num_ps = request.param
+        yield cluster
+
+
+@pytest.mark.parametrize("update", DEFINITIONS)
+@pytest.mark.parametrize(("model", "layout"), [("dense", "packed"), ("dense", "per_variable"), ("sparse", "packed")])
+def test_updates_are_averages_of_k_gradients(cluster, update, model, layout):
+    script, staleness = SCRIPTS[update]
+    wanted = check_script(
+        cluster, model, script, required=lambda clock: 2, update=update, update_option=("k=2",), layout=layout,
+        **DEFINITIONS[update],
+    )  # fmt: skip
+    assert wanted.staleness == staleness
+
+
+def test_k_grows_with_the_updates_up_to_its_limit(cluster):
+    options = ("k=1", "grow_every=2", "grow_by=1", "max_k=3")
+    script = [0, 1, 0, 0, 1, 2, 0, 1, 0, 2]  # updates of 1, 1, 2, 2 and 3 gradients, and one more
+    check_script(
+        cluster, "dense", script, required=lambda clock: min(1 + clock // 2, 3), update="k_batch_async",
+        update_option=options, **DEFINITIONS["k_batch_async"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"k": 2}, [2] * 8),
+        ({"k": 1, "grow_every": 2}, [1, 1, 2, 2, 3, 3, 4, 4]),
+        ({"k": 1, "grow_every": 3, "grow_by": 4}, [1, 1, 1, 4, 4, 4, 4, 4]),  # 4 workers
+        ({"k": 6, "grow_every": 1}, [6] * 8),
+        ({"k": 1, "grow_every": 1, "grow_by": 2, "max_k": 6}, [1, 3, 5, 6, 6, 6, 6, 6]),
+    ],
+)
+def test_schedule_of_k(options, wanted):
+    with tf.Graph().as_default(), tf.Session() as session:
+        clock = tf.placeholder(tf.int64, [])
+        k = Options(**options).k_at(clock, num_workers=4)
+        assert [session.run(k, {clock: step}) for step in range(8)] == wanted
+
+
+@pytest.mark.parametrize("rule", [KSync, KAsync])
+@pytest.mark.parametrize("options", [{"k": 4}, {"k": 2, "grow_every": 5, "max_k": 4}])
+def test_more_gradients_than_workers_are_refused_with_the_batch_form(rule, options):
+    with pytest.raises(OptionError, match=f"=4 exceeds num_workers=3.*--update={rule.batch_form}"):
+        rule(Options(**options)).check(RunPlan(num_workers=3))
+
+
+@pytest.mark.parametrize("rule", [KBatchSync, KBatchAsync])
+def test_the_batch_forms_take_more_gradients_than_workers(rule):
+    rule(Options(k=4)).check(RunPlan(num_workers=3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"k": 0},
+        {"grow_every": -1},
+        {"grow_every": 1, "grow_by": 0},
+        {"k": 3, "grow_every": 1, "max_k": 2},
+        {"max_k": 3},
+    ],
+)
+def test_wrong_options_are_refused(options):
+    with pytest.raises(OptionError):
+        Options(**options)
+
+
+@pytest.mark.parametrize("update", DEFINITIONS)
+def test_free_workers_end_at_max_steps(cluster, update):
+    outcomes = cluster.run(
+        config_of("Dense", "Rows", update=update, update_option=("k=2",), batch_size=4, max_steps=40)
+    )
+    assert outcomes[0].worker.final_values["global_step"] == 40
+    used = sum(worker["gradients_used"] for worker in outcomes[0].worker.summary["workers"].values())
+    assert used == 40 * 2
+    if update in ("k_sync", "k_batch_sync"):
+        staleness = np.concatenate([outcome.progress.staleness_values for outcome in outcomes])
+        assert set(staleness.ravel()) <= {0, -1}
+
+
+@pytest.mark.parametrize("update", ["k_sync", "k_async"])
+def test_workers_that_run_out_of_data_hold_nobody_up(cluster, update):
+    config = config_of(
+        "Dense", "Rows", ["lengths=10,5,20"], update=update, update_option=("k=3",), batch_size=4, max_steps=None,
+        num_epochs=100,
+    )  # fmt: skip
+    outcomes = cluster.run(config)
+    assert [len(outcome.losses) for outcome in outcomes] == [10, 5, 20]
+    assert outcomes[0].worker.final_values["global_step"] == 20
