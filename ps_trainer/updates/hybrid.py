@@ -32,7 +32,9 @@ class Hybrid(UpdateRule):
 
     Memory: tables and their slots on the ps tasks, with the rows pushed in a step; the rest on each worker, and
     once more on the ps tasks. Traffic per step and worker: O(rows of the batch) from and to the ps tasks,
-    2 (n − 1)/n · O(dense parameters) around the ring, and two more rounds of n − 1 messages for the wait.
+    2 (n − 1)/n · O(dense parameters) around the ring, and 2 (n − 1) more rounds of small messages for the wait.
+    Slower than `sync` where a step is short: rows, ring, tables and wait come one after the other, each in a run
+    of its own, as a run with collective ops cannot have a part on a ps task (`ring.py`).
 
     Departs from Parallax: a table is what the model marks as one (`layers.embedding`), whatever the share of its
     rows in a batch; there are no local accumulators per machine; partitions are chosen by the user

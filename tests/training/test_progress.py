@@ -33,6 +33,17 @@ def add(progress, clock, secs, global_step, staleness, loss=1.0):
     progress.add(global_step, np.array(staleness), loss)
 
 
+def test_going_along_with_others_is_no_stall_and_no_step(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    for step in (1, 2):
+        add(progress, clock, 0.5, step, [0])
+    for step in (3, 4, 5):
+        clock.now += 10.0
+        progress.go_along(step)
+    assert (progress.global_step, progress.local_steps, progress.last_step_at) == (5, 2, clock.now)
+    assert progress.summary()["steps_per_sec"] == 2 / (2 * 0.5)
+
+
 def test_a_report_is_of_the_steps_since_the_last_one(clock):
     progress = Progress(BATCH_SIZE, clock)
     for step, loss in ((1, 4.0), (3, 2.0)):
