@@ -30,8 +30,8 @@ class AllReduce(UpdateRule):
 
         w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    c workers that have data, all others give nothing
 
-    Source: ring all-reduce of Patarasu and Yuan 2009 with fused gradients as in Horovod, Sergeev and Del Balso
-    2018, §3-4; by TensorFlow's collective ops.
+    Source: Horovod, Sergeev and Del Balso 2018, §3 (the ring all-reduce of Patarasu and Yuan 2009) and §7 (tensor
+    fusion); by TensorFlow's collective ops.
 
     Worker: 1. compute the gradient of its batch with its own copy of the parameters; 2. lay the gradients of
     all variables end to end, with a 1 behind them; 3. add the vectors of all workers up around the ring: in

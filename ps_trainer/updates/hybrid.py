@@ -18,7 +18,8 @@ class Hybrid(UpdateRule):
 
         w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    c workers that have data; tables on the ps, the rest on workers
 
-    Source: Parallax, Kim et al. 2019, §3.1 (hybrid communication: tables by ps, the rest by all-reduce).
+    Source: Parallax, Kim et al. 2019 (arXiv:1808.02621), its hybrid of ps for sparse and all-reduce for dense
+    variables.
 
     Worker: 1. gather the rows of its batch from the ps tasks; 2. compute the gradient; 3. push the rows'
     gradients, which the ps tasks only keep; 4. average the dense gradients around the ring and apply them, as in
