@@ -128,19 +128,24 @@ def is_supported() -> bool:
 
 
 def connections() -> Iterator[Connection]:
-    """The established TCP connections of this process, IPv4 and IPv6."""
+    """The established TCP connections of this process, IPv4 and IPv6.
+
+    Descriptors are looked at as they are, and never duplicated: gRPC watches its sockets by epoll, which goes
+    on reporting a closed one while a duplicate of it lives, and gRPC then crashes on what it has freed.
+    """
     for name in os.listdir(_FD_DIR):
+        descriptor = int(name)
         try:
-            # A duplicate of our own: the descriptor may be closed and given to another file at any moment.
-            descriptor = os.dup(int(name))
-        except OSError:
+            status = os.fstat(descriptor)
+            if not stat.S_ISSOCK(status.st_mode):
+                continue
+            sock = socket.socket(fileno=descriptor)
+        except OSError:  # closed since it was listed
             continue
-        status = os.fstat(descriptor)
-        if not stat.S_ISSOCK(status.st_mode):
-            os.close(descriptor)
-            continue
-        with socket.socket(fileno=descriptor) as sock:
+        try:
             connection = _connection(sock, status.st_ino)
+        finally:
+            sock.detach()  # it is not ours to close
         if connection is not None:
             yield connection
 
