@@ -1,0 +1,153 @@
+"""What each update rule's docstring promises, as a table for the conformance suite."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+Counts = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
+"""(steps of each worker, dropped gradients of each worker) -> least and greatest global_step at the end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a rule's docstring says of it.
+
+    Attributes:
+        counts: global_step out of the workers' steps.
+        options: of the rule in a cluster of three workers.
+        alone: of the rule with one worker.
+        plain: of the rule with one worker that computes what plain SGD does; None where none does.
+        steps_per_update: steps of such a worker per global step.
+        overshoot: how far above max_steps a run of three workers may end.
+        model: what it is run on where the model does not matter.
+        holds_tables: whether it trains embedding tables.
+        takes_momentum: whether it runs with --optimizer=momentum.
+        takes_lossy: whether it runs with lossy gradient transforms.
+        max_steps: global steps of a run of three workers.
+    """
+
+    counts: Counts
+    options: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    plain: tuple[str, ...] | None = ()
+    steps_per_update: int = 1
+    overshoot: int = 0
+    model: str = "Dense"
+    holds_tables: bool = True
+    takes_momentum: bool = True
+    takes_lossy: bool = True
+    max_steps: int = 30
+
+
+def _each_used(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
+    return sum(steps) - sum(dropped), sum(steps) - sum(dropped)
+
+
+def _rounds_of(period: int) -> Counts:
+    """An update for every `period` steps of all workers that have so many left."""
+
+    def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
+        return max(steps) // period, max(steps) // period
+
+    return count
+
+
+def _one_in(period: int) -> Counts:
+    """An update of the worker's own in every `period` of its steps; what is left over at its end makes none."""
+
+    def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
+        total = sum(num_steps // period for num_steps in steps)
+        return total, total
+
+    return count
+
+
+def _first_of(period: int) -> Counts:
+    """An update of the worker's own with the first of every `period` of its steps."""
+
+    def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
+        total = sum(-(-num_steps // period) for num_steps in steps)
+        return total, total
+
+    return count
+
+
+def _groups_of(size: int) -> Counts:
+    """An update for every `size` gradients, whoever they come from; an open group at the end makes none."""
+
+    def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
+        total = (sum(steps) - sum(dropped)) // size
+        return total, total
+
+    return count
+
+
+def _pairs_of_workers(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
+    """An update for one gradient of each of two workers, or of the last that is left."""
+    used = [made - lost for made, lost in zip(steps, dropped, strict=True)]
+    others = sum(used) - max(used)  # when these are used up, one worker may be left, and makes updates alone
+    return max(max(used), sum(used) // 2), sum(used) - others // 2
+
+
+FACTS = {
+    "async": Facts(counts=_each_used, overshoot=2),
+    "downpour": Facts(
+        counts=_one_in(2),
+        options=("n_push=2", "n_fetch=3"),
+        alone=("n_push=2", "n_fetch=5"),  # a restart after 12 steps is between two fetches
+        # Local SGD and the push of the sum are the same step when the fetch comes with a push.
+        plain=("n_push=2", "n_fetch=4"),
+        steps_per_update=2,
+        overshoot=2,
+        holds_tables=False,
+        takes_momentum=False,
+    ),
+    "hogwild": Facts(counts=_each_used, overshoot=2),
+    "sync": Facts(counts=_rounds_of(1)),
+    "backup": Facts(
+        counts=_pairs_of_workers,
+        options=("backup_workers=1",),
+        alone=("backup_workers=0",),
+        plain=("backup_workers=0",),
+    ),
+    "softsync": Facts(counts=_groups_of(2), options=("splits=2",)),
+    "k_sync": Facts(counts=_pairs_of_workers, options=("k=2",)),
+    "k_async": Facts(counts=_pairs_of_workers, options=("k=2",)),
+    "k_batch_sync": Facts(counts=_groups_of(2), options=("k=2",)),
+    "k_batch_async": Facts(counts=_groups_of(2), options=("k=2",)),
+    "ssp": Facts(counts=_each_used, overshoot=2, options=("staleness=1",)),
+    "drop_stale": Facts(counts=_each_used, overshoot=2, options=("staleness=1",)),
+    "staleness_aware": Facts(counts=_each_used, overshoot=2),
+    "dc_asgd": Facts(counts=_each_used, overshoot=2, holds_tables=False),
+    "easgd": Facts(
+        counts=_first_of(2),
+        options=("period=2",),
+        # The exchange is with the first step of a period: 6 of them are over after 36 steps, 12 after 78.
+        alone=("period=7",),
+        plain=None,  # the centre follows the copy
+        overshoot=2,
+        holds_tables=False,
+        takes_momentum=False,
+    ),
+    "model_averaging": Facts(
+        counts=_rounds_of(2),
+        options=("period=2",),
+        alone=("period=2",),
+        plain=("period=2",),
+        steps_per_update=2,
+        holds_tables=False,
+        takes_lossy=False,
+    ),
+    "local_sgd": Facts(
+        counts=_rounds_of(2),
+        options=("period=2",),
+        alone=("period=2",),
+        plain=("period=2",),
+        steps_per_update=2,
+        holds_tables=False,
+    ),
+    "all_reduce": Facts(counts=_rounds_of(1), holds_tables=False, takes_lossy=False),
+    "hybrid": Facts(counts=_rounds_of(1), model="Embedded", takes_lossy=False),
+    "accumulate": Facts(counts=_one_in(2), options=("steps=2",), alone=("steps=2",), plain=("steps=1",), overshoot=2),
+}

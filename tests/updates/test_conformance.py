@@ -1,0 +1,228 @@
+"""Every registered update rule keeps the same promises: trains, ends, counts, resumes, leaves nothing behind.
+
+The checks of a rule look at the same few runs (`tests/testing/conformance.py`), so that the ids of the tests
+read as a table: check[rule-layout].
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+
+import numpy as np
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from tests.testing import components
+from tests.testing.conformance import ALONE, LEARNING_RATE, SEED, THREE, Runs, all_examples, job, lone_batches, loss_of
+from tests.testing.rule_facts import FACTS
+from tests.testing.script import initial_values
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from ps_trainer.training import components as components_lib
+
+LAYOUTS = ("packed", "per_variable")
+# Who leaves first differs: the chief, or another worker.
+LENGTHS = {"packed": (8, 14, 24), "per_variable": (24, 8, 14)}
+# One layout with a velocity on the ps tasks, where the rule takes one.
+OPTIMIZERS = {"packed": "momentum", "per_variable": "sgd"}
+COMPRESSION = ("clip_norm:norm=1.0", "error_feedback", "top_k:ratio=0.25")
+HALF, WHOLE = 6, 12
+
+rules = pytest.mark.parametrize("rule", FACTS)
+rules_and_layouts = pytest.mark.parametrize(
+    ("rule", "layout"), [pytest.param(r, n, id=f"{r}-{n}") for r in FACTS for n in LAYOUTS]
+)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    runs = Runs()
+    yield runs
+    runs.close()
+
+
+def test_every_registered_rule_is_in_the_table():
+    assert sorted(FACTS) == sorted(registry.UPDATES.names())
+
+
+@rules_and_layouts
+def test_trains(runs, rule, layout):
+    assert_learned(runs.result(THREE, job(rule, layout, THREE)), FACTS[rule].model)
+
+
+@rules_and_layouts
+def test_ends_at_max_steps(runs, rule, layout):
+    result = runs.result(THREE, job(rule, layout, THREE))
+    assert result.codes == [0, 0, 0]
+    assert FACTS[rule].max_steps <= result.global_step <= FACTS[rule].max_steps + FACTS[rule].overshoot
+    assert result.left_threads == []
+
+
+@rules_and_layouts
+def test_ends_when_each_worker_has_used_up_its_data(runs, rule, layout):
+    result = runs.result(THREE, uneven(rule, layout))
+    assert result.codes == [0, 0, 0]
+    assert tuple(result.steps) == LENGTHS[layout]
+    assert result.left_threads == []
+
+
+@rules_and_layouts
+def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
+    config = job(rule, layout, THREE, "Embedded")
+    if FACTS[rule].holds_tables:
+        result = runs.result(THREE, uneven(rule, layout))
+        last = np.argmax(LENGTHS[layout])  # at its end it makes updates alone, for its third of the examples
+        assert_learned(result, "Embedded", share=0.95)
+        moved = np.any(result.values["table"] != values_before("Embedded")["table"], axis=1)
+        assert np.all(moved[all_examples()["ids"][last :: THREE[1]]])
+    else:
+        assert_refused(config, r"embedding tables.*use --update=")
+    if FACTS[rule].model == "Embedded":
+        assert_refused(job(rule, layout, THREE, "Dense"), r"use --update=")
+
+
+@rules_and_layouts
+def test_counts_global_step_as_documented(runs, rule, layout):
+    for config in (job(rule, layout, THREE), uneven(rule, layout)):
+        result = runs.result(THREE, config)
+        least, most = FACTS[rule].counts(result.steps, result.dropped)
+        assert least <= result.global_step <= most, f"steps {result.steps}, dropped {result.dropped}"
+
+
+@rules_and_layouts
+def test_one_worker_is_plain_sgd(runs, rule, layout):
+    facts = FACTS[rule]
+    if facts.plain is None:
+        pytest.skip("by its definition one worker differs from plain SGD")
+    result = runs.result(ALONE, lone(rule, layout, update_option=facts.plain))
+    losses, values = plain(facts.model, optimizer_of(rule, layout), WHOLE * facts.steps_per_update)
+    np.testing.assert_allclose(result.losses[0], losses, rtol=0, atol=1e-6)
+    trained = set(result.values) - {"global_step"}  # slots only where they are on the ps tasks
+    assert {name for name in values if "Momentum" not in name} <= trained <= set(values)
+    for name in trained:
+        np.testing.assert_allclose(result.values[name], values[name], rtol=0, atol=1e-6, err_msg=name)
+
+
+@rules_and_layouts
+def test_goes_on_after_a_restart_as_if_there_had_been_none(runs, rule, layout, tmp_path):
+    whole = runs.result(ALONE, lone(rule, layout))
+    halves = [runs.run(ALONE, lone(rule, layout, max_steps=steps, logdir=str(tmp_path))) for steps in (HALF, WHOLE)]
+    assert_continued(whole, halves)
+
+
+@pytest.mark.parametrize("rule", ["async", "sync"])
+def test_goes_on_with_the_residual_of_error_feedback(runs, rule, tmp_path):
+    kept, lost = tmp_path / "kept", tmp_path / "lost"
+
+    def config(max_steps, **fields):
+        return lone(rule, "packed", gradient_transform=COMPRESSION, max_steps=max_steps, **fields)
+
+    whole = runs.result(ALONE, config(WHOLE))
+    first = runs.run(ALONE, config(HALF, logdir=str(kept)))
+    shutil.copytree(kept, lost)
+    (lost / "checkpoints" / "worker-0.npz").unlink()
+    assert_continued(whole, [first, runs.run(ALONE, config(WHOLE, logdir=str(kept)))])
+    without = runs.run(ALONE, config(WHOLE, logdir=str(lost)))
+    assert without.losses[0][1] != whole.losses[0][HALF + 1]
+
+
+@rules_and_layouts
+def test_a_second_run_on_the_same_ps_tasks_equals_the_first(runs, rule, layout):
+    first = runs.result(ALONE, lone(rule, layout))
+    second = runs.run(ALONE, lone(rule, layout))
+    assert second.losses == first.losses
+    assert set(second.values) == set(first.values)
+    for name, value in first.values.items():
+        np.testing.assert_array_equal(second.values[name], value, err_msg=name)
+
+
+@rules_and_layouts
+def test_everything_kept_has_a_device_and_the_runs_container(runs, rule, layout):
+    for num_ps, result in ((1, runs.result(ALONE, lone(rule, layout))), (2, runs.result(THREE, uneven(rule, layout)))):
+        assert len(result.graphs) == len(result.codes)
+        for graph in result.graphs:
+            tasks = {task_of(graph.worker_device)} | {("ps", ps) for ps in range(num_ps)}
+            strays = [p for p in graph.places if task_of(p.device) not in tasks or p.container != graph.run_id]
+            assert strays == []
+            assert {task_of(place.device) for place in graph.places} == tasks
+
+
+@rules
+def test_takes_compressed_gradients_or_says_why_not(runs, rule):
+    config = job(rule, "packed", THREE, gradient_transform=COMPRESSION)
+    if FACTS[rule].takes_lossy:
+        assert_learned(runs.result(THREE, config), FACTS[rule].model)
+        return
+    assert_refused(config, r"--gradient_transform.*")
+    clipped = job(rule, "packed", THREE, gradient_transform=COMPRESSION[:1])
+    assert_learned(runs.result(THREE, clipped), FACTS[rule].model)
+
+
+@rules
+def test_takes_momentum_or_names_a_rule_that_does(rule):
+    config = job(rule, "packed", THREE, optimizer="momentum")
+    if FACTS[rule].takes_momentum:
+        components_lib.load(config, 3)
+    else:
+        assert_refused(config, r"--optimizer=momentum")
+
+
+def uneven(rule, layout):
+    model = "Embedded" if FACTS[rule].holds_tables else FACTS[rule].model
+    return job(rule, layout, THREE, model, lengths=LENGTHS[layout])
+
+
+def lone(rule, layout, **fields):
+    return job(rule, layout, ALONE, **({"max_steps": WHOLE, "optimizer": optimizer_of(rule, layout)} | fields))
+
+
+def optimizer_of(rule, layout):
+    return OPTIMIZERS[layout] if FACTS[rule].takes_momentum else "sgd"
+
+
+def task_of(device):
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.job, spec.task
+
+
+@functools.cache
+def plain(model, optimizer, num_steps):
+    create = {
+        "sgd": lambda: tf.train.GradientDescentOptimizer(LEARNING_RATE),
+        "momentum": lambda: tf.train.MomentumOptimizer(LEARNING_RATE, 0.9),
+    }[optimizer]
+    return components.plain_loop(getattr(components, model)(), lone_batches(num_steps), create, seed=SEED)
+
+
+@functools.cache
+def values_before(model):
+    return initial_values(getattr(components, model)(), SEED)
+
+
+@functools.cache
+def loss_before(model):
+    return loss_of(job("async", "packed", THREE, model), values_before(model))
+
+
+def assert_learned(result, model, share=0.9):
+    """The loss over all examples has fallen to `share` of what it was, or lower."""
+    before, after = loss_before(model), result.loss
+    assert after < share * before
+
+
+def assert_refused(config, message):
+    with pytest.raises(OptionError, match=message) as refusal:
+        components_lib.load(config, 3)
+    assert any(word in str(refusal.value) for word in ("use ", "choose ", "leave "))
+
+
+def assert_continued(whole, halves):
+    assert [half.global_step for half in halves] == [HALF, WHOLE]
+    continued = [*halves[0].losses[0], *halves[1].losses[0]]
+    np.testing.assert_allclose(continued, whole.losses[0], rtol=0, atol=1e-6)
+    assert set(halves[1].values) == set(whole.values)
+    for name, value in whole.values.items():
+        np.testing.assert_allclose(halves[1].values[name], value, rtol=0, atol=1e-6, err_msg=name)
