@@ -1,0 +1,63 @@
+"""`softsync` against its equation in scripted order, its staleness, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer.errors import OptionError
+from ps_trainer.updates.base import RunPlan
+from ps_trainer.updates.softsync import Options, SoftSync
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.groups import check_script
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
+def cluster(request):
+    with InProcessCluster(request.param, 3) as cluster:
+        cluster.num_ps = request.param
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("splits", "size", "staleness"),
+    [(1, 3, [[0, 0, 1, 0], [0, 0, 1], [1, 1]]), (2, 2, [[0, 0, 1, 1], [1, 0, 1], [2, 1]]), (3, 1, None)],
+)
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+def test_an_update_is_the_average_of_n_over_splits_gradients_rounded_up(cluster, splits, size, staleness, layout):
+    wanted = check_script(
+        cluster, "dense", [0, 0, 1, 1, 2, 0, 1, 2, 0], required=lambda clock: size, is_fresh_only=False,
+        waits=False, update="softsync", update_option=(f"splits={splits}",), layout=layout,
+    )  # fmt: skip
+    if staleness is not None:
+        assert wanted.staleness == staleness
+
+
+def test_embedding_rows_are_averaged_over_the_group(cluster):
+    check_script(
+        cluster, "sparse", [0, 1, 2, 1, 0, 0, 2, 2, 1], required=lambda clock: 3, is_fresh_only=False, waits=False,
+        update="softsync", update_option=("splits=1",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
+    steps = 200
+    config = config_of(
+        "Dense", "Rows", update="softsync", update_option=(f"splits={splits}",), batch_size=4, max_steps=steps
+    )
+    outcomes = cluster.run(config)
+    staleness = np.concatenate([outcome.progress.staleness_values for outcome in outcomes])
+    # The other 2 workers' gradients in flight make 2 / c updates, c = 3 / splits.
+    assert np.mean(staleness[staleness >= 0]) == pytest.approx(2 * splits / 3, abs=0.25)
+    assert outcomes[0].worker.final_values["global_step"] == steps
+    used = sum(worker["gradients_used"] for worker in outcomes[0].worker.summary["workers"].values())
+    assert used == steps * 3 // splits
+
+
+def test_more_splits_than_workers_are_refused():
+    with pytest.raises(OptionError, match="splits=4 exceeds num_workers=3.*--update=async"):
+        SoftSync(Options(splits=4)).check(RunPlan(num_workers=3))
+    SoftSync(Options(splits=3)).check(RunPlan(num_workers=3))
+    with pytest.raises(OptionError):
+        Options(splits=0)

@@ -1,0 +1,204 @@
+"""`ssp`: each gradient applied as it comes, and the bound on how far ahead a worker may run, at every step."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from models import layers
+from ps_trainer.errors import Interrupted, OptionError
+from ps_trainer.training import components as components_lib
+from ps_trainer.updates.ssp import Options, Ssp
+from tests.testing import oracles
+from tests.testing import script as script_lib
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.components import NUM_CLASSES
+from tests.testing.script import Turnstile
+
+LEARNING_RATE = 0.5
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
+def cluster(request):
+    with InProcessCluster(request.param, 3) as cluster:
+        cluster.num_ps = request.param
+        yield cluster
+
+
+class WatchedSsp(Ssp):
+    """Records, in each step, the workers' clocks as they are when the worker has done waiting: (worker, clocks)."""
+
+    seen: list = []
+
+    def build(self, store, gradients, context):
+        step = super().build(store, gradients, context)
+        (phase,) = step.phases
+        (clocks,) = [variable for variable in step.state if variable.op.name == "ssp/steps"]
+        with tf.device(store.ps_device(0)), tf.control_dependencies([phase.applied[0]]):
+            now = clocks.read_value()
+        with tf.device(store.worker_device):
+            record = tf.numpy_function(lambda v: WatchedSsp.seen.append((context.worker_index, v.copy())), [now], [])
+        return step._replace(phases=[phase._replace(targets=[*phase.targets, record])])
+
+
+class Jittery:
+    """Softmax regression whose steps take a seeded random time, now and then a long one."""
+
+    def build(self, batch, training):
+        delays = np.random.RandomState(3)
+        lock = threading.Lock()
+
+        def delay(worker):
+            with lock:
+                millis = delays.exponential(0.3) + (4.0 if delays.uniform() < 0.02 else 0.0)
+            threading.Event().wait(millis / 1000)
+            return worker
+
+        with tf.control_dependencies([tf.numpy_function(delay, [batch["worker"]], tf.int64)]):
+            x_BF = tf.identity(batch["x"])
+        return layers.classifier_output(layers.dense(x_BF, NUM_CLASSES, "logits"), batch["label"])
+
+
+def start(cluster, config, staleness, workers=range(3)):
+    WatchedSsp.seen = []
+    components = components_lib.load(config, 3)._replace(rule=WatchedSsp(Options(staleness=staleness)))
+    return [cluster.start(config, worker, components=components) for worker in workers]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(cluster, staleness):
+    config = config_of("tests.updates.test_ssp:Jittery", "Rows", update="ssp", batch_size=4, max_steps=2100)
+    outcomes = [cluster.finish(call) for call in start(cluster, config, staleness)]
+    assert [outcome.code for outcome in outcomes] == [0, 0, 0]
+    # Up to the first worker's end, whose clock stands from then on. The waits are over when max_steps is reached.
+    seen = [(worker, clocks) for worker, clocks in WatchedSsp.seen if clocks.sum() < 2100]
+    assert len(seen) >= 2000
+    ahead = np.array([clocks[worker] - clocks.min() for worker, clocks in seen])
+    apart = np.array([clocks.max() - clocks.min() for _, clocks in seen])
+    assert ahead.max() <= staleness
+    assert apart.max() <= staleness + 1  # pushed, and waiting
+    if staleness:
+        assert ahead.max() == staleness  # the bound is what holds them
+    steps = sum(len(outcome.losses) for outcome in outcomes)
+    assert outcomes[0].worker.final_values["global_step"] == steps
+    assert 2100 <= steps <= 2100 + 2
+
+
+@pytest.mark.parametrize("model", ["Linear", "EmbeddedLinear"])
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+def test_gradients_are_applied_one_by_one_as_in_async(cluster, model, layout):
+    # Worker 0 is never more than 2 ahead of worker 2, so nobody waits.
+    script = [0, 1, 0, 2, 1, 0, 2, 2, 1, 0]
+    model_class = getattr(script_lib, model)
+    wanted = oracles.async_sgd(
+        {"Linear": oracles.linear, "EmbeddedLinear": oracles.embedded_linear}[model],
+        script_lib.initial_values(model_class()),
+        script,
+        lambda worker, step: script_lib.worker_batch(worker, 3, 2, step),
+        LEARNING_RATE,
+    )
+    config = config_of(
+        f"tests.testing.script:{model}", "Rows", update="ssp", update_option=("staleness=2",), layout=layout,
+        batch_size=2, learning_rate=LEARNING_RATE, max_steps=len(script) + 1,
+    )  # fmt: skip
+    with Turnstile(cluster) as gate:
+        gate.start(config)
+        for entry, values in enumerate(wanted.values):
+            gate.play([script[entry]])
+            now = gate.values()
+            for name, value in values.items():
+                np.testing.assert_allclose(now[name], value, rtol=0, atol=1e-6, err_msg=name)
+        staleness = [np.array(call.made[-1].staleness_values) for call in gate.calls.values()]
+        gate.open()
+        for call in gate.calls.values():
+            cluster.finish(call)
+    for worker, vectors in enumerate(staleness):
+        expected = np.repeat(np.array(wanted.staleness[worker])[:, None], cluster.num_ps, axis=1)
+        np.testing.assert_array_equal(vectors, expected)
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_worker_waits_for_the_slowest_and_goes_on_with_its_step(cluster, staleness):
+    config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=100)
+    with Turnstile(cluster) as gate:
+        components = components_lib.load(config, 3)._replace(rule=Ssp(Options(staleness=staleness)))
+        gate.start(config, components=components)
+        for worker in range(3):
+            gate.wait_arrived(worker, 1)
+        for worker in (0, 1):
+            gate.play([worker] * staleness)
+            gate.release(worker)  # its clock is s + 1 after this push, worker 2's is 0
+        wait_until(lambda: gate.values()["global_step"] == 2 * (staleness + 1))
+        assert [gate.steps(worker) for worker in (0, 1)] == [staleness, staleness]
+        gate.play([2])
+        for worker in (0, 1):
+            gate.wait_steps(worker, staleness + 1)
+        gate.open()
+        for call in gate.calls.values():
+            assert cluster.finish(call).code == 0
+
+
+def test_a_worker_that_dies_holds_the_others_until_it_is_said_to_have_left(cluster):
+    config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=60)
+    services = []
+    with Turnstile(cluster) as gate:
+        components = components_lib.load(config, 3)._replace(rule=Ssp(Options(staleness=1)))
+        build = components.rule.build
+
+        def noting(store, gradients, context):
+            step = build(store, gradients, context)
+            services.append(step.service)
+            return step
+
+        components.rule.build = noting
+        gate.start(config, components=components)
+        for worker in range(3):
+            gate.wait_arrived(worker, 1)
+        for worker in (0, 1):  # worker 2 stands at the gate, as if dead
+            for _ in range(100):
+                gate.release(worker)
+        wait_until(lambda: gate.values()["global_step"] == 4)  # s + 1 pushes of each
+        (service,) = [service for service in services if service is not None]
+        service.worker_left(2)
+        wait_until(lambda: gate.values()["global_step"] >= 60)
+        assert gate.steps(2) == 0
+        gate.open()
+        for worker in (0, 1):
+            assert cluster.finish(gate.calls[worker]).code == 0
+
+
+def test_a_worker_that_comes_late_starts_at_the_slowest_ones_clock(cluster):
+    config = config_of(
+        "Dense", "Rows", ["lengths=4000,4000,20"], update="ssp", batch_size=4, max_steps=None, num_epochs=100,
+        join_wait_secs=0.5,
+    )  # fmt: skip
+    calls = start(cluster, config, 1, workers=(0, 1))
+    wait_until(lambda: len(WatchedSsp.seen) > 50)
+    late = cluster.start(
+        config, 2, components=components_lib.load(config, 3)._replace(rule=WatchedSsp(Options(staleness=1)))
+    )
+    assert cluster.finish(late).code == 0
+    own = [clocks for worker, clocks in WatchedSsp.seen if worker == 2]
+    assert len(own) == 20
+    assert own[0][2] > 20  # not its own steps, but the others'
+    for call in calls:
+        call.stop.request(Interrupted(15))
+        cluster.finish_call(call)
+
+
+def test_a_worker_that_ends_first_holds_nobody_up(cluster):
+    config = config_of(
+        "Dense", "Rows", ["lengths=30,5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
+        max_steps=None, num_epochs=100,
+    )  # fmt: skip
+    outcomes = cluster.run(config)
+    assert [len(outcome.losses) for outcome in outcomes] == [30, 5, 30]
+    assert outcomes[0].worker.final_values["global_step"] == 65
+
+
+def test_a_negative_bound_is_refused():
+    with pytest.raises(OptionError, match="staleness=-1"):
+        Options(staleness=-1)
