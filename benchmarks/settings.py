@@ -126,11 +126,11 @@ RULES: dict[str, Setting] = _rules(
             why="2 of 3 gradients make an update, so as for sync with 2 workers",
         ),
         "k_async": Setting(
-            max_steps=400,
-            learning_rate=0.04,
+            max_steps=500,
+            learning_rate=0.02,
             options=("k=2",),
             num_workers=3,
-            why="2 gradients make an update, so as for sync with 2 workers",
+            why="2 gradients make an update; their staleness takes back what the average of two would allow",
         ),
         "k_batch_sync": Setting(
             max_steps=400,
@@ -140,11 +140,11 @@ RULES: dict[str, Setting] = _rules(
             why="2 gradients make an update, so as for sync with 2 workers",
         ),
         "k_batch_async": Setting(
-            max_steps=400,
-            learning_rate=0.04,
+            max_steps=500,
+            learning_rate=0.02,
             options=("k=2",),
             num_workers=3,
-            why="2 gradients make an update, so as for sync with 2 workers",
+            why="as k_async",
         ),
         "ssp": Setting(
             max_steps=800,
@@ -212,7 +212,7 @@ RULES: dict[str, Setting] = _rules(
 )
 """Registered update rule -> its setting."""
 
-_AS_ASYNC = {"max_steps": 600, "learning_rate": 0.02}
+_AS_ASYNC = {"max_steps": 800, "learning_rate": 0.02}
 
 TRANSFORMS: dict[str, Setting] = {
     "none": Setting(**_AS_ASYNC, why="what the others are compared with: float32, as it comes"),
@@ -239,7 +239,7 @@ TRANSFORMS: dict[str, Setting] = {
         least_factor=8.0,
     ),
     "random_k": Setting(
-        max_steps=600,
+        max_steps=800,
         learning_rate=0.1,
         optimizer="sgd",
         transforms=("random_k:ratio=0.25",),
@@ -253,7 +253,7 @@ TRANSFORMS: dict[str, Setting] = {
         least_factor=3.0,
     ),
     "dgc": Setting(
-        max_steps=600,
+        max_steps=800,
         learning_rate=0.02,
         optimizer="sgd",
         transforms=("dgc:ratio=0.01,warmup_steps=100",),
@@ -267,7 +267,7 @@ TRANSFORMS: dict[str, Setting] = {
         least_factor=20.0,
     ),
     "sign": Setting(
-        max_steps=600,
+        max_steps=800,
         learning_rate=0.001,
         optimizer="sgd",
         transforms=("sign",),
@@ -281,7 +281,7 @@ TRANSFORMS: dict[str, Setting] = {
         least_factor=3.5,
     ),
     "terngrad": Setting(
-        max_steps=600,
+        max_steps=800,
         learning_rate=0.1,
         optimizer="sgd",
         transforms=("terngrad:sigma=2.5",),

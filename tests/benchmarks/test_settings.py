@@ -1,0 +1,70 @@
+"""Every registered rule and transform has a setting, and the settings are runs that can start."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import settings
+from benchmarks.settings import RULES, TRANSFORMS, Setting
+from ps_trainer import registry
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.local import LocalFlags
+from ps_trainer.config import TrainConfig
+from ps_trainer.gradients import parse
+from ps_trainer.updates.base import RunPlan
+
+ALL = [pytest.param(setting, id=name) for table in (RULES, TRANSFORMS) for name, setting in table.items()]
+
+
+def plan_of(setting: Setting, num_workers: int) -> RunPlan:
+    transforms = parse.load(setting.transforms)
+    return RunPlan(
+        num_workers,
+        registry.OPTIMIZERS.create(setting.optimizer),
+        setting.optimizer,
+        [transform.name for transform in transforms],
+        any(transform.is_lossy for transform in transforms),
+    )
+
+
+def test_every_rule_has_a_setting_under_its_name():
+    assert list(RULES) == registry.UPDATES.names()
+    assert all(setting.update == name for name, setting in RULES.items())
+
+
+def test_every_transform_has_a_setting_that_uses_it():
+    for name in registry.GRADIENT_TRANSFORMS.names():
+        used = [registry.split_inline(transform)[0] for transform in TRANSFORMS[name].transforms]
+        assert name in used
+
+
+@pytest.mark.parametrize("setting", ALL)
+def test_setting_is_a_valid_command_line_and_says_why(setting):
+    local, config = flags_lib.parse(["local", *setting.flags], "usage", LocalFlags, TrainConfig).groups
+    config.check()
+    assert (local.num_workers, config.update, config.max_steps) == (
+        setting.num_workers,
+        setting.update,
+        setting.max_steps,
+    )
+    assert config.update_option == setting.options
+    assert config.gradient_transform == setting.transforms
+    assert setting.why
+
+
+@pytest.mark.parametrize("setting", ALL)
+def test_rule_and_transforms_of_a_setting_go_together(setting):
+    rule = registry.UPDATES.create(setting.update, setting.options)
+    rule.check(plan_of(setting, setting.num_workers))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule_of_the_step_rates_goes_with_two_workers(name):
+    rule = registry.UPDATES.create(name, settings.two_worker_options(name))
+    rule.check(plan_of(Setting(max_steps=1, learning_rate=0.1, why="", optimizer="sgd"), num_workers=2))
+
+
+def test_only_lossy_transforms_promise_fewer_bytes():
+    for setting in TRANSFORMS.values():
+        is_lossy = any(transform.is_lossy for transform in parse.load(setting.transforms))
+        assert (setting.least_factor > 1) == is_lossy

@@ -1,0 +1,60 @@
+"""Every update rule and gradient transform trains in real processes, with the settings of the published tables."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from benchmarks.settings import RULES, TRANSFORMS, Setting
+from benchmarks.trained import Outcome, outcome
+from ps_trainer import registry
+from tests.testing.processes import ClusterRun
+
+pytestmark = pytest.mark.slow
+
+DONE_SECS = 180.0  # a run takes 10 to 20 s of two free cores
+
+# Two convolutions and two dense layers on images of 8x8, halved twice by pooling; float32.
+CNN_PARAMETERS = (3 * 3 * 1 * 32 + 32) + (3 * 3 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10)
+CNN_BYTES = 4 * CNN_PARAMETERS
+
+# With one worker, so that a test is short. The slowest transform is at 90 % of the test digits after so many steps
+# (300 steps are 6.7 passes over the training digits); a guess is right in 10 %.
+TRANSFORM_STEPS = 300
+TRANSFORM_ACCURACY = 0.85
+
+
+def run_to_its_end(folder: pathlib.Path, setting: Setting, *flags: str, num_workers: int) -> Outcome:
+    """Trains by the launcher, which must end with 0 and leave no process behind."""
+    with ClusterRun(folder, num_workers=num_workers) as run:
+        # Of a flag given twice the last one counts.
+        launcher = run.start_local(*setting.flags, *flags)
+        assert launcher.wait(DONE_SECS) == 0
+        assert run.remaining() == []
+        return outcome(run.summary(), wall_secs=0.0)
+
+
+@pytest.mark.parametrize("rule", registry.UPDATES.names())
+def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
+    assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
+    setting = RULES[rule]
+    result = run_to_its_end(tmp_path, setting, num_workers=setting.num_workers)
+    assert result.accuracy >= 0.96
+    assert result.global_step >= setting.max_steps
+    assert len(result.local_steps) == setting.num_workers
+    assert all(result.local_steps)
+
+
+@pytest.mark.parametrize("transform", registry.GRADIENT_TRANSFORMS.names())
+def test_transform_trains_and_a_lossy_one_sends_fewer_bytes(tmp_path, transform):
+    assert transform in TRANSFORMS, f"gradient transform {transform!r} has no setting in benchmarks/settings.py"
+    setting = TRANSFORMS[transform]
+    flags = ("--num_workers=1", f"--max_steps={TRANSFORM_STEPS}")
+    result = run_to_its_end(tmp_path, setting, *flags, num_workers=1)
+    assert result.accuracy >= TRANSFORM_ACCURACY
+    assert result.global_step == TRANSFORM_STEPS
+    if setting.least_factor > 1:
+        assert result.push_bytes_per_step < CNN_BYTES / setting.least_factor
+    else:
+        assert result.push_bytes_per_step > CNN_BYTES
