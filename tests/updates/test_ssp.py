@@ -73,8 +73,8 @@ def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(clus
     config = config_of("tests.updates.test_ssp:Jittery", "Rows", update="ssp", batch_size=4, max_steps=2100)
     outcomes = [cluster.finish(call) for call in start(cluster, config, staleness)]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0]
-    # Up to the first worker's end, whose clock stands from then on. The waits are over when max_steps is reached.
-    seen = [(worker, clocks) for worker, clocks in WatchedSsp.seen if clocks.sum() < 2100]
+    # Nobody is held once global_step is max_steps; 2 of its updates may by then not be on their workers' clocks.
+    seen = [(worker, clocks) for worker, clocks in WatchedSsp.seen if clocks.sum() < 2100 - 2]
     assert len(seen) >= 2000
     ahead = np.array([clocks[worker] - clocks.min() for worker, clocks in seen])
     apart = np.array([clocks.max() - clocks.min() for _, clocks in seen])
