@@ -1,0 +1,68 @@
+"""The guides beside update rules and gradient transforms: they name every one, with options and files that exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from ps_trainer import registry
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = {"updates": registry.UPDATES, "gradients": registry.GRADIENT_TRANSFORMS}
+
+
+def sections(folder: str) -> dict[str, str]:
+    """The guide's text below each heading of second level."""
+    text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def column(table: str) -> list[str]:
+    """The names in code in the first column of the tables of a text."""
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", table, flags=re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+def option_names(table: registry.Registry) -> set[str]:
+    classes = [getattr(table.load(name), "Options", None) for name in table.names()]
+    return {field.name.rstrip("_") for cls in classes if cls for field in dataclasses.fields(cls)}
+
+
+def test_every_rule_is_recommended_explained_and_measured():
+    guide = sections("updates")
+    names = registry.UPDATES.names()
+    advice = guide["Which one do I choose"]
+    assert [name for name in names if f"`{name}`" not in advice and not name.startswith("k_")] == []
+    assert sorted(column(guide["What a step is, and which learning rate it expects"])) == sorted(names)
+    assert column(guide["Measured"]) == names
+    departures = guide["Where they depart from their sources"]
+    assert [name for name in names if f"`{name}`" not in departures] == []
+
+
+def test_every_transform_has_a_place_in_the_order_and_is_measured():
+    guide = sections("gradients")
+    names = registry.GRADIENT_TRANSFORMS.names()
+    places = re.findall(r"^\| \d \|([^|]+)\|", guide["Order"], flags=re.MULTILINE)
+    assert sorted(name for place in places for name in re.findall(r"`(\w+)`", place)) == sorted(names)
+    assert set(names) <= set(column(guide["Measured"]))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_links_lead_to_files(folder):
+    text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert len(links) > 5
+    for link in links:
+        assert (ROOT / "ps_trainer" / folder / link).resolve().is_file(), link
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_options_in_the_text_exist(folder):
+    text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
+    known = option_names(FOLDERS[folder]) | {"warmup_steps"}  # of the schedules
+    used = set(re.findall(r"[`,: ](\w+)=", text)) - {"NAME", "key"}
+    assert used <= known, used - known
