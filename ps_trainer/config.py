@@ -59,6 +59,7 @@ class TrainConfig:
     save_checkpoint_steps: int = option(0, "global steps between checkpoints; 0 = by seconds only")
     keep_checkpoints: int = option(5, "number of checkpoints kept")
     report_secs: float = option(5.0, "seconds between two reports of a worker (log, metrics)")
+    step_log: bool = option(False, "a line per step of each worker, in <logdir>/steps")
     hook: tuple[str, ...] = option((), "package.module:Class of a tf.train.SessionRunHook to add to every worker")
 
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")

@@ -40,6 +40,7 @@ PRIVATE = {
     "save_checkpoint_steps": 1,
     "keep_checkpoints": 1,
     "report_secs": 1.0,
+    "step_log": True,
     "hook": ("a:B",),
     "start_timeout_secs": 1.0,
     "join_wait_secs": 1.0,

@@ -63,7 +63,8 @@ def run_steps(
     def steps(step_context: Any) -> None:
         raw = step_context.session
         runs = [
-            _hooked(step_context, fetches) if has_hooks else raw.make_callable(fetches) for fetches in train.fetches
+            progress.timed(_hooked(step_context, fetches) if has_hooks else raw.make_callable(fetches))
+            for fetches in train.fetches
         ]
         choose = train.step.choose or (lambda global_step: 0)
         exchange = train.step.exchange

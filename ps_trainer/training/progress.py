@@ -48,6 +48,10 @@ class Progress:
         """
         self._traffic = StepTraffic(sample, sent_bytes)
 
+    def timed(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """What the loop calls to make a step, in place of `run`: `run` itself, unless a subclass looks at the time."""
+        return run
+
     def begin(self) -> None:
         """Counts from now on: what was before is neither in the rates nor a stall."""
         self._reported_at = self._started_at = self.last_step_at = self._clock()
@@ -112,6 +116,9 @@ class Progress:
             "staleness": {str(value): count for value, count in sorted(self._staleness.items())},
             "staleness_mean": mean_of(self._staleness) if self._staleness else None,
         } | (self._traffic.summary() if self._traffic else {})
+
+    def close(self) -> None:
+        """The steps are over, or failed."""
 
     def _fold_staleness(self) -> Counter[int]:
         """Moves the collected values into the histogram; returns those alone.

@@ -33,6 +33,7 @@ from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.loop import LOST, lost_ps, run_steps
 from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
+from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.worker_state import WorkerState
 from ps_trainer.updates.base import ChiefService
 
@@ -45,7 +46,7 @@ class Worker:
         config: the run.
         components: what the run names, loaded.
         server: this task's server.
-        create_progress: makes the counter of this worker's steps.
+        create_progress: makes the counter of this worker's steps; None = as the config says.
 
     Attributes:
         final_values: of a chief whose run is done: model variables, slots and global_step by name.
@@ -59,7 +60,7 @@ class Worker:
         components: Components,
         server: tf.train.Server,
         *,
-        create_progress: Callable[[int], Progress] = Progress,
+        create_progress: Callable[[int], Progress] | None = None,
     ):
         self._cluster = cluster
         self._config = config
@@ -69,8 +70,8 @@ class Worker:
         self._controls: list[PsControl] = []
         self._run: dict[str, Any] = {"run_id": ""}
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
-        self._create_progress = create_progress
-        self._progress = create_progress(config.batch_size)
+        self._create_progress = create_progress or progress_for(cluster, config)
+        self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
         self._is_stepping = False
         self.final_values: dict[str, np.ndarray] = {}
@@ -99,6 +100,7 @@ class Worker:
         finally:
             for ps in self._controls:
                 ps.close()
+            self._progress.close()
             self._writer.close()
 
     def _find_run_and_train(self, stop: StopRequest) -> None:

@@ -1,0 +1,130 @@
+"""Records of single steps, by clocks that the test moves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import NanLossError
+from ps_trainer.training.progress import Progress
+from ps_trainer.training.step_log import LoggedProgress, progress_for
+
+BATCH_SIZE = 16
+CLUSTER = ClusterConfig(jobs={"ps": ("a:1",), "worker": ("a:2", "a:3")}, job_name="worker", task_index=1)
+CONFIG = TrainConfig(step_log=True)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "steps" / "worker-1.jsonl"
+
+
+@pytest.fixture
+def progress(path, clock):
+    return LoggedProgress(BATCH_SIZE, path, 1, clock, lambda: clock.now + 1e9)
+
+
+def step(progress, clock, global_step, staleness, loss=0.5, secs=2.0):
+    def run():
+        clock.now += secs
+        return "what the session returned"
+
+    assert progress.timed(run)() == "what the session returned"
+    progress.add(np.int64(global_step), np.array(staleness, np.int64), np.float32(loss))
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress, clock, path):
+    step(progress, clock, 4, [3])
+    clock.now += 5.0  # a checkpoint, say
+    step(progress, clock, 6, [1], loss=0.25)
+    progress.close()
+    first, second = records(path)
+    assert first.pop("cpu_user") >= 0
+    assert first.pop("cpu_sys") >= 0
+    assert first == {
+        "worker": 1,
+        "local_step": 1,
+        "global_step": 4,
+        "staleness": 3,
+        "dropped": 0,
+        "t_start": 100.0,
+        "t_end": 102.0,
+        "wall_time": 1e9 + 102.0,
+        "loss": 0.5,
+        "examples": BATCH_SIZE,
+    }
+    assert (second["local_step"], second["t_start"], second["t_end"], second["loss"]) == (2, 107.0, 109.0, 0.25)
+
+
+def test_dropped_gradients_and_steps_without_a_push_have_no_staleness(progress, clock, path):
+    for staleness in ([-1], [], [2, 5], [2, -1]):
+        step(progress, clock, 1, staleness)
+    progress.close()
+    got = [(one["staleness"], one["dropped"], one.get("staleness_by_ps")) for one in records(path)]
+    assert got == [(None, 1, None), (None, 0, None), (2, 0, [2, 5]), (None, 1, [2, -1])]
+
+
+def test_the_step_whose_loss_is_no_number_is_written_too(progress, clock, path):
+    with pytest.raises(NanLossError):
+        step(progress, clock, 1, [0], loss=float("nan"))
+    progress.close()
+    assert records(path)[0]["loss"] is None
+
+
+def test_a_report_makes_the_file_complete(progress, clock, path):
+    step(progress, clock, 1, [0])
+    assert progress.report()["local_step"] == 1
+    assert len(records(path)) == 1
+
+
+def test_it_counts_as_progress_without_records_does(progress, clock):
+    plain_clock = Clock()
+    plain = Progress(BATCH_SIZE, plain_clock)
+    for one, its_clock in ((progress, clock), (plain, plain_clock)):
+        for global_step, staleness in ((3, [2]), (4, [-1])):
+            step(one, its_clock, global_step, staleness)
+    assert progress.summary() == plain.summary()
+
+
+def test_without_a_step_there_is_no_file(progress, path):
+    assert progress.report() == {}
+    progress.close()
+    assert not path.exists()
+
+
+def test_a_run_without_step_log_times_nothing():
+    def run():
+        raise AssertionError
+
+    assert Progress(BATCH_SIZE).timed(run) is run
+
+
+def test_steps_are_logged_where_the_run_asks_for_it_and_keeps_files(tmp_path):
+    made = progress_for(CLUSTER, dataclasses.replace(CONFIG, logdir=str(tmp_path)))(BATCH_SIZE)
+    made.add(1, np.array([0]), 0.5)
+    made.close()
+    assert records(tmp_path / "steps" / "worker-1.jsonl")[0]["worker"] == 1
+    assert progress_for(CLUSTER, CONFIG) is Progress
+    assert progress_for(CLUSTER, TrainConfig(logdir=str(tmp_path))) is Progress
