@@ -1,8 +1,9 @@
-# make train   a ps and two workers train a CNN on handwritten digits, on this machine
-# make test    all tests
-# make lint    style
-# make bench   step rates, side by side with hand-written TF1
-# make clean   remove what these targets made (not runs/)
+# make train        a ps and two workers train a CNN on handwritten digits, on this machine
+# make test         all tests
+# make lint         style
+# make bench        step rates, side by side with hand-written TF1
+# make experiments  experiments of the literature, each with a verdict; --quick by EXPERIMENT_FLAGS
+# make clean        remove what these targets made (not runs/)
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,8 +13,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Momentum and averaged gradients of two workers: 98 % of the test digits, with room above 97 %.
 TRAIN_FLAGS ?= --model=cnn --dataset=digits --update=sync --optimizer=momentum --learning_rate=0.03 --max_steps=1000 --report_secs=1
 PYTEST_FLAGS ?=
+EXPERIMENT_FLAGS ?=
 
-.PHONY: train test lint bench clean
+.PHONY: train test lint bench experiments clean
 
 train: $(VENV)/.installed
 	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
@@ -27,6 +29,9 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.step_rate
+
+experiments: $(VENV)/.installed-plots
+	$(BIN)/python -m ps_trainer experiment all $(EXPERIMENT_FLAGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

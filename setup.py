@@ -16,7 +16,8 @@ def read_version() -> str:
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE).group(1)
 
 
-TEST = ["pytest>=8"]
+PLOTS = ["matplotlib"]
+TEST = ["pytest>=8", *PLOTS]
 
 setup(
     name="ps_trainer",
@@ -29,7 +30,7 @@ setup(
     python_requires=">=3.10",
     install_requires=["tensorflow>=2.21,<2.23", "numpy>=1.26", "absl-py", "rich"],
     extras_require={
-        "plots": ["matplotlib"],
+        "plots": PLOTS,
         "tensorboard": ["tensorboard"],
         "test": TEST,
         "dev": [*TEST, "ruff"],

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import pathlib
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.contenders import REPOSITORY, Cell, Contender, Job
-from benchmarks.window import CpuMeter, Report, common_window, steps_per_sec, training_reports
+from benchmarks.window import Report, common_window, steps_per_sec, training_reports
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.errors import RunError
+from ps_trainer.experiments.cpu import CpuMeter, CpuUse
+from ps_trainer.launch.command import cpu_environment
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail
 
 _POLL_SECS = 0.2
 _END_SECS = 10.0
 _LOG_LINES = 30
+_UNKNOWN = CpuUse(math.nan, math.nan, math.nan)  # of a window that was over before it was noticed
 
 
 class Timing(NamedTuple):
@@ -79,14 +82,6 @@ def measure(contender: Contender, cell: Cell, timing: Timing, folder: pathlib.Pa
         return _Run(contender, job, timing, stack).measure()
 
 
-def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The same for all: no GPU, no proxy (gRPC would send loopback traffic there), few log lines."""
-    environ = {name: value for name, value in environ.items() if name.lower() not in ("http_proxy", "https_proxy")}
-    environ["CUDA_VISIBLE_DEVICES"] = ""
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    return environ
-
-
 class _Run:
     """The tasks of a job and what they have reported so far."""
 
@@ -120,7 +115,7 @@ class _Run:
             task_index=index,
             command=command,
             log_path=self._job.folder / f"{job_name}-{index}.log",
-            env=task_environment(os.environ),
+            env=cpu_environment(os.environ),
             spawn=functools.partial(subprocess.Popen, cwd=REPOSITORY),
         )
         task.start()
@@ -151,7 +146,7 @@ class _Run:
         rates = [steps_per_sec(reports, window) for reports in self._reports]
         if None in rates:
             return None
-        cpu = self._cpu.between(window)
+        cpu = self._cpu.between(window.start, window.end) or _UNKNOWN
         return Measurement(
             worker_steps_per_sec=tuple(rates),
             window_secs=window.secs,

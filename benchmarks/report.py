@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import datetime
-import importlib.metadata
 import json
-import os
 import pathlib
-import platform
-import shlex
 import statistics
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
@@ -21,11 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import sizes
-from benchmarks.contenders import ASYNC, REPOSITORY, STOCK, Cell
+from benchmarks.contenders import ASYNC, STOCK, Cell
 from benchmarks.measure import Measurement
 
-_PACKAGES = ("tensorflow", "numpy", "grpcio", "protobuf")
-_CPUINFO = pathlib.Path("/proc/cpuinfo")
 _TABLE_WIDTH = 140
 
 
@@ -140,41 +132,6 @@ def write_csv(all_rows: Sequence[Any], row_type: type, path: pathlib.Path) -> No
         writer.writerows(rounded(row) for row in all_rows)
 
 
-def provenance(command: Sequence[str]) -> dict[str, Any]:
-    """What a reader needs to judge the numbers or to take them again.
-
-    Args:
-        command: the command line, as typed.
-
-    Returns:
-        JSON values: command, time, commit, versions, machine and its load (average of 1, 5, 15 minutes).
-    """
-    return {
-        "command": shlex.join(command),
-        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "has_uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "system": platform.platform(),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
-def origin_sentence(origin: Mapping[str, Any]) -> str:
-    """What `provenance` gave, in a sentence to stand below a table."""
-    versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())
-    changes = " with uncommitted changes" if origin["has_uncommitted_changes"] else ""
-    load = ", ".join(map(str, origin["load_average"]))
-    return (
-        f"`{origin['command']}`, {origin['started'][:10]}, commit {(origin['commit'] or 'unknown')[:7]}{changes},"
-        f" Python {origin['python']}, {versions}; {origin['cores']} cores, {origin['cpu']}, load average at the"
-        f" start {load}."
-    )
-
-
 def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapping[str, float]) -> Row:
     rates = [m.steps_per_sec for m in repetitions]
     rate = medians[who]
@@ -198,19 +155,3 @@ def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapp
 
 def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def _git(*args: str) -> str | None:
-    """Output of a git command; None where there is no repository or no git."""
-    try:
-        done = subprocess.run(["git", *args], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _cpu_model() -> str:
-    for line in _CPUINFO.read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

@@ -21,6 +21,7 @@ from benchmarks import arguments, report, settings, sizes
 from benchmarks.contenders import CONTENDERS, MODES, RULES_MODE, Cell, Contender, rule_contenders
 from benchmarks.measure import Measurement, Timing, measure
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
+from ps_trainer.experiments.provenance import provenance
 
 _QUICK = ["--ps=1", "--repetitions=1", "--seconds=4"]
 
@@ -71,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     plan = parse_plan(argv)
     plan.folder.mkdir(parents=True)
     signal.signal(signal.SIGTERM, arguments.exit_by_signal)
-    origin = report.provenance(["python", "-m", "benchmarks.step_rate", *argv])
+    origin = provenance(["python", "-m", "benchmarks.step_rate", *argv])
     plan.folder.joinpath("provenance.json").write_text(json.dumps(origin, indent=2) + "\n")
     for name, value in origin.items():
         print(f"{name}: {value}")

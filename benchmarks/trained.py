@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import collections
 import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.contenders import REPOSITORY
-from benchmarks.measure import task_environment
 from benchmarks.settings import Setting
-from ps_trainer.errors import RunError
-
-_END_SECS = 30.0
-_LOG_LINES = 40
+from ps_trainer.launch.command import run_local
 
 
 class Outcome(NamedTuple):
@@ -63,27 +55,7 @@ def train(setting: Setting, folder: pathlib.Path, deadline_secs: float) -> Outco
         RunError: the run failed or was too slow; holds the end of the output.
     """
     folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "ps_trainer", "local", *setting.flags, f"--logdir={folder}", "--plain"]
-    output = folder / "output.txt"
-    started = time.monotonic()
-    with output.open("wb") as file:
-        launcher = subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env=task_environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
-        try:
-            code = launcher.wait(deadline_secs)
-        except subprocess.TimeoutExpired as error:
-            raise RunError(f"not done after {deadline_secs:g} s\n{_end_of(output)}") from error
-        finally:
-            _end(launcher)
-    wall_secs = time.monotonic() - started
-    if code:
-        raise RunError(f"exit code {code}\n{_end_of(output)}")
+    wall_secs = run_local(setting.flags, folder, deadline_secs, cwd=REPOSITORY)
     return outcome(json.loads(folder.joinpath("summary.json").read_text()), wall_secs)
 
 
@@ -121,20 +93,3 @@ def _mean_of(workers: Sequence[Mapping[str, Any]], key: str) -> float | None:
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
     return statistics.fmean(values, weights) if sum(weights) else None
-
-
-def _end(launcher: subprocess.Popen) -> None:
-    """Asks the launcher to end its tasks, if it still runs; killed, its tasks notice that and end as well."""
-    if launcher.poll() is not None:
-        return
-    launcher.terminate()
-    try:
-        launcher.wait(_END_SECS)
-    except subprocess.TimeoutExpired:
-        launcher.kill()
-        launcher.wait()
-
-
-def _end_of(output: pathlib.Path) -> str:
-    lines = output.read_text(errors="replace").splitlines()
-    return "\n".join([f"--- the end of {output}", *lines[-_LOG_LINES:]])

@@ -19,6 +19,7 @@ from benchmarks import arguments, report, settings
 from benchmarks.trained import Outcome, train
 from benchmarks.trained_report import TrainedRow, rules_markdown, trained_row, transforms_markdown
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
+from ps_trainer.experiments.provenance import origin_sentence, provenance
 
 _BASELINE = "none"
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     plan = parse_plan(argv)
     plan.folder.mkdir(parents=True)
     signal.signal(signal.SIGTERM, arguments.exit_by_signal)
-    return run(plan, report.provenance(["python", "-m", "benchmarks.update_rules", *argv]))
+    return run(plan, provenance(["python", "-m", "benchmarks.update_rules", *argv]))
 
 
 def run(plan: Plan, origin: Mapping[str, object]) -> int:
@@ -61,7 +62,7 @@ def run(plan: Plan, origin: Mapping[str, object]) -> int:
 
     Args:
         plan: what to run.
-        origin: as `report.provenance` gives it.
+        origin: as `provenance` gives it.
 
     Returns:
         0, or 1 when a run failed.
@@ -139,7 +140,7 @@ def _write(folder: pathlib.Path, origin: Mapping[str, object], rows: Mapping[str
     report.write_csv([*rows["rules"], *rows["transforms"]], TrainedRow, folder / "results.csv")
     tables = [rules_markdown(rows["rules"])] if rows["rules"] else []
     tables += [transforms_markdown(rows["transforms"], _BASELINE)] if rows["transforms"] else []
-    folder.joinpath("results.md").write_text("\n".join([*tables, report.origin_sentence(origin) + "\n"]))
+    folder.joinpath("results.md").write_text("\n".join([*tables, origin_sentence(origin) + "\n"]))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,11 @@
-"""From what the workers report and the kernel counts to rates over one common window of time."""
+"""From what the workers report to rates over one common window of time."""
 
 from __future__ import annotations
 
-import os
-import pathlib
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ps_trainer.errors import RunError
-
-_BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # of "cpu" in /proc/stat: user nice system irq softirq steal
-_UTIME, _STIME = 11, 12  # in /proc/<pid>/stat, counted from behind the command's ")"
 
 
 class Report(NamedTuple):
@@ -33,18 +25,6 @@ class Window(NamedTuple):
     def secs(self) -> float:
         """Length in seconds; negative when nothing is common yet."""
         return self.end - self.start
-
-
-class CpuUse(NamedTuple):
-    """CPU seconds within a window.
-
-    Attributes:
-        tasks_secs: of the benchmark's tasks, all threads.
-        others_secs: of everything else on the machine.
-    """
-
-    tasks_secs: float
-    others_secs: float
 
 
 def training_reports(records: Iterable[dict[str, Any]]) -> list[Report]:
@@ -80,39 +60,3 @@ def steps_per_sec(reports: Sequence[Report], window: Window) -> float | None:
     if len(inside) < 2:
         return None
     return (inside[-1].local_step - inside[0].local_step) / (inside[-1].wall_time - inside[0].wall_time)
-
-
-class CpuMeter:
-    """CPU time of processes and of the machine, sampled now and then. Linux only.
-
-    Args:
-        clock: seconds since the epoch.
-        proc: where the kernel's process file system is.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time, proc: pathlib.Path = pathlib.Path("/proc")):
-        self._clock = clock
-        self._proc = proc
-        self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
-        self._samples: list[tuple[float, float, float]] = []  # time, tasks, machine
-
-    def sample(self, pids: Iterable[int]) -> None:
-        """Reads the counters of `pids`, which must be the same at every call within a window."""
-        tasks = sum(self._task_secs(pid) for pid in pids)
-        self._samples.append((self._clock(), tasks, self._machine_secs()))
-
-    def between(self, window: Window) -> CpuUse:
-        """CPU seconds in a window that lies within the samples; interpolated between samples."""
-        times, tasks, machine = zip(*self._samples, strict=True)
-        tasks_secs = np.interp(window.end, times, tasks) - np.interp(window.start, times, tasks)
-        machine_secs = np.interp(window.end, times, machine) - np.interp(window.start, times, machine)
-        return CpuUse(float(tasks_secs), float(max(0.0, machine_secs - tasks_secs)))
-
-    def _task_secs(self, pid: int) -> float:
-        # The command, in parentheses, may hold blanks and parentheses itself.
-        fields = (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[_UTIME]) + int(fields[_STIME])) / self._ticks_per_sec
-
-    def _machine_secs(self) -> float:
-        fields = (self._proc / "stat").read_text().splitlines()[0].split()
-        return sum(int(fields[i]) for i in _BUSY_FIELDS) / self._ticks_per_sec

@@ -211,6 +211,9 @@ SCHEDULES = Registry(
     },
 )
 
+# Named on the command line itself, `python -m ps_trainer experiment NAME`, and listed by it.
+EXPERIMENTS = Registry("experiment", "experiment", {})
+
 # Hooks have no options of their own on the command line: a class that needs some reads them itself.
 HOOKS = Registry("hook", "hook", {})
 

@@ -58,7 +58,7 @@ def test_task_that_ends_early_fails_the_run_and_shows_its_log(tmp_path, exit_cod
 
 def test_ps_that_ends_early_fails_the_run(tmp_path):
     contender = Fake("fake", [SLEEP, SLEEP], ps_program="raise SystemExit('no port')")
-    with pytest.raises(RunError, match="(?s)ps-\d ended before.*no port"):
+    with pytest.raises(RunError, match=r"(?s)ps-\d ended before.*no port"):
         measure(contender, CELL, TIMING, tmp_path / "run")
 
 

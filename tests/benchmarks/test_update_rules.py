@@ -7,11 +7,12 @@ import json
 
 import pytest
 
-from benchmarks import report, settings, update_rules
+from benchmarks import settings, update_rules
 from benchmarks.settings import RULES, TRANSFORMS, Setting
 from benchmarks.trained import Outcome
 from benchmarks.trained_report import rules_markdown, trained_row, transforms_markdown
 from ps_trainer.errors import RunError
+from ps_trainer.experiments.provenance import origin_sentence, provenance
 
 SETTING = Setting(
     max_steps=400, learning_rate=0.05, why="a test", update="ssp", options=("staleness=3",), transforms=("sign",)
@@ -28,7 +29,7 @@ OUTCOME = Outcome(
     examples_per_sec=1000.0,
     wall_secs=20.4,
 )
-ORIGIN = report.provenance(["python", "-m", "benchmarks.update_rules"])
+ORIGIN = provenance(["python", "-m", "benchmarks.update_rules"])
 
 
 def cells(markdown: str) -> list[list[str]]:
@@ -113,7 +114,7 @@ def test_results_are_written_and_a_failed_run_has_no_row(tmp_path, monkeypatch, 
     text = (tmp_path / "results.md").read_text()
     assert text in captured.out
     assert "| `async` |" in text
-    assert text.endswith(report.origin_sentence(ORIGIN) + "\n")
+    assert text.endswith(origin_sentence(ORIGIN) + "\n")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         "rules-async-0",
         "rules-async-1",

@@ -1,12 +1,10 @@
-"""Rates and CPU time over a window, against arithmetic."""
+"""Rates over a window, against arithmetic."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from benchmarks.window import CpuMeter, Report, Window, common_window, steps_per_sec, training_reports
+from benchmarks.window import Report, Window, common_window, steps_per_sec, training_reports
 from ps_trainer.errors import RunError
 
 
@@ -46,44 +44,3 @@ def test_no_rate_with_less_than_two_reports_inside(reports):
 def test_worker_that_starts_over_or_stands_still_is_an_error(second):
     with pytest.raises(RunError, match="do not go forward"):
         steps_per_sec([Report(1.0, 10), second], Window(0.0, 3.0))
-
-
-class FakeProc:
-    """A process file system of one machine with one task, 42, whose name is awkward."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        (folder / "42").mkdir()
-
-    def set_secs(self, *, task: float, machine: float) -> None:
-        ticks = os.sysconf("SC_CLK_TCK")
-        half = int(task * ticks / 2)
-        (self.folder / "42" / "stat").write_text(f"42 (a ) b) S 1 2 3 4 5 6 7 8 9 10 {half} {half} 0 0 20\n")
-        user, rest = int(machine * ticks / 2), int(machine * ticks / 4)
-        # user nice system idle iowait irq softirq steal guest guest_nice
-        (self.folder / "stat").write_text(f"cpu  {user} 0 {rest} 99999 88888 0 {rest} 0 77777 0\ncpu0 1 1 1\n")
-
-
-def test_cpu_time_in_a_window_is_interpolated_and_split(tmp_path):
-    proc = FakeProc(tmp_path)
-    now = iter([100.0, 110.0])
-    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
-    proc.set_secs(task=4.0, machine=40.0)
-    meter.sample([42])
-    proc.set_secs(task=14.0, machine=60.0)
-    meter.sample([42])
-    use = meter.between(Window(104.0, 109.0))
-    assert use.tasks_secs == pytest.approx((14.0 - 4.0) * 5 / 10)
-    assert use.others_secs == pytest.approx((60.0 - 40.0) * 5 / 10 - (14.0 - 4.0) * 5 / 10)
-
-
-def test_reads_this_process_from_the_real_proc():
-    meter = CpuMeter()
-    before = sum(os.times()[:2])
-    meter.sample([os.getpid()])
-    deadline = before + 0.3
-    while sum(os.times()[:2]) < deadline:
-        pass
-    meter.sample([os.getpid()])
-    use = meter.between(Window(0.0, 1e12))
-    assert use.tasks_secs == pytest.approx(sum(os.times()[:2]) - before, abs=0.1)

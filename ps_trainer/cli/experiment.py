@@ -1,0 +1,95 @@
+"""`python -m ps_trainer experiment`: experiments of the literature, with a verdict on each claim."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+
+from ps_trainer import registry
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError
+from ps_trainer.options import option
+
+_USAGE = """python -m ps_trainer experiment list
+       python -m ps_trainer experiment NAME… | all [flags]
+
+Repeats experiments of the literature on this machine, one run after the other, and writes for each a report with
+tables, plots and a verdict on every claim, and an index page over all of them. Called again, it goes on where it
+was interrupted."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentFlags:
+    """How to run them."""
+
+    quick: bool = option(False, "short form of each experiment, under two minutes")
+    out_dir: str | None = option(None, "folder of all files; none = runs/experiments, or runs/experiments-quick")
+    seeds: int | None = option(None, "repetitions of each run; none = as many as the experiment says")
+    check: bool = option(False, "exit code 1 also when a claim is refuted")
+    keep_runs: bool = option(False, "finished runs count also when other code has measured them; the report says so")
+    plain: bool = option(False, "plain lines instead of a progress bar, also on a terminal")
+
+
+def main_experiment(argv: Sequence[str]) -> int:
+    """Runs the experiments that `argv` names; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    names = [arg for arg in argv[1:] if not arg.startswith("-")]
+    flags = [arg for arg in argv[1:] if arg.startswith("-")]
+    parsed = flags_lib.parse([argv[0], *flags], _USAGE, ExperimentFlags)
+    (given,) = parsed.groups
+    _check_names(names)
+    # Clusters and simulations are of CPUs: as many processes as workers would share a GPU's memory.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    quiet_tensorflow()
+    if names == ["list"]:
+        print(describe())
+        return EXIT_DONE
+
+    from ps_trainer.experiments import plots, session
+
+    plots.check_available()
+    with hidden_stderr():
+        experiments = session.create(registry.EXPERIMENTS.names() if names == ["all"] else names)
+    request = session.Request(
+        quick=given.quick,
+        out_dir=pathlib.Path(given.out_dir) if given.out_dir else None,
+        num_seeds=given.seeds,
+        check=given.check,
+        keep_runs=given.keep_runs,
+        plain=given.plain,
+    )
+    return session.run(experiments, request, ["python", "-m", "ps_trainer", "experiment", *argv[1:]])
+
+
+def describe() -> str:
+    """Name, title and source of every registered experiment, as text."""
+    from ps_trainer.experiments.report import title_of
+
+    lines = []
+    with hidden_stderr():
+        for name in registry.EXPERIMENTS.names():
+            experiment = registry.EXPERIMENTS.create(name)
+            lines += [f"{name}", f"    {title_of(experiment)}", f"    {experiment.source}"]
+    return "\n".join(lines)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    known = registry.EXPERIMENTS.names()
+    if not names:
+        raise UsageError(f"no experiment named; give all, list, or some of {', '.join(known)}")
+    for name in names:
+        if name in ("list", "all") and len(names) > 1:
+            raise UsageError(f"experiment {' '.join(names)}: {name} stands alone")
+        if name not in ("list", "all", *known) and ":" not in name:
+            nearest = flags_lib.nearest_name(name, known)
+            hint = f"did you mean {nearest}? " if nearest else ""
+            raise UnknownNameError(
+                f"experiment {name}: no such experiment; {hint}known: {', '.join(known)}, all, list, or one of your"
+                " own as package.module:Class (flags are written --name=value)"
+            )

@@ -1,0 +1,147 @@
+"""CPU time of a run's processes and of the machine, sampled from the kernel's counters. Linux; elsewhere None."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+CONTENDED_SHARE = 0.7  # of all cores; above, tasks wait for each other and times say nothing about the algorithm
+
+_PROC = pathlib.Path("/proc")
+_SAMPLE_SECS = 0.5
+_BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # of "cpu" in /proc/stat: user nice system irq softirq steal
+_PPID, _UTIME, _STIME = 1, 11, 12  # in /proc/<pid>/stat, counted from behind the command's ")"
+
+
+class CpuUse(NamedTuple):
+    """CPU time within a window.
+
+    Attributes:
+        share: of the machine's cores that were busy, with whatever else ran, 0..1.
+        tasks_secs: CPU seconds of the watched processes, all threads.
+        others_secs: of everything else on the machine.
+    """
+
+    share: float
+    tasks_secs: float
+    others_secs: float
+
+
+class CpuMeter:
+    """Takes samples, and tells the use between two times.
+
+    Args:
+        clock: seconds since the epoch.
+        proc: where the kernel's process file system is.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, proc: pathlib.Path = _PROC):
+        self._clock = clock
+        self._proc = proc
+        self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
+        self._seen: dict[int, float] = {}  # by pid
+        self._tasks_secs = 0.0
+        self._num_cores = 0
+        self._samples: list[tuple[float, float, float]] = []  # time, tasks, machine
+
+    def sample(self, pids: Iterable[int]) -> None:
+        """Reads the counters of the machine and of `pids`, those that have ended left out.
+
+        A process counts from the first sample it is in; what it used before counts as used just then.
+        """
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                fields = _stat_fields(self._proc, pid)
+                secs = (int(fields[_UTIME]) + int(fields[_STIME])) / self._ticks_per_sec
+                self._tasks_secs += max(0.0, secs - self._seen.get(pid, 0.0))
+                self._seen[pid] = secs
+        self._samples.append((self._clock(), self._tasks_secs, self._machine_secs()))
+
+    def between(self, start: float, end: float) -> CpuUse | None:
+        """The use in a window, interpolated between samples; None for a window without length or samples.
+
+        Args:
+            start: seconds since the epoch; what lies outside of the samples does not count.
+            end: the same.
+        """
+        if len(self._samples) < 2:
+            return None
+        times, tasks, machine = zip(*self._samples, strict=True)
+        start, end = max(start, times[0]), min(end, times[-1])
+        if end <= start:
+            return None
+        tasks_secs = float(np.interp(end, times, tasks) - np.interp(start, times, tasks))
+        machine_secs = float(np.interp(end, times, machine) - np.interp(start, times, machine))
+        share = machine_secs / ((end - start) * self._num_cores)
+        return CpuUse(min(1.0, share), tasks_secs, max(0.0, machine_secs - tasks_secs))
+
+    def _machine_secs(self) -> float:
+        lines = (self._proc / "stat").read_text().splitlines()
+        self._num_cores = sum(line.startswith("cpu") for line in lines) - 1
+        fields = lines[0].split()
+        return sum(int(fields[i]) for i in _BUSY_FIELDS) / self._ticks_per_sec
+
+
+class CpuWatch:
+    """While entered, a thread samples the machine and all processes that descend from this one.
+
+    Args:
+        proc: where the kernel's process file system is; without one nothing is measured.
+    """
+
+    def __init__(self, proc: pathlib.Path = _PROC):
+        self._proc = proc
+        self._meter = CpuMeter(proc=proc) if (proc / "stat").exists() else None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="cpu", daemon=True)
+
+    def __enter__(self) -> CpuWatch:
+        if self._meter is not None:
+            self._sample()
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._meter is not None:
+            self._stop.set()
+            self._thread.join()
+            self._sample()
+
+    def between(self, start: float, end: float) -> CpuUse | None:
+        """See `CpuMeter`; call it after leaving."""
+        return self._meter.between(start, end) if self._meter is not None else None
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_SAMPLE_SECS):
+            self._sample()
+
+    def _sample(self) -> None:
+        self._meter.sample([os.getpid(), *descendants(os.getpid(), self._proc)])
+
+
+def descendants(pid: int, proc: pathlib.Path = _PROC) -> list[int]:
+    """Living children of a process, their children, and so on."""
+    children: dict[int, list[int]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                children.setdefault(int(_stat_fields(proc, int(entry.name))[_PPID]), []).append(int(entry.name))
+    found = list(children.get(pid, ()))
+    for known in found:  # grows meanwhile
+        found += children.get(known, ())
+    return found
+
+
+def _stat_fields(proc: pathlib.Path, pid: int) -> list[str]:
+    # The command, in parentheses, may hold blanks and parentheses itself.
+    return (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,141 @@
+"""The statistics of the experiments: spread, standard errors, distances, warm-up. One place, one definition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+WARMUP_SHARE = 0.2
+
+
+class Spread(NamedTuple):
+    """Median, 10th and 90th percentile, in the unit of the values."""
+
+    median: float
+    p10: float
+    p90: float
+
+
+class Interval(NamedTuple):
+    """A value and an interval around it, in the same unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+class HistogramSummary(NamedTuple):
+    """What a histogram of whole numbers says.
+
+    Attributes:
+        count: of all observations.
+        mean: their mean.
+        sd: their standard deviation.
+        p50: median.
+        p99: 99th percentile.
+        largest: the largest observation.
+    """
+
+    count: int
+    mean: float
+    sd: float
+    p50: int
+    p99: int
+    largest: int
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Of at least one value; percentiles between two values are interpolated."""
+    p10, median, p90 = np.percentile(np.asarray(values, float), [10, 50, 90])
+    return Spread(float(median), float(p10), float(p90))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean: s/√n with the sample's s; NaN for fewer than two values."""
+    if len(values) < 2:
+        return math.nan
+    return float(np.std(np.asarray(values, float), ddof=1)) / math.sqrt(len(values))
+
+
+def accuracy_standard_error(accuracy: float, num_examples: int) -> float:
+    """Of a share of right answers on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits.
+
+    Args:
+        accuracy: 0..1.
+        num_examples: of the test set.
+    """
+    return math.sqrt(accuracy * (1.0 - accuracy) / num_examples)
+
+
+def without_warmup(values: Sequence[Any], share: float = WARMUP_SHARE) -> tuple[Sequence[Any], int]:
+    """What is left when the first part is dropped, and how many values were dropped.
+
+    Args:
+        values: in order of time.
+        share: of them to drop, 0..1; rounded down.
+    """
+    num_dropped = int(share * len(values))
+    return values[num_dropped:], num_dropped
+
+
+def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
+    """Summary of a histogram value -> count with at least one observation; percentiles are values that occur."""
+    values = np.array(sorted(counts))
+    weights = np.array([counts[value] for value in values.tolist()])
+    total = int(weights.sum())
+    mean = float(np.dot(values, weights)) / total
+    shares = np.cumsum(weights) / total
+    seen = values[weights > 0]
+    return HistogramSummary(
+        count=total,
+        mean=mean,
+        sd=math.sqrt(float(np.dot((values - mean) ** 2, weights)) / total),
+        p50=int(values[np.searchsorted(shares, 0.50)]),
+        p99=int(values[np.searchsorted(shares, 0.99)]),
+        largest=int(seen[-1]),
+    )
+
+
+def ks_distance(counts: Mapping[int, int], cdf: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Largest distance between the distribution of whole numbers ≥ 0 in a histogram and a theoretical one.
+
+    Kolmogorov and Smirnov's distance, 0..1. Both distributions step at whole numbers only, so it is taken there.
+
+    Args:
+        counts: value -> count, with at least one observation.
+        cdf: P(X ≤ k) of an int array.
+    """
+    grid = np.arange(max(counts) + 1)
+    weights = np.array([counts.get(value, 0) for value in grid.tolist()], float)
+    return float(np.max(np.abs(np.cumsum(weights) / weights.sum() - cdf(grid))))
+
+
+def ratio_of_medians(
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    *,
+    confidence: float = 0.9,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """median(numerator) / median(denominator) with a bootstrap percentile interval.
+
+    Args:
+        numerator: independent repetitions, at least one.
+        denominator: the same, of the baseline; not 0.
+        confidence: of the interval, 0..1.
+        num_resamples: draws with replacement, of both.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    above, below = np.asarray(numerator, float), np.asarray(denominator, float)
+    ratios = [
+        np.median(rng.choice(above, above.size)) / np.median(rng.choice(below, below.size))
+        for _ in range(num_resamples)
+    ]
+    tail = 50.0 * (1.0 - confidence)
+    low, high = np.percentile(ratios, [tail, 100.0 - tail])
+    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))
