@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.testing.processes import END_SECS, LOST_SECS, UNLIMITED
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +35,24 @@ def test_killed_worker_does_not_hold_async_up_and_the_ps_ends(create_run):
     assert ps.wait(END_SECS) == FAILED
     assert "worker 1 failed" in ps.log
     assert run.summary()["workers"]["1"]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("update", "option"), [("backup", "backup_workers=1"), ("ssp", "staleness=2"), ("k_batch_sync", "k=3")]
+)
+def test_killed_worker_does_not_hold_up_a_rule_that_can_do_without(create_run, update, option):
+    run = create_run(num_workers=3)
+    ps, chief, second, third = run.start_all("--max_steps=1000", f"--update={update}", f"--update_option={option}")
+    run.wait_for_step(100)
+    third.send(signal.SIGKILL)
+    for task in (chief, second):
+        assert task.wait(START_SECS) == 0
+    assert ps.wait(LOST_SECS) == FAILED
+    assert "worker 2 failed" in ps.log
+    summary = run.summary()
+    assert summary["global_step"] >= 1000
+    assert summary["workers"]["2"]["status"] == "failed"
+    assert summary["workers"]["1"]["status"] == "done"
 
 
 def test_killed_worker_ends_sync_and_is_named(create_run):

@@ -24,7 +24,8 @@ from ps_trainer.training import components as components_lib  # noqa: E402
 from ps_trainer.training.progress import Progress  # noqa: E402
 from ps_trainer.training.worker import Worker  # noqa: E402
 
-DEADLINE_SECS = 90.0
+DEADLINE_SECS = 180.0
+"""Against a hang only: a slow machine is not a failure."""
 
 
 class Recorder(Progress):
@@ -56,30 +57,63 @@ class Outcome(NamedTuple):
         return self.progress.losses
 
 
-class InProcessCluster:
-    """Servers of a cluster; ps tasks serve job after job until `close`."""
+class _Servers:
+    """Servers of a cluster, whose ps tasks serve job after job.
+
+    TensorFlow cannot stop a server: each keeps some twenty threads until the process ends. So a cluster that
+    ended well leaves its servers to the next of its shape.
+    """
+
+    _free: dict[tuple[int, int], list[_Servers]] = {}
 
     def __init__(self, num_ps: int, num_workers: int):
         ports = pick_free_ports(num_ps + num_workers)
         hosts = [f"localhost:{port}" for port in ports]
-        self._jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
+        self.jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
+        self.by_task = {}
         self._stop = StopRequest()
-        self._servers = {}
-        self.ps_threads = []
+        self._ps_calls = []
         config = TrainConfig(intra_op_threads=1, inter_op_threads=2)
         for ps in range(num_ps):
-            server = self._server(self.task("ps", ps), config)
-            task = PsTask(self.task("ps", ps), config, server, keep_serving=True)
-            self.ps_threads.append(_Call(lambda task=task: task.serve(self._stop)))
+            task = PsTask(self.task("ps", ps), config, self._create(self.task("ps", ps), config), keep_serving=True)
+            self._ps_calls.append(_Call(lambda task=task: task.serve(self._stop)))
         for index in range(num_workers):
-            self._server(self.task("worker", index), config)
+            self._create(self.task("worker", index), config)
 
-    @property
-    def num_workers(self) -> int:
-        return len(self._jobs["worker"])
+    @classmethod
+    def take(cls, num_ps: int, num_workers: int) -> _Servers:
+        """Servers that nobody uses, made if there are none."""
+        free = cls._free.setdefault((num_ps, num_workers), [])
+        return free.pop() if free else cls(num_ps, num_workers)
+
+    def give_back(self) -> None:
+        """Leaves the servers to another cluster; nothing may be running on them."""
+        self._free[len(self.jobs["ps"]), len(self.jobs["worker"])].append(self)
+
+    def end(self) -> None:
+        """Ends the ps tasks; for servers on which something may still be waiting."""
+        self._stop.request(Interrupted(15))
+        for call in self._ps_calls:
+            call.join(DEADLINE_SECS)
 
     def task(self, job_name: str, index: int) -> ClusterConfig:
-        return ClusterConfig(jobs=self._jobs, job_name=job_name, task_index=index)
+        return ClusterConfig(jobs=self.jobs, job_name=job_name, task_index=index)
+
+    def _create(self, cluster: ClusterConfig, config: TrainConfig) -> Any:
+        self.by_task[cluster.task_name] = create_server(cluster, config)
+        return self.by_task[cluster.task_name]
+
+
+class InProcessCluster:
+    """A cluster in this process; its ps tasks serve job after job until `close`."""
+
+    def __init__(self, num_ps: int, num_workers: int):
+        self.num_ps, self.num_workers = num_ps, num_workers
+        self._servers = _Servers.take(num_ps, num_workers)
+        self._calls: list[_Call] = []
+
+    def task(self, job_name: str, index: int) -> ClusterConfig:
+        return self._servers.task(job_name, index)
 
     def start(self, config: TrainConfig, index: int, **overrides: Any) -> _Call:
         """Starts worker `index` in a thread; its config may differ by `overrides` (components of its own)."""
@@ -91,15 +125,17 @@ class InProcessCluster:
             made.append(Recorder(batch_size))
             return made[-1]
 
-        worker = Worker(cluster, config, components, self._servers[cluster.task_name], create_progress=create_progress)
+        server = self._servers.by_task[cluster.task_name]
+        worker = Worker(cluster, config, components, server, create_progress=create_progress)
         stop = overrides.get("stop") or StopRequest()
         call = _Call(lambda: worker.work(stop))
+        self._calls.append(call)
         call.worker, call.made, call.stop = worker, made, stop
         return call
 
     def run(self, config: TrainConfig, **overrides: Any) -> list[Outcome]:
         """Runs all workers to their end; raises what any of them raised."""
-        calls = [self.start(config, index, **overrides) for index in range(len(self._jobs["worker"]))]
+        calls = [self.start(config, index, **overrides) for index in range(self.num_workers)]
         outcomes = [self.finish(call) for call in calls]
         for outcome in outcomes:
             if outcome.error is not None:
@@ -116,19 +152,17 @@ class InProcessCluster:
         return Outcome(call.result, call.error, call.worker, call.made[-1])
 
     def close(self) -> None:
-        self._stop.request(Interrupted(15))
-        for thread in self.ps_threads:
-            thread.join(DEADLINE_SECS)
+        """Ends the cluster; one with workers that did not end well is not used again."""
+        if all(call.ended_well for call in self._calls):
+            self._servers.give_back()
+        else:
+            self._servers.end()
 
     def __enter__(self) -> InProcessCluster:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def _server(self, cluster: ClusterConfig, config: TrainConfig) -> Any:
-        self._servers[cluster.task_name] = create_server(cluster, config)
-        return self._servers[cluster.task_name]
 
 
 class _Call:
@@ -146,6 +180,11 @@ class _Call:
             self.result = self._function()
         except BaseException as error:  # noqa: BLE001 - handed to the test
             self.error = error
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the call is over, with nothing raised."""
+        return not self._thread.is_alive() and self.error is None
 
     def join(self, deadline_secs: float) -> None:
         self._thread.join(deadline_secs)

@@ -9,7 +9,7 @@ from ps_trainer import registry
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.accumulate import Accumulate, Options
 from ps_trainer.updates.base import RunPlan
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.testing.components import Dense, Embedded, global_batches, plain_loop
 from tests.updates import scripted
 
@@ -19,13 +19,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 SCRIPT = [0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 1]
 STALENESS = [[[], [], [1], [], [], [0]], [[], [], [0], [], [], [2], []]]
 GLOBAL_STEPS = [[0, 0, 2, 2, 2, 3], [0, 0, 1, 1, 1, 4, 4]]
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 2
 
 
 @pytest.mark.parametrize(

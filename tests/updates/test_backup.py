@@ -12,12 +12,7 @@ from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.groups import check_script
 from tests.testing.script import Turnstile
 
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 3) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 3
 
 
 @pytest.mark.parametrize("model", ["dense", "sparse"])

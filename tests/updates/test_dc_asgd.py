@@ -17,13 +17,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 SCRIPT = [0, 1, 1, 1, 0, 0, 1, 0]
 DECAY, EPSILON = 0.95, 1e-7
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.2, "adam": 0.05}
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 2
 
 
 def delay_compensated(strength, optimizer, adaptive=False):

@@ -11,26 +11,14 @@ from ps_trainer.optimizers.stock import Momentum, Sgd
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.downpour import Downpour, Options
 from tests.testing import oracles_local, replicas
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.cluster import config_of, wait_until
 from tests.updates.scripted import assert_same, play
 
 LAYOUTS = ("packed", "per_variable")
 RATE = 0.2
 # Worker 1 makes most of its steps in a row, so that pushes find parameters that others have moved.
 SCRIPT = (0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1)
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1ps", "2ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def one_worker():
-    with InProcessCluster(1, 1) as cluster:
-        yield cluster
+NUM_WORKERS = 2
 
 
 def options(**values):

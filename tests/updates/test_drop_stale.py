@@ -6,7 +6,7 @@ import pytest
 
 from ps_trainer import registry
 from ps_trainer.errors import OptionError
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.updates import scripted
 
 SCRIPT = [0, 1, 1, 0, 0, 1, 0, 0, 1, 1]
@@ -17,13 +17,7 @@ STALENESS = {
     5: [[0, 2, 0, 1, 0], [1, 0, 2, 2, 0]],
 }
 LEARNING_RATE = 0.5
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.easgd import Easgd, Options
 from tests.testing import oracles, oracles_local, replicas, script
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.testing.components import Dense, global_batches, plain_loop
 from tests.updates.scripted import BATCH_SIZE, assert_same, play
 
@@ -20,19 +20,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 LAYOUTS = ("packed", "per_variable")
 RATE = 0.2
 SCRIPT = (0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1)
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1ps", "2ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def one_worker():
-    with InProcessCluster(1, 1) as cluster:
-        yield cluster
+NUM_WORKERS = 2
 
 
 def options(**values):

@@ -19,12 +19,6 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def one_worker():
-    with InProcessCluster(num_ps=1, num_workers=1) as cluster:
-        yield cluster
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("update", ["async", "sync"])
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -8,19 +8,13 @@ from ps_trainer import registry
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.hogwild import Hogwild
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.updates import scripted
 from tests.updates.assembled import assemble
 
 SCRIPT = [0, 1, 1, 0, 0, 1]
 STALENESS = [[0, 2, 0], [1, 0, 2]]
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 2
 
 
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])

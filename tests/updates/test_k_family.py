@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, Options
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.testing.groups import check_script
 
 DEFINITIONS = {
@@ -26,13 +26,7 @@ SCRIPTS = {
     "k_batch_sync": ([0, 0, 1, 1, 2, 0, 2, 1, 2, 0, 1, 0], [[0, 0, 0, 0, 0], [-1, 0, -1, -1], [-1, -1, 0]]),
     "k_batch_async": ([0, 0, 1, 1, 2, 0, 2, 1], [[0, 0, 1], [1, 0, 1], [2, 1]]),
 }
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 3) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 3
 
 
 @pytest.mark.parametrize("update", DEFINITIONS)

@@ -10,26 +10,13 @@ import pytest
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.local_sgd import Options
 from tests.testing import oracles_local, replicas
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.updates.scripted import BATCH_SIZE, Played, assert_same
 
 LAYOUTS = ("packed", "per_variable")
 RATE = 0.2
 ROUNDS = 5
-
-
-@pytest.fixture(scope="module", params=[(1, 2), (2, 3)], ids=["1ps-2workers", "2ps-3workers"])
-def cluster(request):
-    num_ps, num_workers = request.param
-    with InProcessCluster(num_ps, num_workers) as cluster:
-        cluster.num_ps = num_ps
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def one_worker():
-    with InProcessCluster(1, 1) as cluster:
-        yield cluster
+NUM_WORKERS = 3
 
 
 def options(**values):

@@ -11,12 +11,11 @@ from ps_trainer.updates.model_averaging import ModelAveraging, Options
 from tests.testing import replicas
 from tests.testing.cluster import config_of
 from tests.updates.scripted import assert_same
-from tests.updates.test_local_sgd import (  # noqa: F401 - fixtures
+from tests.updates.test_local_sgd import (
     LAYOUTS,
+    NUM_WORKERS,  # noqa: F401 - of the fixture `cluster`
     ROUNDS,
-    cluster,
     lone,
-    one_worker,
     options,
     played_rounds,
     wanted_rounds,
@@ -25,14 +24,14 @@ from tests.updates.test_local_sgd import (  # noqa: F401 - fixtures
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("period", "optimizer"), [(1, "sgd"), (3, "sgd"), (3, "momentum")])
-def test_equals_its_equation(cluster, layout, period, optimizer):  # noqa: F811
+def test_equals_its_equation(cluster, layout, period, optimizer):
     got = played_rounds(
         cluster, "model_averaging", layout=layout, update_option=options(period=period), optimizer=optimizer
     )
     assert_same(got, wanted_rounds(cluster, [period] * ROUNDS, optimizer), num_ps=cluster.num_ps, atol=2e-6)
 
 
-def test_counts_the_bytes_of_the_copies_that_it_sends(one_worker):  # noqa: F811
+def test_counts_the_bytes_of_the_copies_that_it_sends(one_worker):
     outcome = lone(one_worker, 5, None, "model_averaging")
     parameters = sum(v.size for name, v in outcome.worker.final_values.items() if name != "global_step")
     config = config_of(
@@ -44,7 +43,7 @@ def test_counts_the_bytes_of_the_copies_that_it_sends(one_worker):  # noqa: F811
             assert worker.jobs_of_phase(worker.phase_of_next_step()) == ({"worker", "ps"} if step % 2 else {"worker"})
 
 
-def test_clips_the_gradients_of_local_steps(one_worker):  # noqa: F811
+def test_clips_the_gradients_of_local_steps(one_worker):
     clipped = lone(one_worker, 3, None, "model_averaging", optimizer="sgd", gradient_transform=("clip_norm:norm=1e-6",))
     free = lone(one_worker, 3, None, "model_averaging", optimizer="sgd")
     # Six steps of at most 1e-6 at a rate of 0.05 change nothing that a loss would show.
@@ -53,7 +52,7 @@ def test_clips_the_gradients_of_local_steps(one_worker):  # noqa: F811
     assert abs(free.worker.final_values["logits/bias"]).max() > 1e-3
 
 
-def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, tmp_path):  # noqa: F811
+def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, tmp_path):
     whole = lone(one_worker, 6, None, "model_averaging")
     halves = [lone(one_worker, max_steps, str(tmp_path), "model_averaging") for max_steps in (3, 6)]
     np.testing.assert_allclose(halves[0].losses + halves[1].losses, whole.losses, rtol=0, atol=1e-6)

@@ -113,8 +113,9 @@ def test_more_replicas_to_aggregate_than_workers_are_refused():
 
 
 def test_workers_with_other_settings_than_the_chief_are_refused():
-    chief_config = config_of("Dense", "Rows", update="async", batch_size=4, max_steps=3000)
-    other_config = config_of("Dense", "Rows", update="async", batch_size=4, max_steps=3000, learning_rate=0.5)
+    same = {"update": "async", "batch_size": 4, "max_steps": 50, "join_wait_secs": 5.0}
+    chief_config = config_of("Dense", "Rows", **same)
+    other_config = config_of("Dense", "Rows", **same, learning_rate=0.5)
     with InProcessCluster(1, 2) as cluster:
         chief = cluster.start(chief_config, 0)
         other = cluster.finish_call(cluster.start(other_config, 1))

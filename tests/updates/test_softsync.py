@@ -8,15 +8,10 @@ import pytest
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.softsync import Options, SoftSync
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.testing.groups import check_script
 
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 3) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 3
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,12 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.updates.ssp import Options, Ssp
 from tests.testing import oracles
 from tests.testing import script as script_lib
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.cluster import config_of, wait_until
 from tests.testing.components import NUM_CLASSES
 from tests.testing.script import Turnstile
 
 LEARNING_RATE = 0.5
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 3) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 3
 
 
 class WatchedSsp(Ssp):

@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 
 from tests.testing import oracles
-from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.cluster import config_of
 from tests.updates import scripted
 
 # Of eight gradients one is applied at a third of the rate; staleness 0 and 1 leave it as it is.
 SCRIPT = [0, 1, 1, 1, 0, 1, 0, 0]
 STALENESS = [[0, 3, 1, 0], [1, 0, 0, 1]]
 LEARNING_RATE = 0.5
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 ps", "2 ps"])
-def cluster(request):
-    with InProcessCluster(request.param, 2) as cluster:
-        cluster.num_ps = request.param
-        yield cluster
+NUM_WORKERS = 2
 
 
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
