@@ -8,11 +8,18 @@ from collections.abc import Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import run_main
 from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.launch.hosts import Hosts, LocalHosts
+from ps_trainer.launch.hosts_netns import NetnsHosts
+from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.options import option
 
 _USAGE = """python -m ps_trainer local --num_ps=1 --num_workers=2 [flags]
 
 Starts ps tasks and workers on this machine, shows their progress, and ends when training is done."""
+
+
+_HOSTS = ("local", "netns")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +29,10 @@ class LocalFlags:
     num_ps: int = option(1, "ps tasks")
     num_workers: int = option(2, "worker tasks, the chief among them")
     num_evaluators: int = option(0, "1 = evaluate every checkpoint in a task of its own")
+    hosts: str = option("local", "local = tasks share this machine's network; netns = shaped hosts (Linux, root)")
+    rate: str | None = option(None, "with --hosts=netns: rate of each task's link, each way: 200mbit")
+    ps_rate: str | None = option(None, "the same for the ps tasks alone, instead of --rate")
+    worker_rate: str | None = option(None, "the same for the workers alone, instead of --rate")
     plain: bool = option(False, "plain lines instead of a live table, also on a terminal")
 
 
@@ -30,10 +41,32 @@ def main_local(argv: Sequence[str]) -> int:
     return run_main(lambda: _run(argv))
 
 
+def create_hosts(flags: LocalFlags) -> Hosts:
+    """The hosts that the flags ask for; nothing is made yet.
+
+    Raises:
+        UnknownNameError: unknown `--hosts`.
+        OptionError: a rate that is none, or one without shaped hosts.
+    """
+    texts = {name: getattr(flags, name) for name in ("rate", "ps_rate", "worker_rate")}
+    if flags.hosts not in _HOSTS:
+        nearest = flags_lib.nearest_name(flags.hosts, _HOSTS)
+        hint = f"did you mean {nearest}? " if nearest else ""
+        raise UnknownNameError(f"--hosts={flags.hosts}: unknown; {hint}known: {', '.join(_HOSTS)}")
+    if flags.hosts == "local":
+        given = [f"--{name}={text}" for name, text in texts.items() if text is not None]
+        if given:
+            raise OptionError(f"{' '.join(given)} needs links of its own for each task; add --hosts=netns")
+        return LocalHosts()
+    rates = {name: parse_rate(text, f"--{name}") if text is not None else None for name, text in texts.items()}
+    return NetnsHosts(ps_rate=rates["ps_rate"] or rates["rate"], worker_rate=rates["worker_rate"] or rates["rate"])
+
+
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, _USAGE, LocalFlags, TrainConfig)
     local_flags, config = parsed.groups
     config.check()
+    hosts = create_hosts(local_flags)
 
     from ps_trainer.launch import local
 
@@ -44,4 +77,5 @@ def _run(argv: Sequence[str]) -> int:
         train_args=flags_lib.to_args(config, parsed.given),
         config=config,
         plain=local_flags.plain,
+        hosts=hosts,
     )

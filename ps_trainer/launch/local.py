@@ -1,4 +1,4 @@
-"""A whole cluster on this machine: tasks, ports, log folder, and supervision until the last one has ended."""
+"""A whole cluster on this machine: tasks, hosts, log folder, and supervision until the last one has ended."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
-from ps_trainer.cluster import ports
 from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
+from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
@@ -34,7 +34,7 @@ def run(
     config: TrainConfig,
     plain: bool,
     task_command: Sequence[str] = TASK_COMMAND,
-    pick_ports: Callable[[int], Sequence[int]] = ports.pick_free_ports,
+    hosts: Hosts | None = None,
     spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
     clock: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] = os.environ,
@@ -51,7 +51,7 @@ def run(
         config: what these flags say, already checked.
         plain: plain lines even on a terminal.
         task_command: program and first arguments of a task; its flags follow.
-        pick_ports: gives so many free ports of this machine.
+        hosts: where the tasks run; None = this machine itself.
         spawn: `subprocess.Popen` or the like.
         clock: seconds, monotonic.
         environ: environment that the tasks get, with additions.
@@ -63,42 +63,47 @@ def run(
         130 or 143 after SIGINT or SIGTERM.
 
     Raises:
-        OptionError: a count is out of range, or the log folder cannot be made.
-        RunError: a task cannot be started.
+        OptionError: a count is out of range, such hosts cannot be made here, or the log folder cannot be made.
+        RunError: a host cannot be made, or a task cannot be started.
     """
     _check_counts(num_ps, num_workers, num_evaluators)
-    logdir = create_logdir(config)
     counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
-    flags = [*cluster_flags(num_ps, num_workers, pick_ports)]
-    flags += train_args
-    environment = task_environment(environ)
-    tasks = [
-        TaskProcess(
-            job_name=job_name,
-            task_index=index,
-            command=[*task_command, f"--job_name={job_name}", f"--task_index={index}", *flags, f"--logdir={logdir}"],
-            log_path=logdir / "logs" / f"{job_name}-{index}.log",
-            env=environment,
-            spawn=spawn,
-            clock=clock,
-        )
-        for job_name, count in counts.items()
-        for index in range(count)
-    ]
-    board = Board(tasks, logdir / "metrics", config.max_steps)
+    names = [(job_name, index) for job_name, count in counts.items() for index in range(count)]
     console = console or Console()
-    evaluators = f", {num_evaluators} evaluator" if num_evaluators else ""
-    console.print(f"{num_ps} ps, {num_workers} workers{evaluators}; files in {logdir}", highlight=False, soft_wrap=True)
-    with SignalRecorder(clock) as signals, create_view(board, console, plain, clock) as view:
-        outcome = Supervisor(
-            tasks=tasks,
-            board=board,
-            watcher=view,
-            signals=signals,
-            limits=limits or Limits(evaluator_exit=config.stall_timeout_secs),
-            clock=clock,
-        ).run()
-        view.finish(outcome, str(logdir))
+    # Signals are recorded from before the first host is made until the last one is removed.
+    with SignalRecorder(clock) as signals, hosts or LocalHosts() as entered:
+        logdir = create_logdir(config)
+        placed = entered.place([f"{job}-{index}" for job, index in names if job != "evaluator"])
+        flags = [*cluster_flags(placed), *train_args, f"--logdir={logdir}"]
+        environment = task_environment(environ)
+        tasks = [
+            TaskProcess(
+                job_name=job,
+                task_index=index,
+                command=[*_prefix(placed, f"{job}-{index}"), *task_command, *_role_flags(job, index), *flags],
+                log_path=logdir / "logs" / f"{job}-{index}.log",
+                env=environment,
+                spawn=spawn,
+                clock=clock,
+            )
+            for job, index in names
+        ]
+        board = Board(tasks, logdir / "metrics", config.max_steps)
+        evaluators = f", {num_evaluators} evaluator" if num_evaluators else ""
+        where = f" in {entered.summary}" if entered.summary else ""
+        headline = f"{num_ps} ps, {num_workers} workers{evaluators}{where}; files in {logdir}"
+        console.print(headline, highlight=False, soft_wrap=True)
+        with create_view(board, console, plain, clock) as view:
+            outcome = Supervisor(
+                tasks=tasks,
+                board=board,
+                watcher=view,
+                signals=signals,
+                limits=limits or Limits(evaluator_exit=config.stall_timeout_secs),
+                clock=clock,
+            ).run()
+            view.finish(outcome, str(logdir))
+        entered.write_report(logdir)
     return outcome.exit_code
 
 
@@ -123,10 +128,12 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
     return path
 
 
-def cluster_flags(num_ps: int, num_workers: int, pick_ports: Callable[[int], Sequence[int]]) -> list[str]:
-    """`--ps_hosts` and `--worker_hosts` with a port of this machine for each task."""
-    addresses = [f"localhost:{port}" for port in pick_ports(num_ps + num_workers)]
-    return [f"--ps_hosts={','.join(addresses[:num_ps])}", f"--worker_hosts={','.join(addresses[num_ps:])}"]
+def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:
+    """`--ps_hosts` and `--worker_hosts` with the address of each task; the tasks of a job in their order."""
+    by_job = {
+        job: [host.address for task, host in placed.items() if task.startswith(f"{job}-")] for job in ("ps", "worker")
+    }
+    return [f"--{job}_hosts={','.join(addresses)}" for job, addresses in by_job.items()]
 
 
 def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -139,6 +146,14 @@ def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
     environment = {**defaults, **environ, PARENT_PID_VARIABLE: str(os.getpid())}
     environment.pop("TF_CONFIG", None)
     return environment
+
+
+def _prefix(placed: Mapping[str, TaskHost], task: str) -> tuple[str, ...]:
+    return placed[task].prefix if task in placed else ()  # the evaluator talks to nobody
+
+
+def _role_flags(job_name: str, index: int) -> list[str]:
+    return [f"--job_name={job_name}", f"--task_index={index}"]
 
 
 def _check_counts(num_ps: int, num_workers: int, num_evaluators: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 from ps_trainer.cli import evaluate, local, main, task
 from ps_trainer.cluster import ports
 from ps_trainer.config import TrainConfig
+from ps_trainer.launch.hosts import LocalHosts
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,7 @@ def test_task_takes_its_role_from_tf_config(calls, monkeypatch):
 def test_local_passes_on_the_training_flags_as_given(calls):
     args = ["--max_steps=1000", "--update_option=a=1,2", "--logdir=none"]  # the first and last equal the default
     assert main.main(["ps_trainer", "local", "--num_workers=3", *args, "--plain"]) == 5
+    assert isinstance(calls[0][1].pop("hosts"), LocalHosts)
     config = TrainConfig(update_option=("a=1,2",))
     counts = {"num_ps": 1, "num_workers": 3, "num_evaluators": 0}
     assert calls == [((), {**counts, "train_args": args, "config": config, "plain": True})]

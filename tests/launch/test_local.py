@@ -16,6 +16,7 @@ from rich.console import Console
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import local
+from ps_trainer.launch.hosts import LocalHosts
 from ps_trainer.launch.supervisor import Limits
 from tests.launch import fakes
 
@@ -55,7 +56,7 @@ def test_success_is_0_and_tasks_get_their_flags_and_environment(launch):
     code, output = launch(
         {"ps": show + SERVE_UNTIL_WORKERS_ARE_DONE, "worker": show + FINISH},
         train_args=["--model=cnn", "--inter_op_threads=7"],
-        pick_ports=lambda n: range(5000, 5000 + n),
+        hosts=LocalHosts(pick_ports=lambda n: range(5000, 5000 + n)),
         environ={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "MINE": "kept"},
     )
     assert code == 0, output
