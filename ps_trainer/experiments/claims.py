@@ -42,6 +42,13 @@ class Limit:
         """How far inside a value is, negative outside; -inf for NaN."""
         return -math.inf if math.isnan(value) else min(value - self.low, self.high - value)
 
+    @property
+    def beyond(self) -> str:
+        """Where a value is that lies outside, in words."""
+        if math.isinf(self.low):
+            return f"above {self.high:g}"
+        return f"below {self.low:g}" if math.isinf(self.high) else f"outside {self.low:g} to {self.high:g}"
+
     def __str__(self) -> str:
         if math.isinf(self.low):
             return f"at most {self.high:g}"
@@ -95,7 +102,7 @@ class Claim:
     @property
     def refuted_if(self) -> str:
         """The threshold in words."""
-        return f"{self.measures} is not {self.limit}"
+        return f"{self.measures} is {self.limit.beyond}"
 
     def check(self, measured: Sequence[Measure], why_not: str = "") -> Checked:
         """What the values say; without any, that the claim is not testable.

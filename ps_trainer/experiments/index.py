@@ -44,11 +44,12 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
     """The page's blocks, with links to the reports of that name."""
     rows = [row for conclusion in conclusions for row in _rows(conclusion, report_name)]
     secs = sum(conclusion.run_secs for conclusion in conclusions)
+    number = f"{len(conclusions)} experiment{'s' if len(conclusions) != 1 else ''}"
     quick = " Quick forms: few repetitions, short runs." if any(one.quick for one in conclusions) else ""
     return [
         page.Heading("Experiments", 1),
         page.Paragraph(
-            f"{len(conclusions)} experiments, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick}"
+            f"{number}, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick}"
             " A claim's threshold is written in the experiment's file before it is run."
             f" CPU-contended runs kept more than {100 * CONTENDED_SHARE:.0f} % of the cores busy."
         ),

@@ -77,6 +77,7 @@ def save(plot: Plot, folder: pathlib.Path) -> PlotFiles:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=plot.size)
         FigureCanvasAgg(figure)
+        figure.get_layout_engine().set(rect=(0.0, 0.03, 1.0, 0.97))  # the level stands below
         plot.draw(figure)
         figure.suptitle(plot.title, fontsize=10)
         figure.text(0.995, 0.003, plot.level, ha="right", va="bottom", fontsize=7, color="0.4")

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments import page, plots
-from ps_trainer.experiments.base import Analysis, Experiment, Results
+from ps_trainer.experiments.base import Analysis, Experiment, Results, RunResult
 from ps_trainer.experiments.claims import Checked, verdict_on
 from ps_trainer.experiments.provenance import origin_sentence
 from ps_trainer.experiments.runner import Carried, Job, contended_sentence
@@ -205,9 +205,7 @@ def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
     runs = {
         result.run.key: {
             **result.run.identity(),
-            "wall_secs": round(result.wall_secs, 3),
-            "cpu_share": round(result.cpu.share, 4) if result.cpu else None,
-            "cpu_contended": result.is_contended,
+            **_cost(result),
         }
         for result in results
     }
@@ -221,6 +219,17 @@ def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
     }
 
 
+def _cost(result: RunResult) -> dict[str, Any]:
+    """Time and CPU of a run; `cpu_tasks_secs` is of its own processes, `cpu_share` of the whole machine."""
+    cpu = result.cpu
+    return {
+        "wall_secs": round(result.wall_secs, 3),
+        "cpu_tasks_secs": round(cpu.tasks_secs, 2) if cpu else None,
+        "cpu_share": round(cpu.share, 4) if cpu else None,
+        "cpu_contended": result.is_contended,
+    }
+
+
 def _write_csv(results: Results, path: pathlib.Path) -> None:
     rows = [
         {
@@ -229,9 +238,7 @@ def _write_csv(results: Results, path: pathlib.Path) -> None:
             "seed": result.run.seed,
             **_scalars(result.run.settings),
             **_scalars(result.figures),
-            "wall_secs": round(result.wall_secs, 3),
-            "cpu_share": round(result.cpu.share, 4) if result.cpu else None,
-            "cpu_contended": result.is_contended,
+            **_cost(result),
         }
         for result in results
     ]

@@ -44,13 +44,17 @@ def test_without_values_a_claim_is_not_testable_and_says_why():
 
 
 @pytest.mark.parametrize(
-    ("limit", "text"),
-    [(Limit(high=0.05), "at most 0.05"), (Limit(low=3), "at least 3"), (CLAIM.limit, "from 0.8 to 1.2")],
+    ("limit", "text", "beyond"),
+    [
+        (Limit(high=0.05), "at most 0.05", "above 0.05"),
+        (Limit(low=3), "at least 3", "below 3"),
+        (CLAIM.limit, "from 0.8 to 1.2", "outside 0.8 to 1.2"),
+    ],
 )
-def test_the_threshold_in_words(limit, text):
+def test_the_threshold_in_words(limit, text, beyond):
     assert str(limit) == text
     claim = Claim(key="k", sentence="s", measures="the mean", limit=limit)
-    assert claim.refuted_if == f"the mean is not {text}"
+    assert claim.refuted_if == f"the mean is {beyond}"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_the_index_has_a_row_per_claim(tmp_path):
         "| [dice](dice/report.md) | Pacioli 1494 | Dice are fair | all 2 inside | ok | partly | 2:05 | 1 of 7 runs |",
         "|  |  | Dice are red | 1 of 2 outside | refuted |  |  |  |",
     ]
-    assert "1 experiments, 7 runs, 2:05." in "\n".join(lines)
+    assert "1 experiment, 7 runs, 2:05." in "\n".join(lines)
     assert '<a href="dice/report.html">dice</a>' in (tmp_path / "index.html").read_text()
 
 

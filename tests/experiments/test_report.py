@@ -39,7 +39,7 @@ def test_the_report_names_claims_outcomes_numbers_and_where_they_come_from(write
     assert text.startswith("# Throws dice and looks at the mean\n")
     assert "Verdict: shape reproduced." in text
     assert "| The mean of a die with k sides is (k + 1)/2 | all 2 inside" in text
-    assert "| software does not fall | acceleration in m/s² is not from 9 to 10 | not testable |" in text
+    assert "| software does not fall | acceleration in m/s² is outside 9 to 10 | not testable |" in text
     assert "recalled, not read again (Pacioli 1494)" in text
     assert "the paper says" not in text
     assert "(L0 virtual time)" in text
