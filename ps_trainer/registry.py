@@ -40,24 +40,34 @@ class Registry:
         """The registered names, in table order."""
         return list(self._targets)
 
-    def check(self, name: str) -> None:
-        """Raises UnknownNameError unless `name` is registered or has the form `module:Class`."""
+    def check(self, name: str, flag: str | None = None) -> None:
+        """Raises UnknownNameError unless `name` is registered or has the form `module:Class`.
+
+        Args:
+            name: as it was given.
+            flag: the flag it came from, with dashes, where that is not the table's own.
+        """
         if name in self._targets or _is_target(name):
             return
         nearest = difflib.get_close_matches(name, self._targets, n=1, cutoff=0.5)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise UnknownNameError(
-            f"--{self.flag}={name}: unknown {self.kind}{hint} Known: {', '.join(self._targets)};"
+            f"{flag or f'--{self.flag}'}={name}: unknown {self.kind}{hint} Known: {', '.join(self._targets)};"
             " one of your own is given as package.module:Class"
         )
 
-    def load(self, name: str) -> type:
+    def load(self, name: str, flag: str | None = None) -> type:
         """The class of `name`.
+
+        Args:
+            name: registered name or `module:Class`.
+            flag: the flag it came from, with dashes, where that is not the table's own.
 
         Raises:
             UnknownNameError: not registered, or its module or class does not exist.
         """
-        self.check(name)
+        flag = flag or f"--{self.flag}"
+        self.check(name, flag)
         module_name, _, class_name = self._targets.get(name, name).partition(":")
         try:
             module = importlib.import_module(module_name)
@@ -65,11 +75,11 @@ class Registry:
             if error.name is None or not (module_name + ".").startswith(error.name + "."):
                 raise  # the module exists, something that it imports does not
             raise UnknownNameError(
-                f"--{self.flag}={name}: no module named {error.name!r} on the Python path;"
+                f"{flag}={name}: no module named {error.name!r} on the Python path;"
                 " start from its folder, or install it, or set PYTHONPATH"
             ) from error
         if not hasattr(module, class_name):
-            raise UnknownNameError(f"--{self.flag}={name}: {module.__file__} has no class {class_name!r}")
+            raise UnknownNameError(f"{flag}={name}: {module.__file__} has no class {class_name!r}")
         return getattr(module, class_name)
 
     def create(self, name: str, option_strings: Sequence[str] = (), **kwargs: Any) -> Any:
@@ -214,6 +224,24 @@ SCHEDULES = Registry(
 # Named on the command line itself, `python -m ps_trainer experiment NAME`, and listed by it.
 EXPERIMENTS = Registry("experiment", "experiment", {})
 
+# Read by --straggler of a real cluster and by --compute of the simulator.
+DELAYS = Registry(
+    "delay distribution",
+    "straggler",
+    {
+        "det": "ps_trainer.delay_distributions:Deterministic",
+        "shifted_exp": "ps_trainer.delay_distributions:ShiftedExponential",
+        "exp": "ps_trainer.delay_distributions:Exponential",
+        "lognormal": "ps_trainer.delay_distributions:LogNormal",
+        "pareto": "ps_trainer.delay_distributions:Pareto",
+        "spike": "ps_trainer.delay_distributions:Spike",
+        "persistent": "ps_trainer.delay_distributions:Persistent",
+        "burst": "ps_trainer.delay_distributions:Burst",
+        "trace": "ps_trainer.delay_distributions:Trace",
+    },
+    has_inline_options=True,
+)
+
 # Hooks have no options of their own on the command line: a class that needs some reads them itself.
 HOOKS = Registry("hook", "hook", {})
 
@@ -225,4 +253,5 @@ REGISTRIES = {
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
     "layouts": LAYOUTS,
+    "delays": DELAYS,
 }
