@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-CORE = {"errors", "registry", "options", "config"}
+CORE = {"errors", "registry", "options", "config", "delays", "delay_distributions"}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 MIDDLE = {"updates", "hooks", "runtime", "simulation"}
 TOP = {"training", "launch", "experiments"}
@@ -23,6 +23,7 @@ ALLOWED = {
     "cluster": set(),
     **{part: set() for part in COMPONENTS},
     **{part: COMPONENTS | {"cluster"} for part in MIDDLE},
+    "simulation": {"store", "optimizers", "data"},
     "training": COMPONENTS | MIDDLE | {"cluster"},
     "experiments": COMPONENTS | MIDDLE | {"cluster", "launch"},
     "launch": {"cluster"},
@@ -33,6 +34,8 @@ ALLOWED = {
 EXCEPTIONS = {("ps_trainer.runtime.task", "training")}
 
 WITHOUT_TENSORFLOW = {"core", "cluster", "launch"}
+# Of the simulation only what replays real gradients: a schedule alone is made without TensorFlow.
+REPLAY = "ps_trainer.simulation.replay"
 TENSORFLOW = {"tensorflow", "keras", "tf_keras"}
 SLOW_TO_IMPORT = TENSORFLOW | {"rich", "numpy", "matplotlib"}
 MODELS_MAY_IMPORT = {"tensorflow", "numpy", *sys.stdlib_module_names}
@@ -99,6 +102,11 @@ def _ps_trainer_fault(imported: Import, module: str) -> str:
         return "flags belong to cli/"
     if top in TENSORFLOW and part in WITHOUT_TENSORFLOW:
         return f"{part} works without TensorFlow"
+    if part == "simulation" and not module.startswith(REPLAY):
+        if top in TENSORFLOW:
+            return f"of the simulation only {REPLAY} needs TensorFlow"
+        if top == "ps_trainer" and part_of(imported.module) not in {"core", "simulation"}:
+            return f"of the simulation only {REPLAY} may import more than the core"
     if (
         part == "cli"
         and not imported.is_lazy
@@ -147,6 +155,10 @@ def test_every_module_keeps_the_directions():
         ("ps_trainer.training.worker", "import ps_trainer.cli.flags"),
         ("ps_trainer.training.worker", "from absl import flags"),
         ("ps_trainer.training.worker", "from models import cnn"),
+        ("ps_trainer.simulation.events", "import tensorflow.compat.v1 as tf"),
+        ("ps_trainer.simulation.events", "from ps_trainer.store import base"),
+        ("ps_trainer.simulation.replay", "from ps_trainer.updates import base"),
+        ("ps_trainer.delays", "import tensorflow"),
         ("ps_trainer.cli.task", "from ps_trainer.runtime import task"),
         ("ps_trainer.cli.task", "import rich.table"),
         ("ps_trainer.cli.experiment", "from ps_trainer.experiments import session"),
@@ -168,6 +180,8 @@ def test_finds_an_import_against_the_directions(module, source):
         ("ps_trainer.runtime.task", "from ps_trainer.training import worker"),
         ("ps_trainer.cli.task", "def f():\n    from ps_trainer.runtime import task"),
         ("ps_trainer.updates.sync", "from ps_trainer.store.base import ParameterStore"),
+        ("ps_trainer.simulation.replay", "import tensorflow\nfrom ps_trainer.store import base"),
+        ("ps_trainer.simulation.events", "from ps_trainer import delays"),
         ("ps_trainer.store.packed", "from . import base"),
         ("ps_trainer.experiments.clusters", "from ps_trainer.launch import command"),
         ("ps_trainer.launch.local", "from ps_trainer.cluster import ports\nfrom absl import logging"),

@@ -12,6 +12,7 @@ import pytest
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import local as local_cli
+from ps_trainer.cli import simulate as simulate_cli
 from ps_trainer.cli import task as task_cli
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
@@ -55,7 +56,7 @@ def test_flags_of_the_commands_are_known():
 
 
 def test_flags_in_the_text_exist():
-    groups = (ClusterFlags, task_cli.PsFlags, local_cli.LocalFlags, TrainConfig)
+    groups = (ClusterFlags, task_cli.PsFlags, local_cli.LocalFlags, simulate_cli.SimulateFlags, TrainConfig)
     known = {field.name for group in groups for field in dataclasses.fields(group)}
     text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # it has flags of its own
     assert set(re.findall(r"--([a-z][a-z_]+)", text)) - {"help"} <= known

@@ -28,6 +28,9 @@ _COMMANDS = {
     "experiment": _Command(
         "ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature, with a verdict on each"
     ),
+    "simulate": _Command(
+        "ps_trainer.cli.simulate", "main_simulate", "say what any number of workers would do, in virtual time"
+    ),
     "list": _Command("ps_trainer.cli.listing", "main_list", "print models, datasets, update rules … and their options"),
 }
 

@@ -1,0 +1,145 @@
+"""`python -m ps_trainer simulate`: an update rule on a cluster of any size, in virtual time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import pathlib
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.run import run_main
+from ps_trainer.errors import EXIT_DONE, OptionError, UsageError
+from ps_trainer.options import option
+
+_USAGE = """python -m ps_trainer simulate --num_workers=200 --backup_workers=4 --compute=lognormal:sigma=0.5 [flags]
+
+Says what so many workers would do: time per update, throughput, staleness, dropped gradients. All in virtual time,
+as an event simulation: no training, no TensorFlow."""
+
+_CLUSTER_FIELDS = (
+    *("num_workers", "num_ps", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
+    *("latency_secs", "ps_secs", "seed"),
+)
+
+# What --backup_workers=b is, by rule: the option's key, and its value for n workers.
+_BACKUP_OPTIONS = {
+    "backup": ("backup_workers", lambda n, b: b),
+    "sync": ("replicas_to_aggregate", lambda n, b: n - b),
+    "stock_sync": ("replicas_to_aggregate", lambda n, b: n - b),
+    "k_sync": ("k", lambda n, b: n - b),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulateFlags:
+    """The cluster, the update rule, and when to stop."""
+
+    num_workers: int = option(8, "workers, backup workers among them")
+    num_ps: int = option(1, "ps tasks")
+    compute: tuple[str, ...] = option(
+        ("lognormal",), "name:key=value,… of the compute times; of several, the last that applies to a worker"
+    )
+    update: str | None = option(None, "update rule; none = async, or backup if --backup_workers is given")
+    update_option: tuple[str, ...] = option((), "key=value for the update rule")
+    backup_workers: int | None = option(None, "workers that an update does not wait for: backup, sync, k_sync")
+    max_updates: int = option(10_000, "global_step at which the run ends")
+    model_bytes: int = option(0, "bytes of the parameters, which a pull or a push moves")
+    worker_bytes_per_sec: float = option(math.inf, "bandwidth of a worker's link, each way")
+    ps_bytes_per_sec: float = option(math.inf, "bandwidth of a ps task's link, each way")
+    latency_secs: float = option(0.0, "added to every pull and push")
+    ps_secs: float = option(0.0, "what one ps task alone needs to take in a push; num_ps tasks share that")
+    seed: int = option(0, "seed of the compute times")
+    out_dir: str | None = option(None, "folder for summary.json, staleness.csv, workers.csv; none = only print")
+    steps: bool = option(False, "with --out_dir: also steps.csv, a line per step of a worker")
+
+
+def main_simulate(argv: Sequence[str]) -> int:
+    """Simulates what `argv` says and prints the result; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    (given,) = flags_lib.parse(argv, _USAGE, SimulateFlags).groups
+    update, update_options = update_of(given)
+    if given.steps and given.out_dir is None:
+        raise UsageError("--steps writes steps.csv into a folder; add --out_dir=…")
+
+    from ps_trainer import delays
+    from ps_trainer.simulation import report, run
+    from ps_trainer.simulation.cluster import ClusterModel
+    from ps_trainer.simulation.summary import summarise
+
+    cluster = ClusterModel(
+        compute=[delays.parse(text, "--compute") for text in given.compute],
+        **{name: getattr(given, name) for name in _CLUSTER_FIELDS},
+    )
+    blocks = run.stream(cluster, update, update_options, num_updates=given.max_updates)
+    folder = _create_folder(given.out_dir)
+    with contextlib.ExitStack() as files:
+        if given.steps:
+            file = files.enter_context((folder / "steps.csv").open("w", newline="", encoding="utf-8"))
+            blocks = report.write_steps(blocks, file)
+        summary = summarise(blocks, cluster.num_workers, given.max_updates)
+    rule = " ".join([update, *update_options])
+    print(f"{cluster.num_workers} workers, {cluster.num_ps} ps, {rule}, compute {', '.join(given.compute)}")
+    print(f"virtual time (level L0), seed {cluster.seed}")
+    print(report.describe(summary))
+    if folder is not None:
+        settings = dataclasses.asdict(given) | {"update": update, "update_option": update_options}
+        _write(folder, argv, settings, report.to_json(summary))
+        report.write_tables(summary, folder)
+        print(f"written to {shlex.quote(str(folder))}")
+    return EXIT_DONE
+
+
+def update_of(flags: SimulateFlags) -> tuple[str, list[str]]:
+    """The update rule that the flags ask for, and its options.
+
+    Raises:
+        OptionError: `--backup_workers` with a rule that has none, or with all workers.
+    """
+    update_options = list(flags.update_option)
+    if flags.backup_workers is None:
+        return flags.update or "async", update_options
+    update = flags.update or "backup"
+    if update not in _BACKUP_OPTIONS:
+        raise OptionError(
+            f"--backup_workers={flags.backup_workers}: --update={update} has no backup workers; use one of"
+            f" {', '.join(_BACKUP_OPTIONS)}, or leave it out"
+        )
+    if not 0 <= flags.backup_workers < flags.num_workers:
+        raise OptionError(
+            f"--backup_workers={flags.backup_workers} of --num_workers={flags.num_workers}; give 0 to"
+            f" {flags.num_workers - 1}, as an update waits for all others"
+        )
+    key, value = _BACKUP_OPTIONS[update]
+    return update, [*update_options, f"{key}={value(flags.num_workers, flags.backup_workers)}"]
+
+
+def _create_folder(out_dir: str | None) -> pathlib.Path | None:
+    if out_dir is None:
+        return None
+    folder = pathlib.Path(out_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out_dir={out_dir} cannot be made: {error.strerror}; give another folder") from error
+    return folder
+
+
+def _write(folder: pathlib.Path, argv: Sequence[str], settings: dict[str, Any], figures: dict[str, Any]) -> None:
+    from ps_trainer.experiments.provenance import provenance
+
+    result = {
+        "level": "L0 virtual time",
+        # JSON has no infinity.
+        "settings": {name: str(value) if value == math.inf else value for name, value in settings.items()},
+        "summary": figures,
+        "provenance": provenance(["python", "-m", "ps_trainer", "simulate", *argv[1:]]),
+    }
+    (folder / "summary.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

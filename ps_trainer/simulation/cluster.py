@@ -1,0 +1,98 @@
+"""`ClusterModel`: what takes how long in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from ps_trainer.delays import DelaySpec
+from ps_trainer.errors import OptionError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterModel:
+    """A cluster of workers and ps tasks, each on a host of its own.
+
+    A *transfer* brings all parameters to a worker (pull) or its gradient to the ps tasks (push): `model_bytes`,
+    of which every ps task has an equal share. The links of the ps tasks are so one link of num_ps times the
+    bandwidth. What is under way on it at the same time shares it evenly, as TCP connections do, and none is faster
+    than a worker's own link; pulls and pushes do not hinder each other (full duplex). When n workers begin a
+    transfer together, it takes max(M / B_worker, n M / (num_ps B_ps)), the closed form of the literature.
+
+    Attributes:
+        num_workers: workers, the chief included.
+        num_ps: ps tasks.
+        compute: how long a worker computes per step; of the specs that apply to a worker, the last one counts.
+        model_bytes: bytes of a transfer.
+        worker_bytes_per_sec: a worker's link, each way; inf = it takes no time.
+        ps_bytes_per_sec: a ps task's link, each way; inf = it takes no time.
+        latency_secs: added to every transfer.
+        ps_secs: what one ps task alone would need to take in one push (one after the other, in the order of
+            arrival); num_ps tasks share the work.
+        seed: of the compute times.
+    """
+
+    num_workers: int
+    compute: Sequence[DelaySpec]
+    num_ps: int = 1
+    model_bytes: int = 0
+    worker_bytes_per_sec: float = math.inf
+    ps_bytes_per_sec: float = math.inf
+    latency_secs: float = 0.0
+    ps_secs: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, least in (("num_workers", 1), ("num_ps", 1), ("model_bytes", 0), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"--{name}={getattr(self, name)} is too small; the least is {least}")
+        for name in ("worker_bytes_per_sec", "ps_bytes_per_sec"):
+            if not getattr(self, name) > 0:
+                raise OptionError(f"--{name}={getattr(self, name)}; give more than 0, or inf for no limit")
+        for name in ("latency_secs", "ps_secs"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise OptionError(f"--{name}={getattr(self, name)}; give 0 or more")
+        for spec in self.compute:
+            if spec.worker is not None and spec.worker >= self.num_workers:
+                raise OptionError(
+                    f"--compute={spec.text}: there is no worker {spec.worker} with num_workers={self.num_workers};"
+                    f" give worker={self.num_workers - 1} or less, or more workers"
+                )
+        for worker in range(self.num_workers):
+            self.compute_of(worker)
+
+    def compute_of(self, worker: int) -> DelaySpec:
+        """The distribution of a worker's compute times.
+
+        Raises:
+            OptionError: there is none.
+        """
+        for spec in reversed(self.compute):
+            if spec.applies_to(worker):
+                return spec
+        given = ", ".join(spec.text for spec in self.compute) or "nothing"
+        raise OptionError(
+            f"--compute ({given}) says nothing about worker {worker}; give one without worker=… first, for all others"
+        )
+
+    @property
+    def ps_link_bytes_per_sec(self) -> float:
+        """Bandwidth of all ps tasks together, each way."""
+        return self.num_ps * self.ps_bytes_per_sec
+
+    @property
+    def has_shared_link(self) -> bool:
+        """Whether transfers of different workers can slow each other down."""
+        return self.model_bytes > 0 and self.ps_link_bytes_per_sec < self.num_workers * self.worker_bytes_per_sec
+
+    @property
+    def transfer_secs(self) -> float:
+        """Seconds of a transfer that shares the ps tasks' links with no other."""
+        fastest = min(self.worker_bytes_per_sec, self.ps_link_bytes_per_sec)
+        return self.latency_secs + self.model_bytes / fastest
+
+    @property
+    def push_work_secs(self) -> float:
+        """Seconds that the ps tasks are busy with one push."""
+        return self.ps_secs / self.num_ps

@@ -1,0 +1,69 @@
+"""Rule `sync`: TensorFlow's token queue, as in `updates/synchronous.py` and as in `tf.train.SyncReplicasOptimizer`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import Any, ClassVar
+
+from ps_trainer.options import option
+from ps_trainer.simulation.cluster import ClusterModel
+from ps_trainer.simulation.rules.base import Outcome, ScheduleRule, check_at_least, check_at_most
+from ps_trainer.simulation.schedule import DROPPED
+
+
+class Sync(ScheduleRule):
+    """`sync`: the first R pushes with the right stamp make an update; a worker goes on with the next token.
+
+    A push is stamped with the token that its worker took last (0 at first), and dropped if global_step has moved
+    on. Each update puts num_workers tokens worth the new global_step into a queue, first in, first out. Any worker
+    takes any token: a fast one can take a slow one's, count twice, or be late for want of a new one, even with the
+    newest parameters.
+
+    Departs from the cluster: the chief takes no time to make the update, so that no more than R pushes are in it.
+    """
+
+    starts_with_tokens: ClassVar[bool] = False
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `sync`."""
+
+        replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers")
+
+        def __post_init__(self):
+            check_at_least(self, replicas_to_aggregate=0)
+
+    def __init__(self, options: Any, cluster: ClusterModel):
+        super().__init__(options, cluster)
+        check_at_most(cluster, replicas_to_aggregate=options.replicas_to_aggregate)
+        self.required = options.replicas_to_aggregate or cluster.num_workers
+        self.tokens: deque[int] = deque([0] * self.required if self.starts_with_tokens else [])
+        self._stamps = [0] * cluster.num_workers
+        self._waiting: deque[int] = deque()
+        self._num_fresh = 0
+
+    def push(self, worker: int, version: int) -> Outcome:
+        """See `ScheduleRule.push`."""
+        update = self.version
+        is_fresh = self._stamps[worker] == update
+        self._num_fresh += is_fresh
+        self._waiting.append(worker)
+        if self._num_fresh == self.required:
+            self._num_fresh = 0
+            self.version += 1
+            self.tokens.extend([self.version] * self.num_workers)
+        go = [self._waiting.popleft() for _ in range(min(len(self._waiting), len(self.tokens)))]
+        for going in go:
+            self._stamps[going] = self.tokens.popleft()
+        return Outcome(update if is_fresh else DROPPED, go)
+
+
+class StockSync(Sync):
+    """`stock_sync`: the same with R tokens worth 0 at the start, as TensorFlow's own session hook puts there.
+
+    No rule of the cluster. As every worker begins its first step without a token, fast ones are a step ahead until
+    a gradient of every such step has been dropped.
+    """
+
+    starts_with_tokens = True

@@ -1,0 +1,195 @@
+"""`Summary`: what a schedule comes to, in figures; made block by block, so that long runs need no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ps_trainer.simulation.schedule import DROPPED, LOCAL, Block, Schedule, Steps
+
+# Of the updates, the first share is left out of all figures.
+WARMUP_SHARE = 0.2
+
+
+class Spread(NamedTuple):
+    """Mean and percentiles, in seconds."""
+
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+
+
+class Summary(NamedTuple):
+    """Figures of a run without its first updates.
+
+    Attributes:
+        num_workers: workers of the cluster.
+        num_updates: updates counted.
+        num_warmup_updates: updates left out.
+        duration_secs: from the last update left out to the last one.
+        update_secs: time from update to update.
+        step_secs: time from the end of a worker's step to the end of its next, with what it waits.
+        num_steps: steps of workers that ended.
+        staleness: staleness[i] = gradients used that had staleness i; int64.
+        used: gradients used, by worker; int64 [num_workers].
+        dropped: gradients dropped, by worker; int64 [num_workers].
+        local: steps without a push, by worker; int64 [num_workers].
+        mean_staleness: of the gradients used, by worker; NaN for none; float64 [num_workers].
+        wait_share: share of its time that a worker waits for others; float64 [num_workers].
+    """
+
+    num_workers: int
+    num_updates: int
+    num_warmup_updates: int
+    duration_secs: float
+    update_secs: Spread
+    step_secs: Spread
+    num_steps: int
+    staleness: np.ndarray
+    used: np.ndarray
+    dropped: np.ndarray
+    local: np.ndarray
+    mean_staleness: np.ndarray
+    wait_share: np.ndarray
+
+    @property
+    def updates_per_sec(self) -> float:
+        """Updates per second of virtual time."""
+        return self.num_updates / self.duration_secs
+
+    @property
+    def gradients_per_sec(self) -> float:
+        """Gradients used per second of virtual time."""
+        return int(self.used.sum()) / self.duration_secs
+
+    @property
+    def dropped_share(self) -> float:
+        """Gradients dropped, of those pushed."""
+        pushed = int(self.used.sum() + self.dropped.sum())
+        return int(self.dropped.sum()) / pushed if pushed else 0.0
+
+    def staleness_mean(self) -> float:
+        """Mean staleness of the gradients used."""
+        return float(np.average(np.arange(len(self.staleness)), weights=self.staleness))
+
+    def staleness_deviation(self) -> float:
+        """Standard deviation of the staleness of the gradients used."""
+        squares = (np.arange(len(self.staleness)) - self.staleness_mean()) ** 2
+        return float(np.sqrt(np.average(squares, weights=self.staleness)))
+
+    def staleness_percentile(self, percent: float) -> int:
+        """The staleness that `percent` of the gradients used do not exceed."""
+        cumulated = np.cumsum(self.staleness)
+        return int(np.searchsorted(cumulated, percent / 100 * cumulated[-1]))
+
+
+class Summariser:
+    """Makes a `Summary` of blocks.
+
+    Args:
+        num_workers: workers of the cluster.
+        num_updates: of the whole run.
+    """
+
+    def __init__(self, num_workers: int, num_updates: int):
+        self._num_workers = num_workers
+        self._num_updates = num_updates
+        self._num_warmup = int(WARMUP_SHARE * num_updates)
+        self._begin = 0.0 if not self._num_warmup else np.inf
+        self._num_seen = 0
+        self._ended = np.zeros(num_workers)  # each worker's last step
+        self._update_secs: list[np.ndarray] = []
+        self._step_secs: list[np.ndarray] = []
+        self._staleness = np.zeros(1, np.int64)
+        self._counts = {kind: np.zeros(num_workers, np.int64) for kind in ("used", "dropped", "local")}
+        self._sums = {kind: np.zeros(num_workers) for kind in ("staleness", "waited", "taken")}
+
+    def add(self, block: Block) -> None:
+        """Takes in the next block."""
+        seen = self._num_seen + len(block.update_secs)
+        if self._num_seen < self._num_warmup <= seen:
+            self._begin = block.update_secs[self._num_warmup - 1 - self._num_seen]
+        self._num_seen = seen
+        self._update_secs.append(block.update_secs)
+        before = self._end_before(block.steps)
+        counted = block.steps.t_push_done > self._begin
+        self._count(block.steps.select(counted), before[counted])
+
+    def result(self) -> Summary:
+        """The summary of what was added."""
+        updates = np.concatenate(self._update_secs)
+        first = self._num_warmup
+        intervals = np.diff(updates[max(first - 1, 0) :], prepend=[0.0] if not first else [])
+        steps = np.concatenate(self._step_secs)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_staleness = self._sums["staleness"] / self._counts["used"]
+            wait_share = self._sums["waited"] / self._sums["taken"]
+        return Summary(
+            num_workers=self._num_workers,
+            num_updates=len(updates) - first,
+            num_warmup_updates=first,
+            duration_secs=float(updates[-1] - self._begin),
+            update_secs=_spread(intervals),
+            step_secs=_spread(steps),
+            num_steps=len(steps),
+            staleness=self._staleness,
+            mean_staleness=mean_staleness,
+            wait_share=wait_share,
+            **self._counts,
+        )
+
+    def _end_before(self, steps: Steps) -> np.ndarray:
+        """For each step when its worker's step before it ended."""
+        before = np.empty(len(steps.worker))
+        order = np.argsort(steps.worker.astype(np.uint16 if self._num_workers <= 1 << 16 else np.int64), kind="stable")
+        worker, end = steps.worker[order], steps.t_push_done[order]
+        is_first = np.diff(worker, prepend=-1) > 0
+        before[order[1:]] = end[:-1]
+        before[order[is_first]] = self._ended[worker[is_first]]
+        is_last = np.diff(worker, append=self._num_workers) > 0
+        self._ended[worker[is_last]] = end[is_last]
+        return before
+
+    def _count(self, steps: Steps, before: np.ndarray) -> None:
+        is_used = steps.update >= 0
+        masks = {"used": is_used, "dropped": steps.update == DROPPED, "local": steps.update == LOCAL}
+        for kind, mask in masks.items():
+            self._counts[kind] += np.bincount(steps.worker[mask], minlength=self._num_workers)
+        values = {
+            "staleness": np.where(is_used, steps.staleness, 0),
+            "waited": steps.t_start - before,
+            "taken": steps.t_push_done - before,
+        }
+        for kind, value in values.items():
+            self._sums[kind] += np.bincount(steps.worker, value, self._num_workers)
+        staleness = np.bincount(steps.staleness[is_used], minlength=len(self._staleness))
+        staleness[: len(self._staleness)] += self._staleness
+        self._staleness = staleness
+        self._step_secs.append(values["taken"].astype(np.float32))
+
+
+def summarise(blocks: Iterable[Block] | Schedule, num_workers: int, num_updates: int) -> Summary:
+    """The summary of a whole run, given as blocks.
+
+    Args:
+        blocks: of `run.stream`.
+        num_workers: workers of the cluster.
+        num_updates: of the run.
+    """
+    summariser = Summariser(num_workers, num_updates)
+    for block in blocks:
+        summariser.add(block)
+    return summariser.result()
+
+
+def summarise_schedule(schedule: Schedule) -> Summary:
+    """The summary of a schedule."""
+    block = Block(schedule.steps, schedule.update_secs)
+    return summarise([block], schedule.num_workers, schedule.num_updates)
+
+
+def _spread(secs: np.ndarray) -> Spread:
+    return Spread(float(np.mean(secs)), *(float(p) for p in np.percentile(secs, [10, 50, 90])))

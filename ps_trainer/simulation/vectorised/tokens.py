@@ -1,0 +1,99 @@
+"""Rule `sync`: TensorFlow's token queue."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from ps_trainer.simulation.cluster import ClusterModel
+from ps_trainer.simulation.rules.tokens import Sync
+from ps_trainer.simulation.schedule import DROPPED, Block, Steps
+from ps_trainer.simulation.vectorised.workers import Workers, in_order
+
+
+def run(cluster: ClusterModel, rule: Sync, num_updates: int) -> Iterator[Block]:
+    """The schedule, an update a block."""
+    queue = _TokenQueue(cluster, rule)
+    return (queue.next_update() for _ in range(num_updates))
+
+
+class _TokenQueue:
+    """While there are tokens, whoever pushes goes on at once; without, all wait for the update."""
+
+    def __init__(self, cluster: ClusterModel, rule: Sync):
+        self._workers = Workers(cluster, rule)
+        self._num_workers = cluster.num_workers
+        self._required = rule.required
+        self._tokens = deque([(0, len(rule.tokens))] if rule.tokens else [])  # (worth, how many)
+        self._stamps = np.zeros(cluster.num_workers, np.int64)
+        self._is_computing = np.ones(cluster.num_workers, bool)
+        self._version = 0
+        self._num_fresh = 0
+        self._workers.begin(self._workers.all, 0.0, 0)
+
+    def next_update(self) -> Block:
+        """The steps until the next update, and that."""
+        version, parts = self._version, []
+        while self._tokens and self._version == version:
+            pushing = self._until_update(self._next_pushes())
+            end = self._workers.t_push_done[pushing[-1]]
+            parts += self._push(pushing)
+            self._go_on(pushing[:-1])
+            self._count_update_if_due()
+            self._go_on(pushing[-1:])
+        if self._version == version:  # nobody who pushes goes on before the update
+            (fresh,) = np.nonzero(self._is_computing & (self._stamps == version))
+            missing = self._required - self._num_fresh
+            end = np.partition(self._workers.t_push_done[fresh], missing - 1)[missing - 1]
+            (pushing,) = np.nonzero(self._is_computing & (self._workers.t_push_done <= end))
+            parts += self._push(pushing)
+            self._is_computing[pushing] = False
+            self._count_update_if_due()
+            (waiting,) = np.nonzero(~self._is_computing)
+            self._workers.t_push_done[waiting] = end
+            self._go_on(waiting)
+        return in_order(parts, end)
+
+    def _next_pushes(self) -> np.ndarray:
+        """Workers whose pushes come next, in order, as many as is known without who goes on after one of them."""
+        done = self._workers.t_push_done
+        count = min(sum(number for _, number in self._tokens), self._num_workers)
+        first = np.argpartition(done, count - 1)[:count]
+        first = first[np.argsort(done[first], kind="stable")]
+        again = np.minimum.accumulate(self._workers.ends_if_again()[first])
+        is_known = done[first[1:]] < again[:-1]
+        return first[: 1 + (len(is_known) if is_known.all() else int(np.argmin(is_known)))]
+
+    def _until_update(self, pushing: np.ndarray) -> np.ndarray:
+        """The same up to the push that makes the next update, if that is among them."""
+        fresh = self._num_fresh + np.cumsum(self._stamps[pushing] == self._version)
+        return pushing[: int(np.searchsorted(fresh, self._required)) + 1]
+
+    def _push(self, workers: np.ndarray) -> list[Steps]:
+        is_fresh = self._stamps[workers] == self._version
+        self._num_fresh += int(is_fresh.sum())
+        return [
+            self._workers.end(workers[is_fresh], self._version, version=self._version),
+            self._workers.end(workers[~is_fresh], DROPPED, version=self._version),
+        ]
+
+    def _count_update_if_due(self) -> None:
+        if self._num_fresh == self._required:
+            self._version += 1
+            self._num_fresh = 0
+            self._tokens.append((self._version, self._num_workers))
+
+    def _go_on(self, workers: np.ndarray) -> None:
+        """Workers take a token each, in this order, and begin when their step is over."""
+        position = 0
+        while position < len(workers):
+            worth, number = self._tokens.popleft()
+            taking = workers[position : position + number]
+            self._stamps[taking] = worth
+            if number > len(taking):
+                self._tokens.appendleft((worth, number - len(taking)))
+            position += len(taking)
+        self._is_computing[workers] = True
+        self._workers.begin(workers, self._workers.t_push_done[workers], self._version)

@@ -1,0 +1,275 @@
+"""Schedules of three workers that take 1, 2.1 and 3.5 seconds, worked out by hand, and of each rule's special steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.simulation.rules import table
+from ps_trainer.simulation.schedule import DROPPED, LOCAL
+from tests.simulation.runs import by_events, cluster_of, pushes_of, scripted
+
+SECS = ("1", "2.1", "3.5")
+
+# (rule, options) -> (end, worker, version read, update) of the first steps.
+BY_HAND = {
+    ("async", ()): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 1, 1),
+        (2.1, 1, 0, 2),
+        (3.0, 0, 2, 3),
+        (3.5, 2, 0, 4),
+        (4.0, 0, 4, 5),
+        (4.2, 1, 3, 6),
+    ],
+    ("drop_stale", ("staleness=1",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 1, 1),
+        (2.1, 1, 0, DROPPED),
+        (3.0, 0, 2, 2),
+        (3.5, 2, 0, DROPPED),
+        (4.0, 0, 3, 3),
+        (4.2, 1, 2, DROPPED),
+        (5.0, 0, 4, 4),
+    ],
+    # Worker 0 waits from 2 to 3.5 and from 4.5 to 7 for worker 2's first and second step.
+    ("ssp", ("staleness=1",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 1, 1),
+        (2.1, 1, 0, 2),
+        (3.5, 2, 0, 3),
+        (4.2, 1, 3, 4),
+        (3.5 + 1.0, 0, 4, 5),
+        (6.3, 1, 5, 6),
+        (7.0, 2, 4, 7),
+        (7.0 + 1.0, 0, 8, 8),
+    ],
+    # Tokens worth 1 at 2.1: one each for 0 and 1, the third for 0 again, which so counts twice.
+    ("sync", ("replicas_to_aggregate=2",)): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (2.1 + 1.0, 0, 1, 1),
+        (3.5, 2, 0, DROPPED),
+        (3.1 + 1.0, 0, 1, 1),
+        (4.1 + 0.1, 1, 1, DROPPED),
+        (4.1 + 1.0, 0, 2, 2),
+    ],
+    # One token worth 0 for worker 0's second step; the update at 2 is of its two steps alone.
+    ("stock_sync", ("replicas_to_aggregate=2",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, DROPPED),
+        (2.0 + 1.0, 0, 1, DROPPED),
+        (3.5, 2, 0, DROPPED),
+        (3.0 + 1.0, 0, 1, 1),
+    ],
+    ("backup", ("backup_workers=1",)): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (2.1 + 1.0, 0, 1, 1),
+        (3.5, 2, 0, DROPPED),
+        (2.1 + 2.1, 1, 1, 1),
+        (4.2 + 1.0, 0, 2, 2),
+        (4.2 + 2.1, 1, 2, 2),
+        (3.5 + 3.5, 2, 1, DROPPED),
+        (6.3 + 1.0, 0, 3, 3),
+    ],
+    ("k_sync", ("k=2",)): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (3.1, 0, 1, 1),
+        (3.5, 2, 0, DROPPED),
+        (4.2, 1, 1, 1),
+    ],
+    ("k_async", ("k=2",)): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (3.1, 0, 1, 1),
+        (3.5, 2, 0, 1),
+        (2.1 + 2.1, 1, 1, 2),
+        (3.5 + 1.0, 0, 2, 2),
+    ],
+    ("k_batch_sync", ("k=2",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, DROPPED),
+        (3.0, 0, 1, 1),
+        (3.5, 2, 0, DROPPED),
+        (4.0, 0, 1, 1),
+        (4.2, 1, 1, DROPPED),
+    ],
+    ("k_batch_async", ("k=2",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, 1),
+        (3.0, 0, 1, 1),
+        (3.5, 2, 0, 2),
+        (4.0, 0, 2, 2),
+    ],
+    # ⌈3 / 2⌉ = 2 pushes per update.
+    ("softsync", ("splits=2",)): [(1.0, 0, 0, 0), (2.0, 0, 0, 0), (2.1, 1, 0, 1), (3.0, 0, 1, 1)],
+    # k = 1, then 2, then 3.
+    ("k_batch_async", ("k=1", "grow_every=1", "max_k=3")): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 1, 1),
+        (2.1, 1, 0, 1),
+        (3.0, 0, 1, 2),
+        (3.5, 2, 0, 2),
+        (4.0, 0, 2, 2),
+    ],
+    ("local_sgd", ("period=2",)): [
+        (1.0, 0, 0, LOCAL),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, LOCAL),
+        (3.5, 2, 0, LOCAL),
+        (4.2, 1, 0, 0),
+        (7.0, 2, 0, 0),
+        (7.0 + 1.0, 0, 1, LOCAL),
+    ],
+    # Rounds of one step until version 1.
+    ("local_sgd", ("period=2", "switch_step=1")): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (3.5, 2, 0, 0),
+        (3.5 + 1.0, 0, 1, LOCAL),
+        (3.5 + 2.0, 0, 1, 1),
+    ],
+    ("model_averaging", ("period=1",)): [(1.0, 0, 0, 0), (2.1, 1, 0, 0), (3.5, 2, 0, 0), (4.5, 0, 1, 1)],
+    ("all_reduce", ()): [(1.0, 0, 0, 0), (2.1, 1, 0, 0), (3.5, 2, 0, 0), (4.5, 0, 1, 1), (5.6, 1, 1, 1)],
+    # Pushes with steps 2, 4, …; pulls before steps 1, 4, …
+    ("downpour", ("n_push=2", "n_fetch=3")): [
+        (1.0, 0, 0, LOCAL),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, LOCAL),
+        (3.0, 0, 0, LOCAL),
+        (3.5, 2, 0, LOCAL),
+        (4.0, 0, 1, 1),
+        (4.2, 1, 0, 2),
+    ],
+    # The chief alone until two updates are made.
+    ("downpour", ("warm_start_steps=2",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 1, 1),
+        (3.0, 0, 2, 2),
+        (4.0, 0, 3, 3),
+        (2.0 + 2.1, 1, 2, 4),
+    ],
+    # Every second step from the first on reads the centre when it has computed.
+    ("easgd", ("period=2",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 0, LOCAL),
+        (2.1, 1, 1, 1),
+        (3.0, 0, 2, 2),
+        (3.5, 2, 3, 3),
+    ],
+    ("accumulate", ("steps=2",)): [
+        (1.0, 0, 0, LOCAL),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, LOCAL),
+        (3.0, 0, 1, LOCAL),
+        (3.5, 2, 0, LOCAL),
+        (4.0, 0, 1, 1),
+        (4.2, 1, 0, 2),
+    ],
+    ("accumulate", ("steps=2", "rule=sync")): [
+        (1.0, 0, 0, LOCAL),
+        (2.0, 0, 0, 0),
+        (2.1, 1, 0, LOCAL),
+        (3.5, 2, 0, LOCAL),
+        (4.2, 1, 0, 0),
+        (7.0, 2, 0, 0),
+        (8.0, 0, 1, LOCAL),
+    ],
+}
+
+
+@pytest.mark.parametrize(("rule", "expected"), BY_HAND.items(), ids=[" ".join((rule, *o)) for rule, o in BY_HAND])
+def test_schedule_is_as_by_hand(rule, expected):
+    update, options = rule
+    num_updates = max(entry[3] for entry in expected) + 1
+    found = pushes_of(scripted(update, options, SECS, num_updates + 3))
+    assert found[: len(expected)] == [pytest.approx(entry) for entry in expected]
+
+
+def test_every_simulated_rule_is_worked_out_or_is_async_in_time():
+    same_as_async = {"hogwild", "staleness_aware", "dc_asgd"}
+    assert {rule for rule, _ in BY_HAND} | same_as_async == set(table.RULES)
+    for name in same_as_async:
+        assert pushes_of(scripted(name, (), SECS, 20)) == pushes_of(scripted("async", (), SECS, 20))
+
+
+def test_all_rules_but_hybrid_are_simulated():
+    assert set(registry.UPDATES.names()) - set(table.RULES) == {"hybrid"}
+    assert set(table.RULES) - set(registry.UPDATES.names()) == {"stock_sync"}
+
+
+def test_a_ring_takes_two_turns_per_neighbour():
+    # 2 (n − 1) turns of a latency and M / n bytes.
+    ring_secs = 2 * 2 * (0.25 + 600 / 3 / 100)
+    schedule = scripted(
+        "all_reduce", (), SECS, 3, model_bytes=600, worker_bytes_per_sec=100, latency_secs=0.25, ps_bytes_per_sec=1
+    )
+    np.testing.assert_allclose(schedule.update_secs, [(i + 1) * (3.5 + ring_secs) for i in range(3)])
+
+
+def test_elastic_difference_is_stale_by_what_comes_while_it_is_on_its_way():
+    # Worker 0 reads at 1, has the centre at 2 and is there at 3; worker 1 reads at 1.5 and is there at 3.5.
+    schedule = scripted("easgd", ["period=1"], ("1", "1.5"), 2, model_bytes=10, worker_bytes_per_sec=10)
+    steps = schedule.steps
+    np.testing.assert_allclose(steps.t_compute_done, [1.0, 1.5])
+    np.testing.assert_allclose(steps.t_pull_done, [2.0, 2.5])
+    np.testing.assert_allclose(steps.t_push_done, [3.0, 3.5])
+    assert steps.staleness.tolist() == [0, 1]
+
+
+def test_staleness_counts_the_updates_between_pull_and_push_also_for_dropped_ones():
+    steps = scripted("drop_stale", ["staleness=1"], SECS, 5).steps
+    by_hand = [push[:4] for push in pushes_of(scripted("drop_stale", ["staleness=1"], SECS, 5))]
+    made, expected = 0, []
+    for _, _, version, update in by_hand:
+        expected.append(made - version)
+        made += update >= 0
+    assert steps.staleness.tolist() == expected
+    assert max(expected) > 1
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_nobody_begins_a_step_further_ahead_than_ssp_allows(bound):
+    schedule = by_events(cluster_of("exp", 5, seed=2), "ssp", [f"staleness={bound}"], 1000)
+    steps = schedule.steps
+    ahead = []
+    for start, worker in zip(steps.t_start, steps.worker, strict=True):
+        clocks = np.bincount(steps.worker[steps.t_push_done <= start], minlength=5)
+        ahead.append(clocks[worker] - clocks.min())
+    assert max(ahead) == bound
+
+
+@pytest.mark.parametrize(
+    ("update", "options", "error", "words"),
+    [
+        ("hybrid", [], UnknownNameError, "--update=hybrid: not simulated"),
+        ("backp", [], UnknownNameError, "did you mean 'backup'"),
+        ("async", ["k=1"], OptionError, "takes no options"),
+        ("backup", ["backup_workers=3"], OptionError, "give backup_workers=2 or less, or more workers"),
+        ("backup", ["backup_workers=-1"], OptionError, "give 0 or more"),
+        ("sync", ["replicas_to_aggregate=4"], OptionError, "num_workers=3; give replicas_to_aggregate=3 or less"),
+        ("softsync", ["splits=4"], OptionError, "splits=4"),
+        ("k_sync", ["k=4"], OptionError, "k=4"),
+        ("k_async", ["k=1", "max_k=2"], OptionError, "grow_every >= 1"),
+        ("ssp", ["staleness=-1"], OptionError, "staleness=-1"),
+        ("accumulate", ["rule=ssp"], OptionError, "give async or sync"),
+        ("accumulate", ["replicas_to_aggregate=2"], OptionError, "set rule=sync"),
+        ("local_sgd", ["period=0"], OptionError, "period=0; give 1 or more"),
+    ],
+)
+def test_refuses_what_the_cluster_refuses(update, options, error, words):
+    with pytest.raises(error, match=words):
+        scripted(update, options, SECS, 1)
+
+
+def test_k_batch_rules_take_more_batches_than_workers():
+    for update in ("k_batch_sync", "k_batch_async"):
+        schedule = scripted(update, ["k=5"], SECS, 4)
+        assert [len(steps) for steps in schedule.pushes_by_update()] == [5] * 4
