@@ -60,6 +60,9 @@ class TrainConfig:
     keep_checkpoints: int = option(5, "number of checkpoints kept")
     report_secs: float = option(5.0, "seconds between two reports of a worker (log, metrics)")
     step_log: bool = option(False, "a line per step of each worker, in <logdir>/steps")
+    straggler: tuple[str, ...] = option(
+        (), "name:key=value,… of a delay in each step, between pull and push; of several, the last that names a worker"
+    )
     hook: tuple[str, ...] = option((), "package.module:Class of a tf.train.SessionRunHook to add to every worker")
 
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
@@ -86,6 +89,8 @@ class TrainConfig:
             registry.GRADIENT_TRANSFORMS.check(registry.split_inline(transform)[0])
         if self.pull_dtype not in PULL_DTYPES:
             raise OptionError(f"--pull_dtype={self.pull_dtype}; choose from {', '.join(PULL_DTYPES)}")
+        for spec in self.straggler:
+            registry.DELAYS.check(registry.split_inline(spec)[0])
         for name in self.hook:
             registry.HOOKS.check(name)
         for field, least in _AT_LEAST.items():

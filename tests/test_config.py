@@ -41,6 +41,7 @@ PRIVATE = {
     "keep_checkpoints": 1,
     "report_secs": 1.0,
     "step_log": True,
+    "straggler": ("exp:worker=1",),
     "hook": ("a:B",),
     "start_timeout_secs": 1.0,
     "join_wait_secs": 1.0,
@@ -105,6 +106,12 @@ def test_a_hook_is_a_class_of_ones_own():
     TrainConfig(hook=("my_package.my_file:Mine",)).check()
     with pytest.raises(UnknownNameError, match="--hook=mine: unknown hook"):
         TrainConfig(hook=("my_package.my_file:Mine", "mine")).check()
+
+
+def test_a_straggler_is_a_distribution_of_delays_with_options():
+    TrainConfig(straggler=("exp", "pareto:alpha=2.1,mean_ms=100,worker=1", "my_package.my_file:Mine:a=1")).check()
+    with pytest.raises(UnknownNameError, match="--straggler=parteo: unknown delay distribution; did you mean 'pareto'"):
+        TrainConfig(straggler=("exp", "parteo:alpha=2.1")).check()
 
 
 def test_every_field_is_either_private_or_shared():

@@ -157,7 +157,7 @@ def _instance(group: type, values: absl_flags.FlagValues) -> Any:
 
 def _is_repeatable(field: dataclasses.Field) -> bool:
     """Whether each value is given by a flag of its own, since a value may hold a comma."""
-    return field.name.endswith("_option") or field.name in ("hook", "gradient_transform", "compute")
+    return field.name.endswith("_option") or field.name in ("hook", "gradient_transform", "compute", "straggler")
 
 
 def _asks_for_help(argv: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
+from ps_trainer import delays
 from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
 from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
@@ -64,9 +65,11 @@ def run(
 
     Raises:
         OptionError: a count is out of range, such hosts cannot be made here, or the log folder cannot be made.
+        UsageError: a delay of `config.straggler` cannot be, or is for a worker that there is not.
         RunError: a host cannot be made, or a task cannot be started.
     """
     _check_counts(num_ps, num_workers, num_evaluators)
+    delays.parse_all(config.straggler, num_workers)
     counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
     names = [(job_name, index) for job_name, count in counts.items() for index in range(count)]
     console = console or Console()

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import options, registry
+from ps_trainer import delays, options, registry
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.base import Shard
+from ps_trainer.delays import DelaySpec
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Transform
 from ps_trainer.gradients.parse import check_optimizer
@@ -32,6 +33,7 @@ class Components(NamedTuple):
     layout_options: Any
     hooks: tuple[type, ...]
     transforms: list[Transform]
+    stragglers: list[DelaySpec]
 
     def create_store(self, cluster: ClusterConfig, config: TrainConfig) -> ParameterStore:
         """A store of the run's layout, seen from this worker."""
@@ -63,6 +65,7 @@ def load(config: TrainConfig, num_workers: int) -> Components:
         layout_options=options.parse(layout.Options, config.layout_option, "--layout_option"),
         hooks=tuple(registry.HOOKS.load(name) for name in config.hook),
         transforms=load_transforms(config.gradient_transform),
+        stragglers=delays.parse_all(config.straggler, num_workers),
     )
     rule.check(_plan(components, config, num_workers))
     check_optimizer(components.transforms, config.optimizer, components.optimizer.momentum)

@@ -11,6 +11,8 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.base import Shard
 from ps_trainer.gradients.wire import Wire
+from ps_trainer.hooks.straggler import Straggler
+from ps_trainer.hooks.straggler import create as create_straggler
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.state import StoredState
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
@@ -38,6 +40,7 @@ class TrainGraph(NamedTuple):
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
         free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
         scaffold: for `MonitoredTrainingSession`; initialises only what is local to this worker.
+        straggler: what delays this worker's steps, if anything; to be started before the first one.
     """
 
     graph: tf.Graph
@@ -54,6 +57,7 @@ class TrainGraph(NamedTuple):
     init_state_op: tf.Operation
     free_op: tf.Operation
     scaffold: tf.train.Scaffold
+    straggler: Straggler | None
 
 
 def build(components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str) -> TrainGraph:
@@ -80,6 +84,9 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             with tf.variable_scope("", custom_getter=store.model_getter):
                 output = components.model.build(batch, training=True)
         gradients = store.gradients(output.loss)
+        straggler = _straggler(components, cluster, config, run_id)
+        if straggler is not None:
+            gradients = straggler.hold_back(gradients)
         applier = Applier(store, components.optimizer, components.schedule, config.learning_rate)
         push = Push(store, _wire(components, cluster, config, store))
         context = RuleContext(
@@ -101,7 +108,18 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             init_state_op=tf.variables_initializer(list(step.state)),
             free_op=_free(tf.global_variables()),
             scaffold=_scaffold(store, iterator),
+            straggler=straggler,
         )
+
+
+def _straggler(components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str) -> Straggler | None:
+    return create_straggler(
+        components.stragglers,
+        seed=config.seed,
+        worker_index=cluster.worker_index,
+        device=cluster.device,
+        container=run_id,
+    )
 
 
 def _wire(components: Components, cluster: ClusterConfig, config: TrainConfig, store: ParameterStore) -> Wire:

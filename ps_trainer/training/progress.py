@@ -36,6 +36,8 @@ class Progress:
         self._reported_at = self._started_at = self.last_step_at = clock()
         self._own_steps_ended_at: float | None = None
         self._traffic: StepTraffic | None = None
+        self._read_delay: Callable[[], float] | None = None
+        self._delay_secs = self._delay_secs_reported = 0.0
         self.local_steps = 0
         self.global_step = 0
 
@@ -47,6 +49,19 @@ class Progress:
             sent_bytes: see there.
         """
         self._traffic = StepTraffic(sample, sent_bytes)
+
+    def count_delays(self, read_delay: Callable[[], float]) -> None:
+        """From now on reports also tell how long steps are delayed on purpose; call it before the first step.
+
+        Args:
+            read_delay: gives the last step's delay, in seconds.
+        """
+        self._read_delay = read_delay
+
+    @property
+    def injected_delay(self) -> float:
+        """Seconds that the last step was delayed on purpose."""
+        return self._read_delay() if self._read_delay is not None else 0.0
 
     def timed(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """What the loop calls to make a step, in place of `run`: `run` itself, unless a subclass looks at the time."""
@@ -66,6 +81,7 @@ class Progress:
         self.global_step = int(global_step)
         self.last_step_at = self._clock()
         self._since_report.append((float(loss), staleness))
+        self._delay_secs += self.injected_delay
         if not math.isfinite(loss):
             raise NanLossError(
                 f"the loss is {loss} at global step {global_step}; lower --learning_rate or check the data."
@@ -100,13 +116,17 @@ class Progress:
             "loss": sum(losses) / steps,
         } | ({"staleness_mean": mean_of(recent)} if recent else {})
         figures |= {"gradients_dropped": dropped} if dropped else {}
+        if self._read_delay is not None:
+            figures["injected_delay_mean"] = (self._delay_secs - self._delay_secs_reported) / steps
+            self._delay_secs_reported = self._delay_secs
         return figures | (self._traffic.report(steps) if self._traffic else {})
 
     def summary(self) -> dict[str, Any]:
         """Figures of the whole run, as JSON values."""
         self._fold_staleness()
         secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
-        return {
+        delays = {"injected_delay_mean": self._delay_secs / max(1, self.local_steps)} if self._read_delay else {}
+        figures = {
             "local_steps": self.local_steps,
             "pushes": self._pushes,
             "gradients_dropped": self._dropped,
@@ -115,7 +135,8 @@ class Progress:
             "examples_per_sec": self.local_steps * self._batch_size / secs if secs > 0 else 0.0,
             "staleness": {str(value): count for value, count in sorted(self._staleness.items())},
             "staleness_mean": mean_of(self._staleness) if self._staleness else None,
-        } | (self._traffic.summary() if self._traffic else {})
+        }
+        return figures | delays | (self._traffic.summary() if self._traffic else {})
 
     def close(self) -> None:
         """The steps are over, or failed."""

@@ -10,6 +10,7 @@
     dropped       1 where the gradient was dropped, else 0
     t_start, t_end    seconds, monotonic: the same clock for all processes of a machine
     wall_time     seconds since the epoch, at t_end
+    injected_delay   seconds that the gradient was held back by `--straggler`; 0 without
     loss          null where it is no number
     examples      of the batch
     cpu_user, cpu_sys   CPU seconds of the whole process since the step before
@@ -100,6 +101,7 @@ class LoggedProgress(Progress):
             "t_start": self._began_at,
             "t_end": ended_at,
             "wall_time": self._wall_clock(),
+            "injected_delay": self.injected_delay,
             "loss": float(loss) if math.isfinite(loss) else None,
             "examples": self._batch_size,
             "cpu_user": round(self._cpu.user - cpu.user, 3),

@@ -151,6 +151,9 @@ class Worker:
                 if service is not None:
                     service.start(self._bare_session(train))
                     stop.on_release(service.release)
+                if train.straggler is not None:
+                    train.straggler.start(self._target, session_config(self._cluster.device, peers=()))
+                    stop.on_release(train.straggler.let_go)
                 peers.start()
                 checkpointer = chief.Checkpointer(train, self._config) if self._cluster.is_chief else None
                 self._run_steps(train, stop, checkpointer, peers)
@@ -164,6 +167,8 @@ class Worker:
                 peers.close()
                 if service is not None:
                     service.stop()
+                if train.straggler is not None:
+                    train.straggler.close()
 
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
@@ -222,6 +227,8 @@ class Worker:
                 return
             self._writer.state("training")
             self._progress = self._create_progress(self._config.batch_size)
+            if train.straggler is not None:
+                self._progress.count_delays(lambda: train.straggler.last_delay)
             self._is_stepping = True
             ended_by = run_steps(
                 session,

@@ -38,7 +38,7 @@ def launch(tmp_path):
             num_workers=num_workers,
             num_evaluators=num_evaluators,
             train_args=kwargs.pop("train_args", []),
-            config=TrainConfig(logdir=str(logdir)),
+            config=kwargs.pop("config", None) or TrainConfig(logdir=str(logdir)),
             plain=True,
             task_command=kwargs.pop("task_command", fakes.task_command(behaviours)),
             console=console or Console(file=output),
@@ -209,6 +209,16 @@ def test_live_table_ends_with_the_cursor_shown(launch, monkeypatch):
 def test_numbers_of_tasks_are_checked_before_anything_is_made(launch, counts, flag):
     with pytest.raises(OptionError, match=flag):
         launch({}, num_ps=counts[0], num_workers=counts[1], num_evaluators=counts[2])
+    assert not launch.logdir.exists()
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [("exp:worker=2", "no worker 2 with num_workers=2.*give worker=1"), ("exp:mean_ms=-1", "mean_ms=-1.*more than 0")],
+)
+def test_delays_are_checked_before_anything_is_made(launch, spec, message):
+    with pytest.raises(OptionError, match=message):
+        launch({}, config=TrainConfig(logdir=str(launch.logdir), straggler=(spec,)))
     assert not launch.logdir.exists()
 
 

@@ -143,6 +143,23 @@ def test_the_mean_of_a_histogram():
     assert mean_of(Counter({0: 3, 4: 1})) == 4 / 4
 
 
+def test_delays_put_into_steps_are_told_as_their_mean(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    add(progress, clock, 1.0, 1, [0])
+    assert "injected_delay_mean" not in progress.report() | progress.summary()
+    progress = Progress(BATCH_SIZE, clock)
+    last = [0.0]
+    progress.count_delays(lambda: last[0])
+    assert progress.summary()["injected_delay_mean"] == 0
+    for step, last[0] in ((1, 0.5), (2, 0.25)):
+        add(progress, clock, 1.0, step, [0])
+    assert progress.report()["injected_delay_mean"] == (0.5 + 0.25) / 2
+    last[0] = 3.0
+    add(progress, clock, 4.0, 3, [0])
+    assert progress.report()["injected_delay_mean"] == 3.0  # of the steps since the last report
+    assert progress.summary()["injected_delay_mean"] == (0.5 + 0.25 + 3.0) / 3
+
+
 def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
     samples = iter([Traffic(50, 7), Traffic(50 + 600, 7 + 60), Traffic(650 + 100, 67 + 10)])
     progress = Progress(BATCH_SIZE, clock)

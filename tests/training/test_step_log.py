@@ -72,10 +72,22 @@ def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress
         "t_start": 100.0,
         "t_end": 102.0,
         "wall_time": 1e9 + 102.0,
+        "injected_delay": 0.0,
         "loss": 0.5,
         "examples": BATCH_SIZE,
     }
     assert (second["local_step"], second["t_start"], second["t_end"], second["loss"]) == (2, 107.0, 109.0, 0.25)
+
+
+def test_a_record_tells_how_long_its_step_was_delayed_on_purpose(progress, clock, path):
+    delays = iter([0.25, 0.75])
+    last = [0.0]
+    progress.count_delays(lambda: last[0])
+    for delay in delays:
+        last[0] = delay
+        step(progress, clock, 1, [0])
+    progress.close()
+    assert [one["injected_delay"] for one in records(path)] == [0.25, 0.75]
 
 
 def test_dropped_gradients_and_steps_without_a_push_have_no_staleness(progress, clock, path):
