@@ -1,0 +1,143 @@
+"""`Bench`: one session in which all virtual workers compute, and the ps tasks' optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.base import Shard
+from ps_trainer.simulation.replay.gradients import Gradient, Rows, Values
+from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph
+from ps_trainer.simulation.replay.training import Computed, Training
+from ps_trainer.store.trace import placeholders, trace
+
+
+class State:
+    """Parameters with an optimizer's slots of their own.
+
+    Attributes:
+        params: the trainable ones; replace the dict to change them from outside.
+    """
+
+    def __init__(self, params: Values, slots: list[np.ndarray]):
+        self.params = params
+        self._slots = slots
+
+
+class Bench:
+    """Computes gradients and updates of given parameters.
+
+    Parameters are fed and fetched as NumPy arrays, so that any number of versions and copies can be there. Only
+    the optimizer's variables are in the session; another `State` is loaded when its turn comes. Variables that
+    the model itself assigns (moving averages) are there once, as on the ps tasks, for all workers.
+
+    Args:
+        training: what is trained.
+        num_workers: each has an input pipeline of its own, the one that it has in a cluster.
+
+    Attributes:
+        specs: the model's variables.
+    """
+
+    def __init__(self, training: Training, num_workers: int):
+        self._training = training
+        self._graph = tf.Graph()
+        with self._graph.as_default(), tf.device("/cpu:0"):
+            tf.set_random_seed(training.seed)
+            iterators = [self._create_iterator(worker, num_workers) for worker in range(num_workers)]
+            model_trace = trace(
+                lambda: training.model.build(placeholders(iterators[0].element_spec), training=True), training.seed
+            )
+            self.specs = model_trace.specs
+            self._names = [spec.name for spec in self.specs if spec.trainable]
+            gradients = GradientGraph(training.model, self.specs, iterators[0])
+            updates = UpdateGraph(training, self.specs, gradients.kinds)
+            handles = [iterator.string_handle() for iterator in iterators]
+            init_ops = [iterator.initializer for iterator in iterators]
+            init_ops += [tf.local_variables_initializer(), tf.tables_initializer(), *updates.init_ops]
+        self._session = tf.Session(graph=self._graph, config=tf.ConfigProto(device_count={"GPU": 0}))
+        self._session.run(init_ops)
+        self._handles = self._session.run(handles)
+        initial = model_trace.initial_values()
+        for name, (load_op, value) in gradients.load_untrained.items():
+            self._session.run(load_op, {value: initial[name]})
+        self._gradients, self._updates = gradients, updates
+        make = self._session.make_callable
+        self._compute = make(gradients.fetches, gradients.feeds)
+        self._apply = make(updates.fetches, updates.feeds)
+        self._learning_rate = make(updates.learning_rate, [updates.clock])
+        self._load_params = make(updates.load_params_op, updates.params)
+        self._load_slots = make(updates.load_slots_op, updates.slots) if updates.slots else None
+        self._read_slots = make(updates.slot_reads) if updates.slots else list
+        self._first_params = {name: initial[name] for name in self._names}
+        self._first_slots = self._read_slots()
+        self._loaded: State | None = None
+        self._loaded_params: Values | None = None
+        self._rate_at: tuple[int, float] | None = None
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the embedding tables that are trained."""
+        return [spec.name for spec in self.specs if spec.is_table and spec.trainable]
+
+    def create_state(self) -> State:
+        """The model's initial values, with slots at their start."""
+        return State(self._first_params, self._first_slots)
+
+    def compute(self, worker: int, params: Mapping[str, np.ndarray]) -> Computed:
+        """Loss and gradient of the next batch of a worker."""
+        outputs = self._compute(self._handles[worker], *(params[name] for name in self._names))
+        return self._gradients.result(outputs)
+
+    def apply(
+        self, state: State, gradient: Gradient, *, clock: int, num_applied: int | None = None, rate_factor: float = 1.0
+    ) -> None:
+        """Applies a gradient, as `updates.apply.Applier` does.
+
+        Args:
+            state: to which; gets new `params`.
+            gradient: by variable.
+            clock: global_step before, which the learning rate's schedule follows.
+            num_applied: updates of `state` before this one (for Adam's bias correction); None: `clock`.
+            rate_factor: the learning rate is multiplied by it.
+        """
+        self._load(state)
+        feeds = [clock, clock if num_applied is None else num_applied, np.float32(rate_factor)]
+        for name in self._updates.kinds:
+            feeds += gradient[name] if isinstance(gradient[name], Rows) else [gradient[name]]
+        state.params = self._loaded_params = dict(zip(self._names, self._apply(*feeds), strict=True))
+
+    def learning_rate(self, clock: int) -> float:
+        """The scheduled learning rate at a global_step."""
+        if self._rate_at is None or self._rate_at[0] != clock:
+            self._rate_at = (clock, float(self._learning_rate(clock)))
+        return self._rate_at[1]
+
+    def untrained(self) -> Values:
+        """The variables that the model itself assigns, at present."""
+        return self._session.run(self._gradients.untrained)
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._session.close()
+
+    def _create_iterator(self, worker: int, num_workers: int) -> tf.data.Iterator:
+        examples = self._training.dataset.train(
+            shard=Shard(worker, num_workers),
+            batch_size=self._training.batch_size,
+            seed=self._training.seed,
+            num_epochs=None,
+        )
+        return tf.data.make_initializable_iterator(examples)
+
+    def _load(self, state: State) -> None:
+        if state is not self._loaded and self._load_slots is not None:
+            if self._loaded is not None:
+                self._loaded._slots = self._read_slots()
+            self._load_slots(*state._slots)
+        self._loaded = state
+        if state.params is not self._loaded_params:
+            self._load_params(*(state.params[name] for name in self._names))
+            self._loaded_params = state.params

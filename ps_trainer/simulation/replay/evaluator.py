@@ -1,0 +1,68 @@
+"""`Evaluator`: test metrics of parameters, again and again in one graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.base import DataSource
+from ps_trainer.simulation.replay.graphs import Getter
+from ps_trainer.store.extents import VariableSpec
+
+_BATCH_SIZE = 256
+
+
+class Evaluator:
+    """Means over all test examples, as `training.evaluation.evaluate`.
+
+    Args:
+        model: component.
+        dataset: component.
+        specs: the model's variables.
+    """
+
+    def __init__(self, model: Any, dataset: DataSource, specs: Sequence[VariableSpec]):
+        graph = tf.Graph()
+        with graph.as_default(), tf.device("/cpu:0"):
+            iterator = tf.data.make_initializable_iterator(dataset.test(batch_size=_BATCH_SIZE))
+            batch = iterator.get_next()
+            feeds = {spec.name: tf.placeholder(tf.as_dtype(spec.dtype), spec.shape) for spec in specs}
+            with tf.variable_scope("", custom_getter=Getter(feeds)):
+                output = model.build(batch, training=False)
+            sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
+            size = tf.shape(tf.nest.flatten(batch)[0])[0]
+            self._begin_op = iterator.initializer
+            init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+        self._names, self._metrics = list(feeds), list(sums)
+        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
+        self._session.run(init_op)
+        self._run = self._session.make_callable([size, output.loss, *sums.values()], list(feeds.values()))
+
+    def evaluate(self, values: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The mean of "loss" and of each of the model's metrics.
+
+        Args:
+            values: of all model variables.
+        """
+        self._session.run(self._begin_op)
+        fed = [values[name] for name in self._names]
+        totals: defaultdict[str, float] = defaultdict(float)
+        num_examples = 0
+        while True:
+            try:
+                size, loss, *sums = self._run(*fed)
+            except tf.errors.OutOfRangeError:
+                break
+            num_examples += int(size)
+            totals["loss"] += float(loss) * size
+            for name, value in zip(self._metrics, sums, strict=True):
+                totals[name] += float(value)
+        return {name: float(value) / num_examples for name, value in totals.items()}
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._session.close()

@@ -1,0 +1,143 @@
+"""The graphs of a replay: the model's gradient on fed parameters, and the optimizer's update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.simulation.replay.gradients import Gradient, Rows
+from ps_trainer.simulation.replay.training import Computed, Training
+from ps_trainer.store.extents import VariableSpec
+from ps_trainer.store.trace import is_local
+from ps_trainer.store.variables import create_variable
+
+
+class GradientGraph:
+    """The model on fed parameters.
+
+    Attributes:
+        feeds: an iterator's handle, then the trainable parameters.
+        fetches: what `result` reads.
+        kinds: names of the variables that have a gradient -> whether it is of rows.
+        untrained: the variables without gradient.
+        load_untrained: for each of them an op that sets it, and what that is fed.
+    """
+
+    def __init__(self, model: Any, specs: Sequence[VariableSpec], like: tf.data.Iterator):
+        handle = tf.placeholder(tf.string, [])
+        batch = tf.data.Iterator.from_string_handle(
+            handle, tf.data.get_output_types(like), tf.data.get_output_shapes(like), tf.data.get_output_classes(like)
+        ).get_next()
+        trained = {spec.name: tf.placeholder(tf.as_dtype(spec.dtype), spec.shape) for spec in specs if spec.trainable}
+        self.untrained = {s.name: create_variable(s.name, s.shape, s.dtype) for s in specs if not s.trainable}
+        self.load_untrained = {}
+        for name, variable in self.untrained.items():
+            value = tf.placeholder(variable.dtype.base_dtype, variable.shape)
+            self.load_untrained[name] = (variable.assign(value, read_value=False), value)
+        with tf.variable_scope("", custom_getter=Getter(trained | self.untrained)):
+            output = model.build(batch, training=True)
+        tables = {spec.name for spec in specs if spec.is_table}
+        gradients = {}
+        for name, value in zip(trained, tf.gradients(output.loss, list(trained.values())), strict=True):
+            if value is not None:
+                gradients[name] = value if name in tables else tf.convert_to_tensor(value)
+        self.feeds = [handle, *trained.values()]
+        self.kinds = {name: isinstance(value, tf.IndexedSlices) for name, value in gradients.items()}
+        self._metrics = list(output.metrics)
+        self.fetches = [output.loss, *(tf.reduce_mean(output.metrics[name]) for name in self._metrics)]
+        for value in gradients.values():
+            is_rows = isinstance(value, tf.IndexedSlices)
+            self.fetches += [value.values, tf.cast(value.indices, tf.int64)] if is_rows else [value]
+        self.fetches += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+
+    def result(self, outputs: list[Any]) -> Computed:
+        """The fetched values, sorted."""
+        values = iter(outputs)
+        loss = float(next(values))
+        metrics = {name: float(next(values)) for name in self._metrics}
+        gradient: Gradient = {}
+        for name, is_rows in self.kinds.items():
+            gradient[name] = Rows(next(values), next(values)) if is_rows else next(values)
+        return Computed(loss, metrics, gradient)
+
+
+class UpdateGraph:
+    """The optimizer on variables of its own.
+
+    Attributes:
+        clock: feed of the schedule.
+        feeds: clock, updates before, factor of the learning rate, and the gradients.
+        fetches: the trainable parameters after the update.
+        kinds: see `GradientGraph`.
+        learning_rate: at `clock`.
+        params, slots: feeds of the two ops that load.
+        slot_reads: the slots.
+        init_ops: for the session's start.
+    """
+
+    def __init__(self, training: Training, specs: Sequence[VariableSpec], kinds: dict[str, bool]):
+        self.kinds = kinds
+        self.clock, num_applied = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+        factor = tf.placeholder(tf.float32, [])
+        trained = {spec.name: spec for spec in specs if spec.trainable}
+        with tf.variable_scope("ps"):
+            variables = {name: create_variable(name, spec.shape, spec.dtype) for name, spec in trained.items()}
+        self.learning_rate = tf.convert_to_tensor(
+            training.rate_schedule.build(training.learning_rate, self.clock), tf.float32
+        )
+        self.feeds, pairs = [self.clock, num_applied, factor], []
+        for name, is_rows in kinds.items():
+            value, feeds = _gradient_feed(trained[name], is_rows)
+            self.feeds += feeds
+            pairs.append((value, variables[name]))
+        optimizer = training.optimizer.create(self.learning_rate * factor, num_applied)
+        with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
+            self.fetches = [variable.read_value() for variable in variables.values()]
+        slots = [optimizer.get_slot(variable, name) for _, variable in pairs for name in optimizer.get_slot_names()]
+        slots = [slot for slot in slots if slot is not None]
+        self.slot_reads = [slot.read_value() for slot in slots]
+        self.params, self.load_params_op = _load(list(variables.values()))
+        self.slots, self.load_slots_op = _load(slots)
+        self.init_ops = [variable.initializer for variable in [*variables.values(), *slots]]
+
+
+class Getter:
+    """A variable-scope custom getter that gives the model tensors or variables in place of those it asks for.
+
+    Args:
+        values: by name.
+    """
+
+    def __init__(self, values: Mapping[str, Any]):
+        self._values = values
+        self._given: set[str] = set()
+
+    def __call__(self, getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        if is_local(kwargs):
+            return getter(name, *args, **kwargs)
+        value = self._values[name]
+        if name not in self._given:  # as in `ParameterStore.model_getter`: one loss, however often it is asked for
+            self._given.add(name)
+            regularizer = kwargs.get("regularizer")
+            loss = None if regularizer is None else regularizer(tf.convert_to_tensor(value))
+            if loss is not None:
+                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)
+        return value
+
+
+def _gradient_feed(spec: VariableSpec, is_rows: bool) -> tuple[tf.Tensor | tf.IndexedSlices, list[tf.Tensor]]:
+    dtype = tf.as_dtype(spec.dtype)
+    if not is_rows:
+        value = tf.placeholder(dtype, spec.shape)
+        return value, [value]
+    values, indices = tf.placeholder(dtype, [None, *spec.shape[1:]]), tf.placeholder(tf.int64, [None])
+    return tf.IndexedSlices(values, indices, tf.constant(spec.shape, tf.int64)), [values, indices]
+
+
+def _load(variables: list[tf.Variable]) -> tuple[list[tf.Tensor], tf.Operation]:
+    """Feeds, and the op that assigns them."""
+    feeds = [tf.placeholder(variable.dtype.base_dtype, variable.shape) for variable in variables]
+    assigns = [variable.assign(value, read_value=False) for variable, value in zip(variables, feeds, strict=True)]
+    return feeds, tf.group(*assigns)

@@ -1,0 +1,59 @@
+"""The arithmetic of the rules, by the names of `--update`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ps_trainer import options as options_lib
+from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.simulation.replay import central, copies
+from ps_trainer.simulation.replay.base import Arithmetic
+from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.rules.table import RULES as SCHEDULES
+from ps_trainer.simulation.schedule import Schedule
+
+RULES: dict[str, type[Arithmetic]] = {
+    "async": central.Mean,
+    "hogwild": central.Mean,
+    "ssp": central.Mean,
+    "drop_stale": central.Mean,
+    "staleness_aware": central.StalenessAware,
+    "dc_asgd": central.DcAsgd,
+    "sync": central.Mean,
+    "stock_sync": central.Mean,
+    "backup": central.Mean,
+    "softsync": central.Mean,
+    "k_sync": central.Mean,
+    "k_async": central.Mean,
+    "k_batch_sync": central.Mean,
+    "k_batch_async": central.Mean,
+    "accumulate": central.Accumulate,
+    "all_reduce": central.DenseMean,
+    "downpour": copies.Downpour,
+    "easgd": copies.Easgd,
+    "model_averaging": copies.ModelAveraging,
+    "local_sgd": copies.LocalSgd,
+}
+
+
+def create(name: str, option_strings: Sequence[str], bench: Bench, schedule: Schedule) -> Arithmetic:
+    """The arithmetic of an update rule at the start of a schedule.
+
+    Args:
+        name: of `--update`.
+        option_strings: `key=value` each, those with which the schedule was made.
+        bench: computes.
+        schedule: of the same rule.
+
+    Raises:
+        UnknownNameError: no such rule in virtual time.
+        OptionError: a wrong option, or the rule cannot train the model.
+    """
+    if name not in RULES:
+        raise UnknownNameError(f"--update={name}: not replayed in virtual time; replayed: {', '.join(RULES)}")
+    options_type = SCHEDULES[name].Options
+    if options_type is None:
+        if option_strings:
+            raise OptionError(f"--update_option {option_strings[0]}: update rule {name!r} takes no options")
+        return RULES[name](bench, schedule, None)
+    return RULES[name](bench, schedule, options_lib.parse(options_type, option_strings, "--update_option"))

@@ -1,0 +1,122 @@
+"""Runs whose result does not depend on the order of arrivals, against a real cluster that runs freely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from models import layers
+from ps_trainer import registry
+from ps_trainer.simulation.replay.run import Replay
+from ps_trainer.simulation.replay.training import Training
+from ps_trainer.simulation.rules.table import RULES as SCHEDULES
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import evaluation
+from tests.simulation.replay import on_cluster
+from tests.testing.cluster import InProcessCluster
+from tests.testing.cluster import config_of as rows_config_of
+
+NUM_WORKERS = 3
+RULES = [
+    ("sync", (), "momentum"),
+    ("backup", ("backup_workers=0",), "adagrad"),
+    ("accumulate", ("steps=3", "rule=sync"), "momentum"),
+    ("all_reduce", (), "adam"),
+    ("model_averaging", ("period=3",), "momentum"),
+    ("local_sgd", ("period=4", "switch_step=2"), "adam"),
+]
+
+
+class WithMovingMean:
+    """Softmax regression on centred inputs, whose moving mean the model keeps itself."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        mean = tf.get_variable("mean", [6], initializer=tf.zeros_initializer(), trainable=False)
+        if training:
+            new_mean = 0.9 * mean.read_value() + 0.1 * tf.reduce_mean(batch["x"], axis=0)
+            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(new_mean, read_value=False))
+        return layers.classifier_output(layers.dense(batch["x"] - 0.5, 4, "logits"), batch["label"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[InProcessCluster]:
+    with InProcessCluster(2, NUM_WORKERS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def one_worker() -> Iterator[InProcessCluster]:
+    with InProcessCluster(1, 1) as cluster:
+        yield cluster
+
+
+def training_of(components: Any, config: Any) -> Training:
+    return Training(
+        model=components.model, dataset=components.dataset, optimizer=components.optimizer,
+        rate_schedule=components.schedule, learning_rate=config.learning_rate, batch_size=config.batch_size,
+        seed=config.seed,
+    )  # fmt: skip
+
+
+def assert_same(cluster: InProcessCluster, config: Any, *, atol: float = 1e-6) -> None:
+    """Compares the losses of each worker's steps, the parameters at the end, and their test metrics."""
+    outcomes = cluster.run(config)
+    components = components_lib.load(config, cluster.num_workers)
+    schedule = on_cluster.schedule_of(config.update, config.update_option, cluster.num_workers, config.max_steps)
+    losses: list[list[float]] = [[] for _ in range(cluster.num_workers)]
+    with Replay(training_of(components, config), schedule, config.update, config.update_option) as replay:
+        for step in replay.steps():
+            losses[schedule.steps.worker[step.index]].append(step.loss)
+        values, metrics = replay.values(), replay.evaluate().metrics
+    for worker, outcome in enumerate(outcomes):
+        np.testing.assert_allclose(losses[worker], outcome.losses, rtol=0, atol=10 * atol)
+    final = outcomes[0].worker.final_values
+    for name, value in values.items():
+        np.testing.assert_allclose(value, final[name], rtol=0, atol=atol, err_msg=name)
+    for name, value in evaluation.evaluate(components, values).items():
+        assert metrics[name] == pytest.approx(value, abs=atol)
+
+
+def config_of(update: str, options: tuple[str, ...], optimizer: str, **fields: Any) -> Any:
+    """A run on shuffled data, with a learning rate that changes from update to update."""
+    config = rows_config_of("Dense", "Rows", max_steps=8, update=update, update_option=options, optimizer=optimizer)
+    replaced = {
+        "model": "mlp",
+        "model_option": ("hidden=12",),
+        "dataset": "synthetic",
+        "dataset_option": ("num_train=60", "num_test=50"),
+        "batch_size": 4,
+        "learning_rate": 0.02,
+        "schedule": "exponential",
+        "schedule_option": ("decay_steps=2", "decay_rate=0.7"),
+        "seed": 3,
+    } | fields
+    return type(config)(**config.to_json() | replaced)
+
+
+@pytest.mark.parametrize(("update", "options", "optimizer"), RULES, ids=[rule for rule, *_ in RULES])
+def test_rounds_of_all_workers(cluster, update, options, optimizer):
+    assert_same(cluster, config_of(update, options, optimizer))
+
+
+def test_one_asynchronous_worker(one_worker):
+    assert_same(one_worker, config_of("async", (), "adam", max_steps=30))
+
+
+def test_what_the_model_assigns_itself(one_worker):
+    config = config_of(
+        "async", (), "momentum", model=f"{__name__}:WithMovingMean", model_option=(),
+        dataset="tests.testing.components:Rows", dataset_option=(),
+    )  # fmt: skip
+    assert_same(one_worker, config)
+
+
+def test_every_rule_of_the_cluster_that_has_a_schedule_is_replayed():
+    from ps_trainer.simulation.replay.table import RULES as REPLAYED
+
+    assert set(REPLAYED) == set(SCHEDULES)
+    assert set(registry.UPDATES.names()) - set(REPLAYED) == {"hybrid"}
