@@ -61,7 +61,10 @@ def run_steps(
     ended_by = []
 
     def steps(step_context: Any) -> None:
-        raw = step_context.session
+        raw = step_context.session  # may be closed twice; the monitored session, closed meanwhile, fails as it ends
+        stop.on_abort(raw.close)
+        if train.step.exchange is not None:
+            stop.on_release(raw.close)  # a collective waits for every worker, also for one that is gone
         runs = [
             progress.timed(_hooked(step_context, fetches) if has_hooks else raw.make_callable(fetches))
             for fetches in train.fetches

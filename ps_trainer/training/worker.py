@@ -219,9 +219,6 @@ class Worker:
                 stop_grace_period_secs=5,
             ) as session,
         ):
-            stop.on_abort(session.close)
-            if train.step.exchange is not None:
-                stop.on_release(session.close)  # a collective waits for every worker, also for one that is gone
             self._say(control.TRAINING)
             if not peers.wait_for_start():
                 return
