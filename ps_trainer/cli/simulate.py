@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli import simulate_train
 from ps_trainer.cli.run import run_main
 from ps_trainer.errors import EXIT_DONE, OptionError, UsageError
 from ps_trainer.options import option
@@ -19,7 +20,8 @@ from ps_trainer.options import option
 _USAGE = """python -m ps_trainer simulate --num_workers=200 --backup_workers=4 --compute=lognormal:sigma=0.5 [flags]
 
 Says what so many workers would do: time per update, throughput, staleness, dropped gradients. All in virtual time,
-as an event simulation: no training, no TensorFlow."""
+as an event simulation: no training, no TensorFlow. With --model that model is trained along the way, each gradient at
+the parameters that its worker would have had, all in this process; batches are those of a real run."""
 
 _CLUSTER_FIELDS = (
     *("num_workers", "num_ps", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
@@ -53,8 +55,8 @@ class SimulateFlags:
     ps_bytes_per_sec: float = option(math.inf, "bandwidth of a ps task's link, each way")
     latency_secs: float = option(0.0, "added to every pull and push")
     ps_secs: float = option(0.0, "what one ps task alone needs to take in a push; num_ps tasks share that")
-    seed: int = option(0, "seed of the compute times")
-    out_dir: str | None = option(None, "folder for summary.json, staleness.csv, workers.csv; none = only print")
+    seed: int = option(0, "seed of the compute times, and with --model of initial values and data order")
+    out_dir: str | None = option(None, "folder for summary.json and tables as CSV; none = only print")
     steps: bool = option(False, "with --out_dir: also steps.csv, a line per step of a worker")
 
 
@@ -64,10 +66,12 @@ def main_simulate(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    (given,) = flags_lib.parse(argv, _USAGE, SimulateFlags).groups
+    parsed = flags_lib.parse(argv, _USAGE, SimulateFlags, simulate_train.ReplayFlags)
+    given, trained_flags = parsed.groups
     update, update_options = update_of(given)
     if given.steps and given.out_dir is None:
         raise UsageError("--steps writes steps.csv into a folder; add --out_dir=…")
+    simulate_train.check(trained_flags, parsed.given)
 
     from ps_trainer import delays
     from ps_trainer.simulation import report, run
@@ -79,19 +83,29 @@ def _run(argv: Sequence[str]) -> int:
         **{name: getattr(given, name) for name in _CLUSTER_FIELDS},
     )
     blocks = run.stream(cluster, update, update_options, num_updates=given.max_updates)
+    trainee = None
+    if trained_flags.model is not None:
+        trainee = simulate_train.Trainee(trained_flags, cluster, update, update_options, given.max_updates)
     folder = _create_folder(given.out_dir)
     with contextlib.ExitStack() as files:
         if given.steps:
             file = files.enter_context((folder / "steps.csv").open("w", newline="", encoding="utf-8"))
             blocks = report.write_steps(blocks, file)
+        if trainee is not None:
+            blocks = trainee.keep(blocks)
         summary = summarise(blocks, cluster.num_workers, given.max_updates)
     rule = " ".join([update, *update_options])
     print(f"{cluster.num_workers} workers, {cluster.num_ps} ps, {rule}, compute {', '.join(given.compute)}")
     print(f"virtual time (level L0), seed {cluster.seed}")
-    print(report.describe(summary))
+    print(report.describe(summary), flush=True)
+    figures = {"summary": report.to_json(summary)}
+    if trainee is not None:
+        figures["training"] = trainee.train(folder)
     if folder is not None:
         settings = dataclasses.asdict(given) | {"update": update, "update_option": update_options}
-        _write(folder, argv, settings, report.to_json(summary))
+        if trainee is not None:
+            settings |= dataclasses.asdict(trained_flags)
+        _write(folder, argv, settings, figures)
         report.write_tables(summary, folder)
         print(f"written to {shlex.quote(str(folder))}")
     return EXIT_DONE
@@ -139,7 +153,7 @@ def _write(folder: pathlib.Path, argv: Sequence[str], settings: dict[str, Any], 
         "level": "L0 virtual time",
         # JSON has no infinity.
         "settings": {name: str(value) if value == math.inf else value for name, value in settings.items()},
-        "summary": figures,
+        **figures,
         "provenance": provenance(["python", "-m", "ps_trainer", "simulate", *argv[1:]]),
     }
     (folder / "summary.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

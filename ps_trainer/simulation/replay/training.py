@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from ps_trainer.data.base import DataSource
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.base import DataSource, Shard
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.simulation.replay.gradients import Gradient
 
@@ -45,3 +47,10 @@ class Computed(NamedTuple):
     loss: float
     metrics: dict[str, float]
     gradient: Gradient
+
+
+def check_shards(training: Training, num_workers: int) -> None:
+    """Raises DataError where there are too few examples for a batch of each worker."""
+    smallest = Shard(num_workers - 1, num_workers)
+    with tf.Graph().as_default():
+        training.dataset.train(shard=smallest, batch_size=training.batch_size, seed=training.seed, num_epochs=None)
