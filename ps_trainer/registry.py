@@ -222,7 +222,13 @@ SCHEDULES = Registry(
 )
 
 # Named on the command line itself, `python -m ps_trainer experiment NAME`, and listed by it.
-EXPERIMENTS = Registry("experiment", "experiment", {})
+EXPERIMENTS = Registry(
+    "experiment",
+    "experiment",
+    {
+        "staleness_distribution": "ps_trainer.experiments.staleness_distribution:StalenessDistribution",
+    },
+)
 
 # Read by --straggler of a real cluster and by --compute of the simulator.
 DELAYS = Registry(
