@@ -35,6 +35,8 @@ def cluster() -> Iterator[InProcessCluster]:
         ("dc_asgd", ("adaptive=true",), "dense", "momentum", 0.2),
         ("ssp", ("staleness=0",), "dense", "momentum", 0.2),
         ("ssp", ("staleness=1",), "sparse", "sgd", 0.5),
+        ("sync", ("replicas_to_aggregate=2",), "dense", "momentum", 0.2),
+        ("sync", ("replicas_to_aggregate=2",), "sparse", "sgd", 0.5),
         ("softsync", ("splits=2",), "dense", "momentum", 0.2),
         ("softsync", ("splits=2",), "sparse", "sgd", 0.5),
         ("backup", ("backup_workers=1",), "dense", "momentum", 0.2),
