@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.base import Shard
 from ps_trainer.simulation.replay.gradients import Gradient, Rows, Values
-from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph
+from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
 from ps_trainer.simulation.replay.training import Computed, Training
 from ps_trainer.store.trace import placeholders, trace
 
@@ -130,7 +130,7 @@ class Bench:
             seed=self._training.seed,
             num_epochs=None,
         )
-        return tf.data.make_initializable_iterator(examples)
+        return create_iterator(examples)
 
     def _load(self, state: State) -> None:
         if state is not self._loaded and self._load_slots is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.base import DataSource
-from ps_trainer.simulation.replay.graphs import Getter
+from ps_trainer.simulation.replay.graphs import Getter, create_iterator
 from ps_trainer.store.extents import VariableSpec
 
 _BATCH_SIZE = 256
@@ -28,7 +28,7 @@ class Evaluator:
     def __init__(self, model: Any, dataset: DataSource, specs: Sequence[VariableSpec]):
         graph = tf.Graph()
         with graph.as_default(), tf.device("/cpu:0"):
-            iterator = tf.data.make_initializable_iterator(dataset.test(batch_size=_BATCH_SIZE))
+            iterator = create_iterator(dataset.test(batch_size=_BATCH_SIZE))
             batch = iterator.get_next()
             feeds = {spec.name: tf.placeholder(tf.as_dtype(spec.dtype), spec.shape) for spec in specs}
             with tf.variable_scope("", custom_getter=Getter(feeds)):
