@@ -227,6 +227,8 @@ EXPERIMENTS = Registry(
     "experiment",
     {
         "staleness_distribution": "ps_trainer.experiments.staleness_distribution:StalenessDistribution",
+        "backup_workers": "ps_trainer.experiments.backup_workers:BackupWorkers",
+        "bounded_staleness": "ps_trainer.experiments.bounded_staleness:BoundedStaleness",
     },
 )
 

@@ -1,0 +1,31 @@
+"""Carries out some runs of an experiment without the frame, and says what came of its claims."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from ps_trainer.experiments.base import Results, RunResult
+from ps_trainer.experiments.claims import Finding
+
+
+def results_of(experiment, runs, folder):
+    """`Results` of runs, done one after the other."""
+    return Results(RunResult(run, experiment.carry_out(run, folder).figures, 0.1, None, folder) for run in runs)
+
+
+def findings_of(experiment, results):
+    """Claim's key -> its finding, of the claims about which something was measured."""
+    checked = experiment.check(experiment.analyse(results))
+    return {one.claim.key: one.finding for one in checked if one.finding is not Finding.NOT_TESTABLE}
+
+
+def refuted(findings):
+    """The keys of the claims that were refuted."""
+    return {key for key, finding in findings.items() if finding is Finding.REFUTED}
+
+
+def drawn(plots):
+    """The keys of plots, each drawn on a figure that is then thrown away."""
+    for plot in plots:
+        plot.draw(Figure())
+    return [plot.key for plot in plots]
