@@ -229,6 +229,7 @@ EXPERIMENTS = Registry(
         "staleness_distribution": "ps_trainer.experiments.staleness_distribution:StalenessDistribution",
         "backup_workers": "ps_trainer.experiments.backup_workers:BackupWorkers",
         "bounded_staleness": "ps_trainer.experiments.bounded_staleness:BoundedStaleness",
+        "staleness_quality": "ps_trainer.experiments.staleness_quality:StalenessQuality",
     },
 )
 

@@ -1,0 +1,61 @@
+"""SGD with stale gradients on a quadratic: the largest stable learning rate, exact and measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+_START_RATE_RANGE = (1e-3, 8.0)
+_NUM_HALVINGS = 16
+_OVERFLOW = 1e100
+
+
+def largest_stable_rate(tau: int) -> float:
+    """The learning rate at which w ← w − η w_{t−τ} stops to contract, with the curvature 1: 2 sin(π / (2 (2τ + 1))).
+
+    2 without staleness, then 1, 0.618, …, π / (2τ + 1) for large τ. Source: Levin and May 1976, "A note on
+    difference-delay equations": z^{τ+1} − z^τ + η has a root on the unit circle there.
+
+    Args:
+        tau: staleness in updates, 0 or more.
+    """
+    return 2.0 * math.sin(math.pi / (2 * (2 * tau + 1)))
+
+
+def largest_stable_geometric_mean_rate(tau: float) -> float:
+    """The same of the mean of w when the staleness is geometric with mean τ: 2 (1 + 2τ).
+
+    With p = 1 / (1 + τ) and q = 1 − p the mean follows z² − (1 + q − ηp) z + q: momentum q (A9), whose roots stay in
+    the unit circle while ηp < 2 (1 + q). It grows with τ: the mean is not what bounds the learning rate.
+    """
+    return 2.0 * (1.0 + 2.0 * tau)
+
+
+def measured_stable_rate(staleness_of: Callable[[int], np.ndarray], mean_staleness: int) -> float:
+    """The learning rate on the border between runs that shrink and runs that grow, by bisection.
+
+    Args:
+        staleness_of: the staleness of each of so many updates; the same ones at each call.
+        mean_staleness: decides how long a run must be.
+    """
+    num_updates = 1000 + 300 * mean_staleness
+    staleness = staleness_of(num_updates).tolist()
+    low, high = _START_RATE_RANGE
+    for _ in range(_NUM_HALVINGS):
+        middle = math.sqrt(low * high)
+        if _shrinks(middle, staleness, 50 + 4 * mean_staleness):
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def _shrinks(rate: float, staleness: list[int], num_last: int) -> bool:
+    values = [1.0]
+    for update, tau in enumerate(staleness):
+        values.append(values[-1] - rate * values[update - tau])
+        if abs(values[-1]) > _OVERFLOW:
+            return False
+    return max(map(abs, values[-num_last:])) < 1.0
