@@ -227,9 +227,10 @@ EXPERIMENTS = Registry(
     "experiment",
     {
         "staleness_distribution": "ps_trainer.experiments.staleness_distribution:StalenessDistribution",
+        "staleness_quality": "ps_trainer.experiments.staleness_quality:StalenessQuality",
+        "staleness_aware_rate": "ps_trainer.experiments.staleness_aware_rate:StalenessAwareRate",
         "backup_workers": "ps_trainer.experiments.backup_workers:BackupWorkers",
         "bounded_staleness": "ps_trainer.experiments.bounded_staleness:BoundedStaleness",
-        "staleness_quality": "ps_trainer.experiments.staleness_quality:StalenessQuality",
     },
 )
 

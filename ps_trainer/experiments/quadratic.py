@@ -9,6 +9,7 @@ import numpy as np
 
 _START_RATE_RANGE = (1e-3, 8.0)
 _NUM_HALVINGS = 16
+_NUM_EXACT_HALVINGS = 40
 _OVERFLOW = 1e100
 
 
@@ -22,6 +23,27 @@ def largest_stable_rate(tau: int) -> float:
         tau: staleness in updates, 0 or more.
     """
     return 2.0 * math.sin(math.pi / (2 * (2 * tau + 1)))
+
+
+def largest_stable_momentum_rate(tau: int, momentum: float) -> float:
+    """The same with momentum μ, whose velocity is on the ps: 2 (1 + μ) for τ = 0, but only 1 − μ for τ = 1.
+
+    The smallest η with a root of z^{τ+1} − (1 + μ) z^τ + μ z^{τ−1} + η on the unit circle (times z for τ = 0).
+
+    Args:
+        tau: staleness in updates, 0 or more.
+        momentum: 0 ≤ μ < 1.
+    """
+    polynomial = np.zeros(max(tau + 2, 3))
+    polynomial[:3] = 1.0, -(1.0 + momentum), momentum
+    low, high = 0.0, 2.0 * (1.0 + momentum) + 1.0
+    for _ in range(_NUM_EXACT_HALVINGS):
+        middle = (low + high) / 2
+        polynomial[tau + 1] += middle
+        is_stable = np.abs(np.roots(polynomial)).max() < 1.0
+        polynomial[tau + 1] -= middle
+        low, high = (middle, high) if is_stable else (low, middle)
+    return (low + high) / 2
 
 
 def largest_stable_geometric_mean_rate(tau: float) -> float:

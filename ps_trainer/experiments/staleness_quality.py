@@ -227,7 +227,7 @@ _NOTES = (
     " would be stable up to the rate 2 (1 + 2τ), which grows with τ: it acts as momentum (A9), not as delay. What ends"
     " stability is the noise of which old version comes up: it feeds in η² w² per update while the momentum damps at"
     " 1 / (1 + τ), so the boundary falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
-    "A ramp does not move the boundary: the loss falls while the staleness of the moment is still inside, and rises again"
+    "A ramp does not move the boundary: the loss falls while the staleness at that time is inside and rises again"
     " once it is outside, long after the beginning. A ramp helps where only the beginning is hard, as with the source's"
     " deep networks, whose gradients are largest there; here the whole course is.",
     "A run that does not reach the target counts with the updates after which it gave up: a lower bound, so slowdowns"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ps_trainer.errors import OptionError
 from ps_trainer.simulation.replay import table
-from ps_trainer.simulation.replay.base import Entry
+from ps_trainer.simulation.replay.base import Arithmetic, Entry
 from ps_trainer.simulation.replay.bench import Bench
 from ps_trainer.simulation.replay.evaluator import Evaluator
 from ps_trainer.simulation.replay.gradients import Values
@@ -103,6 +103,7 @@ class Replay:
         schedule: of `update` with these options.
         update: a name of `--update`.
         option_strings: values of `--update_option`.
+        arithmetic: in place of the rule's own, for variants along its schedule.
 
     Raises:
         UnknownNameError: no such rule in virtual time.
@@ -110,14 +111,22 @@ class Replay:
         DataError: a worker's shard is smaller than a batch.
     """
 
-    def __init__(self, training: Training, schedule: Schedule, update: str, option_strings: Sequence[str] = ()):
+    def __init__(
+        self,
+        training: Training,
+        schedule: Schedule,
+        update: str,
+        option_strings: Sequence[str] = (),
+        *,
+        arithmetic: type[Arithmetic] | None = None,
+    ):
         if not schedule.num_updates:
             raise OptionError("the schedule has no update; simulate 1 or more")
         self._training = training
         self._schedule = schedule
         self._bench = Bench(training, schedule.num_workers)
         try:
-            self._rule = table.create(update, option_strings, self._bench, schedule)
+            self._rule = table.create(update, option_strings, self._bench, schedule, arithmetic)
         except Exception:
             self._bench.close()
             raise

@@ -36,7 +36,13 @@ RULES: dict[str, type[Arithmetic]] = {
 }
 
 
-def create(name: str, option_strings: Sequence[str], bench: Bench, schedule: Schedule) -> Arithmetic:
+def create(
+    name: str,
+    option_strings: Sequence[str],
+    bench: Bench,
+    schedule: Schedule,
+    arithmetic: type[Arithmetic] | None = None,
+) -> Arithmetic:
     """The arithmetic of an update rule at the start of a schedule.
 
     Args:
@@ -44,6 +50,7 @@ def create(name: str, option_strings: Sequence[str], bench: Bench, schedule: Sch
         option_strings: `key=value` each, those with which the schedule was made.
         bench: computes.
         schedule: of the same rule.
+        arithmetic: what to compute in its steps; None: what the rule does.
 
     Raises:
         UnknownNameError: no such rule in virtual time.
@@ -51,9 +58,10 @@ def create(name: str, option_strings: Sequence[str], bench: Bench, schedule: Sch
     """
     if name not in RULES:
         raise UnknownNameError(f"--update={name}: not replayed in virtual time; replayed: {', '.join(RULES)}")
+    arithmetic = arithmetic or RULES[name]
     options_type = SCHEDULES[name].Options
     if options_type is None:
         if option_strings:
             raise OptionError(f"--update_option {option_strings[0]}: update rule {name!r} takes no options")
-        return RULES[name](bench, schedule, None)
-    return RULES[name](bench, schedule, options_lib.parse(options_type, option_strings, "--update_option"))
+        return arithmetic(bench, schedule, None)
+    return arithmetic(bench, schedule, options_lib.parse(options_type, option_strings, "--update_option"))
