@@ -93,7 +93,7 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
     return made + [
         Plot(
             key=f"arrivals-{size.replace(' ', '')}",
-            title=f"When the k-th gradient of an update arrives, {size}, {shape} steps, no backup workers",
+            title=f"Arrival of an update's k-th gradient, no backup workers: {size}, {shape} steps",
             level=_LEVEL,
             caption=(
                 "Curves of the first gradients lie close together at the left; those of the last ones stand further"

@@ -56,14 +56,16 @@ def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
         Column(name="A3", form=".3f"),
         Column(name="normalised speed-up, A5", form=".3f"),
         Column(name="dropped", form=".2f", unit="%"),
+        Column(name="dropped, A4", form=".2f", unit="%"),
         Column(name="b/(N + b)", form=".2f", unit="%"),
         Column(name="b/(b + Nτ)", form=".2f", unit="%"),
         Column(name="τ of the dropped", form=".2f"),
     )
     rows = [
         [sweep.shape, RULE_NAMES[sweep.rule], case.backups, case.step, case.p10, case.p50, case.p90]
-        + [case.predicted, case.cancelled, sweep.speedup(case), 100 * case.dropped_share, 100 * case.token_drop_share]
-        + [100 * case.barrier_drop_share if sweep.rule == BARRIER else None, case.dropped_staleness]
+        + [case.predicted, case.cancelled, sweep.speedup(case), 100 * case.dropped_share]
+        + [_percent(case.predicted_dropped_share), 100 * case.token_drop_share]
+        + [_percent(case.barrier_drop_share if sweep.rule == BARRIER else None), case.dropped_staleness]
         for sweep in sweeps
         for case in sweep.cases
     ]
@@ -90,3 +92,7 @@ def _contributions_table(sweeps: Sequence[Sweep]) -> Table:
             rows.append([sweep.shape, RULE_NAMES[sweep.rule], case.backups, slow, min(others), max(others)])
     title = "Gradients used by worker, as a multiple of a fair share, N = 8"
     return Table(title=title, level=_LEVEL, columns=columns, rows=rows)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
