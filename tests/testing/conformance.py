@@ -25,7 +25,7 @@ from tests.testing.rule_facts import FACTS
 ALONE, THREE = (1, 1), (2, 3)
 """Shapes of clusters: ps tasks and workers."""
 
-NUM_EXAMPLES, SEED, RUN_SECS, THREAD_SECS = 24, 3, 90.0, 10.0
+NUM_EXAMPLES, SEED, RUN_SECS, THREAD_SECS = 24, 3, 180.0, 30.0
 LEARNING_RATE = 0.2
 PS_THREADS = {"mail", "liveness"}  # of the living ps tasks, which may begin them when a job has started already
 

@@ -20,9 +20,9 @@ from ps_trainer.cluster.ports import pick_free_ports
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-START_SECS = 90.0  # for several tasks to import TensorFlow and make their first steps on a busy machine
+START_SECS = 180.0  # for several tasks to import TensorFlow and make their first steps on a busy machine
 END_SECS = 10.0  # for a task to end after a signal: what the project promises
-LOST_SECS = 45.0  # for a task to notice that another one was killed, and to end
+LOST_SECS = 90.0  # for a task to notice that another one was killed, and to end
 UNLIMITED = "--max_steps=1000000000"
 
 _POLL_SECS = 0.05

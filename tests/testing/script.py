@@ -31,7 +31,7 @@ from ps_trainer.training import components as components_lib
 from tests.testing.cluster import InProcessCluster, wait_until
 from tests.testing.components import NUM_CLASSES, VOCAB_SIZE, RowOptions, Rows
 
-DEADLINE_SECS = 30.0
+DEADLINE_SECS = 120.0
 TABLE_DIM = 4
 
 

@@ -62,12 +62,15 @@ def test_every_registered_rule_is_in_the_table():
 
 @rules_and_layouts
 def test_trains(runs, rule, layout):
-    assert_learned(runs.result(THREE, job(rule, layout, THREE)), FACTS[rule].model)
+    if layout == "packed":
+        assert_learned(runs.result(THREE, job(rule, layout, THREE)), FACTS[rule].model)
+    else:
+        assert_learned(runs.result(THREE, uneven(rule, layout)), model_of_uneven(rule), share=0.95)
 
 
-@rules_and_layouts
-def test_ends_at_max_steps(runs, rule, layout):
-    result = runs.result(THREE, job(rule, layout, THREE))
+@rules
+def test_ends_at_max_steps(runs, rule):
+    result = runs.result(THREE, job(rule, "packed", THREE))
     assert result.codes == [0, 0, 0]
     assert FACTS[rule].max_steps <= result.global_step <= FACTS[rule].max_steps + FACTS[rule].overshoot
     assert result.left_threads == []
@@ -86,7 +89,7 @@ def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
     config = job(rule, layout, THREE, "Embedded")
     if FACTS[rule].holds_tables:
         result = runs.result(THREE, uneven(rule, layout))
-        last = np.argmax(LENGTHS[layout])  # at its end it makes updates alone, for its third of the examples
+        last = np.argmax(LENGTHS[layout])
         assert_learned(result, "Embedded", share=0.95)
         moved = np.any(result.values["table"] != values_before("Embedded")["table"], axis=1)
         assert np.all(moved[all_examples()["ids"][last :: THREE[1]]])
@@ -98,7 +101,8 @@ def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
 
 @rules_and_layouts
 def test_counts_global_step_as_documented(runs, rule, layout):
-    for config in (job(rule, layout, THREE), uneven(rule, layout)):
+    limited = [job(rule, layout, THREE)] if layout == "packed" else []
+    for config in (*limited, uneven(rule, layout)):
         result = runs.result(THREE, config)
         least, most = FACTS[rule].counts(result.steps, result.dropped)
         assert least <= result.global_step <= most, f"steps {result.steps}, dropped {result.dropped}"
@@ -179,8 +183,11 @@ def test_takes_momentum_or_names_a_rule_that_does(rule):
 
 
 def uneven(rule, layout):
-    model = "Embedded" if FACTS[rule].holds_tables else FACTS[rule].model
-    return job(rule, layout, THREE, model, lengths=LENGTHS[layout])
+    return job(rule, layout, THREE, model_of_uneven(rule), lengths=LENGTHS[layout])
+
+
+def model_of_uneven(rule):
+    return "Embedded" if FACTS[rule].holds_tables else FACTS[rule].model
 
 
 def lone(rule, layout, **fields):
@@ -216,7 +223,10 @@ def loss_before(model):
 
 
 def assert_learned(result, model, share=0.9):
-    """The loss over all examples has fallen to `share` of what it was, or lower."""
+    """The loss over all examples has fallen to `share` of what it was, or lower.
+
+    In an uneven run the last worker makes updates alone, for its third of the examples; then less is asked.
+    """
     before, after = loss_before(model), result.loss
     assert after < share * before
 
