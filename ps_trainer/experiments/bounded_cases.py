@@ -31,6 +31,11 @@ def compute_of(shape: str, n: int, is_slow: bool) -> list[str]:
     return [text, slow] if is_slow else [text]
 
 
+def rule_of(bound: int | None) -> tuple[str, list[str]]:
+    """Values of `--update` and `--update_option`."""
+    return ("async", []) if bound is None else ("ssp", [f"staleness={bound}"])
+
+
 def figures_of(schedule: Schedule) -> dict[str, Any]:
     """What a run gives, after warm-up but for the leads; rates in clocks per mean step of a worker that is not slow."""
     summary = summarise_schedule(schedule)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from ps_trainer.experiments import bounded_cases
-from ps_trainer.experiments.base import Results
+from ps_trainer.experiments import bounded_cases, bounded_training
+from ps_trainer.experiments.base import Results, RunResult
 from ps_trainer.experiments.bounded_cases import EXPONENTIAL, MODERATE, by_cluster, cases_of, compute_of
 from ps_trainer.experiments.bounded_staleness import BoundedStaleness
 from ps_trainer.experiments.claims import Finding
@@ -41,9 +43,9 @@ def measured(tmp_path_factory):
     return results_of(BoundedStaleness(), QUICK, tmp_path_factory.mktemp("runs"))
 
 
-def test_every_claim_is_measured_in_the_quick_form_and_holds(measured):
+def test_every_claim_but_those_on_training_is_measured_in_the_quick_form_and_holds(measured):
     findings = findings_of(BoundedStaleness(), measured)
-    assert findings.keys() == {claim.key for claim in BoundedStaleness.claims}
+    assert findings.keys() == {claim.key for claim in BoundedStaleness.claims} - {"work", "interior"}
     assert set(findings.values()) == {Finding.OK}
 
 
@@ -58,7 +60,9 @@ def test_no_plot_and_no_finding_without_runs():
     assert list(BoundedStaleness().plots(Results())) == []
 
 
-@pytest.mark.parametrize(("broken", "expected"), [(OneMore, {"bound", "wait", "barrier"}), (Barrier, {"wait", "few"})])
+@pytest.mark.parametrize(
+    ("broken", "expected"), [(OneMore, {"bound", "wait", "barrier", "staleness"}), (Barrier, {"wait", "few"})]
+)
 def test_a_broken_bound_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, expected):
     monkeypatch.setitem(table.RULES, "ssp", broken)
     found = findings_of(BoundedStaleness(), results_of(BoundedStaleness(), of(EXPONENTIAL, 4, False), tmp_path))
@@ -93,8 +97,48 @@ def test_leads_are_counted_in_completed_steps():
     assert bounded_cases.largest_leads(Schedule(2, steps, steps.t_push_done)) == (2, 3)
 
 
+def trained(outcomes):
+    """Results of runs that train, with what came of them by bound and learning rate: updates and time by seed."""
+    runs = bounded_training.runs([0, 1, 2])
+    figures = {}
+    for run in runs:
+        updates, times = outcomes.get((run.settings["bound"], run.settings["rate"]), ((None,) * 3, (None,) * 3))
+        figures[run.key] = {"updates": updates[run.seed], "time": times[run.seed]}
+    return Results(RunResult(run, figures[run.key], 1.0, None, None) for run in runs)
+
+
+def test_each_bound_is_judged_by_its_best_learning_rate():
+    rows = {
+        (0, 0.5): ((100, 110, 120), (50.0, 55.0, 60.0)),
+        (0, 1.0): ((90, None, None), (45.0, None, None)),
+        (3, 0.5): ((150, 160, 170), (40.0, 30.0, 41.0)),
+        (None, 0.5): ((300, 310, 320), (62.0, 68.0, 64.0)),
+        (None, 2.0): ((200, 210, 220), (42.0, 48.0, 44.0)),
+    }
+    results = trained(rows)
+    arms = {arm.bound: arm for arm in bounded_training.arms_of(results)}
+    assert [arms[bound].rate for bound in (0, 3, None)] == [0.5, 0.5, 2.0]
+    assert (arms[3].updates, arms[3].time) == (160, 40.0)
+    assert arms[0].updates_by_rate[1.0] == math.inf  # not reached by most
+    analysis = BoundedStaleness().analyse(results)
+    assert [one.value for one in analysis.measured["work"]] == [pytest.approx(310 / 110)]  # at the rate 0.5
+    assert [one.value for one in analysis.measured["interior"]] == [pytest.approx(44.0 / 40.0)]
+    found = findings_of(BoundedStaleness(), results)
+    assert found["work"] is found["interior"] is Finding.OK
+    assert drawn(BoundedStaleness().plots(results)) == ["objective"]
+
+
+def test_being_soonest_without_a_bound_refutes_that_one_helps():
+    outcomes = {(bound, 0.5): ((100,) * 3, (time,) * 3) for bound, time in ((0, 90.0), (3, 50.0), (None, 40.0))}
+    findings = findings_of(BoundedStaleness(), trained(outcomes))
+    assert refuted(findings) == {"interior"}
+    assert findings["work"] is Finding.PARTLY
+
+
 def test_full_runs_have_five_seeds_and_all_bounds():
     runs = BoundedStaleness().runs(quick=False, seeds=range(5))
-    assert {run.settings["bound"] for run in runs} == {0, 1, 2, 3, 5, 10, None}
-    assert {run.seed for run in runs} == set(range(5))
-    assert all(run.settings["num_clocks"] >= 3000 for run in runs)
+    timed = [run for run in runs if run.settings["what"] != bounded_training.TRAINING]
+    assert {run.settings["bound"] for run in timed} == {0, 1, 2, 3, 5, 10, None}
+    assert {run.seed for run in timed} == {run.seed for run in runs} == set(range(5))
+    assert all(run.settings["num_clocks"] >= 3000 for run in timed)
+    assert len(runs) > len(timed)
