@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -38,15 +39,23 @@ def variation(rates: Mapping[int, float]) -> float:
     return max(products) / min(products)
 
 
+def slowdown(stale: Case, fresh: Case) -> float:
+    """Updates over those without staleness; infinite where most seeds fail with staleness, NaN where without."""
+    if fresh.is_lost:
+        return math.nan
+    return math.inf if stale.is_lost else stale.median / fresh.median
+
+
 def depth_measures(cases: Sequence[Case]) -> list[Measure]:
-    """Slowdown of four hidden layers over that of none, for each τ of 4 and more."""
-    medians = {(case.depth, case.tau): case.median for case in cases}
-    taus = sorted({case.tau for case in cases if case.tau >= 4})
-    return [
-        Measure(f"τ={tau}", medians[4, tau] / medians[4, 0] / (medians[0, tau] / medians[0, 0]))
-        for tau in taus
-        if all((depth, at) in medians for depth in (0, 4) for at in (0, tau))
-    ]
+    """Slowdown of four hidden layers over that of none, for each τ of 4 and more at which not both fail."""
+    by_depth = {(case.depth, case.tau): case for case in cases}
+    measures = []
+    for tau in sorted({case.tau for case in cases if case.tau >= 4}):
+        if (0, tau) in by_depth and (4, tau) in by_depth:
+            deep, shallow = (slowdown(by_depth[depth, tau], by_depth[depth, 0]) for depth in (4, 0))
+            if math.isfinite(deep) or math.isfinite(shallow):
+                measures.append(Measure(f"τ={tau}", deep / shallow))
+    return measures
 
 
 def ramp_measures(cases: Sequence[Case]) -> list[Measure]:
@@ -60,10 +69,10 @@ def ramp_measures(cases: Sequence[Case]) -> list[Measure]:
 
 
 def adagrad_measures(tuned: Mapping[str, tuple[Case, Case]]) -> list[Measure]:
-    """Slowdown of momentum and Adam over that of Adagrad."""
-    slowdowns = {optimizer: stale.median / fresh.median for optimizer, (fresh, stale) in tuned.items()}
+    """Slowdown of momentum and Adam over that of Adagrad, unless both fail."""
+    slowdowns = {optimizer: slowdown(stale, fresh) for optimizer, (fresh, stale) in tuned.items()}
     return [
         Measure(optimizer, slowdowns[optimizer] / slowdowns["adagrad"])
         for optimizer in ("momentum", "adam")
-        if optimizer in slowdowns
+        if optimizer in slowdowns and (math.isfinite(slowdowns[optimizer]) or math.isfinite(slowdowns["adagrad"]))
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
+from ps_trainer.experiments import quality_measures
 from ps_trainer.experiments.base import Results, RunResult
 from ps_trainer.experiments.claims import Finding
 from ps_trainer.experiments.quality_cases import CONSTANT, cases_of, select
@@ -114,6 +116,28 @@ def test_real_gradients_that_are_stale_take_longer_and_fresh_ones_do_not(monkeyp
     right = fixed.constant
     monkeypatch.setattr(fixed, "constant", lambda tau, n, **options: right(0, n, **options))
     assert carried_out(short(16)) == fresh
+
+
+def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compared():
+    def figures(run):
+        settings, given = run.settings, figures_as_claimed(run)
+        lost = settings["model"] != "quadratic" and settings["tau"] == 32 and settings["depth"] in lost_depths
+        return given | ({"target_version": None} if lost else {})
+
+    runs = StalenessQuality().runs(False, [0])
+    at_fixed = {depth: {"kind": CONSTANT, "depth": depth, "lr": FIXED_RATE} for depth in (0, 4)}
+
+    def measured():
+        cases = cases_of(results_of(runs, figures))
+        both = [case for fields in at_fixed.values() for case in select(cases, **fields)]
+        return dict(quality_measures.depth_measures(both))
+
+    lost_depths = (4,)
+    assert measured()["τ=32"] == math.inf
+    lost_depths = (0,)
+    assert measured()["τ=32"] == 0
+    lost_depths = (0, 4)
+    assert set(measured()) == {"τ=4", "τ=8", "τ=16"}
 
 
 def test_full_runs_have_the_grid_and_all_seeds():
