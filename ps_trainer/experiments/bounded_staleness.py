@@ -40,9 +40,10 @@ _WHY_UNBOUNDED = (
     " that are s clocks old. Here it pulls the newest ones in each step, so that its gradient is as stale as the others"
     " are fast: n − 1 updates on average at most, whatever s, and already (n − 1)/2 behind a barrier, where each"
     " gradient is an update of its own. The clock rate meanwhile grows by E[max]/E[X], 2.7 for 8 exponential workers.",
-    "Nor does a barrier need fewer updates when each bound has its best learning rate: its n gradients are of the same"
-    " parameters, so that together they are one step n times as long, which is too long at a learning rate that"
-    " workers without a bound still bear (the last columns).",
+    "At the smallest learning rate a larger bound takes a few more updates, as the sources say. With the best one of"
+    " each it takes fewer: behind a barrier n gradients are of the same parameters, so that together they are one step"
+    " n times as long, which is too long at a learning rate that workers without a bound still bear (the last"
+    " columns).",
 )
 
 
@@ -113,17 +114,15 @@ class BoundedStaleness(Experiment):
         ),
         Claim(
             key="work",
-            sentence="At one learning rate a larger bound takes more updates to the objective",
-            measures=f"updates needed without a bound over those under s = 0, both at {bounded_training.SAME_RATE}",
+            sentence="The larger the bound, the more updates the objective takes",
+            measures="updates needed without a bound over those under s = 0",
             limit=Limit(low=1.0),
-            expected=Limit(low=1.05),
         ),
         Claim(
             key="interior",
             sentence="With transient delays the objective is reached soonest under a finite bound above 0",
             measures="time to the objective without a bound over the shortest under one above 0, best learning rates",
-            limit=Limit(low=0.95),
-            expected=Limit(low=1.05),
+            limit=Limit(low=1.0),
         ),
     )
     num_quick_seeds = 1
@@ -234,7 +233,10 @@ def _worth(arms: Sequence[bounded_training.Arm]) -> dict[str, list[Measure]]:
     best = min(finite, key=lambda arm: arm.time)
     without, rate = by_bound[None], bounded_training.SAME_RATE
     return {
-        "work": [Measure("softmax, n = 8", without.updates_by_rate[rate] / by_bound[0].updates_by_rate[rate])],
+        "work": [
+            Measure(f"learning rate {rate}", without.updates_by_rate[rate] / by_bound[0].updates_by_rate[rate]),
+            Measure("best learning rates", without.updates / by_bound[0].updates),
+        ],
         "interior": [Measure(f"softmax, n = 8, {bound_name(best.bound)}", without.time / best.time)],
     }
 
