@@ -17,7 +17,7 @@ def read_version() -> str:
 
 
 PLOTS = ["matplotlib"]
-TEST = ["pytest>=8", *PLOTS]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", *PLOTS]
 
 setup(
     name="ps_trainer",
