@@ -33,6 +33,7 @@ class LocalFlags:
     rate: str | None = option(None, "with --hosts=netns: rate of each task's link, each way: 200mbit")
     ps_rate: str | None = option(None, "the same for the ps tasks alone, instead of --rate")
     worker_rate: str | None = option(None, "the same for the workers alone, instead of --rate")
+    preload: bool = option(True, "import TensorFlow once and fork all tasks from that process (Linux; else no effect)")
     plain: bool = option(False, "plain lines instead of a live table, also on a terminal")
 
 
@@ -77,5 +78,6 @@ def _run(argv: Sequence[str]) -> int:
         train_args=flags_lib.to_args(config, parsed.given),
         config=config,
         plain=local_flags.plain,
+        preload=local_flags.preload,
         hosts=hosts,
     )

@@ -91,12 +91,25 @@ class Cluster:
             RunError: the run failed, was too slow, or made no step.
         """
         logdir = folder.resolve() / LOGDIR_NAME
-        wall_secs = run_local(self.local_flags, logdir, self.deadline_secs)
-        summary = json.loads((logdir / "summary.json").read_text(encoding="utf-8"))
-        steps = read_steps(logdir)
-        if len(steps) * (1 - WARMUP_SHARE) < 2:
-            raise RunError(f"{len(steps)} steps are too few to measure anything; raise --max_steps")
-        return Training(summary, steps, wall_secs)
+        wall_secs = run_local(self.local_flags, logdir, self.deadline_secs, preloaded=True)
+        return read_training(logdir, wall_secs)
+
+
+def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
+    """What a cluster that has ended has left.
+
+    Args:
+        logdir: of the run, which had `--step_log`.
+        wall_secs: see `Training`.
+
+    Raises:
+        RunError: it made too few steps.
+    """
+    summary = json.loads((logdir / "summary.json").read_text(encoding="utf-8"))
+    steps = read_steps(logdir)
+    if len(steps) * (1 - WARMUP_SHARE) < 2:
+        raise RunError(f"{len(steps)} steps are too few to measure anything; raise --max_steps")
+    return Training(summary, steps, wall_secs)
 
 
 def read_steps(logdir: pathlib.Path) -> list[dict[str, Any]]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ps_trainer.errors import RunError
-from ps_trainer.launch import tail
+from ps_trainer.launch.forkserver import PROGRAM, ForkedProcess, ForkServer
+from ps_trainer.launch.process import TaskProcess
 
 OUTPUT_NAME = "output.txt"
 
 _END_SECS = 30.0
+_POLL_SECS = 0.05
+_SERVER_LOG_NAME = "forkserver.txt"
 _LOG_LINES = 40
+_servers: list[ForkServer] = []
 
 
 def local_command(flags: Sequence[str]) -> list[str]:
     """The command of a local cluster with these flags, shown in plain lines."""
-    return [sys.executable, "-m", "ps_trainer", "local", *flags, "--plain"]
+    return [*PROGRAM, "local", *flags, "--plain"]
 
 
 def run_local(
@@ -30,15 +34,18 @@ def run_local(
     *,
     cwd: pathlib.Path | None = None,
     environ: Mapping[str, str] = os.environ,
+    preloaded: bool = False,
 ) -> float:
-    """Trains once; nothing is left running, whatever happens.
+    """Trains once; no task is left running, whatever happens.
 
     Args:
         flags: of `local`, without `--logdir`.
         logdir: of the run; made here if need be. The launcher's output goes into its `output.txt`.
         deadline_secs: after so long the run has failed.
-        cwd: folder to start from; None = the present one.
+        cwd: folder to start from; None = the present one. Not for a preloaded one.
         environ: the environment; see `cpu_environment` for what is changed in it.
+        preloaded: whether the launcher is forked of a process that has TensorFlow imported, where the system can:
+            it starts at once. That process is made by the first such call and ends with this one.
 
     Returns:
         Seconds from the start of the launcher to its end.
@@ -48,25 +55,28 @@ def run_local(
     """
     logdir.mkdir(parents=True, exist_ok=True)
     output = logdir / OUTPUT_NAME
-    started = time.monotonic()
-    with output.open("wb") as file:
-        launcher = subprocess.Popen(
-            local_command([*flags, f"--logdir={logdir}"]),
-            cwd=cwd,
-            env=cpu_environment(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
-        try:
-            code = launcher.wait(deadline_secs)
-        except subprocess.TimeoutExpired as error:
-            raise RunError(f"not done after {deadline_secs:g} s\n{_end_of(output)}") from error
-        finally:
-            _end(launcher)
-    if code:
-        raise RunError(f"exit code {code}\n{_end_of(output)}")
-    return time.monotonic() - started
+    output.unlink(missing_ok=True)
+    launcher = TaskProcess(
+        job_name="local",
+        task_index=0,
+        command=local_command([*flags, f"--logdir={logdir}"]),
+        log_path=output,
+        env=cpu_environment(environ),
+        spawn=_preloaded_popen(logdir / "forkserver.txt")
+        if preloaded
+        else functools.partial(subprocess.Popen, cwd=cwd),
+    )
+    launcher.start()
+    try:
+        while launcher.poll() is None:
+            if launcher.elapsed_secs > deadline_secs:
+                raise RunError(f"not done after {deadline_secs:g} s\n{_end_of(launcher)}")
+            time.sleep(_POLL_SECS)
+    finally:
+        _end(launcher)
+    if launcher.exit_code:
+        raise RunError(f"exit code {launcher.exit_code}\n{_end_of(launcher)}")
+    return launcher.elapsed_secs
 
 
 def cpu_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -77,17 +87,26 @@ def cpu_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environ
 
 
-def _end(launcher: subprocess.Popen) -> None:
+def _end(launcher: TaskProcess) -> None:
     """Asks the launcher to end its tasks, if it still runs; killed, its tasks notice that and end as well."""
-    if launcher.poll() is not None:
-        return
     launcher.terminate()
-    try:
-        launcher.wait(_END_SECS)
-    except subprocess.TimeoutExpired:
-        launcher.kill()
-        launcher.wait()
+    until = time.monotonic() + _END_SECS
+    while launcher.poll() is None:
+        if time.monotonic() > until:
+            launcher.kill()
+        time.sleep(_POLL_SECS)
 
 
-def _end_of(output: pathlib.Path) -> str:
-    return "\n".join([f"--- the end of {output}", *tail.last_lines(output, _LOG_LINES)])
+def _end_of(launcher: TaskProcess) -> str:
+    return "\n".join([f"--- the end of {launcher.log_path}", *launcher.log_tail(_LOG_LINES)])
+
+
+def _preloaded_popen(logdir: pathlib.Path) -> Callable[..., ForkedProcess | subprocess.Popen]:
+    """Starts launchers from one fork server, which is made by the first call and ends with this process."""
+    if not ForkServer.is_available():
+        return subprocess.Popen
+    if not _servers:
+        server = ForkServer(cpu_environment(os.environ), logdir / _SERVER_LOG_NAME, "local").__enter__()
+        server.wait_until_ready()
+        _servers.append(server)
+    return _servers[0].popen

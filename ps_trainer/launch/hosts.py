@@ -15,12 +15,16 @@ class TaskHost(NamedTuple):
 
     Attributes:
         address: `host:port` under which the other tasks reach it.
-        prefix: a program that becomes the task, as `env` does; its arguments. The task's command follows. It
-            must not stay as a parent: signals go to the process that was started. Empty on this machine itself.
+        netns: name of the network namespace that the task is in; None = that of the launcher.
     """
 
     address: str
-    prefix: tuple[str, ...] = ()
+    netns: str | None = None
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """A program that enters the namespace and becomes the task, with its arguments; the command follows."""
+        return ("ip", "netns", "exec", self.netns) if self.netns else ()
 
 
 class Hosts(Protocol):

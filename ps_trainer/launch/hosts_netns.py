@@ -139,7 +139,7 @@ class NetnsHosts:
         for number, task in enumerate(tasks, start=1):
             address = _NETWORK[number]
             name = self._add_host(switch, task, address)
-            self._hosts[task] = TaskHost(f"{address}:{_PORT}", ("ip", "netns", "exec", name))
+            self._hosts[task] = TaskHost(f"{address}:{_PORT}", name)
         return dict(self._hosts)
 
     def traffic(self) -> dict[str, HostTraffic]:

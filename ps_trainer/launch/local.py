@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 
 from ps_trainer import delays
 from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
+from ps_trainer.launch.forkserver import PROGRAM, ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.signals import SignalRecorder
@@ -23,7 +26,7 @@ from ps_trainer.launch.status import Board
 from ps_trainer.launch.supervisor import Limits, Supervisor
 from ps_trainer.launch.view import create_view
 
-TASK_COMMAND = (sys.executable, "-m", "ps_trainer", "task")
+TASK_COMMAND = (*PROGRAM, "task")
 
 
 def run(
@@ -34,6 +37,7 @@ def run(
     train_args: Sequence[str],
     config: TrainConfig,
     plain: bool,
+    preload: bool = False,
     task_command: Sequence[str] = TASK_COMMAND,
     hosts: Hosts | None = None,
     spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
@@ -51,9 +55,10 @@ def run(
         train_args: flags passed to every task as they are.
         config: what these flags say, already checked.
         plain: plain lines even on a terminal.
+        preload: whether TensorFlow is imported once, and tasks are forked (`forkserver.py`), where the system can.
         task_command: program and first arguments of a task; its flags follow.
         hosts: where the tasks run; None = this machine itself.
-        spawn: `subprocess.Popen` or the like.
+        spawn: `subprocess.Popen` or the like; without effect on tasks that are forked.
         clock: seconds, monotonic.
         environ: environment that the tasks get, with additions.
         console: where to print; None = standard output.
@@ -74,20 +79,24 @@ def run(
     names = [(job_name, index) for job_name, count in counts.items() for index in range(count)]
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
-    with SignalRecorder(clock) as signals, hosts or LocalHosts() as entered:
+    with SignalRecorder(clock) as signals, hosts or LocalHosts() as entered, contextlib.ExitStack() as files:
         logdir = create_logdir(config)
+        environment = task_environment(environ)
+        server = None
+        if preload and ForkServer.is_available():
+            server = files.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
         placed = entered.place([f"{job}-{index}" for job, index in names if job != "evaluator"])
         flags = [*cluster_flags(placed), *train_args, f"--logdir={logdir}"]
-        environment = task_environment(environ)
         tasks = [
             TaskProcess(
                 job_name=job,
                 task_index=index,
-                command=[*_prefix(placed, f"{job}-{index}"), *task_command, *_role_flags(job, index), *flags],
                 log_path=logdir / "logs" / f"{job}-{index}.log",
                 env=environment,
-                spawn=spawn,
                 clock=clock,
+                **_start_of(
+                    [*task_command, *_role_flags(job, index), *flags], placed.get(f"{job}-{index}"), server, spawn
+                ),
             )
             for job, index in names
         ]
@@ -97,6 +106,8 @@ def run(
         headline = f"{num_ps} ps, {num_workers} workers{evaluators}{where}; files in {logdir}"
         console.print(headline, highlight=False, soft_wrap=True)
         with create_view(board, console, plain, clock) as view:
+            if server:
+                server.wait_until_ready(lambda: signals.first is not None)
             outcome = Supervisor(
                 tasks=tasks,
                 board=board,
@@ -151,8 +162,13 @@ def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def _prefix(placed: Mapping[str, TaskHost], task: str) -> tuple[str, ...]:
-    return placed[task].prefix if task in placed else ()  # the evaluator talks to nobody
+def _start_of(
+    command: Sequence[str], host: TaskHost | None, server: ForkServer | None, spawn: Callable[..., subprocess.Popen]
+) -> dict[str, Any]:
+    """What starts a task, and by which command; the evaluator has no host, as it talks to nobody."""
+    if server:
+        return {"command": command, "spawn": functools.partial(server.popen, netns=host.netns if host else None)}
+    return {"command": [*(host.prefix if host else ()), *command], "spawn": spawn}
 
 
 def _role_flags(job_name: str, index: int) -> list[str]:

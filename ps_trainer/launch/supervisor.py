@@ -113,7 +113,8 @@ class Supervisor:
         """
         try:
             for task in self._tasks:
-                task.start()
+                if self._signals.first is None:
+                    task.start()
             outcome = self._watch()
             if outcome.signum is not None:
                 self._watcher.on_interrupt(outcome.signum)

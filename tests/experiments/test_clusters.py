@@ -30,7 +30,7 @@ def trained(monkeypatch):
     given = []
 
     def use(steps):
-        def run_local(flags, logdir, deadline_secs):
+        def run_local(flags, logdir, deadline_secs, preloaded):
             given.append((list(flags), logdir, deadline_secs))
             (logdir / "steps").mkdir(parents=True)
             (logdir / "summary.json").write_text(json.dumps({"global_step": 7}))

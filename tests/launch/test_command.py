@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
 from ps_trainer.errors import RunError
 from ps_trainer.launch import command
+from ps_trainer.launch.forkserver import ForkServer
 
 
 @pytest.fixture
@@ -49,28 +51,43 @@ def test_a_slow_run_is_ended(launcher, tmp_path):
 
 def test_an_interrupted_wait_ends_the_launcher(launcher, tmp_path, monkeypatch):
     launcher("import time; time.sleep(600)")
-    started = []
-    popen = command.subprocess.Popen
+    tasks = []
 
-    def start(*args, **kwargs):
-        started.append(popen(*args, **kwargs))
-        wait = started[0].wait
-        monkeypatch.setattr(started[0], "wait", lambda secs: interrupt() if secs == 99 else wait(secs))
-        return started[0]
-
-    def interrupt():
+    def interrupt(secs):
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.subprocess, "Popen", start)
+    class Noted(command.TaskProcess):
+        def start(self):
+            super().start()
+            tasks.append(self)
+
+    monkeypatch.setattr(command, "TaskProcess", Noted)
+    monkeypatch.setattr(command.time, "sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         command.run_local([], tmp_path, 99)
-    assert started[0].poll() is not None
+    assert tasks[0].outcome() == "stopped"
 
 
 def test_the_environment_has_no_gpu_and_no_proxy(launcher, tmp_path):
     launcher("import os; print(os.environ['CUDA_VISIBLE_DEVICES'] == '', 'http_proxy' in os.environ, os.environ['A'])")
     command.run_local([], tmp_path, 60, environ={"CUDA_VISIBLE_DEVICES": "0", "http_proxy": "x", "A": "b"})
     assert (tmp_path / "output.txt").read_text() == "True False b\n"
+
+
+@pytest.mark.skipif(not ForkServer.is_available(), reason="the fork server needs Linux")
+def test_launchers_that_are_preloaded_share_one_process_and_fork_their_own_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "_servers", [])
+    flags = ["--num_workers=1", "--max_steps=3", "--report_secs=0.1"]
+    for name in ("first", "second"):
+        command.run_local(flags, tmp_path / name, 120, preloaded=True)
+        assert json.loads((tmp_path / name / "summary.json").read_text())["global_step"] == 3
+    (server,) = command._servers
+    assert (tmp_path / "first" / "forkserver.txt").exists()
+    assert not (tmp_path / "second" / "forkserver.txt").exists()
+    with pytest.raises(RunError, match="exit code 2\\n--- the end of .*output.txt\\n(.*\\n)*.*no_such"):
+        command.run_local(["--model=no_such"], tmp_path / "third", 120, preloaded=True)
+    server.__exit__(None, None, None)
 
 
 def test_the_command_is_what_one_types():

@@ -23,6 +23,14 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 SHOW = "print(json.dumps([sys.argv[1:], os.environ.get('HOST')]))"
 
 
+class FakeHost(TaskHost):
+    """Entered by setting a variable."""
+
+    @property
+    def prefix(self):
+        return ("env", f"HOST={self.netns}")
+
+
 class FakeHosts(LocalHosts):
     """Hosts that tell their name in the environment, and note what happens to them."""
 
@@ -49,10 +57,7 @@ class FakeHosts(LocalHosts):
         self._on_place()
         if self._failure:
             raise self._failure
-        return {
-            task: TaskHost(f"10.1.1.{number}:80", ("env", f"HOST=host-of-{task}"))
-            for number, task in enumerate(tasks, start=1)
-        }
+        return {task: FakeHost(f"10.1.1.{number}:80", f"host-of-{task}") for number, task in enumerate(tasks, start=1)}
 
     def write_report(self, logdir):
         self.events.append("reported")
@@ -133,7 +138,8 @@ def test_a_signal_while_hosts_are_made_ends_the_run_and_removes_them(launch, sig
 def test_on_this_machine_each_task_gets_a_free_port_and_nothing_before_its_command():
     with LocalHosts(pick_ports=lambda n: range(5000, 5000 + n)) as hosts:
         placed = hosts.place(["ps-0", "worker-0"])
-    assert placed == {"ps-0": TaskHost("localhost:5000", ()), "worker-0": TaskHost("localhost:5001", ())}
+    assert placed == {"ps-0": TaskHost("localhost:5000"), "worker-0": TaskHost("localhost:5001")}
+    assert placed["ps-0"].prefix == ()
 
 
 def test_the_order_of_a_jobs_tasks_is_that_of_their_addresses():
