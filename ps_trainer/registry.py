@@ -226,6 +226,7 @@ EXPERIMENTS = Registry(
     "experiment",
     "experiment",
     {
+        "local_overhead": "ps_trainer.experiments.local_overhead:LocalOverhead",
         "async_vs_sync": "ps_trainer.experiments.async_vs_sync:AsyncVsSync",
         "staleness_distribution": "ps_trainer.experiments.staleness_distribution:StalenessDistribution",
         "staleness_quality": "ps_trainer.experiments.staleness_quality:StalenessQuality",

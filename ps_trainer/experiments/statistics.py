@@ -27,6 +27,17 @@ class Interval(NamedTuple):
     high: float
 
 
+class Line(NamedTuple):
+    """y = a + b·x: `a` in the unit of y, `b` in that of y per unit of x."""
+
+    a: float
+    b: float
+
+    def at(self, x: float) -> float:
+        """The line's y."""
+        return self.a + self.b * x
+
+
 class HistogramSummary(NamedTuple):
     """What a histogram of whole numbers says.
 
@@ -79,6 +90,19 @@ def without_warmup(values: Sequence[Any], share: float = WARMUP_SHARE) -> tuple[
     """
     num_dropped = int(share * len(values))
     return values[num_dropped:], num_dropped
+
+
+def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
+    """The line with the least squares of *relative* errors, Σ((a + b·x)/y − 1)², so that small values count too.
+
+    Args:
+        x: at least two different ones.
+        y: as many, none 0.
+    """
+    weights = 1.0 / np.asarray(y, float)
+    columns = np.stack([weights, weights * np.asarray(x, float)], axis=1)
+    a, b = np.linalg.lstsq(columns, np.ones(len(weights)), rcond=None)[0]
+    return Line(float(a), float(b))
 
 
 def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
