@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer import delays
-from ps_trainer.experiments import monte_carlo, theory
-from ps_trainer.experiments.base import Results
+from ps_trainer.experiments import monte_carlo, step_times, theory
+from ps_trainer.experiments.base import Level, Results
 from ps_trainer.experiments.statistics import WARMUP_SHARE, spread
 from ps_trainer.experiments.virtual import VirtualRun
 from ps_trainer.simulation.schedule import DROPPED
@@ -69,17 +68,21 @@ def figures_of(run: VirtualRun, num_needed: int, has_arrivals: bool) -> dict[str
     return figures
 
 
+def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
+    """Values of `--update_option` with which a rule has so many backup workers among all workers."""
+    needed = num_workers - num_backup
+    return [f"replicas_to_aggregate={needed}" if rule == TOKENS else f"backup_workers={num_backup}"]
+
+
 def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> dict[str, Any]:
     """The models' times per update, in units of the mean step: A3, A4 and the token queue.
 
     They take the step times that the run with the same seed takes, so that few of them suffice for a comparison,
     also where they have a heavy tail.
     """
-    spec = delays.parse(SHAPES[shape])
 
     def samplers() -> list[monte_carlo.Sampler]:
-        workers = range(num_needed + num_backup)
-        return [spec.sampler(delays.rng_for(seed, worker), worker) for worker in workers]
+        return step_times.samplers([SHAPES[shape]], num_needed + num_backup, seed)
 
     barrier = monte_carlo.backup_not_cancelled(samplers(), num_needed, num_updates)
     return {
@@ -187,8 +190,9 @@ class Sweep(NamedTuple):
 
 
 def sweeps_of(results: Results) -> list[Sweep]:
-    """The sweeps, in the order of the runs."""
+    """The sweeps in virtual time, in the order of the runs."""
     sweeps = []
+    results = results.where(level=Level.VIRTUAL, what=None)
     for (shape, size, rule), group in results.by("shape", "size", "rule").items():
         if rule != MODELS:
             models = results.where(shape=shape, size=size, rule=MODELS)

@@ -131,4 +131,40 @@ CLAIMS = (
         limit=Limit(low=0.95),
         expected=Limit(low=0.98),
     ),
+    Claim(
+        key="work",
+        sentence="Backup workers cost no updates: what is used is as fresh as without them",
+        measures="updates to the training accuracy over those without backup workers",
+        limit=Limit(high=1.1),
+    ),
+    Claim(
+        key="real_time",
+        sentence="Real clusters take as long per update as the simulator says of the same delays, both rules",
+        measures="measured over simulated median time per update",
+        limit=Limit(low=0.9, high=1.1),
+    ),
+    Claim(
+        key="real_tokens_drop",
+        sentence="The token queue of a real cluster drops b/(N + b) of the gradients",
+        measures="|dropped share − b/(N + b)|",
+        limit=Limit(high=0.01),
+    ),
+    Claim(
+        key="real_barrier_drop",
+        sentence="The true barrier of a real cluster drops what the simulator says",
+        measures="|dropped − simulated dropped share|",
+        limit=Limit(high=0.02),
+    ),
+    Claim(
+        key="real_pays",
+        sentence="Backup workers pay on a real cluster of N = 8 with lognormal steps",
+        measures="best normalised speed-up (A5) of 1, 2 and 4 backup workers",
+        limit=Limit(low=1.0),
+    ),
+    Claim(
+        key="real_restores",
+        sentence="With one slow worker, one backup worker behind a real barrier undoes the harm",
+        measures="time per update over that of N workers without a slow one, N = 8",
+        limit=Limit(high=1.1),
+    ),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ps_trainer.experiments import backup_real
 from ps_trainer.experiments.backup_cases import (
     BARRIER,
     DEADLINE,
@@ -26,6 +27,7 @@ from ps_trainer.experiments.backup_cases import (
 from ps_trainer.experiments.base import Level, Results
 from ps_trainer.experiments.plots import Plot
 from ps_trainer.experiments.published import Published
+from ps_trainer.experiments.real import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,6 +108,23 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
     ]
 
 
+def real_plots(cases: Sequence[backup_real.Case]) -> list[Plot]:
+    """The plot of real clusters, if there are any."""
+    own = [case for case in cases if case.shape != SHIFTED]
+    plot = Plot(
+        key="real_step_times",
+        title="Time per update of real clusters against backup workers",
+        level=LEVEL.value,
+        caption=(
+            "The circles of the real clusters lie on, or a few percent above, the crosses of the simulator, which took"
+            " the same delays: for both rules, all step times and all numbers of backup workers."
+        ),
+        draw=lambda figure: _draw_real(figure, own),
+        size=(8.0, 3.2),
+    )
+    return [plot] if own else []
+
+
 def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     for axis, shape, own in _panels(figure, sweeps):
         for sweep in own:
@@ -131,6 +150,22 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     figure.axes[0].legend(fontsize=6)
     figure.supxlabel("backup workers", fontsize=9)
     figure.supylabel("time per update / mean step; shaded: p10 to p90", fontsize=9)
+
+
+def _draw_real(figure: Figure, cases: Sequence[backup_real.Case]) -> None:
+    shapes = list(dict.fromkeys(case.shape for case in cases))
+    for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
+        for rule, colour in _COLOURS.items():
+            own = [case for case in cases if (case.shape, case.rule) == (shape, rule)]
+            backups, steps = [case.backups for case in own], [case.pair("step") for case in own]
+            axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[rule])
+            axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
+        axis.set_ylim(0, 3)
+        axis.set_title(shape, fontsize=8)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    figure.axes[0].legend(fontsize=6)
+    figure.supxlabel("backup workers", fontsize=9)
+    figure.supylabel("time per update / mean step", fontsize=9)
 
 
 def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ps_trainer.experiments.backup_cases import BARRIER, PERSISTENT, RULE_NAMES, SLOW_WORKER, Sweep
 from ps_trainer.experiments.base import Level
-from ps_trainer.experiments.tables import Column, Table
+from ps_trainer.experiments.tables import Column, Table, numbers
 
 _LEVEL = Level.VIRTUAL.value
 
@@ -40,26 +41,27 @@ def tables(sweeps: Sequence[Sweep]) -> list[Table]:
     """All tables: one of step times per number of workers, and who contributes."""
     sizes = dict.fromkeys(sweep.size for sweep in sweeps)
     made = [_steps_table(size, [sweep for sweep in sweeps if sweep.size == size]) for size in sizes]
-    return [*made, _contributions_table([sweep for sweep in sweeps if sweep.size == "N = 8"])]
+    rows = [
+        [sweep.shape, RULE_NAMES[sweep.rule], case.backups]
+        + contributions(case.share_by_worker, sweep.shape == PERSISTENT)
+        for sweep in sweeps
+        if sweep.size == "N = 8"
+        for case in sweep.cases
+        if case.backups in (1, 2)
+    ]
+    return [*made, contributions_table("N = 8", _LEVEL, rows)]
 
 
 def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
     columns = (
         Column(name="step times"),
         Column(name="rule"),
-        Column(name="b", form="d"),
-        Column(name="time per update", form=".3f"),
-        Column(name="p10", form=".2f"),
-        Column(name="p50", form=".2f"),
-        Column(name="p90", form=".2f"),
-        Column(name="predicted", form=".3f"),
-        Column(name="A3", form=".3f"),
-        Column(name="normalised speed-up, A5", form=".3f"),
-        Column(name="dropped", form=".2f", unit="%"),
-        Column(name="dropped, A4", form=".2f", unit="%"),
-        Column(name="b/(N + b)", form=".2f", unit="%"),
-        Column(name="b/(b + Nτ)", form=".2f", unit="%"),
-        Column(name="τ of the dropped", form=".2f"),
+        *numbers("d", "b"),
+        *numbers(".3f", "time per update"),
+        *numbers(".2f", "p10", "p50", "p90"),
+        *numbers(".3f", "predicted", "A3", "normalised speed-up, A5"),
+        *numbers(".2f", "dropped", "dropped, A4", "b/(N + b)", "b/(b + Nτ)", unit="%"),
+        *numbers(".2f", "τ of the dropped"),
     )
     rows = [
         [sweep.shape, RULE_NAMES[sweep.rule], case.backups, case.step, case.p10, case.p50, case.p90]
@@ -72,26 +74,27 @@ def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
     return Table(title=f"Backup workers, {size}", level=_LEVEL, columns=columns, rows=rows)
 
 
-def _contributions_table(sweeps: Sequence[Sweep]) -> Table:
-    """Whose data is used: with fair shares every column would be 1."""
+def contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
+    """Whose data is used: with fair shares every column would be 1.
+
+    Args:
+        what: of which runs.
+        level: of them.
+        rows: step times, name of the rule, b, and `contributions`.
+    """
     columns = (
-        Column(name="step times"),
-        Column(name="rule"),
-        Column(name="b", form="d"),
-        Column(name="slow worker's share", form=".2f"),
-        Column(name="smallest of the others", form=".2f"),
-        Column(name="largest", form=".2f"),
+        *(Column(name="step times"), Column(name="rule"), Column(name="b", form="d")),
+        *numbers(".2f", "slow worker's share", "smallest of the others", "largest"),
     )
-    rows = []
-    for sweep in sweeps:
-        for case in (one for one in sweep.cases if one.backups in (1, 2)):
-            shares = [share * len(case.share_by_worker) for share in case.share_by_worker]
-            is_slow = sweep.shape == PERSISTENT
-            others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if is_slow else shares
-            slow = shares[SLOW_WORKER] if is_slow else None
-            rows.append([sweep.shape, RULE_NAMES[sweep.rule], case.backups, slow, min(others), max(others)])
-    title = "Gradients used by worker, as a multiple of a fair share, N = 8"
-    return Table(title=title, level=_LEVEL, columns=columns, rows=rows)
+    title = f"Gradients used by worker, as a multiple of a fair share, {what}"
+    return Table(title=title, level=level, columns=columns, rows=rows)
+
+
+def contributions(share_by_worker: Sequence[float], has_slow_worker: bool) -> list[float | None]:
+    """The slow worker's share, None without one, the smallest and the largest of the others, over a fair share."""
+    shares = [share * len(share_by_worker) for share in share_by_worker]
+    others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if has_slow_worker else shares
+    return [shares[SLOW_WORKER] if has_slow_worker else None, min(others), max(others)]
 
 
 def _percent(share: float | None) -> float | None:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer import delays
-from ps_trainer.experiments import monte_carlo
+from ps_trainer.experiments import monte_carlo, step_times
 from ps_trainer.experiments.base import Results
 from ps_trainer.experiments.statistics import spread
 from ps_trainer.simulation.schedule import Schedule
@@ -26,9 +25,8 @@ _MEAN_SECS = 0.1  # of `SHAPES`
 
 def compute_of(shape: str, n: int, is_slow: bool) -> list[str]:
     """Step times as for `--compute`, of all workers, and then of the slow one."""
-    text = SHAPES[shape]
-    slow = f"{text}{',' if ':' in text else ':'}mean_ms={1000 * SLOWNESS * _MEAN_SECS:g},worker={n - 1}"
-    return [text, slow] if is_slow else [text]
+    slow = step_times.with_mean(SHAPES[shape], 1000 * SLOWNESS * _MEAN_SECS, n - 1)
+    return [SHAPES[shape], slow] if is_slow else [SHAPES[shape]]
 
 
 def rule_of(bound: int | None) -> tuple[str, list[str]]:
@@ -56,9 +54,7 @@ def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, 
     """
 
     def samplers() -> list[monte_carlo.Sampler]:
-        specs = [delays.parse(text) for text in compute]
-        of_workers = [[spec for spec in specs if spec.applies_to(worker)][-1] for worker in range(n)]
-        return [spec.sampler(delays.rng_for(seed, worker), worker) for worker, spec in enumerate(of_workers)]
+        return step_times.samplers(compute, n, seed)
 
     return {
         "rate": monte_carlo.ssp_clock_rate(samplers(), bound, num_clocks) * _MEAN_SECS,

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ps_trainer.experiments import theory
 from ps_trainer.experiments.base import Level, Results
 from ps_trainer.experiments.statistics import HistogramSummary, ks_distance, of_histogram
-from ps_trainer.experiments.tables import Column, Table
+from ps_trainer.experiments.step_times import with_mean
+from ps_trainer.experiments.tables import Column, Table, numbers
 
 EVEN, MODERATE, EXPONENTIAL = "even", "lognormal", "exponential"
 SHAPES = {EVEN: "det:jitter=0.02", MODERATE: "lognormal:sigma=0.5", EXPONENTIAL: "exp"}
@@ -68,10 +69,8 @@ class Case(NamedTuple):
 
 def compute_of(shape: str, is_slow: bool, mean_ms: float) -> list[str]:
     """Step times as for `--compute` and `--straggler`, of all workers, and then of the slow one."""
-    start = SHAPES[shape] + ("," if ":" in SHAPES[shape] else ":")
-    slow_ms = mean_ms / SLOW_RATES[-1]
-    slow_worker = [f"{start}mean_ms={slow_ms:g},worker={len(SLOW_RATES) - 1}"] if is_slow else []
-    return [f"{start}mean_ms={mean_ms:g}", *slow_worker]
+    slow_worker = [with_mean(SHAPES[shape], mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
+    return [with_mean(SHAPES[shape], mean_ms), *slow_worker]
 
 
 def cases_of(results: Results) -> list[Case]:
@@ -96,18 +95,13 @@ def histograms_as_json(by_worker: Mapping[int, Mapping[int, int]]) -> dict[str, 
 def table_of(cases: Sequence[Case]) -> Table:
     """All cases of one level."""
     columns = (
-        Column(name="n", form="d"),
+        *numbers("d", "n"),
         Column(name="step times"),
-        Column(name="gradients per update", form="d"),
-        Column(name="gradients", form=",d"),
-        Column(name="mean", form=".2f"),
-        Column(name="mean, A6", form=".2f"),
-        Column(name="sd", form=".2f"),
-        Column(name="sd, A7", form=".2f"),
-        Column(name="p50", form="d"),
-        Column(name="p99", form="d"),
-        Column(name="max", form="d"),
-        Column(name="KS to geometric", form=".3f"),
+        *numbers("d", "gradients per update"),
+        *numbers(",d", "gradients"),
+        *numbers(".2f", "mean", "mean, A6", "sd", "sd, A7"),
+        *numbers("d", "p50", "p99", "max"),
+        *numbers(".3f", "KS to geometric"),
     )
     rows = []
     for case in cases:

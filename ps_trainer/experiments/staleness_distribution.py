@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ps_trainer.experiments import staleness_plots, theory, virtual
+from ps_trainer.experiments import real, staleness_plots, theory, virtual
 from ps_trainer.experiments.base import Analysis, Experiment, Level, Measured, Results, Run
 from ps_trainer.experiments.claims import Claim, Limit, Measure
-from ps_trainer.experiments.clusters import Cluster
 from ps_trainer.experiments.plots import Plot
 from ps_trainer.experiments.published import Published, Tag
 from ps_trainer.experiments.staleness_cases import (
@@ -33,17 +32,6 @@ PAPER_LEARNERS = 30
 _VIRTUAL_MEAN_MS = 100.0
 _NUM_LOGGED_STEPS = 500
 _VIRTUAL_SECS_PER_UPDATE = 1.5e-5
-_START_SECS = 10.0
-_START_SECS_PER_WORKER = 2.0
-# Nearly no arithmetic, so that the cores idle and a step lasts as long as its delay.
-_REAL_FLAGS = (
-    "--model=softmax",
-    "--dataset=digits",
-    "--batch_size=4",
-    "--learning_rate=0.001",
-    "--report_secs=30",
-    "--save_checkpoint_secs=100000",
-)
 
 
 class StalenessDistribution(Experiment):
@@ -118,7 +106,12 @@ class StalenessDistribution(Experiment):
             limit=Limit(high=0.03),
         ),
     )
-    measures_with = ("ps_trainer.experiments.virtual", "ps_trainer.experiments.staleness_cases")
+    measures_with = (
+        "ps_trainer.experiments.virtual",
+        "ps_trainer.experiments.staleness_cases",
+        "ps_trainer.experiments.step_times",
+        "ps_trainer.experiments.real",
+    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""
@@ -133,13 +126,13 @@ class StalenessDistribution(Experiment):
         runs = [_virtual_run(one, num_updates, seed) for one in settings for seed in seeds]
         if quick:
             return [*runs, _real_run({"n": 4, "shape": MODERATE}, 600, seeds[0])]
-        real = [{"n": n, "shape": shape} for n in counts for shape in SHAPES]
-        real += [{"n": 4, "shape": EXPONENTIAL, "is_slow": True}]
-        real += [{"n": 8, "shape": MODERATE, "splits": 8 // c} for c in (2, 4)]
+        real_settings = [{"n": n, "shape": shape} for n in counts for shape in SHAPES]
+        real_settings += [{"n": 4, "shape": EXPONENTIAL, "is_slow": True}]
+        real_settings += [{"n": 8, "shape": MODERATE, "splits": 8 // c} for c in (2, 4)]
         # Means and spikes need few updates. To know a distribution, exponential steps have two seeds.
         return runs + [
             _real_run(one, 3_200, seed)
-            for one in real
+            for one in real_settings
             for seed in seeds[: 2 if one["shape"] == EXPONENTIAL and "is_slow" not in one else 1]
         ]
 
@@ -160,19 +153,15 @@ class StalenessDistribution(Experiment):
             )
             steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
             return Measured({"staleness": histograms_as_json(done.staleness_by_worker())}, steps)
-        cluster = Cluster(
+        training = real.train(
+            run,
+            folder,
+            update=update,
+            options=options,
             num_workers=settings["n"],
-            flags=[
-                *_REAL_FLAGS,
-                f"--update={update}",
-                *(f"--update_option={option}" for option in options),
-                *(f"--straggler={text}" for text in compute),
-                f"--max_steps={settings['num_updates']}",
-                f"--seed={run.seed}",
-            ],
-            deadline_secs=10 * run.expected_secs,
+            compute=compute,
+            num_updates=settings["num_updates"],
         )
-        training = cluster.train(folder)
         by_worker = {
             worker: Counter(step["staleness"] for step in steps if step["staleness"] is not None)
             for worker, steps in training.by_worker().items()
@@ -230,14 +219,14 @@ def _virtual_run(settings: Mapping[str, Any], num_updates: int, seed: int) -> Ru
 
 def _real_run(settings: Mapping[str, Any], num_updates: int, seed: int) -> Run:
     n = settings["n"]
-    mean_ms = max(80.0, 12.0 * n)  # at most 85 steps per second, which leave two cores mostly idle
+    mean_ms = real.mean_ms(n)
     gradients = num_updates * n / settings.get("splits", n)
     return Run(
         key=_key("L2", settings, seed),
-        level=Level.PROCESSES,
+        level=real.LEVEL,
         settings={**settings, "mean_ms": mean_ms, "num_updates": num_updates},
         seed=seed,
-        expected_secs=_START_SECS + n * _START_SECS_PER_WORKER + gradients / n * mean_ms / 1000,
+        expected_secs=real.expected_secs(n, gradients / n * mean_ms / 1000),
     )
 
 

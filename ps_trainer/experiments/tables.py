@@ -36,6 +36,11 @@ class Column:
         return format(value, self.form) if self.form else str(value)
 
 
+def numbers(form: str, *names: str, unit: str = "") -> list[Column]:
+    """Columns of numbers of one form and unit."""
+    return [Column(name=name, form=form, unit=unit) for name in names]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
     """A table.

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ps_trainer.experiments import backup_cases
+from ps_trainer.experiments import backup_cases, backup_training
 from ps_trainer.experiments.backup_cases import (
     BARRIER,
     DEADLINE,
@@ -22,14 +22,15 @@ from ps_trainer.experiments.backup_cases import (
     sweeps_of,
 )
 from ps_trainer.experiments.backup_workers import BackupWorkers
-from ps_trainer.experiments.base import Results
+from ps_trainer.experiments.base import Level, Results, RunResult
 from ps_trainer.experiments.claims import Finding
 from ps_trainer.simulation.rules import groups, table, tokens
 from ps_trainer.simulation.rules.base import Outcome
 from ps_trainer.simulation.schedule import DROPPED
 from tests.experiments.carried import drawn, findings_of, refuted, results_of
 
-QUICK = BackupWorkers().runs(quick=True, seeds=[0])
+ALL = BackupWorkers().runs(quick=True, seeds=[0])
+QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.settings]
 
 
 class FewTokens(tokens.Sync):
@@ -74,7 +75,9 @@ def measured(tmp_path_factory):
 
 def test_every_claim_is_measured_in_the_quick_form_and_holds(measured):
     findings = findings_of(BackupWorkers(), measured)
-    assert findings.keys() == {claim.key for claim in BackupWorkers.claims}
+    assert findings.keys() == {
+        claim.key for claim in BackupWorkers.claims if claim.key != "work" and not claim.key.startswith("real_")
+    }
     assert set(findings.values()) == {Finding.OK}
 
 
@@ -119,7 +122,11 @@ def test_a_barrier_drops_b_gradients_per_update_less_what_long_steps_save(measur
 
 
 def test_full_runs_have_the_papers_numbers_of_workers():
-    runs = BackupWorkers().runs(quick=False, seeds=range(5))
+    runs = [
+        run
+        for run in BackupWorkers().runs(False, range(5))
+        if run.level is Level.VIRTUAL and "what" not in run.settings
+    ]
     osdi = [run.settings for run in runs if run.settings["size"] == "N = 50"]
     chen = [run.settings for run in runs if run.settings["size"] == "N + b = 100"]
     assert {one["n"] - one["b"] for one in osdi} == {50}
@@ -152,3 +159,30 @@ def test_speedups_and_lost_gains_of_a_sweep():
     )
     assert sweep.best.backups == 2
     assert [(one.backups, lost) for one, lost in sweep.lost_gains()] == [(2, 0.25 / 2), (4, 0.25 / 2)]
+
+
+def trained(updates_of):
+    """Results of all trainings, whose updates to the target are a function of the settings and the seed."""
+    runs = backup_training.runs(False, range(3))
+    return Results(RunResult(run, {"updates": updates_of(run.settings, run.seed)}, 1.0, None, None) for run in runs)
+
+
+def test_backup_workers_that_cost_updates_refute_that_they_do_not():
+    fresh = trained(lambda settings, seed: 60 + seed)
+    assert findings_of(BackupWorkers(), fresh)["work"] is Finding.OK
+    assert BackupWorkers().analyse(fresh).tables[-1].title.startswith("Updates to a training accuracy")
+    stale = trained(lambda settings, seed: 60 + seed + 3 * settings["b"])
+    assert findings_of(BackupWorkers(), stale)["work"] is Finding.REFUTED
+    lost = trained(lambda settings, seed: None if settings["b"] == 4 and seed else 60)
+    assert findings_of(BackupWorkers(), lost)["work"] is Finding.REFUTED
+
+
+def test_a_training_reaches_its_target_in_updates(tmp_path):
+    run = next(run for run in ALL if run.settings.get("what") == backup_training.TRAINING and run.settings["b"] == 2)
+    figures = BackupWorkers().carry_out(run, tmp_path).figures
+    assert figures["accuracy"] >= 0.9
+    assert 10 < figures["updates"] < 250
+
+
+def test_there_is_one_real_run_in_the_quick_form():
+    assert [run.key for run in ALL if run.level is Level.PROCESSES] == ["L2-sync-n=5-b=1-lognormal-seed=0"]

@@ -1,0 +1,99 @@
+"""A stand-in for real clusters: what it logs comes from the simulator, whose rules a test may break for it alone."""
+
+from __future__ import annotations
+
+import bisect
+
+from ps_trainer.experiments import virtual
+from ps_trainer.experiments.base import Results, RunResult
+from ps_trainer.experiments.clusters import Cluster, Training
+from ps_trainer.experiments.cpu import CpuUse
+from ps_trainer.simulation.rules import table
+
+OVERHEAD_SECS = 0.004  # of a step, beside its delay
+
+
+class SimulatedCluster:
+    """Takes the place of `Cluster.train`.
+
+    Args:
+        rules: name of `--update` -> the broken rule that the cluster has.
+        losses: the loss of the steps, in the order in which they end; the last one goes on. NaN ends the run.
+
+    Attributes:
+        trained: the clusters, in order.
+    """
+
+    def __init__(self, monkeypatch, rules=None, losses=(2.0,)):
+        self.trained = []
+        self._rules = rules or {}
+        self._losses = losses
+        monkeypatch.setattr(Cluster, "train", lambda cluster, folder: self.train(cluster))
+
+    def train(self, cluster):
+        self.trained.append(cluster)
+        pairs = [flag.removeprefix("--").split("=", 1) for flag in cluster.flags]
+        flags = {name: value for name, value in pairs}
+        whole = dict(table.RULES)
+        table.RULES.update(self._rules)
+        try:
+            schedule = virtual.run(
+                flags["update"],
+                [value for name, value in pairs if name == "update_option"],
+                num_workers=cluster.num_workers,
+                compute=[value for name, value in pairs if name == "straggler"],
+                num_updates=int(flags["max_steps"]),
+                seed=int(flags["seed"]),
+                latency_secs=OVERHEAD_SECS / 2,
+            ).schedule
+        finally:
+            table.RULES.update(whole)
+        return Training(self._summary(schedule), self._steps(schedule, int(flags["batch_size"])), 12.0)
+
+    def _steps(self, schedule, batch_size):
+        steps, updates = schedule.steps, schedule.update_secs.tolist()
+        records, begun = [], {}
+        for i in reversed(range(len(steps.worker))):  # a step ends, as a worker sees it, when its next one begins
+            worker = int(steps.worker[i])
+            end = begun.get(worker, float(steps.t_push_done[i]))
+            begun[worker] = float(steps.t_start[i])
+            is_dropped = bool(steps.update[i] < 0)
+            records.append(
+                {
+                    "worker": worker,
+                    "local_step": int(steps.local_step[i]) + 1,
+                    "global_step": bisect.bisect_right(updates, end),
+                    "staleness": None if is_dropped else int(steps.staleness[i]),
+                    "dropped": int(is_dropped),
+                    "t_start": begun[worker],
+                    "t_end": end,
+                    "wall_time": 1e9 + end,
+                    "injected_delay": float(steps.t_compute_done[i] - steps.t_pull_done[i]),
+                    "examples": batch_size,
+                }
+            )
+        records.sort(key=lambda record: record["t_end"])
+        for i, record in enumerate(records):
+            record["loss"] = self._losses[min(i, len(self._losses) - 1)]
+        return records
+
+    def _summary(self, schedule):
+        steps = schedule.steps
+        counts = [(steps.worker == worker) for worker in range(schedule.num_workers)]
+        return {
+            "metrics": {"accuracy": 0.95},
+            "workers": {
+                str(worker): {
+                    "pushes": int(own.sum()),
+                    "gradients_used": int((steps.update[own] >= 0).sum()),
+                }
+                for worker, own in enumerate(counts)
+            },
+        }
+
+
+def real_results_of(experiment, runs, folder, share=0.3):
+    """`Results` of real runs, in which the machine's cores were busy to this share."""
+    return Results(
+        RunResult(run, experiment.carry_out(run, folder).figures, 9.0, CpuUse(share, 1.0, 1.0), folder) for run in runs
+    )
