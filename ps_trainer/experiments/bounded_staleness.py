@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from ps_trainer.experiments import bounded_plots, bounded_training, virtual
+from ps_trainer.experiments import bounded_plots, bounded_real, bounded_training, real, virtual
 from ps_trainer.experiments.base import Analysis, Experiment, Level, Measured, Results, Run
 from ps_trainer.experiments.bounded_cases import (
     BOUNDS,
@@ -24,17 +24,15 @@ from ps_trainer.experiments.bounded_cases import (
     predict,
     rule_of,
 )
-from ps_trainer.experiments.claims import Claim, Limit, Measure
+from ps_trainer.experiments.bounded_claims import CLAIMS, FEW, PUBLISHED
+from ps_trainer.experiments.claims import Measure
 from ps_trainer.experiments.plots import Plot
-from ps_trainer.experiments.published import Published, Tag
-from ps_trainer.experiments.tables import Column, Table
+from ps_trainer.experiments.tables import Column, Table, numbers
 
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_STEP = 1e-5
-_FEW = 3  # a small bound that takes most of the waiting away
 _CLUSTERS = ((EXPONENTIAL, 4, False), (EXPONENTIAL, 8, False), (MODERATE, 8, False), (SHIFTED, 8, False),
              (MODERATE, 4, True))  # fmt: skip
-_PS14 = "Li et al. 2014 (OSDI), section 5"
 _WHY_UNBOUNDED = (
     "Why a bound helps little here: in Ho et al.'s system (as we recall it) a worker may go on with cached parameters"
     " that are s clocks old. Here it pulls the newest ones in each step, so that its gradient is as stale as the others"
@@ -44,6 +42,12 @@ _WHY_UNBOUNDED = (
     " each it takes fewer: behind a barrier n gradients are of the same parameters, so that together they are one step"
     " n times as long, which is too long at a learning rate that workers without a bound still bear (the last"
     " columns).",
+)
+_ON_CLUSTERS = (
+    "Of a real cluster a step's wait is not logged. A tenth of the steps wait for nobody: what those take beside their"
+    " delay counts as communicating in every step, and what is left beside computing as waiting.",
+    "A real worker's lead is that over what the others may have completed at most: their steps count as completed when"
+    " the delay is over. So what is above the bound is a violation, whatever the messages take.",
 )
 
 
@@ -55,83 +59,22 @@ class BoundedStaleness(Experiment):
     scale_down = (
         "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
         f" form only: softmax regression on digits, {bounded_training.NUM_WORKERS} workers, batch"
-        f" {bounded_training.BATCH_SIZE}, the best of {len(bounded_training.RATES)} learning rates. The sources trained"
-        " far larger models on up to 1,000 machines."
+        f" {bounded_training.BATCH_SIZE}, the best of {len(bounded_training.RATES)} learning rates. The real clusters"
+        f" are {bounded_real.NUM_WORKERS} processes on one machine that sleep between pull and push. The sources"
+        " trained far larger models on up to 1,000 machines."
     )
-    published = (
-        Published(what="workers' idle time without any delay", value=50, unit="%", tag=Tag.RECALLED, source=_PS14),
-        Published(what="workers' idle time with a delay of 16", value=2, unit="%", tag=Tag.RECALLED, source=_PS14),
-    )
-    claims = (
-        Claim(
-            key="wait",
-            sentence="Workers wait as long as the model of clocks (A17) says",
-            measures="|measured − predicted share of the workers' time that they wait|",
-            limit=Limit(high=0.08),
-            expected=Limit(high=0.03),
-        ),
-        Claim(
-            key="falls",
-            sentence="The larger the bound, the less they wait",
-            measures="share of time waited minus that under the next smaller bound, no slow worker",
-            limit=Limit(high=0.01),
-        ),
-        Claim(
-            key="few",
-            sentence=f"A bound of {_FEW} clocks takes most of the waiting away where delays are transient",
-            measures=f"share of time waited under s = {_FEW} over that under s = 0",
-            limit=Limit(high=0.5),
-        ),
-        Claim(
-            key="barrier",
-            sentence="A bound of 0 is a barrier: a clock takes as long as the slowest worker's step",
-            measures="clock rate under s = 0 times the mean of the slowest step",
-            limit=Limit(low=0.95, high=1.05),
-        ),
-        Claim(
-            key="free",
-            sentence="Without a bound workers make steps as fast as they can",
-            measures="clock rate over that of workers that wait for nobody",
-            limit=Limit(low=0.95, high=1.05),
-        ),
-        Claim(
-            key="permanent",
-            sentence="With one worker that stays slow, all make steps at its rate, whatever the finite bound",
-            measures="clock rate over the slow worker's own",
-            limit=Limit(low=0.93, high=1.07),
-        ),
-        Claim(
-            key="bound",
-            sentence="Who begins a step has completed at most s more than the slowest worker, s + 1 while it waits",
-            measures="largest lead minus its bound, at the begin and at the end of a step",
-            limit=Limit(high=0),
-        ),
-        Claim(
-            key="staleness",
-            sentence="Workers that pull afresh in each step are (n − 1)/2 updates behind if s = 0, n − 1 without one",
-            measures="|mean staleness − that| / n, no slow worker",
-            limit=Limit(high=0.05),
-        ),
-        Claim(
-            key="work",
-            sentence="The larger the bound, the more updates the objective takes",
-            measures="updates needed without a bound over those under s = 0",
-            limit=Limit(low=1.0),
-        ),
-        Claim(
-            key="interior",
-            sentence="With transient delays the objective is reached soonest under a finite bound above 0",
-            measures="time to the objective without a bound over the shortest under one above 0, best learning rates",
-            limit=Limit(low=1.0),
-        ),
-    )
+    published = PUBLISHED
+    claims = CLAIMS
     num_quick_seeds = 1
     measures_with = (
         "ps_trainer.experiments.virtual",
         "ps_trainer.experiments.virtual_training",
         "ps_trainer.experiments.bounded_cases",
+        "ps_trainer.experiments.bounded_real",
         "ps_trainer.experiments.bounded_training",
         "ps_trainer.experiments.monte_carlo",
+        "ps_trainer.experiments.real",
+        "ps_trainer.experiments.step_times",
     )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
@@ -152,11 +95,13 @@ class BoundedStaleness(Experiment):
             for what in (RULE, MODEL)
             for seed in seeds
         ]  # fmt: skip
-        return timed if quick else [*timed, *bounded_training.runs(seeds)]
+        return [*timed, *(() if quick else bounded_training.runs(seeds)), *bounded_real.runs(quick, seeds)]
 
     def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
         """See `Experiment`."""
         settings = run.settings
+        if settings["what"] == bounded_real.REAL:
+            return bounded_real.carry_out(run, folder)
         if settings["what"] == bounded_training.TRAINING:
             return bounded_training.carry_out(run)
         n, bound, num_clocks = settings["n"], settings["bound"], settings["num_clocks"]
@@ -174,9 +119,15 @@ class BoundedStaleness(Experiment):
         bounded = [case for case in cases if case.bound is not None]
         transient = [own for own in by_cluster(cases).values() if not next(iter(own.values())).is_slow]
         alike = [case for case in cases if not case.is_slow]
-        arms = bounded_training.arms_of(results)
+        arms, real_cases = bounded_training.arms_of(results), bounded_real.cases_of(results)
+        on_clusters = bounded_real.measures(real_cases)
+        untold = {} if arms else dict.fromkeys(("work", "interior"), "the quick form trains nothing")
         return Analysis(
-            tables=[_table(cases), *([bounded_training.table_of(arms)] if arms else [])],
+            tables=[
+                _table(cases),
+                *([bounded_training.table_of(arms)] if arms else []),
+                *bounded_real.tables(real_cases),
+            ],
             measured={
                 "wait": [Measure(case.name, abs(case.wait_share - case.predicted_wait_share)) for case in cases],
                 "falls": [
@@ -185,9 +136,9 @@ class BoundedStaleness(Experiment):
                     for before, case in zip(own.values(), list(own.values())[1:], strict=False)
                 ],
                 "few": [
-                    Measure(own[_FEW].name, own[_FEW].wait_share / own[0].wait_share)
+                    Measure(own[FEW].name, own[FEW].wait_share / own[0].wait_share)
                     for own in transient
-                    if _FEW in own and 0 in own
+                    if FEW in own and 0 in own
                 ],
                 "barrier": [Measure(case.name, case.rate / case.barrier_rate) for case in alike if case.bound == 0],
                 "free": [Measure(case.name, case.rate / case.free_rate) for case in cases if case.bound is None],
@@ -199,8 +150,9 @@ class BoundedStaleness(Experiment):
                     if case.bound in (0, None)
                 ],
                 **_worth(arms),
+                **on_clusters,
             },
-            not_testable={} if arms else dict.fromkeys(("work", "interior"), "the quick form trains nothing"),
+            not_testable=untold | {key: real.WHY_NONE for key, measured in on_clusters.items() if not measured},
             notes=[
                 "A clock is a step of one worker, of which each is an update. Rates are in clocks per mean step.",
                 "A worker that begins a step is at most s completed steps ahead of the slowest. When it has completed"
@@ -212,12 +164,14 @@ class BoundedStaleness(Experiment):
                 "The first 20 % of each run are left out of rates and waiting, of the leads nothing is; medians over"
                 " the seeds.",
                 *(_WHY_UNBOUNDED if arms else ()),
+                *(_ON_CLUSTERS if real_cases else ()),
             ],
         )
 
     def plots(self, results: Results) -> Sequence[Plot]:
         """See `Experiment`."""
-        return bounded_plots.plots(cases_of(results), bounded_training.arms_of(results))
+        plots = bounded_plots.plots(cases_of(results), bounded_training.arms_of(results))
+        return [*plots, *bounded_real.plots(bounded_real.cases_of(results))]
 
 
 def _beyond_bound(case: Case) -> Iterator[Measure]:
@@ -243,17 +197,11 @@ def _worth(arms: Sequence[bounded_training.Arm]) -> dict[str, list[Measure]]:
 
 def _table(cases: Sequence[Case]) -> Table:
     columns = (
-        Column(name="workers"),
-        Column(name="bound"),
-        Column(name="clock rate", form=".3f"),
-        Column(name="clock rate, A17", form=".3f"),
-        Column(name="waiting", form=".1f", unit="%"),
-        Column(name="waiting, A17", form=".1f", unit="%"),
-        Column(name="waits least", form=".1f", unit="%"),
-        Column(name="waits most", form=".1f", unit="%"),
-        Column(name="mean staleness in updates", form=".2f"),
-        Column(name="largest lead at the begin", form="d"),
-        Column(name="at the end", form="d"),
+        *(Column(name="workers"), Column(name="bound")),
+        *numbers(".3f", "clock rate", "clock rate, A17"),
+        *numbers(".1f", "waiting", "waiting, A17", "waits least", "waits most", unit="%"),
+        *numbers(".2f", "mean staleness in updates"),
+        *numbers("d", "largest lead at the begin", "at the end"),
     )
     rows = [
         [case.cluster, bound_name(case.bound), case.rate, case.predicted, 100 * case.wait_share]
