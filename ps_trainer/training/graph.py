@@ -30,7 +30,8 @@ class TrainGraph(NamedTuple):
         current_step: int64 scalar, global_step at present.
         loss: float scalar on the worker, of the step's own batch.
         step: the step as the update rule builds it.
-        fetches: for each phase what a step runs: global_step, staleness, loss, and ops.
+        fetches: for each phase what a step runs: global_step, staleness, loss, times, and ops. The times, seconds
+            since the epoch, are empty unless steps are logged: gradient held, update made (`step_log.py`).
         join_ops: ops to run one after the other, once per worker, before the first step.
         store: the parameters.
         state: what a checkpoint holds.
@@ -98,7 +99,7 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             current_step=store.clocks[0].read_value(),
             loss=output.loss,
             step=step,
-            fetches=_fetches(store, step, output.loss),
+            fetches=_fetches(store, step, output.loss, gradients if config.step_log else None),
             store=store,
             state=StoredState(store, applier.slots),
             model_trace=model_trace,
@@ -133,10 +134,15 @@ def _wire(components: Components, cluster: ClusterConfig, config: TrainConfig, s
     )
 
 
-def _fetches(store: ParameterStore, step: TrainStep, loss: tf.Tensor) -> list[list]:
+def _fetches(
+    store: ParameterStore, step: TrainStep, loss: tf.Tensor, timed: Sequence[Gradient] | None
+) -> list[list]:
+    """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted."""
     fetches = []
     with tf.device(store.worker_device):
+        computed = _time_after([gradient.value for gradient in timed]) if timed is not None else None
         for phase in step.phases:
+            times = [] if computed is None else [computed, _time_after([phase.global_step])]
             if store.keeps_replica:
                 pull_ops = []
             elif phase.applied is None:
@@ -144,8 +150,14 @@ def _fetches(store: ParameterStore, step: TrainStep, loss: tf.Tensor) -> list[li
             else:
                 pull_ops = store.build_pull(phase.applied, step.on_pull)
             targets = [*phase.targets, *pull_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
-            fetches.append([phase.global_step, phase.staleness, loss, targets])
+            fetches.append([phase.global_step, phase.staleness, loss, times, targets])
     return fetches
+
+
+def _time_after(values: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
+    """The time, in seconds since the epoch, at which all values are there."""
+    with tf.control_dependencies([getattr(value, "values", value) for value in values]):
+        return tf.timestamp()
 
 
 def _join_ops(store: ParameterStore, step: TrainStep) -> list[tf.Operation]:

@@ -85,7 +85,7 @@ def run_steps(
         while not session.should_stop():
             stop.check()
             try:
-                global_step, staleness, loss, _ = runs[choose(int(global_step))]()
+                global_step, staleness, loss, times, _ = runs[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:
                 if "IteratorGetNext" not in str(error) and "End of sequence" not in str(error):
                     raise PsLostError(f"a queue on the ps tasks was closed: {error.message}") from error
@@ -97,7 +97,7 @@ def run_steps(
                 stop.wait(10.0)  # whoever released us says why in a moment
                 stop.check()
                 raise PsLostError("the chief let this worker go without a reason")
-            progress.add(global_step, staleness, loss)
+            progress.add(global_step, staleness, loss, times)
             after_step(raw)
             if max_steps is not None and global_step >= max_steps:
                 ended_by.append("max_steps")

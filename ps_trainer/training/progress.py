@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,14 @@ class Progress:
         """Counts from now on: what was before is neither in the rates nor a stall."""
         self._reported_at = self._started_at = self.last_step_at = self._clock()
 
-    def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
+    def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         """Counts a step.
+
+        Args:
+            global_step: after the step.
+            staleness: see `Phase.staleness`.
+            loss: of its batch.
+            times: see `TrainGraph.fetches`; for subclasses.
 
         Raises:
             NanLossError: the loss is not finite.

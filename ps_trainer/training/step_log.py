@@ -8,7 +8,11 @@
     staleness     of the gradient on ps 0, null where it was dropped or nothing was pushed
     staleness_by_ps   of each ps task, where there are several
     dropped       1 where the gradient was dropped, else 0
-    t_start, t_end    seconds, monotonic: the same clock for all processes of a machine
+    t_start       the step begins, with the parameters already pulled. Seconds, monotonic: one clock for all
+                  processes of a machine
+    t_computed    its gradient is there, and has been held back by `--straggler`
+    t_applied     the update is made, as far as this worker waits for it
+    t_end         the parameters of the next step are pulled: the step is over
     wall_time     seconds since the epoch, at t_end
     injected_delay   seconds that the gradient was held back by `--straggler`; 0 without
     loss          null where it is no number
@@ -27,7 +31,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import numpy as np
@@ -86,12 +90,14 @@ class LoggedProgress(Progress):
 
         return call
 
-    def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
+    def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         """See `Progress`; a step whose loss is not finite is written too."""
         ended_at = self._clock()
         values = np.atleast_1d(staleness).tolist()
         is_dropped = any(value < 0 for value in values)
         cpu, self._cpu = self._cpu, os.times()
+        wall_time = self._wall_clock()
+        computed, applied = (ended_at - (wall_time - time_) for time_ in times) if len(times) else (None, None)
         record = {
             "worker": self._worker,
             "local_step": self.local_steps + 1,
@@ -99,8 +105,10 @@ class LoggedProgress(Progress):
             "staleness": values[0] if values and not is_dropped else None,
             "dropped": int(is_dropped),
             "t_start": self._began_at,
+            "t_computed": computed,
+            "t_applied": applied,
             "t_end": ended_at,
-            "wall_time": self._wall_clock(),
+            "wall_time": wall_time,
             "injected_delay": self.injected_delay,
             "loss": float(loss) if math.isfinite(loss) else None,
             "examples": self._batch_size,

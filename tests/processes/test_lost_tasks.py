@@ -42,7 +42,7 @@ def test_killed_worker_does_not_hold_async_up_and_the_ps_ends(create_run):
 )
 def test_killed_worker_does_not_hold_up_a_rule_that_can_do_without(create_run, update, option):
     run = create_run(num_workers=3)
-    ps, chief, second, third = run.start_all("--max_steps=1000", f"--update={update}", f"--update_option={option}")
+    ps, chief, second, third = run.start_all("--max_steps=3000", f"--update={update}", f"--update_option={option}")
     run.wait_for_step(100)
     third.send(signal.SIGKILL)
     for task in (chief, second):
@@ -50,7 +50,7 @@ def test_killed_worker_does_not_hold_up_a_rule_that_can_do_without(create_run, u
     assert ps.wait(LOST_SECS) == FAILED
     assert "worker 2 failed" in ps.log
     summary = run.summary()
-    assert summary["global_step"] >= 1000
+    assert summary["global_step"] >= 3000
     assert summary["workers"]["2"]["status"] == "failed"
     assert summary["workers"]["1"]["status"] == "done"
 
@@ -78,7 +78,7 @@ def test_tasks_of_a_killed_launcher_end_by_themselves_with_a_checkpoint(create_r
     run = create_run()
     launcher = run.start_local(UNLIMITED)
     run.wait_for_step(100)
-    assert len(run.remaining()) == 1 + 3  # the launcher and its tasks
+    assert len(run.remaining()) == 1 + 1 + 3  # the launcher, its fork server and its tasks
     launcher.send(signal.SIGKILL)
     run.wait_until_gone(END_SECS + 2.0)
     assert run.checkpoint_step() >= 100

@@ -37,11 +37,11 @@ class Recorder(Progress):
         self.global_steps: list[int] = []
         self.staleness_values: list[np.ndarray] = []
 
-    def add(self, global_step: int, staleness: np.ndarray, loss: float) -> None:
+    def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         self.losses.append(float(loss))
         self.global_steps.append(int(global_step))
         self.staleness_values.append(np.array(staleness))
-        super().add(global_step, staleness, loss)
+        super().add(global_step, staleness, loss, times)
 
 
 class Outcome(NamedTuple):

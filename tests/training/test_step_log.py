@@ -70,6 +70,8 @@ def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress
         "staleness": 3,
         "dropped": 0,
         "t_start": 100.0,
+        "t_computed": None,
+        "t_applied": None,
         "t_end": 102.0,
         "wall_time": 1e9 + 102.0,
         "injected_delay": 0.0,
@@ -77,6 +79,13 @@ def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress
         "examples": BATCH_SIZE,
     }
     assert (second["local_step"], second["t_start"], second["t_end"], second["loss"]) == (2, 107.0, 109.0, 0.25)
+
+
+def test_times_that_the_step_brings_are_told_by_the_clock_of_the_others(progress, clock, path):
+    clock.now += 2.0
+    progress.add(1, np.array([0]), 0.5, [np.float64(1e9 + 100.5), np.float64(1e9 + 101.75)])
+    progress.close()
+    assert [records(path)[0][name] for name in ("t_computed", "t_applied", "t_end")] == [100.5, 101.75, 102.0]
 
 
 def test_a_record_tells_how_long_its_step_was_delayed_on_purpose(progress, clock, path):
