@@ -89,11 +89,9 @@ class ForkServer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._socket.close()
-        os.kill(
-            self._process.pid, signal.SIGKILL
-        )  # it holds nothing; while it imports, it would not see the closed socket
+        # It holds nothing; and as long as it imports, it would not notice the closed socket.
+        os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        _be_subreaper(False)
 
     def wait_until_ready(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
         """Waits until TensorFlow is imported, or until `is_cancelled()`.
