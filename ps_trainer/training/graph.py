@@ -13,7 +13,7 @@ from ps_trainer.data.base import Shard
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.hooks.straggler import Straggler
 from ps_trainer.hooks.straggler import create as create_straggler
-from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.store.state import StoredState
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.training.components import Components
