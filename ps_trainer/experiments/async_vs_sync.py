@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments import convergence_plots, virtual, virtual_training
+from ps_trainer.experiments import convergence_plots, convergence_real, real, virtual, virtual_training
 from ps_trainer.experiments.base import Analysis, Experiment, Level, Measured, Results, Run
 from ps_trainer.experiments.claims import Claim, Limit, Measure
 from ps_trainer.experiments.convergence_cases import (
@@ -46,8 +46,9 @@ class AsyncVsSync(Experiment):
         "A perceptron with 32 hidden units on digits; steps last 100 ms on average, of which the share α is"
         " exponential; pulls and pushes take no time. Each arm has its own best learning rate of one grid. Examples"
         f" are counted until the mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} is"
-        f" {virtual_training.TARGET_ACCURACY:.0%}. The sources train networks of millions of parameters on up to"
-        " thousands of machines."
+        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {convergence_real.NUM_WORKERS} processes"
+        " on one machine that sleep between pull and push. The sources train networks of millions of parameters on up"
+        " to thousands of machines."
     )
     published = (
         Published(
@@ -87,10 +88,46 @@ class AsyncVsSync(Experiment):
             measures="asynchronous over synchronous time",
             limit=Limit(high=1.0),
         ),
+        Claim(
+            key="real_throughput",
+            sentence="So they do on real clusters: E[max]/E[X] times the gradients",
+            measures="measured over predicted ratio",
+            limit=Limit(low=0.85, high=1.15),
+        ),
+        Claim(
+            key="real_rates",
+            sentence="Real clusters of both kinds compute as many gradients as the simulator says of the same delays",
+            measures="measured over simulated gradients per second",
+            limit=Limit(low=0.9, high=1.1),
+        ),
+        Claim(
+            key="real_control",
+            sentence="With one worker the two are the same",
+            measures="asynchronous over synchronous gradients per second",
+            limit=Limit(low=0.95, high=1.05),
+        ),
+        Claim(
+            key="real_examples",
+            sentence="A real training needs as many examples as the one in virtual time",
+            measures="measured over virtual examples to the target, one seed of each arm",
+            limit=Limit(low=0.6, high=1.6),
+            expected=Limit(low=0.75, high=1.33),
+        ),
+        Claim(
+            key="real_time",
+            sentence="With exponential steps asynchronous SGD is at the target sooner on a real cluster, too",
+            measures="asynchronous over synchronous time",
+            limit=Limit(high=1.0),
+        ),
     )
     num_seeds = 10
     num_quick_seeds = 1
-    measures_with = ("ps_trainer.experiments.virtual", "ps_trainer.experiments.virtual_training")
+    measures_with = (
+        "ps_trainer.experiments.convergence_real",
+        "ps_trainer.experiments.real",
+        "ps_trainer.experiments.virtual",
+        "ps_trainer.experiments.virtual_training",
+    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""
@@ -110,10 +147,12 @@ class AsyncVsSync(Experiment):
                     for lr in (QUICK_RATES[mode] if quick else RATES)
                     for seed in seeds
                 ]
-        return runs
+        return [*runs, *convergence_real.runs(quick, seeds)]
 
     def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
         """See `Experiment`."""
+        if run.level is real.LEVEL:
+            return convergence_real.carry_out(run, folder)
         if run.settings["mode"] == "rates":
             return Measured(_throughput(run.settings["n"], run.settings["alpha"], run.seed))
         from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
@@ -145,6 +184,8 @@ class AsyncVsSync(Experiment):
 
     def analyse(self, results: Results) -> Analysis:
         """See `Experiment`."""
+        on_clusters, on_cluster_tables = convergence_real.measures(results), convergence_real.tables(results)
+        results = results.where(level=Level.VIRTUAL)
         arms = arms_of(results)
         counts = sorted({arm.n for arm in arms})
         pairs = [(n, alpha, tuned(arms, ASYNC, n, alpha)) for n in counts for alpha in TRAINED_ALPHAS]
@@ -166,6 +207,7 @@ class AsyncVsSync(Experiment):
                 rates_table(results),
                 arms_table("To the target, each at its best learning rate", best, ALPHAS),
                 arms_table("To the target, all learning rates", arms, ALPHAS),
+                *on_cluster_tables,
             ],
             measured={
                 "throughput": _ratios(results),
@@ -173,13 +215,15 @@ class AsyncVsSync(Experiment):
                 "examples_global": leads(SYNC_GLOBAL),
                 "time_even": times(TRAINED_ALPHAS[0]),
                 "time_uneven": times(TRAINED_ALPHAS[-1]),
+                **on_clusters,
             },
+            not_testable={key: convergence_real.WHY_NONE for key, values in on_clusters.items() if not values},
             notes=_NOTES,
         )
 
     def plots(self, results: Results) -> Sequence[Plot]:
         """See `Experiment`."""
-        return convergence_plots.plots(results)
+        return convergence_plots.plots(results.where(level=Level.VIRTUAL))
 
 
 _NOTES = (
@@ -188,6 +232,8 @@ _NOTES = (
     " costs little: with exponential steps, whose geometric staleness stands larger rates than the same staleness in"
     " each update (experiment staleness_quality). With the same batch per update staleness is the only difference.",
     "Times are of the same batch per worker: a synchronous worker with the n-th part of it would have shorter steps.",
+    "The real trainings end at a loss instead, as steps of clusters log no accuracy; the virtual ones beside them do,"
+    " too. Time counts from the end of the first step, in which a cluster still builds its graph.",
     "An arm that does not reach the target counts with all examples it may see: a lower bound.",
 )
 
