@@ -16,6 +16,8 @@ from ps_trainer.experiments.tables import Column, Table
 NUM_TEST_EXAMPLES = 360
 SINGLE, SYNC, SOFTSYNC = "single", "sync", "softsync"
 EVEN, DISPERSED = "nearly even", "exponential"
+SHAPES = {EVEN: "det:jitter=0.05", DISPERSED: "exp"}
+FAILED_ERROR = 0.5  # of the test examples; above, a run has failed
 FULL, BY_SPLITS, BY_STALENESS, BY_RULE = "α₀", "α₀/n", "α₀/τ", "α₀/τ of the rule"
 
 
@@ -61,7 +63,7 @@ class Case(NamedTuple):
     @property
     def num_failed(self) -> int:
         """Seeds with more than half of the test examples wrong."""
-        return sum(error > 0.5 for error in self.errors)
+        return sum(error > FAILED_ERROR for error in self.errors)
 
 
 def cases_of(results: Results) -> list[Case]:

@@ -7,7 +7,9 @@ delay, and by the order of arrivals that this changes.
 
 from __future__ import annotations
 
+import math
 import pathlib
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -152,13 +154,17 @@ def pair(case: str, runs: Results, name: str) -> Pair:
     Args:
         case: what was run.
         runs: at least one.
-        name: of the figure.
+        name: of the figure; where it is None, something was never reached, and it counts as infinite.
     """
+
+    def median(of: str) -> float:
+        return statistics.median(math.inf if one[name] is None else one[name] for one in runs.figures(of))
+
     shares = [result.cpu.share for result in runs if result.cpu is not None]
     return Pair(
         case,
-        spread([one[name] for one in runs.figures("measured")]).median,
-        spread([one[name] for one in runs.figures("simulated")]).median,
+        median("measured"),
+        median("simulated"),
         1000 * spread(runs.figures("overhead_secs")).median,
         spread(shares).median if shares else None,
         len(runs),

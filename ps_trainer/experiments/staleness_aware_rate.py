@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments import aware_plots, virtual, virtual_training
+from ps_trainer.experiments import aware_plots, aware_real, real, virtual, virtual_training
 from ps_trainer.experiments.aware_cases import (
     BY_RULE,
     BY_SPLITS,
@@ -16,6 +16,7 @@ from ps_trainer.experiments.aware_cases import (
     DISPERSED,
     EVEN,
     FULL,
+    SHAPES,
     SINGLE,
     SOFTSYNC,
     SYNC,
@@ -30,13 +31,14 @@ from ps_trainer.experiments.base import Analysis, Experiment, Level, Measured, R
 from ps_trainer.experiments.claims import Claim, Limit, Measure
 from ps_trainer.experiments.plots import Plot
 from ps_trainer.experiments.published import Published, Tag
+from ps_trainer.experiments.step_times import with_mean
 
 NEAR_RATE = 0.64  # α₀ within a factor 2 of the largest stable synchronous rate
 SMALL_RATE = 0.02  # α₀ that staleness 1 can stand with this momentum: below (1 − μ) / (2 (1 + μ)) of that rate
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
 MOMENTUM = 0.9
-SHAPES = {EVEN: "det:jitter=0.05,mean_ms=100", DISPERSED: "exp:mean_ms=100"}
 
+_MEAN_MS = 100.0
 _NUM_LEARNERS, _BATCH_SIZE = 30, 4
 _NUM_QUICK_LEARNERS, _QUICK_BATCH_SIZE = 8, 15
 # A small rate needs more epochs to come to an end: (full form, short form).
@@ -44,6 +46,16 @@ _NUM_EPOCHS, _NUM_SMALL_RATE_EPOCHS = (12, 6), (24, 16)
 _NUM_EXAMPLES = 1437
 _MODEL_OPTIONS = ("hidden=32",)
 _SECS_PER_STEP = 0.002
+
+
+def _fails(key: str, sentence: str) -> Claim:
+    measures = "test error above that of synchronous updates, in standard errors"
+    return Claim(key=key, sentence=sentence, measures=measures, limit=Limit(low=2.0))
+
+
+def _ends_alike(key: str, sentence: str) -> Claim:
+    measures = "difference in test error from what it is compared with, in standard errors"
+    return Claim(key=key, sentence=sentence, measures=measures, limit=Limit(low=-2.0, high=2.0))
 
 
 class StalenessAwareRate(Experiment):
@@ -56,7 +68,9 @@ class StalenessAwareRate(Experiment):
         f" {_BATCH_SIZE} each, {_NUM_EPOCHS[0]} epochs, {_NUM_SMALL_RATE_EPOCHS[0]} with the small α₀, no decay; in"
         f" the short form λ = {_NUM_QUICK_LEARNERS}, batch {_QUICK_BATCH_SIZE} and fewer epochs. λ and batches are the"
         " paper's; its network was convolutional, on CIFAR-10, for 140 epochs. Each gradient is divided by its own"
-        " staleness before the mean over the c gradients of an update and before the momentum."
+        " staleness before the mean over the c gradients of an update and before the momentum. The real clusters are"
+        f" λ = {aware_real.NUM_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as"
+        " the rule `staleness_aware` does."
     )
     published = (
         Published(
@@ -69,46 +83,36 @@ class StalenessAwareRate(Experiment):
         ),
     )  # fmt: skip
     claims = (
+        _fails("fails", "With α₀ at the limit of synchronous updates λ-softsync fails"),
+        _ends_alike("aware", "With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end"),
+        _fails("fails_small", "With an α₀ that staleness 1 can stand λ-softsync fails, too"),
+        _ends_alike("aware_small", "With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end"),
+        _ends_alike("global", "With such an α₀ and nearly even steps α₀/n for all gradients does what α₀/τ does"),
+        _ends_alike("batch", "λ learners with batch μ end where one learner with batch λμ does"),
         Claim(
-            key="fails",
-            sentence="With α₀ at the limit of synchronous updates λ-softsync fails",
-            measures="test error above that of synchronous updates, in standard errors",
-            limit=Limit(low=2.0),
+            key="real_staleness",
+            sentence="A real cluster's mean staleness is that of virtual time",
+            measures="|measured − virtual mean staleness| / n",
+            limit=Limit(high=0.05),
         ),
         Claim(
-            key="aware",
-            sentence="With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end",
-            measures="difference in test error from synchronous updates, in standard errors",
-            limit=Limit(low=-2.0, high=2.0),
+            key="real_arms",
+            sentence="On a real cluster the arms fail that fail in virtual time, and no others",
+            measures="whether one of the two fails and the other does not, 0 or 1",
+            limit=Limit(high=0),
         ),
         Claim(
-            key="fails_small",
-            sentence="With an α₀ that staleness 1 can stand λ-softsync fails, too",
-            measures="test error above that of synchronous updates, in standard errors",
-            limit=Limit(low=2.0),
-        ),
-        Claim(
-            key="aware_small",
-            sentence="With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end",
-            measures="difference in test error from synchronous updates, in standard errors",
-            limit=Limit(low=-2.0, high=2.0),
-        ),
-        Claim(
-            key="global",
-            sentence="With such an α₀ and nearly even steps α₀/n for all gradients does what α₀/τ does",
-            measures="difference in test error between the two, in standard errors",
-            limit=Limit(low=-2.0, high=2.0),
-        ),
-        Claim(
-            key="batch",
-            sentence="λ learners with batch μ end where one learner with batch λμ does",
-            measures="difference in test error, in standard errors",
-            limit=Limit(low=-2.0, high=2.0),
+            key="real_errors",
+            sentence="The others end where they end in virtual time",
+            measures="difference in test error, one seed of each arm",
+            limit=Limit(high=0.05),
         ),
     )
     num_seeds = 10
     num_quick_seeds = 1
     measures_with = (
+        "ps_trainer.experiments.aware_real",
+        "ps_trainer.experiments.real",
         "ps_trainer.experiments.virtual",
         "ps_trainer.experiments.per_gradient",
         "ps_trainer.experiments.virtual_training",
@@ -140,10 +144,13 @@ class StalenessAwareRate(Experiment):
             settings += [{**dispersed, "arm": arm} for arm in arms[1:]]
         for one in settings:
             one["epochs"] = (_NUM_SMALL_RATE_EPOCHS if one["lr"] == SMALL_RATE else _NUM_EPOCHS)[quick]
-        return [_run(one, seed) for one in settings for seed in seeds]
+        virtual_runs = [_run(one, seed) for one in settings for seed in seeds]
+        return [*virtual_runs, *aware_real.runs(quick, SMALL_RATE, MOMENTUM, seeds)]
 
     def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
         """See `Experiment`."""
+        if run.level is real.LEVEL:
+            return aware_real.carry_out(run, folder)
         from ps_trainer.experiments.per_gradient import PerGradient  # these bring TensorFlow, which lists do not need
         from ps_trainer.simulation.replay.run import Replay
 
@@ -161,7 +168,7 @@ class StalenessAwareRate(Experiment):
             update,
             options,
             num_workers=learners,
-            compute=[SHAPES[settings["shape"]]],
+            compute=[with_mean(SHAPES[settings["shape"]], _MEAN_MS)],
             num_updates=settings["epochs"] * _NUM_EXAMPLES // (batch_size * per_update),
             seed=run.seed,
         ).schedule
@@ -188,7 +195,8 @@ class StalenessAwareRate(Experiment):
 
     def analyse(self, results: Results) -> Analysis:
         """See `Experiment`."""
-        cases = cases_of(results)
+        on_clusters, on_cluster_tables = aware_real.measures(results), aware_real.tables(results)
+        cases = cases_of(results.where(level=Level.VIRTUAL))
         by_mode = [case for case in cases if case.mode != SOFTSYNC]
         sync = {case.rate: case for case in by_mode if case.mode == SYNC}
         soft = [case for case in cases if case.mode == SOFTSYNC]
@@ -206,6 +214,7 @@ class StalenessAwareRate(Experiment):
                 table_of("Synchronous updates by learning rate, and one learner with the whole batch", by_mode),
                 table_of("n-softsync", soft),
                 theory_table(MOMENTUM, sorted({0, 1, *(case.splits for case in even)})),
+                *on_cluster_tables,
             ],
             measured={
                 "fails": measures(NEAR_RATE, FULL, top) if is_near else [],
@@ -214,11 +223,13 @@ class StalenessAwareRate(Experiment):
                 "aware_small": measures(SMALL_RATE, BY_STALENESS),
                 "global": _pairs([case for case in even if case.rate == SMALL_RATE]),
                 "batch": [Measure(f"α₀={c.rate:g}", excess(c, sync[c.rate])) for c in by_mode if c.mode == SINGLE],
+                **on_clusters,
             },
             not_testable=dict.fromkeys(
                 ("fails", "aware"),
                 f"the largest stable synchronous rate is {largest:g}, not {NEAR_RATE:g} to {2 * NEAR_RATE:g}",
-            ),
+            )
+            | dict.fromkeys(on_clusters, aware_real.WHY_NONE),
             notes=[
                 f"The largest rate of the grid up to which no synchronous run fails is {largest:g}."
                 " A run has failed when more than half of the test examples are wrong.",
@@ -228,7 +239,7 @@ class StalenessAwareRate(Experiment):
 
     def plots(self, results: Results) -> Sequence[Plot]:
         """See `Experiment`."""
-        return aware_plots.plots(results, SMALL_RATE)
+        return aware_plots.plots(results.where(level=Level.VIRTUAL), SMALL_RATE)
 
 
 _NOTES = (
@@ -236,7 +247,8 @@ _NOTES = (
     " stable rate is 2 (1 + μ) without staleness, but 1 − μ with a staleness of 1, which is what 1-softsync has and for"
     " which α₀/τ is α₀. For larger τ it falls nearly as 1/τ, so that the limit of α₀ with α₀/τ is much the same for all"
     " n: the rule does what it says for an α₀ that staleness 1 can stand, 38 times below the synchronous limit at"
-    " μ = 0.9. The sources' α₀ = 0.001, from the single learner's settings, has that distance.",
+    " μ = 0.9. The sources' α₀ = 0.001 is that of their single learner; how far below the limit of their network it"
+    " lies was not measured here.",
     "A standard error is that of the difference of means between seeds, with that of the 360 test digits added:"
     " differences below about 2 % in test error are not seen.",
     "n-softsync with c = λ/n gradients per update makes n times as many updates per epoch as synchronous training; with"
