@@ -1,0 +1,122 @@
+"""`MeteredHosts`: shaped hosts that tasks may share, and whose traffic is read all along."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from ps_trainer.errors import RunError
+from ps_trainer.launch.hosts import TaskHost
+from ps_trainer.launch.hosts_netns import HostTraffic, NetnsHosts
+
+_SAMPLE_SECS = 0.25
+
+
+class BytesPerSec(NamedTuple):
+    """Mean rates of a host's interface in a window, payload with headers.
+
+    Attributes:
+        received: bytes per second.
+        sent: bytes per second.
+    """
+
+    received: float
+    sent: float
+
+
+class MeteredHosts:
+    """Hosts with links of limited rate, as `launch.hosts.Hosts`; several tasks may be on one.
+
+    Between tasks on the same host nothing passes its link.
+
+    Args:
+        rate: bits per second and direction of each host's link.
+        shared: task -> the task on whose host it is: {"ps-0": "worker-0"}. All others have hosts of their own.
+        hosts: what makes the hosts; None = network namespaces.
+        sample_secs: between two readings of the counters.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        rate: int,
+        shared: Mapping[str, str] | None = None,
+        hosts: NetnsHosts | None = None,
+        sample_secs: float = _SAMPLE_SECS,
+        clock: Callable[[], float] = time.time,
+    ):
+        self._hosts = hosts or NetnsHosts(ps_rate=rate, worker_rate=rate)
+        self._shared = dict(shared or {})
+        self._sample_secs = sample_secs
+        self._clock = clock
+        self._samples: list[tuple[float, Mapping[str, HostTraffic]]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="traffic", daemon=True)
+
+    def __enter__(self) -> MeteredHosts:
+        self._hosts.__enter__()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._hosts.__exit__(exc_type, exc, traceback)
+
+    @property
+    def summary(self) -> str:
+        """See `Hosts`."""
+        together = ", ".join(f"{task} with {host}" for task, host in self._shared.items())
+        return f"{self._hosts.summary}{f', {together}' if together else ''}"
+
+    def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
+        """See `Hosts`; tasks on the same host have ports that follow each other."""
+        placed = self._hosts.place([task for task in tasks if task not in self._shared])
+        num_more = dict.fromkeys(placed, 0)
+        for task, host in self._shared.items():
+            num_more[host] += 1
+            address, _, port = placed[host].address.rpartition(":")
+            placed[task] = placed[host]._replace(address=f"{address}:{int(port) + num_more[host]}")
+        self._thread.start()
+        return {task: placed[task] for task in tasks}
+
+    def write_report(self, logdir: Path) -> None:
+        """See `Hosts`; by host, not by task."""
+        self._hosts.write_report(logdir)
+
+    def between(self, start: float, end: float) -> dict[str, BytesPerSec]:
+        """Mean rates of each host in a window, interpolated between readings.
+
+        Args:
+            start: seconds since the epoch, not before the first reading.
+            end: not after the last one.
+        """
+        times = [when for when, _ in self._samples]
+        return {
+            host: BytesPerSec(
+                *(
+                    float(np.diff(np.interp([start, end], times, self._counted(host, field)))[0]) / (end - start)
+                    for field in ("rx_bytes", "tx_bytes")
+                )
+            )
+            for host in self._samples[-1][1]
+        }
+
+    def _counted(self, host: str, field: str) -> list[int]:
+        return [getattr(traffic[host], field) for _, traffic in self._samples]
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._sample_secs):
+            try:
+                traffic = self._hosts.traffic()
+            except RunError:  # once in a while a command takes too long; the next reading has what this one misses
+                continue
+            self._samples.append((self._clock(), traffic))
