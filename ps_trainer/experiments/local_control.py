@@ -16,8 +16,8 @@ from ps_trainer.experiments.statistics import without_warmup
 
 LARGEST_DIFFERENCE = 1e-6
 
-# Few threads, the same for all processes; nothing but steps while steps are timed.
-_QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_checkpoint_secs": 100_000}
+QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_checkpoint_secs": 100_000}
+"""Settings of a run whose steps are timed: few threads, the same in all processes, and nothing but steps."""
 
 
 class Comparison(NamedTuple):
@@ -67,7 +67,7 @@ def compare(
     Raises:
         RunError: one of them failed.
     """
-    settings = {**_QUIET, **settings}
+    settings = {**QUIET, **settings}
     alone = folder / "local"
     alone.mkdir(exist_ok=True)
     local = single_process.train_in_child(settings, alone, deadline_secs)

@@ -1,0 +1,70 @@
+"""Context switches of the machine, counted by the kernel: how often processes took turns on its cores. Linux only."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import numpy as np
+
+_STAT = pathlib.Path("/proc/stat")
+_SAMPLE_SECS = 0.25
+
+
+class SwitchWatch:
+    """Reads the kernel's count all along while it is entered.
+
+    Args:
+        clock: seconds since the epoch.
+        stat: the kernel's file.
+        sample_secs: between two readings.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, stat: pathlib.Path = _STAT, sample_secs: float = _SAMPLE_SECS
+    ):
+        self._clock = clock
+        self._stat = stat
+        self._sample_secs = sample_secs
+        self._samples: list[tuple[float, int]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="context switches", daemon=True)
+
+    def __enter__(self) -> SwitchWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.sample()
+
+    def sample(self) -> None:
+        """Takes a reading; none where the system does not tell."""
+        try:
+            lines = self._stat.read_text().splitlines()
+        except OSError:
+            return
+        self._samples += [(self._clock(), int(line.split()[1])) for line in lines if line.startswith("ctxt ")]
+
+    def between(self, start: float, end: float) -> float | None:
+        """Switches in a window, interpolated between readings; None where the system does not tell.
+
+        Args:
+            start: seconds since the epoch, not before it was entered.
+            end: not after it was left.
+        """
+        if not self._samples:
+            return None
+        times, counts = zip(*self._samples, strict=True)
+        return float(np.diff(np.interp([start, end], times, counts))[0])
+
+    def _watch(self) -> None:
+        self.sample()
+        while not self._ended.wait(self._sample_secs):
+            self.sample()
