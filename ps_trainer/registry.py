@@ -227,6 +227,7 @@ EXPERIMENTS = Registry(
     "experiment",
     {
         "local_overhead": "ps_trainer.experiments.local_overhead:LocalOverhead",
+        "null_step": "ps_trainer.experiments.null_step:NullStep",
         "async_vs_sync": "ps_trainer.experiments.async_vs_sync:AsyncVsSync",
         "staleness_distribution": "ps_trainer.experiments.staleness_distribution:StalenessDistribution",
         "staleness_quality": "ps_trainer.experiments.staleness_quality:StalenessQuality",
