@@ -15,7 +15,7 @@ from typing import Any
 
 from ps_trainer import registry
 from ps_trainer.errors import OptionError
-from ps_trainer.options import option
+from ps_trainer.options import option, repeatable
 
 # Environment variable by which the launcher tells a task its pid: a task ends when that process is gone.
 PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
@@ -31,27 +31,27 @@ class TrainConfig:
     """
 
     model: str = option("cnn", "model to train: a registered name or package.module:Class")
-    model_option: tuple[str, ...] = option((), "key=value for the model")
+    model_option: tuple[str, ...] = repeatable("key=value for the model")
     dataset: str = option("digits", "data to train and test on")
-    dataset_option: tuple[str, ...] = option((), "key=value for the dataset")
+    dataset_option: tuple[str, ...] = repeatable("key=value for the dataset")
     data_dir: str | None = option(None, "folder of the dataset's files, where it needs any")
     batch_size: int = option(32, "examples per step and worker")
     num_epochs: int | None = option(None, "passes of each worker over its shard; none = until max_steps")
     max_steps: int | None = option(1000, "value of global_step at which training ends; none = at the end of the data")
 
     update: str = option("async", "update rule")
-    update_option: tuple[str, ...] = option((), "key=value for the update rule")
-    gradient_transform: tuple[str, ...] = option(
-        (), "name:key=value,… of what is done to gradients before they are sent; repeat it for several, in order"
+    update_option: tuple[str, ...] = repeatable("key=value for the update rule")
+    gradient_transform: tuple[str, ...] = repeatable(
+        "name:key=value,… of what is done to gradients before they are sent; repeat it for several, in order"
     )
     pull_dtype: str = option("float32", "type in which parameters travel to the workers: float32, bfloat16, float16")
     optimizer: str = option("sgd", "optimizer that the parameter servers apply")
-    optimizer_option: tuple[str, ...] = option((), "key=value for the optimizer")
+    optimizer_option: tuple[str, ...] = repeatable("key=value for the optimizer")
     learning_rate: float = option(0.1, "learning rate, before the schedule")
     schedule: str = option("constant", "learning-rate schedule over global_step")
-    schedule_option: tuple[str, ...] = option((), "key=value for the schedule")
+    schedule_option: tuple[str, ...] = repeatable("key=value for the schedule")
     layout: str = option("packed", "how parameters lie on the ps tasks")
-    layout_option: tuple[str, ...] = option((), "key=value for the layout")
+    layout_option: tuple[str, ...] = repeatable("key=value for the layout")
     seed: int = option(0, "seed of initial values and data order")
 
     logdir: str | None = option(None, "folder for checkpoints, metrics and summary; none = nothing is kept")
@@ -60,10 +60,10 @@ class TrainConfig:
     keep_checkpoints: int = option(5, "number of checkpoints kept")
     report_secs: float = option(5.0, "seconds between two reports of a worker (log, metrics)")
     step_log: bool = option(False, "a line per step of each worker, in <logdir>/steps")
-    straggler: tuple[str, ...] = option(
-        (), "name:key=value,… of a delay in each step, between pull and push; of several, the last that names a worker"
+    straggler: tuple[str, ...] = repeatable(
+        "name:key=value,… of a delay in each step, between pull and push; of several, the last that names a worker"
     )
-    hook: tuple[str, ...] = option((), "package.module:Class of a tf.train.SessionRunHook to add to every worker")
+    hook: tuple[str, ...] = repeatable("package.module:Class of a tf.train.SessionRunHook to add to every worker")
 
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
     join_wait_secs: float = option(30.0, "how long the first step waits for all workers; async then starts without")

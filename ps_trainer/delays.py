@@ -163,13 +163,23 @@ def parse_all(texts: Sequence[str], num_workers: int, flag: str = "--straggler")
         UsageError: see `parse`; or a spec names a worker that the cluster does not have.
     """
     specs = [parse(text, flag) for text in texts]
+    check_workers(specs, num_workers, flag)
+    return specs
+
+
+def check_workers(specs: Sequence[DelaySpec], num_workers: int, flag: str) -> None:
+    """Raises OptionError where a spec names a worker that a cluster of so many does not have."""
     for spec in specs:
         if spec.worker is not None and spec.worker >= num_workers:
             raise OptionError(
                 f"{flag} {spec.text}: there is no worker {spec.worker} with num_workers={num_workers};"
-                f" give worker={num_workers - 1} or less, or start more workers"
+                f" give worker={num_workers - 1} or less, or more workers"
             )
-    return specs
+
+
+def spec_for(specs: Sequence[DelaySpec], worker: int) -> DelaySpec | None:
+    """What is said about one worker: of the specs that apply to it, the last one counts; None where none does."""
+    return next((spec for spec in reversed(specs) if spec.applies_to(worker)), None)
 
 
 def rng_for(seed: int, worker: int) -> np.random.Generator:

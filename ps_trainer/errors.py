@@ -20,7 +20,9 @@ which is no error of the job.
 
 from __future__ import annotations
 
+import difflib
 import signal
+from collections.abc import Iterable
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -93,3 +95,9 @@ class Interrupted(Exception):
     def __init__(self, signum: int):
         super().__init__(f"ended by {signal.Signals(signum).name}")
         self.exit_code = 128 + signum
+
+
+def did_you_mean(name: str, known: Iterable[str], dashes: str = "") -> str:
+    """The words "did you mean cnn? " for messages about an unknown name; empty where none of `known` is like it."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {dashes}{nearest[0]}? " if nearest else ""

@@ -10,14 +10,13 @@ Python keyword has a field with `_` at its end: `lambda=0.1` sets `lambda_`.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import keyword
 import types
 import typing
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ps_trainer.errors import OptionError
+from ps_trainer.errors import OptionError, did_you_mean
 
 T = TypeVar("T")
 
@@ -28,6 +27,11 @@ _FALSE = ("false", "0", "no")
 def option(default: Any, help_text: str) -> Any:
     """A dataclass field with a default and a help text."""
     return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+def repeatable(help_text: str, default: tuple[str, ...] = ()) -> Any:
+    """A field of a command's flags of which each value is given by a flag of its own, as a value may hold a comma."""
+    return dataclasses.field(default=default, metadata={"help": help_text, "is_repeatable": True})
 
 
 def key_of(field: dataclasses.Field) -> str:
@@ -55,9 +59,9 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
         if not equals:
             raise OptionError(f"{flag} {string!r}: write key=value; keys: {_describe(fields)}")
         if key not in fields:
-            nearest = difflib.get_close_matches(key, fields, n=1)
-            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            raise OptionError(f"{flag} {string}: unknown key {key!r}; {hint}keys: {_describe(fields)}")
+            raise OptionError(
+                f"{flag} {string}: unknown key {key!r}; {did_you_mean(key, fields)}keys: {_describe(fields)}"
+            )
         name = fields[key].name
         if name in values:
             raise OptionError(f"{flag} {string}: {key!r} is given twice; give it once")
@@ -66,6 +70,25 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
         return options_type(**values)
     except OptionError as error:
         raise OptionError(f"{flag}: {error}") from error
+
+
+def parse_if_any(options_type: type[T] | None, strings: Sequence[str], flag: str, owner: str) -> T | None:
+    """`parse`, for a component that may have no options; None then.
+
+    Args:
+        options_type: see `parse`; None for a component without options.
+        strings: see there.
+        flag: see there.
+        owner: the component in words ("update rule 'async'"), for messages.
+
+    Raises:
+        OptionError: see `parse`; or there are strings, and no options.
+    """
+    if options_type is not None:
+        return parse(options_type, strings, flag)
+    if strings:
+        raise OptionError(f"{flag} {strings[0]}: {owner} takes no options")
+    return None
 
 
 def convert(text: str, hint: Any, where: str) -> Any:

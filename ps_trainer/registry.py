@@ -11,13 +11,12 @@ The first line of its docstring is what `python -m ps_trainer list` prints.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer import options as options_lib
-from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.errors import UnknownNameError, did_you_mean
 
 
 class Registry:
@@ -49,11 +48,9 @@ class Registry:
         """
         if name in self._targets or _is_target(name):
             return
-        nearest = difflib.get_close_matches(name, self._targets, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise UnknownNameError(
-            f"{flag or f'--{self.flag}'}={name}: unknown {self.kind}{hint} Known: {', '.join(self._targets)};"
-            " one of your own is given as package.module:Class"
+            f"{flag or f'--{self.flag}'}={name}: unknown {self.kind}; {did_you_mean(name, self._targets)}"
+            f"known: {', '.join(self._targets)}; one of your own is given as package.module:Class"
         )
 
     def load(self, name: str, flag: str | None = None) -> type:
@@ -95,12 +92,10 @@ class Registry:
             OptionError: an option is unknown or has a wrong value.
         """
         cls = self.load(name)
-        options_type = getattr(cls, "Options", None)
-        if options_type is None:
-            if option_strings:
-                raise OptionError(f"--{self.flag}_option {option_strings[0]}: {self.kind} {name!r} takes no options")
-            return cls(**kwargs)
-        return cls(options_lib.parse(options_type, option_strings, f"--{self.flag}_option"), **kwargs)
+        options = options_lib.parse_if_any(
+            getattr(cls, "Options", None), option_strings, f"--{self.flag}_option", f"{self.kind} {name!r}"
+        )
+        return cls(**kwargs) if options is None else cls(options, **kwargs)
 
 
 def split_inline(text: str) -> tuple[str, list[str]]:
@@ -234,6 +229,8 @@ EXPERIMENTS = Registry(
         "staleness_aware_rate": "ps_trainer.experiments.staleness_aware_rate:StalenessAwareRate",
         "backup_workers": "ps_trainer.experiments.backup_workers:BackupWorkers",
         "bounded_staleness": "ps_trainer.experiments.bounded_staleness:BoundedStaleness",
+        "scaling_curve": "ps_trainer.experiments.scaling_curve:ScalingCurve",
+        "ps_bandwidth": "ps_trainer.experiments.ps_bandwidth:PsBandwidth",
     },
 )
 

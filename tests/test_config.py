@@ -110,7 +110,7 @@ def test_a_hook_is_a_class_of_ones_own():
 
 def test_a_straggler_is_a_distribution_of_delays_with_options():
     TrainConfig(straggler=("exp", "pareto:alpha=2.1,mean_ms=100,worker=1", "my_package.my_file:Mine:a=1")).check()
-    with pytest.raises(UnknownNameError, match="--straggler=parteo: unknown delay distribution; did you mean 'pareto'"):
+    with pytest.raises(UnknownNameError, match="--straggler=parteo: unknown delay distribution; did you mean pareto"):
         TrainConfig(straggler=("exp", "parteo:alpha=2.1")).check()
 
 

@@ -128,7 +128,7 @@ def test_takes_a_distribution_of_ones_own():
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("lognormall", UnknownNameError, "did you mean 'lognormal'"),
+        ("lognormall", UnknownNameError, "did you mean lognormal"),
         ("lognormal:mean_ms=0", OptionError, "more than 0 milliseconds"),
         ("lognormal:sigma=0", OptionError, "sigma=0.0; give more than 0"),
         ("exp:0.3", OptionError, "exp:key=value"),

@@ -103,7 +103,7 @@ def test_a_value_of_the_wrong_type_is_named(string, message):
 
 
 def test_an_unknown_key_lists_all_and_suggests_the_nearest():
-    with pytest.raises(OptionError, match="unknown key 'cuont'; did you mean 'count'") as caught:
+    with pytest.raises(OptionError, match="unknown key 'cuont'; did you mean count") as caught:
         parse("cuont=3")
     for field in dataclasses.fields(Options):
         assert f"{field.name} (default {field.default!r})" in str(caught.value)
@@ -150,7 +150,7 @@ def test_a_pythons_keyword_is_a_key_without_its_fields_underscore():
 @pytest.mark.parametrize(("string", "key"), [("lambda_=2", "lambda"), ("size=3", "size_")])
 def test_the_field_of_a_keyword_is_not_a_key_itself(string, key):
     with pytest.raises(
-        OptionError, match=rf"did you mean '{key}'\? keys: lambda \(default 0.5\), size_ \(default 1\)$"
+        OptionError, match=rf"did you mean {key}\? keys: lambda \(default 0.5\), size_ \(default 1\)$"
     ):
         options.parse(KeywordOptions, [string], "--thing_option")
 

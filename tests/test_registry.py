@@ -67,15 +67,15 @@ def test_options_for_a_class_without_any_are_refused():
 
 
 def test_wrong_options_name_the_flag():
-    with pytest.raises(OptionError, match="--thing_option siez=4: unknown key 'siez'; did you mean 'size'"):
+    with pytest.raises(OptionError, match="--thing_option siez=4: unknown key 'siez'; did you mean size"):
         THINGS.create("with", ["siez=4"])
 
 
 def test_an_unknown_name_lists_the_known_and_suggests_the_nearest():
     with pytest.raises(UnknownNameError) as caught:
         THINGS.check("wihtout")
-    assert "--thing=wihtout: unknown thing; did you mean 'without'?" in str(caught.value)
-    assert "Known: with, without" in str(caught.value)
+    assert "--thing=wihtout: unknown thing; did you mean without?" in str(caught.value)
+    assert "known: with, without" in str(caught.value)
     assert "package.module:Class" in str(caught.value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow, run_main
-from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError
+from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError, did_you_mean
 from ps_trainer.options import option
 
 _USAGE = """python -m ps_trainer experiment list
@@ -87,9 +87,7 @@ def _check_names(names: Sequence[str]) -> None:
         if name in ("list", "all") and len(names) > 1:
             raise UsageError(f"experiment {' '.join(names)}: {name} stands alone")
         if name not in ("list", "all", *known) and ":" not in name:
-            nearest = flags_lib.nearest_name(name, known)
-            hint = f"did you mean {nearest}? " if nearest else ""
             raise UnknownNameError(
-                f"experiment {name}: no such experiment; {hint}known: {', '.join(known)}, all, list, or one of your"
-                " own as package.module:Class (flags are written --name=value)"
+                f"experiment {name}: no such experiment; {did_you_mean(name, known)}known: {', '.join(known)}, all,"
+                " list, or one of your own as package.module:Class (flags are written --name=value)"
             )

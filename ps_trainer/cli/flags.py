@@ -7,7 +7,6 @@ same name, type, default and help text. Each command has a flag table of its own
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import types
 import typing
@@ -18,7 +17,7 @@ from absl import flags as absl_flags
 
 from ps_trainer import options as options_lib
 from ps_trainer.cli.run import HelpShown
-from ps_trainer.errors import UsageError
+from ps_trainer.errors import UsageError, did_you_mean
 
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _HELP_COLUMN = 36
@@ -117,11 +116,6 @@ def type_name(hint: Any) -> str:
     return hint.__name__
 
 
-def nearest_name(name: str, names: Sequence[str]) -> str:
-    """The one of `names` that is most like `name`, or an empty text when none is."""
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), "")
-
-
 class _FieldParser(absl_flags.ArgumentParser):
     """Reads a flag's text as the type of a dataclass field."""
 
@@ -156,8 +150,7 @@ def _instance(group: type, values: absl_flags.FlagValues) -> Any:
 
 
 def _is_repeatable(field: dataclasses.Field) -> bool:
-    """Whether each value is given by a flag of its own, since a value may hold a comma."""
-    return field.name.endswith("_option") or field.name in ("hook", "gradient_transform", "compute", "straggler")
+    return field.metadata.get("is_repeatable", False)
 
 
 def _asks_for_help(argv: Sequence[str]) -> bool:
@@ -166,9 +159,7 @@ def _asks_for_help(argv: Sequence[str]) -> bool:
 
 def _unknown_flag(name: str, groups: Sequence[type]) -> str:
     known = [field.name for group in groups for field in dataclasses.fields(group)]
-    nearest = nearest_name(name, known)
-    hint = f"; did you mean --{nearest}?" if nearest else ";"
-    return f"unknown flag --{name}{hint} --help lists all"
+    return f"unknown flag --{name}; {did_you_mean(name, known, '--')}--help lists all"
 
 
 def _help_line(field: dataclasses.Field, hint: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
-from ps_trainer.errors import UsageError
+from ps_trainer.errors import UsageError, did_you_mean
 from ps_trainer.options import key_of
 
 _NAME_COLUMN = 16
@@ -49,9 +49,7 @@ def _run(argv: Sequence[str]) -> int:
         raise HelpShown
     for kind in kinds:
         if kind not in known:
-            nearest = flags_lib.nearest_name(kind, known)
-            hint = f"did you mean {nearest}? " if nearest else ""
-            raise UsageError(f"list {kind}: no such kind; {hint}known: {', '.join(known)}")
+            raise UsageError(f"list {kind}: no such kind; {did_you_mean(kind, known)}known: {', '.join(known)}")
     quiet_tensorflow()
     with hidden_stderr():
         text = "\n\n".join(describe(kind) for kind in kinds or known)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import run_main
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
@@ -51,9 +51,9 @@ def create_hosts(flags: LocalFlags) -> Hosts:
     """
     texts = {name: getattr(flags, name) for name in ("rate", "ps_rate", "worker_rate")}
     if flags.hosts not in _HOSTS:
-        nearest = flags_lib.nearest_name(flags.hosts, _HOSTS)
-        hint = f"did you mean {nearest}? " if nearest else ""
-        raise UnknownNameError(f"--hosts={flags.hosts}: unknown; {hint}known: {', '.join(_HOSTS)}")
+        raise UnknownNameError(
+            f"--hosts={flags.hosts}: unknown; {did_you_mean(flags.hosts, _HOSTS)}known: {', '.join(_HOSTS)}"
+        )
     if flags.hosts == "local":
         given = [f"--{name}={text}" for name, text in texts.items() if text is not None]
         if given:

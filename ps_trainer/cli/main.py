@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import ps_trainer
 from ps_trainer.cli.run import leave, run_main
-from ps_trainer.errors import EXIT_DONE, UsageError
+from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
 
 
 class _Command(NamedTuple):
@@ -60,10 +60,7 @@ def _refuse(name: str) -> int:
     known = ", ".join(_COMMANDS)
     if not name:
         raise UsageError(f"no command given; one of {known}; --help explains them")
-    from ps_trainer.cli.flags import nearest_name
-
-    nearest = nearest_name(name, list(_COMMANDS))
-    raise UsageError(f"unknown command {name!r};{f' did you mean {nearest!r}?' if nearest else ''} known: {known}")
+    raise UsageError(f"unknown command {name!r}; {did_you_mean(name, _COMMANDS)}known: {known}")
 
 
 def _help() -> str:

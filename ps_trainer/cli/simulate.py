@@ -15,7 +15,7 @@ from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import simulate_train
 from ps_trainer.cli.run import run_main
 from ps_trainer.errors import EXIT_DONE, OptionError, UsageError
-from ps_trainer.options import option
+from ps_trainer.options import option, repeatable
 
 _USAGE = """python -m ps_trainer simulate --num_workers=200 --backup_workers=4 --compute=lognormal:sigma=0.5 [flags]
 
@@ -43,11 +43,11 @@ class SimulateFlags:
 
     num_workers: int = option(8, "workers, backup workers among them")
     num_ps: int = option(1, "ps tasks")
-    compute: tuple[str, ...] = option(
-        ("lognormal",), "name:key=value,… of the compute times; of several, the last that applies to a worker"
+    compute: tuple[str, ...] = repeatable(
+        "name:key=value,… of the compute times; of several, the last that applies to a worker", ("lognormal",)
     )
     update: str | None = option(None, "update rule; none = async, or backup if --backup_workers is given")
-    update_option: tuple[str, ...] = option((), "key=value for the update rule")
+    update_option: tuple[str, ...] = repeatable("key=value for the update rule")
     backup_workers: int | None = option(None, "workers that an update does not wait for: backup, sync, k_sync")
     max_updates: int = option(10_000, "global_step at which the run ends")
     model_bytes: int = option(0, "bytes of the parameters, which a pull or a push moves")

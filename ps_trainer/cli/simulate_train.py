@@ -10,7 +10,7 @@ from typing import Any
 from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UsageError
-from ps_trainer.options import option
+from ps_trainer.options import option, repeatable
 
 # The rule of the cluster whose limits hold for one that is simulated only.
 _RULES_OF_CLUSTER = {"stock_sync": "sync"}
@@ -21,16 +21,16 @@ class ReplayFlags:
     """What is trained in virtual time, as in a real run; without --model nothing is."""
 
     model: str | None = option(None, "model to train; none = only the times")
-    model_option: tuple[str, ...] = option((), "key=value for the model")
+    model_option: tuple[str, ...] = repeatable("key=value for the model")
     dataset: str = option(TrainConfig.dataset, "data to train and test on")
-    dataset_option: tuple[str, ...] = option((), "key=value for the dataset")
+    dataset_option: tuple[str, ...] = repeatable("key=value for the dataset")
     data_dir: str | None = option(None, "folder of the dataset's files, where it needs any")
     batch_size: int = option(TrainConfig.batch_size, "examples per step and worker")
     optimizer: str = option(TrainConfig.optimizer, "optimizer that the parameter servers apply")
-    optimizer_option: tuple[str, ...] = option((), "key=value for the optimizer")
+    optimizer_option: tuple[str, ...] = repeatable("key=value for the optimizer")
     learning_rate: float = option(TrainConfig.learning_rate, "learning rate, before the schedule")
     schedule: str = option(TrainConfig.schedule, "learning-rate schedule over global_step")
-    schedule_option: tuple[str, ...] = option((), "key=value for the schedule")
+    schedule_option: tuple[str, ...] = repeatable("key=value for the schedule")
     evaluate_every: int = option(0, "updates between two evaluations on the test data; 0 = only at the end")
 
 

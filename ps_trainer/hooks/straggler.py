@@ -107,7 +107,7 @@ class Straggler:
 def create(
     specs: Sequence[DelaySpec], *, seed: int, worker_index: int, device: str, container: str
 ) -> Straggler | None:
-    """The straggler that a worker is: of the specs that apply to it, the last one counts; None if none does.
+    """The straggler that a worker is; None if no spec applies to it.
 
     Args:
         specs: as the run's flags say.
@@ -116,11 +116,11 @@ def create(
         device: see `Straggler`.
         container: see there.
     """
-    for spec in reversed(specs):
-        if spec.applies_to(worker_index):
-            next_delay = spec.sampler(delays.rng_for(seed, worker_index), worker_index)
-            return Straggler(next_delay, worker_index=worker_index, device=device, container=container)
-    return None
+    spec = delays.spec_for(specs, worker_index)
+    if spec is None:
+        return None
+    next_delay = spec.sampler(delays.rng_for(seed, worker_index), worker_index)
+    return Straggler(next_delay, worker_index=worker_index, device=device, container=container)
 
 
 def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

@@ -62,9 +62,7 @@ def run_local(
         command=local_command([*flags, f"--logdir={logdir}"]),
         log_path=output,
         env=cpu_environment(environ),
-        spawn=_preloaded_popen(logdir / "forkserver.txt")
-        if preloaded
-        else functools.partial(subprocess.Popen, cwd=cwd),
+        spawn=_preloaded_popen(logdir) if preloaded else functools.partial(subprocess.Popen, cwd=cwd),
     )
     launcher.start()
     try:

@@ -42,9 +42,10 @@ PROGRAM = (sys.executable, "-m", "ps_trainer")  # what can be forked: commands t
 _READY_SECS = 300.0
 _FORK_SECS = 30.0
 _LOG_LINES = 40
+_MODULE = "ps_trainer.cli.forked"
 _LENGTH = struct.Struct("!I")
 _PR_SET_CHILD_SUBREAPER = 36
-_preloaded: list[bool] = []
+_serve: list[Callable[[socket.socket], None]] = []  # what a fork server does, in a process that can become one
 
 
 class ForkedProcess(NamedTuple):
@@ -82,7 +83,7 @@ class ForkServer:
         _be_subreaper()
         self._socket, theirs = socket.socketpair()
         with theirs, self._log_path.open("ab") as log:
-            self._process = self._fork(theirs, log) if _preloaded else self._spawn(theirs, log)
+            self._process = self._fork(theirs, log) if _serve else self._spawn(theirs, log)
         return self
 
     def __exit__(
@@ -148,7 +149,7 @@ class ForkServer:
 
     def _spawn(self, theirs: socket.socket, log: IO[bytes]) -> subprocess.Popen:
         return subprocess.Popen(
-            [sys.executable, "-m", "ps_trainer.launch.forked", str(theirs.fileno()), self._label],
+            [sys.executable, "-m", _MODULE, str(theirs.fileno()), self._label],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -158,8 +159,6 @@ class ForkServer:
         )
 
     def _fork(self, theirs: socket.socket, log: IO[bytes]) -> ForkedProcess:
-        from ps_trainer.launch import forked
-
         pid = os.fork()
         if not pid:
             try:
@@ -167,7 +166,7 @@ class ForkServer:
                 for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                     signal.signal(signum, signal.SIG_DFL)
                 become_background(log.fileno())
-                forked.main(theirs)
+                _serve[0](theirs)
             finally:
                 os._exit(0)
         return ForkedProcess(pid)
@@ -208,9 +207,9 @@ def become_background(output_fd: int) -> None:
         os.dup2(fd, standard)
 
 
-def mark_preloaded() -> None:
-    """Says that this process was forked of a fork server, has no thread, and may be forked again."""
-    _preloaded.append(True)
+def allow_forks(serve: Callable[[socket.socket], None]) -> None:
+    """Says that this process was forked of a fork server, has no thread, and may become one itself by `serve`."""
+    _serve.append(serve)
 
 
 def _be_subreaper() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from rich.console import Console
 
-from ps_trainer import delays
 from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
 from ps_trainer.launch.forkserver import PROGRAM, ForkServer
@@ -74,7 +73,10 @@ def run(
         RunError: a host cannot be made, or a task cannot be started.
     """
     _check_counts(num_ps, num_workers, num_evaluators)
-    delays.parse_all(config.straggler, num_workers)
+    if config.straggler:
+        from ps_trainer import delays  # imports NumPy
+
+        delays.parse_all(config.straggler, num_workers)
     counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
     names = [(job_name, index) for job_name, count in counts.items() for index in range(count)]
     console = console or Console()

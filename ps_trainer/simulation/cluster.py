@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from ps_trainer import delays
 from ps_trainer.delays import DelaySpec
 from ps_trainer.errors import OptionError
 
@@ -23,7 +24,7 @@ class ClusterModel:
     Attributes:
         num_workers: workers, the chief included.
         num_ps: ps tasks.
-        compute: how long a worker computes per step; of the specs that apply to a worker, the last one counts.
+        compute: how long a worker computes per step; see `delays.spec_for`.
         model_bytes: bytes of a transfer.
         worker_bytes_per_sec: a worker's link, each way; inf = it takes no time.
         ps_bytes_per_sec: a ps task's link, each way; inf = it takes no time.
@@ -53,12 +54,7 @@ class ClusterModel:
         for name in ("latency_secs", "ps_secs"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise OptionError(f"--{name}={getattr(self, name)}; give 0 or more")
-        for spec in self.compute:
-            if spec.worker is not None and spec.worker >= self.num_workers:
-                raise OptionError(
-                    f"--compute={spec.text}: there is no worker {spec.worker} with num_workers={self.num_workers};"
-                    f" give worker={self.num_workers - 1} or less, or more workers"
-                )
+        delays.check_workers(self.compute, self.num_workers, "--compute")
         for worker in range(self.num_workers):
             self.compute_of(worker)
 
@@ -68,9 +64,9 @@ class ClusterModel:
         Raises:
             OptionError: there is none.
         """
-        for spec in reversed(self.compute):
-            if spec.applies_to(worker):
-                return spec
+        spec = delays.spec_for(self.compute, worker)
+        if spec is not None:
+            return spec
         given = ", ".join(spec.text for spec in self.compute) or "nothing"
         raise OptionError(
             f"--compute ({given}) says nothing about worker {worker}; give one without worker=… first, for all others"

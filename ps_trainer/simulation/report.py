@@ -71,11 +71,11 @@ def to_json(summary: Summary) -> dict[str, Any]:
 
 def write_tables(summary: Summary, folder: pathlib.Path) -> None:
     """Writes `staleness.csv` and `workers.csv`."""
-    _write(folder / "staleness.csv", ("staleness", "gradients"), enumerate(summary.staleness.tolist()))
+    write_csv(folder / "staleness.csv", ("staleness", "gradients"), enumerate(summary.staleness.tolist()))
     columns = (summary.used, summary.dropped, summary.local, summary.mean_staleness, summary.wait_share)
     header = ("worker", "used", "dropped", "local_steps", "mean_staleness", "wait_share")
     rows = zip(range(summary.num_workers), *(column.tolist() for column in columns), strict=True)
-    _write(folder / "workers.csv", header, rows)
+    write_csv(folder / "workers.csv", header, rows)
 
 
 def write_steps(blocks: Iterable[Block], file: TextIO) -> Iterator[Block]:
@@ -97,7 +97,8 @@ def write_steps(blocks: Iterable[Block], file: TextIO) -> Iterator[Block]:
         yield block
 
 
-def _write(path: pathlib.Path, header: Iterable[str], rows: Iterable[Iterable]) -> None:
+def write_csv(path: pathlib.Path, header: Iterable[str], rows: Iterable[Iterable]) -> None:
+    """Writes a line of names, and the rows."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(header)

@@ -97,3 +97,23 @@ def concatenate(blocks: Iterable[Block]) -> Block:
     blocks = list(blocks)
     steps = as_steps(np.concatenate(column) for column in zip(*(block.steps for block in blocks), strict=True))
     return Block(steps, np.concatenate([block.update_secs for block in blocks] or [np.empty(0)]))
+
+
+def before_of_worker(worker: np.ndarray, values: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """For each entry the value at the same worker's entry before; [k].
+
+    Args:
+        worker: int [k].
+        values: [k].
+        last: [num_workers], the values before each worker's first entry; set to those of the last ones.
+    """
+    order = np.argsort(worker.astype(np.uint16) if len(last) <= 1 << 16 else worker, kind="stable")
+    ordered = worker[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    before = np.empty_like(values)
+    before[order[1:]] = values[order[:-1]]
+    before[order[is_first]] = last[ordered[is_first]]
+    is_last = np.roll(is_first, -1)
+    last[ordered[is_last]] = values[order[is_last]]
+    return before

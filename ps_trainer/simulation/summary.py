@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.simulation.schedule import DROPPED, LOCAL, Block, Schedule, Steps
+from ps_trainer.simulation.schedule import DROPPED, LOCAL, Block, Schedule, Steps, before_of_worker
 
 # Of the updates, the first share is left out of all figures.
 WARMUP_SHARE = 0.2
@@ -114,7 +114,7 @@ class Summariser:
             self._begin = block.update_secs[self._num_warmup - 1 - self._num_seen]
         self._num_seen = seen
         self._update_secs.append(block.update_secs)
-        before = self._end_before(block.steps)
+        before = before_of_worker(block.steps.worker, block.steps.t_push_done, self._ended)
         counted = block.steps.t_push_done > self._begin
         self._count(block.steps.select(counted), before[counted])
 
@@ -140,18 +140,6 @@ class Summariser:
             wait_share=wait_share,
             **self._counts,
         )
-
-    def _end_before(self, steps: Steps) -> np.ndarray:
-        """For each step when its worker's step before it ended."""
-        before = np.empty(len(steps.worker))
-        order = np.argsort(steps.worker.astype(np.uint16 if self._num_workers <= 1 << 16 else np.int64), kind="stable")
-        worker, end = steps.worker[order], steps.t_push_done[order]
-        is_first = np.diff(worker, prepend=-1) > 0
-        before[order[1:]] = end[:-1]
-        before[order[is_first]] = self._ended[worker[is_first]]
-        is_last = np.diff(worker, append=self._num_workers) > 0
-        self._ended[worker[is_last]] = end[is_last]
-        return before
 
     def _count(self, steps: Steps, before: np.ndarray) -> None:
         is_used = steps.update >= 0

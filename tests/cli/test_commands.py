@@ -101,7 +101,7 @@ def test_local_passes_on_the_training_flags_as_given(calls):
     assert isinstance(calls[0][1].pop("hosts"), LocalHosts)
     config = TrainConfig(update_option=("a=1,2",))
     counts = {"num_ps": 1, "num_workers": 3, "num_evaluators": 0}
-    assert calls == [((), {**counts, "train_args": args, "config": config, "plain": True})]
+    assert calls == [((), {**counts, "train_args": args, "config": config, "plain": True, "preload": True})]
 
 
 @pytest.mark.parametrize("flag", ["logdir", "checkpoint_dir"])
@@ -139,7 +139,7 @@ def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
         (task.main_task, ["--ps_hosts=a:1", "--worker_hosts=b:1"], "--job_name is missing"),
         (local.main_local, ["--num_workers=two"], "--num_workers: 'two' is not of type int"),
         (local.main_local, ["--max_steps=0"], "--max_steps=0 is too small"),
-        (main.main, ["locl"], "unknown command 'locl'; did you mean 'local'?"),
+        (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
         (main.main, [], "no command given; one of local, task, evaluate, experiment, simulate, list"),
     ],
 )

@@ -10,7 +10,7 @@ from ps_trainer.cli import flags
 from ps_trainer.cli.run import HelpShown
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_USAGE, UsageError
-from ps_trainer.options import option
+from ps_trainer.options import option, repeatable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Some:
     limit: int | None = option(None, "at most")
     sizes: tuple[int, ...] = option((1, 2), "of each")
     is_on: bool = option(False, "whether on")
-    thing_option: tuple[str, ...] = option((), "key=value")
+    thing_option: tuple[str, ...] = repeatable("key=value")
 
 
 def parse(*args, groups=(Some,)):

@@ -52,7 +52,7 @@ def test_help_answers_without_slow_imports(args):
     [
         (["run_worker.py", "--ps_hosts=a:1", "--worker_hosts=b:1", "--task_index=1"], "--task_index=1 is out of range"),
         (["run_ps.py", "--ps_hosts=a", "--worker_hosts=b:1"], "--ps_hosts[0]='a': the port is missing"),
-        (["run_worker.py", "--ps_hosts=a:1", "--worker_hosts=b:1", "--update=snyc"], "did you mean 'sync'?"),
+        (["run_worker.py", "--ps_hosts=a:1", "--worker_hosts=b:1", "--update=snyc"], "did you mean sync?"),
         (["ps_trainer", "local", "--batchsize=3"], "did you mean --batch_size?"),
     ],
 )

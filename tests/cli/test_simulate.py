@@ -85,7 +85,7 @@ def test_writes_figures_tables_and_where_they_come_from(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (["--compute=exq"], "--compute=exq: unknown delay distribution; did you mean 'exp'"),
+        (["--compute=exq"], "--compute=exq: unknown delay distribution; did you mean exp"),
         (["--compute=exp:mean_ms=0"], "--compute exp:: mean_ms=0.0; give more than 0"),
         (["--update=hybrid"], "--update=hybrid: not simulated"),
         (["--max_updates=0"], "--max_updates=0; give 1 or more"),

@@ -250,7 +250,7 @@ def test_nobody_begins_a_step_further_ahead_than_ssp_allows(bound):
     ("update", "options", "error", "words"),
     [
         ("hybrid", [], UnknownNameError, "--update=hybrid: not simulated"),
-        ("backp", [], UnknownNameError, "did you mean 'backup'"),
+        ("backp", [], UnknownNameError, "did you mean backup"),
         ("async", ["k=1"], OptionError, "takes no options"),
         ("backup", ["backup_workers=3"], OptionError, "give backup_workers=2 or less, or more workers"),
         ("backup", ["backup_workers=-1"], OptionError, "give 0 or more"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import pathlib
-from collections.abc import Iterable
 from typing import Any
 
 from ps_trainer.simulation.replay.run import Trained
+from ps_trainer.simulation.report import write_csv
 
 _SHARE = 0.05  # of the updates, at the start and at the end, over which the training loss is averaged
 
@@ -48,17 +47,10 @@ def write_tables(trained: Trained, folder: pathlib.Path) -> None:
     curve = trained.curve
     columns = (curve.version, curve.secs, curve.num_steps, curve.loss, *curve.metrics.values())
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    _write(folder / "curve.csv", ("global_step", "secs", "steps", "loss", *curve.metrics), rows)
+    write_csv(folder / "curve.csv", ("global_step", "secs", "steps", "loss", *curve.metrics), rows)
     names = list(trained.evaluations[-1].metrics)
     rows = ([e.version, e.secs, *(e.metrics[name] for name in names)] for e in trained.evaluations)
-    _write(folder / "evaluations.csv", ("global_step", "secs", *names), rows)
-
-
-def _write(path: pathlib.Path, header: Iterable[str], rows: Iterable[Iterable]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+    write_csv(folder / "evaluations.csv", ("global_step", "secs", *names), rows)
 
 
 def _finite(value: float) -> float | str:

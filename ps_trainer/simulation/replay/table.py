@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer import options as options_lib
-from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.errors import UnknownNameError
 from ps_trainer.simulation.replay import central, copies
 from ps_trainer.simulation.replay.base import Arithmetic
 from ps_trainer.simulation.replay.bench import Bench
-from ps_trainer.simulation.rules.table import RULES as SCHEDULES
+from ps_trainer.simulation.rules.table import parse_options
 from ps_trainer.simulation.schedule import Schedule
 
 RULES: dict[str, type[Arithmetic]] = {
@@ -58,10 +57,4 @@ def create(
     """
     if name not in RULES:
         raise UnknownNameError(f"--update={name}: not replayed in virtual time; replayed: {', '.join(RULES)}")
-    arithmetic = arithmetic or RULES[name]
-    options_type = SCHEDULES[name].Options
-    if options_type is None:
-        if option_strings:
-            raise OptionError(f"--update_option {option_strings[0]}: update rule {name!r} takes no options")
-        return arithmetic(bench, schedule, None)
-    return arithmetic(bench, schedule, options_lib.parse(options_type, option_strings, "--update_option"))
+    return (arithmetic or RULES[name])(bench, schedule, parse_options(name, option_strings))

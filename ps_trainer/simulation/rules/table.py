@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
+from typing import Any
 
 from ps_trainer import options as options_lib
-from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.errors import UnknownNameError, did_you_mean
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules import accumulate, groups, replicas, single, tokens
 from ps_trainer.simulation.rules.base import ScheduleRule
@@ -48,12 +48,16 @@ def create(name: str, option_strings: Sequence[str], cluster: ClusterModel) -> S
         OptionError: an option is unknown, has a wrong value, or does not fit the cluster.
     """
     if name not in RULES:
-        nearest = difflib.get_close_matches(name, RULES, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise UnknownNameError(f"--update={name}: not simulated; {hint}simulated: {', '.join(RULES)}")
-    cls = RULES[name]
-    if cls.Options is None:
-        if option_strings:
-            raise OptionError(f"--update_option {option_strings[0]}: update rule {name!r} takes no options")
-        return cls(None, cluster)
-    return cls(options_lib.parse(cls.Options, option_strings, "--update_option"), cluster)
+        raise UnknownNameError(
+            f"--update={name}: not simulated; {did_you_mean(name, RULES)}simulated: {', '.join(RULES)}"
+        )
+    return RULES[name](parse_options(name, option_strings), cluster)
+
+
+def parse_options(name: str, option_strings: Sequence[str]) -> Any:
+    """The options of one of `RULES`; None of one that has none.
+
+    Raises:
+        OptionError: an option is unknown or has a wrong value.
+    """
+    return options_lib.parse_if_any(RULES[name].Options, option_strings, "--update_option", f"update rule {name!r}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.groups import Grouped
-from ps_trainer.simulation.schedule import Block, Steps
+from ps_trainer.simulation.schedule import Block, Steps, before_of_worker
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 _ROUNDS = 16  # steps of the fastest worker in a stretch, about
@@ -28,7 +28,7 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Bloc
         position = num_pushed + np.arange(len(steps.worker))
         update = np.searchsorted(ends, position, side="right")
         made = np.searchsorted(ends, position + 1, side="right")
-        version = _before(steps.worker, made, read)
+        version = before_of_worker(steps.worker, made, read)
         steps = steps._replace(version=version, update=update, staleness=update - version)
         yield Block(steps, steps.t_push_done[made > update])
         num_pushed += len(steps.worker)
@@ -50,23 +50,3 @@ def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[Steps]:
             parts.append(workers.end(ending, 0))
             workers.begin(ending, workers.t_push_done[ending], 0)
         yield in_order(parts, until).steps
-
-
-def _before(worker: np.ndarray, values: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """For each entry the value at the same worker's entry before; `last` has those before the first, and is moved on.
-
-    Args:
-        worker: int [k].
-        values: [k].
-        last: [num_workers].
-    """
-    order = np.argsort(worker, kind="stable")
-    ordered = worker[order]
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    before = np.empty_like(values)
-    before[order[1:]] = values[order[:-1]]
-    before[order[is_first]] = last[ordered[is_first]]
-    is_last = np.roll(is_first, -1)
-    last[ordered[is_last]] = values[order[is_last]]
-    return before

@@ -1,6 +1,6 @@
 """The process behind `forkserver.ForkServer`: imports TensorFlow, then forks tasks on request until nobody asks.
 
-python -m ps_trainer.launch.forked SOCKET_FD LABEL
+python -m ps_trainer.cli.forked SOCKET_FD LABEL
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from ps_trainer.launch.forkserver import PROGRAM, READY, become_background, mark_preloaded, receive, send
+from ps_trainer.launch.forkserver import PROGRAM, READY, allow_forks, become_background, receive, send
 
 _PR_SET_NAME = 15
 _CLONE_NEWNET = 0x40000000
@@ -71,7 +71,7 @@ def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> No
     """The life of a task from here on."""
     try:
         become_background(fds[0])
-        mark_preloaded()
+        allow_forks(main)
         os.environ.clear()
         os.environ.update(request["env"])
         os.read(go_read, 1)  # returns when all others have closed the pipe
