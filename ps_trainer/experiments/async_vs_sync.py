@@ -223,7 +223,7 @@ class AsyncVsSync(Experiment):
 
     def plots(self, results: Results) -> Sequence[Plot]:
         """See `Experiment`."""
-        return convergence_plots.plots(results.where(level=Level.VIRTUAL))
+        return [*convergence_plots.plots(results.where(level=Level.VIRTUAL)), *convergence_real.plots(results)]
 
 
 _NOTES = (

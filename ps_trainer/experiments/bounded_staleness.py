@@ -44,8 +44,9 @@ _WHY_UNBOUNDED = (
     " columns).",
 )
 _ON_CLUSTERS = (
-    "Of a real cluster a step's wait is not logged. A tenth of the steps wait for nobody: what those take beside their"
-    " delay counts as communicating in every step, and what is left beside computing as waiting.",
+    "Of a real cluster a step's wait is not logged. Of four workers one waits for nobody: what such steps take beside"
+    " their delay, the 5th percentile over all, counts as communicating in every step, and what is left beside"
+    " computing as waiting.",
     "A real worker's lead is that over what the others may have completed at most: their steps count as completed when"
     " the delay is over. So what is above the bound is a violation, whatever the messages take.",
 )

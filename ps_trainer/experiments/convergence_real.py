@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,12 @@ from ps_trainer.experiments import real, virtual, virtual_training
 from ps_trainer.experiments.base import Measured, Results, Run
 from ps_trainer.experiments.claims import Measure
 from ps_trainer.experiments.convergence_cases import ASYNC, SYNC_GLOBAL, SYNC_SAME, predicted_ratio
+from ps_trainer.experiments.plots import Plot
 from ps_trainer.experiments.statistics import WARMUP_SHARE
 from ps_trainer.experiments.tables import Column, Table, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RATES, TRAINING = "rates", "training"  # what a run is of
 WHY_NONE = f"the quick form times two workers only, and of others {real.WHY_NONE}"
@@ -29,7 +33,8 @@ _UNEVEN = 1.0
 _ALPHAS = (0.05, _UNEVEN)
 _STEPS_OF_WORKER = {0.05: 50, _UNEVEN: 80}
 _NUM_UNEVEN_SEEDS = 3
-_NUM_QUICK_STEPS = 80
+_NUM_QUICK_STEPS = 60
+_QUICK_ALPHA = 0.3  # with which so few steps are enough to know a ratio
 # The best learning rates of the virtual part at n = 8; an example count that is twice what it takes there.
 _ARMS = (
     (ASYNC, 0.05, 0.05, 19_200),
@@ -47,7 +52,7 @@ def runs(quick: bool, seeds: Sequence[int]) -> list[Run]:
     also have to agree with a mean, have three.
     """
     if quick:
-        return [_rates_run(2, _UNEVEN, rule, _NUM_QUICK_STEPS, seeds[0]) for rule in (ASYNC, SYNC_SAME)]
+        return [_rates_run(2, _QUICK_ALPHA, rule, _NUM_QUICK_STEPS, seeds[0]) for rule in (ASYNC, SYNC_SAME)]
     made = [
         _rates_run(n, alpha, rule, _STEPS_OF_WORKER[alpha], seed)
         for n in _COUNTS
@@ -146,6 +151,38 @@ def tables(results: Results) -> list[Table]:
         title = f"Real trainings to a loss of {TARGET_LOSS:g}, n = {NUM_WORKERS}, one seed"
         made.append(Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows))
     return made
+
+
+def plots(results: Results) -> list[Plot]:
+    """The throughput; none without runs whose times count."""
+    rates = {key: pairs for key, pairs in _rates(results).items() if len(pairs) > 1}
+    plot = Plot(
+        key="real_throughput",
+        title="Gradients per second of real clusters, asynchronous over synchronous",
+        level=real.LEVEL.value,
+        caption=(
+            "The ratios of the real clusters lie on the lines 1 − α + α H_n, within the noise of their few steps, and"
+            " on the crosses of the simulator, which took the same delays."
+        ),
+        draw=lambda figure: _draw(figure, rates),
+    )
+    return [plot] if rates else []
+
+
+def _draw(figure: Figure, rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> None:
+    axis = figure.add_subplot()
+    for alpha in dict.fromkeys(alpha for _, alpha in rates):
+        own = {n: pairs for (n, one), pairs in rates.items() if one == alpha}
+        (line,) = axis.plot(list(own), [predicted_ratio(n, alpha) for n in own], lw=1)
+        style = {"color": line.get_color(), "ls": "none"}
+        measured = [_ratio(pairs, "measured") for pairs in own.values()]
+        axis.plot(list(own), measured, marker="o", mfc="none", label=f"α = {alpha:g}", **style)
+        axis.plot(list(own), [_ratio(pairs, "simulated") for pairs in own.values()], marker="x", **style)
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlabel("workers n")
+    axis.set_ylabel("ratio; lines: E[max]/E[X], crosses: simulated")
+    axis.legend()
 
 
 def _rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]]:

@@ -45,7 +45,7 @@ def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     results = real_results_of(BackupWorkers(), REAL, tmp_path)
     titles = [table.title for table in BackupWorkers().analyse(results).tables]
-    assert "The simulator's timing: median time per update" in titles
+    assert "The simulator's timing: mean time per update" in titles
     assert "Gradients used by worker, as a multiple of a fair share, real clusters" in titles
     assert drawn(BackupWorkers().plots(results)) == ["real_step_times"]
     slow = next(c for c in cases_of(results) if (c.shape, c.backups, c.rule) == (PERSISTENT, 1, BARRIER))

@@ -12,6 +12,7 @@ from ps_trainer.experiments.base import Level, Results, RunResult
 from ps_trainer.experiments.claims import Finding
 from ps_trainer.experiments.convergence_cases import ASYNC, SYNC_GLOBAL, SYNC_SAME
 from ps_trainer.experiments.convergence_real import RATES, TRAINING
+from tests.experiments.carried import drawn
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 from tests.experiments.test_async_vs_sync import InPairs
 
@@ -52,6 +53,7 @@ def test_a_cluster_as_the_simulator_says_confirms_the_claims_on_throughput(tmp_p
     found = findings(results)
     assert {found[key] for key in ("real_throughput", "real_rates", "real_control")} == {Finding.OK}
     assert [len(table.rows) for table in convergence_real.tables(results)] == [7, 14]
+    assert drawn(convergence_real.plots(results)) == ["real_throughput"]
 
 
 def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):
