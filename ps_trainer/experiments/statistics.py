@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WARMUP_SHARE = 0.2
+_FIT_ROUNDS = 20
 
 
 class Spread(NamedTuple):
@@ -93,15 +94,20 @@ def without_warmup(values: Sequence[Any], share: float = WARMUP_SHARE) -> tuple[
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
-    """The line with the least squares of *relative* errors, Σ((a + b·x)/y − 1)², so that small values count too.
+    """The line with the least squares of errors *relative to it*, Σ(y/(a + b·x) − 1)², so that small values count too.
+
+    Relative to the values themselves, one that is too small by chance would pull the line down to it.
 
     Args:
         x: at least two different ones.
-        y: as many, none 0.
+        y: as many, greater than 0.
     """
-    weights = 1.0 / np.asarray(y, float)
-    columns = np.stack([weights, weights * np.asarray(x, float)], axis=1)
-    a, b = np.linalg.lstsq(columns, np.ones(len(weights)), rcond=None)[0]
+    columns = np.stack([np.ones(len(x)), np.asarray(x, float)], axis=1)
+    values = np.asarray(y, float)
+    level = values
+    for _ in range(_FIT_ROUNDS):
+        a, b = np.linalg.lstsq(columns / level[:, None], values / level, rcond=None)[0]
+        level = np.maximum(columns @ [a, b], values.min() / 2)  # a line below 0 somewhere would have no relative error
     return Line(float(a), float(b))
 
 

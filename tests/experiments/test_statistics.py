@@ -59,3 +59,18 @@ def test_ratio_of_medians_with_its_interval():
     got = statistics.ratio_of_medians([10, 11, 12], [5, 5, 5])
     assert (got.value, got.low, got.high) == (11 / 5, 10 / 5, 12 / 5)
     assert got == statistics.ratio_of_medians([10, 11, 12], [5, 5, 5])  # the draws are seeded
+
+
+def test_a_line_through_points_on_a_line_is_that_line():
+    line = statistics.fit_line([0.01, 1.0, 100.0], [2.0 + 3.0 * x for x in (0.01, 1.0, 100.0)])
+    assert (line.a, line.b) == (pytest.approx(2.0), pytest.approx(3.0))
+    assert line.at(10.0) == pytest.approx(32.0)
+
+
+def test_a_line_follows_small_values_as_well_as_large_ones_and_no_single_outlier():
+    x = [0.01, 0.1, 1.0, 10.0, 100.0]
+    y = [2.0 + 3.0 * value for value in x]
+    for factors in ([1.1, 0.9, 1.0, 0.9, 1.1], [1.0, 0.2, 1.0, 1.0, 1.0]):
+        line = statistics.fit_line(x, [value * factor for value, factor in zip(y, factors, strict=True)])
+        assert line.a == pytest.approx(2.0, rel=0.4)  # absolute errors alone would give any a
+        assert line.b == pytest.approx(3.0, rel=0.2)
