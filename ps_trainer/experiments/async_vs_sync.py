@@ -217,7 +217,7 @@ class AsyncVsSync(Experiment):
                 "time_uneven": times(TRAINED_ALPHAS[-1]),
                 **on_clusters,
             },
-            not_testable={key: convergence_real.WHY_NONE for key, values in on_clusters.items() if not values},
+            not_testable={key: real.WHY_NONE for key, values in on_clusters.items() if not values},
             notes=_NOTES,
         )
 

@@ -20,7 +20,6 @@ from ps_trainer.experiments.tables import Column, Table, numbers
 
 ARMS = {FULL: "full", BY_SPLITS: "n", BY_RULE: "rule"}  # and how keys call them
 NUM_LEARNERS = 8
-WHY_NONE = "the quick form trains on no real cluster"
 
 _BATCH_SIZE = 15
 _NUM_EPOCHS = 16

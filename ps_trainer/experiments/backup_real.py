@@ -32,7 +32,6 @@ from ps_trainer.experiments.tables import Column, Table, numbers
 MEAN_MS = 150.0  # with up to 12 workers at most 70 gradients per second, which leave two cores mostly idle
 NUM_NEEDED = 8
 BACKUPS = (0, 1, 2, 4)
-WHY_NONE = f"the quick form has one real run, and of others {real.WHY_NONE}"
 
 _NUM_UPDATES = 60
 _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an update takes ten mean steps

@@ -33,9 +33,9 @@ NOTES = (
     " see the lognormal steps with sigma = 0.5 beside it. No traffic is modelled, so a plain step time never rises"
     " with b, as the fifth backup worker's did in the published measurement.",
     "A real run and its simulation take the same delays, but from the first gradient on that comes in another order"
-    " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates differ"
-    " by up to 3 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in each case"
-    " and on medians over the cases of a rule.",
+    " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates"
+    " differ by up to 3 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
+    " each case and on medians over the cases of a rule.",
     "On a real cluster an update of the token queue has a few more than N gradients now and then: those that come while"
     " the chief takes the sum. They are used, so that slightly fewer than b/(N + b) are dropped.",
     "The published best number of backup workers among 100 is one of time to convergence; here it is one of"

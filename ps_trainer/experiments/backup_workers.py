@@ -194,7 +194,7 @@ class BackupWorkers(Experiment):
                 "work": backup_training.measures(arms),
                 **on_clusters,
             },
-            not_testable={key: backup_real.WHY_NONE for key, measured in on_clusters.items() if not measured},
+            not_testable={key: real.WHY_NONE for key, measured in on_clusters.items() if not measured},
             notes=backup_tables.NOTES,
         )
 

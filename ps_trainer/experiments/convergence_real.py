@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RATES, TRAINING = "rates", "training"  # what a run is of
-WHY_NONE = f"the quick form times two workers only, and of others {real.WHY_NONE}"
 TARGET_LOSS = 0.55  # about that of a training accuracy of 90 % here; steps of clusters log the loss only
 NUM_WORKERS = 8
 MODEL_OPTION = "hidden=32"

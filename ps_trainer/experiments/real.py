@@ -22,7 +22,7 @@ from ps_trainer.experiments.tables import Column, Table, numbers
 from ps_trainer.simulation.schedule import Schedule, as_steps
 
 LEVEL = Level.PROCESSES
-WHY_NONE = "no real run was made that left the cores to its workers"
+WHY_NONE = "no such run was made, as the quick form has few, or none that left the cores to its workers"
 
 # Every process of the cluster is on the same few cores, and nothing but the steps is to take time.
 _FLAGS = (

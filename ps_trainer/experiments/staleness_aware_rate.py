@@ -229,7 +229,7 @@ class StalenessAwareRate(Experiment):
                 ("fails", "aware"),
                 f"the largest stable synchronous rate is {largest:g}, not {NEAR_RATE:g} to {2 * NEAR_RATE:g}",
             )
-            | dict.fromkeys(on_clusters, aware_real.WHY_NONE),
+            | dict.fromkeys(on_clusters, real.WHY_NONE),
             notes=[
                 f"The largest rate of the grid up to which no synchronous run fails is {largest:g}."
                 " A run has failed when more than half of the test examples are wrong.",
