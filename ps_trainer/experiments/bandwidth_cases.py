@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ps_trainer.experiments import shaped, theory, virtual
 from ps_trainer.experiments.base import Results
 from ps_trainer.experiments.shaped import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.experiments.skewed_sizes import ROW_BYTES, variable_rows
-from ps_trainer.experiments.statistics import Spread, spread
+from ps_trainer.experiments.statistics import Spread, spread, without_warmup
 
 LARGEST_SHARE = 0.75  # of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
 
 # Of a step that computes nothing, beside its transfers; exponential, so that workers do not stay in step.
 _IDLE_STEP = "exp:mean_ms=20"
-_VIRTUAL_SEEDS = 20
+_VIRTUAL_UPDATES = 20_000
 
 
 class Arm(enum.StrEnum):
@@ -102,27 +101,7 @@ class Setting(NamedTuple):
             return colocated_secs(m, n, p, b)
         if self.arm is Arm.UNSHARDED:
             return 2 * max(m / b, theory.slowest_ps_secs(self.bytes_by_ps, n, b))
-        return self.simulated_secs() if self.arm is Arm.ASYNC else theory.ps_round_secs(m, n, p, b)
-
-    def simulated_secs(self) -> float:
-        """The simulator's mean time per round of asynchronous workers, of a run as long as the real one."""
-        rates = []
-        for seed in range(_VIRTUAL_SEEDS):
-            num_updates = self.rounds * self.n
-            run = virtual.run(
-                "async",
-                num_workers=self.n,
-                compute=[_IDLE_STEP],
-                num_updates=num_updates,
-                seed=seed,
-                num_ps=self.p,
-                model_bytes=self.num_bytes,
-                worker_bytes_per_sec=self.bytes_per_sec,
-                ps_bytes_per_sec=self.bytes_per_sec,
-            )
-            warm = run.schedule.update_secs[int(0.2 * num_updates) :]
-            rates.append((len(warm) - 1) / (warm[-1] - warm[0]))
-        return self.n / float(np.mean(rates))
+        return simulated_secs(m, n, p, b) if self.arm is Arm.ASYNC else theory.ps_round_secs(m, n, p, b)
 
     @property
     def bytes_by_ps(self) -> list[int]:
@@ -150,6 +129,33 @@ class Setting(NamedTuple):
             "layout": "per_variable",
             "layout_option": (f"partitioner={partitioner}",),
         }
+
+
+@functools.cache
+def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> float:
+    """The simulator's time in which each of n asynchronous workers makes a step, long after they began together.
+
+    On a cluster they do not begin together: they join it one after the other.
+
+    Args:
+        num_bytes: M.
+        n: workers.
+        p: ps tasks.
+        bytes_per_sec: B.
+    """
+    run = virtual.run(
+        "async",
+        num_workers=n,
+        compute=[_IDLE_STEP],
+        num_updates=_VIRTUAL_UPDATES,
+        seed=0,
+        num_ps=p,
+        model_bytes=num_bytes,
+        worker_bytes_per_sec=bytes_per_sec,
+        ps_bytes_per_sec=bytes_per_sec,
+    )
+    warm, _ = without_warmup(run.schedule.update_secs)
+    return n * float(warm[-1] - warm[0]) / (len(warm) - 1)
 
 
 def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:

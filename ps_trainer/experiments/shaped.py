@@ -130,7 +130,7 @@ class ShapedCluster:
             lines = tail.last_lines(output, _LOG_LINES)
             raise RunError("\n".join([f"exit code {code}", f"--- the end of {output}", *lines]))
         training = read_training(logdir, time.monotonic() - started)
-        return ShapedTraining(training, hosts.between(*training.window))
+        return ShapedTraining(training, hosts.between(*_whole_steps(training)))
 
 
 def why_not() -> str:
@@ -146,6 +146,17 @@ def dense_model(num_bytes: int) -> dict[str, Any]:
 def payload_bytes_per_sec(rate: str) -> float:
     """What TCP carries over a link of a rate such as "200mbit", each way."""
     return parse_rate(rate, "--rate") / 8 * PAYLOAD_SHARE
+
+
+def _whole_steps(training: Training) -> tuple[float, float]:
+    """Wall time from the end of a worker's first step after warm-up to that of its last: whole rounds, pull and push.
+
+    The window of all workers begins with the first one's pull and ends with the last one's.
+    """
+    steps = next(iter(training.by_worker().values()))
+    if len(steps) < 2:
+        raise RunError(f"worker {steps[0]['worker']} made one step after warm-up; raise max_steps")
+    return steps[0]["wall_time"], steps[-1]["wall_time"]
 
 
 def _as_flags(settings: Mapping[str, Any]) -> list[str]:

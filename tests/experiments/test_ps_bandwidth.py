@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ps_trainer.experiments import shaped
-from ps_trainer.experiments.bandwidth_cases import Arm, Setting, colocated_secs, setting_of
+from ps_trainer.experiments.bandwidth_cases import Arm, Setting, colocated_secs, setting_of, simulated_secs
 from ps_trainer.experiments.bandwidth_tables import d2l_ratios
 from ps_trainer.experiments.base import Results, RunResult
 from ps_trainer.experiments.claims import Finding
@@ -58,8 +58,7 @@ class Wire:
         sent, received = phase(n, shares, cluster.shared)
         secs = 2 * max([*sent.values(), *received.values()]) * unit_secs
         if cluster.settings["update"] == "async":
-            rounds = cluster.settings["max_steps"] // n
-            secs = Setting(Arm.ASYNC, n, p, num_bytes, cluster.rate, rounds).simulated_secs()
+            secs = simulated_secs(num_bytes, n, p, 1 / unit_secs)
         both = {host: received.get(host, 0) + sent.get(host, 0) for host in {*sent, *received}}
         return self.done(secs, {host: (value, value) for host, value in both.items()})
 
@@ -123,6 +122,11 @@ def test_without_shaped_hosts_it_says_why(monkeypatch):
     assert experiment.plots(Results()) == ()
 
 
+def test_asynchronous_workers_are_between_one_and_both_directions_of_a_link():
+    unit_secs = M / 12e6
+    assert 4 * unit_secs < simulated_secs(M, 4, 1, 12e6) < 0.8 * 2 * 4 * unit_secs
+
+
 @pytest.mark.parametrize(("n", "p"), [(2, 2), (4, 4), (4, 1), (4, 2), (3, 2)])
 def test_ps_tasks_on_workers_hosts_cost_what_their_links_carry(n, p):
     sent, received = phase(n, [M / p] * p, {f"ps-{i}": f"worker-{i}" for i in range(p)})
@@ -138,4 +142,4 @@ def test_the_books_example_in_ratios(monkeypatch, tmp_path):
 def test_settings_come_back_from_json(monkeypatch, tmp_path):
     experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
-    assert setting_of(results[0].run.settings) == Setting(Arm.PS, 2, 1, 4_000_000, "200mbit", 6)
+    assert setting_of(results[0].run.settings) == Setting(Arm.PS, 2, 1, 4_000_000, "100mbit", 5)
