@@ -20,6 +20,7 @@ from ps_trainer.experiments.backup_cases import (
     TOKENS,
     figures_of,
     options_of,
+    predict,
 )
 from ps_trainer.experiments.backup_tables import contributions, contributions_table
 from ps_trainer.experiments.base import Measured, Results, Run
@@ -72,6 +73,7 @@ def carry_out(run: Run, folder: pathlib.Path) -> Measured:
     simulated = virtual.run(rule, options, compute=[SHAPES[shape]], seed=run.seed, **setup)
     measured = figures_of_training(training, mean_ms / 1000)
     figures = real.both(training, measured, figures_of(simulated, n - b, False))
+    figures["models"] = predict(shape, n - b, b, run.settings["num_updates"], run.seed)
     return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
 
@@ -118,6 +120,10 @@ class Case(NamedTuple):
     def pair(self, name: str) -> real.Pair:
         """A figure of the cluster and of the simulator."""
         return real.pair(self.name, self.runs, name)
+
+    def model(self, name: str) -> float:
+        """What a model says of the same delays, in mean steps: "cancelled" (A3) or a rule's name (A4 for `BARRIER`)."""
+        return spread([one[name] for one in self.runs.figures("models")]).median
 
     @property
     def share_by_worker(self) -> list[float]:
@@ -173,7 +179,8 @@ def _figures_table(cases: Sequence[Case]) -> Table:
         *(Column(name="step times"), Column(name="rule")),
         *numbers("d", "N", "b"),
         *numbers(".2f", "p10", "p50", "p50, simulated", "p90"),
-        *numbers(".3f", "time per update", "simulated", "normalised speed-up, A5", "simulated speed-up"),
+        *numbers(".3f", "time per update", "simulated", "A3", "A4 or the queue's model"),
+        *numbers(".3f", "normalised speed-up, A5", "simulated speed-up"),
         *numbers(".2f", "dropped", "dropped, simulated", "b/(N + b)", unit="%"),
     )
     rows = []
@@ -183,7 +190,8 @@ def _figures_table(cases: Sequence[Case]) -> Table:
         rows.append(
             [case.shape, RULE_NAMES[case.rule], case.needed, case.backups]
             + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
-            + [step.measured, step.simulated, *speedups, 100 * dropped.measured, 100 * dropped.simulated]
+            + [step.measured, step.simulated, case.model("cancelled"), case.model(case.rule), *speedups]
+            + [100 * dropped.measured, 100 * dropped.simulated]
             + [100 * case.backups / (case.needed + case.backups)]
         )
     title = "Backup workers on real clusters, times in mean steps"
@@ -192,12 +200,8 @@ def _figures_table(cases: Sequence[Case]) -> Table:
 
 def _contributions_table(cases: Sequence[Case]) -> Table:
     rows = [
-        [
-            case.shape,
-            RULE_NAMES[case.rule],
-            case.backups,
-            *contributions(case.share_by_worker, case.shape == PERSISTENT),
-        ]
+        [case.shape, RULE_NAMES[case.rule], case.backups]
+        + contributions(case.share_by_worker, case.shape == PERSISTENT)
         for case in cases
         if case.backups
     ]
