@@ -38,7 +38,7 @@ def virtual_results(tmp_path_factory):
 
 
 def real_results(monkeypatch, folder, secs_of):
-    """Real runs, small ones, whose rounds take as long as `secs_of(setting, rounds, seed)` says."""
+    """Real runs, small ones, whose rounds take as long as `secs_of(setting, seed)` says."""
     monkeypatch.setattr(scaling_curve, "_QUICK_REAL", scaling_curve._FULL_REAL[:12])
     experiment, runs = part(monkeypatch, why_not="")
 
@@ -47,7 +47,8 @@ def real_results(monkeypatch, folder, secs_of):
         num_bytes = 4 * int(cluster.settings["model_option"][0].partition("=")[2])
         setting = Setting(update, n, cluster.num_ps, num_bytes, shaped.payload_bytes_per_sec(cluster.rate), 200.0)
         assert cluster.settings["straggler"] == (setting.compute,)
-        secs = secs_of(setting, cluster.settings["max_steps"] // (1 if update == SYNC else n), cluster.settings["seed"])
+        assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
+        secs = secs_of(setting, cluster.settings["seed"])
         training = SimpleNamespace(steps=[], window=(0.0, 1.0))
         return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training)
 
@@ -71,7 +72,7 @@ def test_links_that_nobody_shares_refute_knee_and_gain_of_ps_tasks(monkeypatch, 
 
 
 def test_real_clusters_that_behave_as_the_simulator(monkeypatch, tmp_path):
-    experiment, results = real_results(monkeypatch, tmp_path, lambda s, *run: 1.05 * s.simulated(*run).round_secs)
+    experiment, results = real_results(monkeypatch, tmp_path, lambda s, seed: 1.05 * s.simulated_long(seed).round_secs)
     findings = findings_of(experiment, results)
     assert (findings["simulator"], findings["fit_sync"]) == (Finding.OK, Finding.OK)
     assert findings["fit_async"] is Finding.REFUTED  # both directions of a link at once
@@ -79,8 +80,8 @@ def test_real_clusters_that_behave_as_the_simulator(monkeypatch, tmp_path):
 
 
 def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
-    def at_half(setting, *run):
-        return setting._replace(bytes_per_sec=setting.bytes_per_sec / 2).simulated(*run).round_secs
+    def at_half(setting, seed):
+        return setting._replace(bytes_per_sec=setting.bytes_per_sec / 2).simulated_long(seed).round_secs
 
     experiment, results = real_results(monkeypatch, tmp_path, at_half)
     assert {"simulator", "fit_sync"} <= refuted(findings_of(experiment, results))
@@ -117,7 +118,7 @@ def test_a_synchronous_round_that_transfers_only_takes_a10():
 
 
 def test_one_worker_alone_begins_the_curves_of_both_rules(monkeypatch, tmp_path):
-    _, results = real_results(monkeypatch, tmp_path, lambda setting, *run: setting.predicted_secs())
+    _, results = real_results(monkeypatch, tmp_path, lambda setting, seed: setting.predicted_secs())
     curves = curves_of(points_of(results, scale="ours"))
     by_name = {curve.name: [point.setting.n for point in curve.points] for curve in curves}
     assert by_name["L3, sync, p=1, 4 MB"] == by_name["L3, async, p=1, 4 MB"] == [1, 2, 4, 8]
