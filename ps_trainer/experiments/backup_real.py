@@ -34,7 +34,7 @@ MEAN_MS = 120.0  # with up to 12 workers at most 85 gradients per second, which 
 NUM_NEEDED = 8
 BACKUPS = (0, 1, 2, 4)
 
-_NUM_UPDATES = 60
+_NUM_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; drops of the token queue are counted to one in a hundred
 _NUM_DECIDING_SEEDS = 3
 _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an update takes ten mean steps
 _NUM_QUICK_UPDATES = 80
@@ -54,9 +54,9 @@ def runs(quick: bool, seeds: Sequence[int]) -> list[Run]:
     if quick:
         return [_run(MODERATE, 4, 1, TOKENS, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
     cases = [(shape, b, rule) for shape in _SHAPES for b in BACKUPS for rule in (TOKENS, BARRIER)]
-    made = [_run(SHIFTED, NUM_NEEDED, 0, BARRIER, _NUM_UPDATES, MEAN_MS, seeds[0])]
+    made = [_run(SHIFTED, NUM_NEEDED, 0, BARRIER, _NUM_UPDATES[0], MEAN_MS, seeds[0])]
     for shape, b, rule in cases:
-        num_updates = _NUM_SLOW_UPDATES if shape == PERSISTENT and not b else _NUM_UPDATES
+        num_updates = _NUM_SLOW_UPDATES if shape == PERSISTENT and not b else _NUM_UPDATES[b]
         own = seeds[: _NUM_DECIDING_SEEDS if (shape, rule) == (MODERATE, TOKENS) and b <= 1 else 1]
         made += [_run(shape, NUM_NEEDED, b, rule, num_updates, MEAN_MS, seed) for seed in own]
     return made
