@@ -6,7 +6,7 @@ import math
 import pathlib
 from collections.abc import Sequence
 
-from ps_trainer.experiments import bandwidth_plots, shaped, theory
+from ps_trainer.experiments import bandwidth_plots, real, shaped, theory
 from ps_trainer.experiments.bandwidth_cases import (
     LARGEST_SHARE,
     Arm,
@@ -188,7 +188,7 @@ class PsBandwidth(Experiment):
         return Analysis(
             tables=[case_table(cases), *d2l_table(cases)],
             measured=measured,
-            not_testable={key: _why_none(cases) for key, values in measured.items() if not values},
+            not_testable={key: real.WHY_NONE for key, values in measured.items() if not values},
             notes=_notes(cases),
         )
 
@@ -221,12 +221,6 @@ def _over_predicted(cases: Sequence[Case]) -> list[Measure]:
 def _byteps(case: Case) -> float:
     one = case.setting
     return theory.byteps_secs(one.num_bytes, one.n, one.n, one.bytes_per_sec)
-
-
-def _why_none(cases: Sequence[Case]) -> str:
-    if any(case.secs is None for case in cases):
-        return "every run of it was CPU-contended, or the short form has none"
-    return "the short form has no run of it"
 
 
 def _notes(cases: Sequence[Case]) -> list[str]:
