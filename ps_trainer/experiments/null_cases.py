@@ -26,6 +26,7 @@ class Case(NamedTuple):
         p: ps tasks.
         step_ms: median, 10th and 90th percentile of all repetitions' steps, delays taken off.
         bytes_per_step: what one worker received and sent in a step; None where nothing was counted.
+        skew_ms: from the first worker to the last one that has an update's parameters, median; 0 in virtual time.
         switches_per_step: the machine's context switches; None where nothing was counted.
         loss_error: largest |relative error| of a step's loss; None where it is not known beforehand.
         num_runs: repetitions.
@@ -39,6 +40,7 @@ class Case(NamedTuple):
     p: int
     step_ms: Spread
     bytes_per_step: float | None
+    skew_ms: float
     switches_per_step: float | None
     loss_error: float | None
     num_runs: int
@@ -96,6 +98,7 @@ def cases_of(results: Results) -> list[Case]:
                 p=p,
                 step_ms=spread(steps),
                 bytes_per_step=_median(_known(counted, "bytes_per_step")),
+                skew_ms=_median([ms for run in _known(counted, "skew_ms") for ms in run]) or 0.0,
                 switches_per_step=_median(_known(counted, "switches_per_step")),
                 loss_error=max(_known(group, "loss_error"), default=None),
                 num_runs=len(counted),
@@ -130,6 +133,14 @@ def step_ms(training: Training) -> list[float]:
     return list(without_warmup(times)[0])
 
 
+def skew_ms(training: Training) -> list[float]:
+    """Time between the first and the last worker that has an update's parameters, in ms, without warm-up."""
+    ends: dict[int, list[float]] = {}
+    for step in training.steps:
+        ends.setdefault(step["global_step"], []).append(step["t_end"])
+    return list(without_warmup([1000.0 * (max(ends[update]) - min(ends[update])) for update in sorted(ends)])[0])
+
+
 def loss_error(training: Training, curve: Curve, num_values: int) -> float | None:
     """Largest |relative error| of a loss against the one that all updates before it must have made.
 
@@ -157,7 +168,7 @@ def num_values(settings: Mapping[str, Any]) -> int:
     return round(settings["megabytes"] * MEGABYTE / size)
 
 
-def _known(results: Sequence[RunResult], name: str) -> list[float]:
+def _known(results: Sequence[RunResult], name: str) -> list[Any]:
     return [value for result in results if (value := result.figures.get(name)) is not None]
 
 

@@ -43,7 +43,7 @@ _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Cu
 _LOCAL = (
     *(Plan(_SCALAR, 0, n, 1, 60, 100, n in (1, 8)) for n in (1, 2, 4, 8)),
     *(Plan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
-    *(Plan(_SPARSE, size, 1, 1, 400, 0, True) for size in (16, 256)),
+    *(Plan(_SPARSE, size, 1, 1, 120, 50, True) for size in (16, 256)),
     *(Plan(_SPARSE, size, 4, p, 60, 100) for p in (1, 4) for size in (16, 256)),
     *(Plan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
     Plan(_DENSE, 64, 1, 1, 15, 400),
@@ -62,7 +62,7 @@ _SHAPED = (
 )
 _QUICK_LOCAL = (
     *(Plan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
-    *(Plan(_SPARSE, size, 1, 1, 200) for size in (1, 16)),
+    *(Plan(_SPARSE, size, 1, 1, 60, 50) for size in (1, 16)),
     Plan(_DENSE, 16, 1, 1, 20, 100),
 )
 _QUICK_SHAPED = (Plan(_GOODPUT, 0, 1, 1, 2), Plan(_DENSE, 1, 2, 1, 20), Plan(_DENSE, 4, 2, 1, 10))

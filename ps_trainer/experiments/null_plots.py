@@ -63,7 +63,10 @@ def plots(cases: Sequence[Case], bytes_per_sec: float | None) -> list[Plot]:
                 key="bandwidth",
                 title="Dense steps against 2 · max(M/B, nM/(pB))",
                 level=Level.SHAPED.value,
-                caption="The points lie on the diagonal, or up to a seventh below it: see the notes.",
+                caption=(
+                    "The points lie near the diagonal, those of several workers below it: who has its parameters first"
+                    " pushes while others still pull. Crosses: with the time from the first worker to the last added."
+                ),
                 draw=lambda figure: _draw_bandwidth(figure, on_links, bytes_per_sec),
             )
         )
@@ -92,7 +95,9 @@ def _draw_bandwidth(figure: Figure, cases: Sequence[Case], bytes_per_sec: float)
     for p in sorted({case.p for case in cases}):
         own = [case for case in cases if case.p == p]
         predicted = [case.predicted_ms(bytes_per_sec) for case in own]
-        axis.plot(predicted, [case.step_ms.median for case in own], "o", mfc="none", label=f"p = {p}")
+        (points,) = axis.plot(predicted, [case.step_ms.median for case in own], "o", mfc="none", label=f"p = {p}")
+        with_skew = [case.step_ms.median + case.skew_ms for case in own]
+        axis.plot(predicted, with_skew, "x", color=points.get_color())
     ends = [f([case.predicted_ms(bytes_per_sec) for case in cases]) for f in (min, max)]
     axis.plot(ends, ends, "k-", lw=0.8, label="A10")
     axis.set_xscale("log")

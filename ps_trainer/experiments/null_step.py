@@ -15,7 +15,15 @@ from ps_trainer.experiments.claims import Measure
 from ps_trainer.experiments.clusters import Cluster, Training
 from ps_trainer.experiments.context_switches import SwitchWatch
 from ps_trainer.experiments.local_control import QUIET, flags_of
-from ps_trainer.experiments.null_cases import Case, cases_of, link_bytes_per_sec, loss_error, num_values, step_ms
+from ps_trainer.experiments.null_cases import (
+    Case,
+    cases_of,
+    link_bytes_per_sec,
+    loss_error,
+    num_values,
+    skew_ms,
+    step_ms,
+)
 from ps_trainer.experiments.null_claims import CLAIMS, PAPER_BYTES_PER_SEC, PAPER_STEP_SECS, PUBLISHED
 from ps_trainer.experiments.null_settings import DIM, LEARNING_RATE, MEGABYTE, PAPER_PS, ROWS_PER_STEP, Curve
 from ps_trainer.experiments.plots import Plot
@@ -42,7 +50,7 @@ class NullStep(Experiment):
     scale_down = (
         "Tasks are processes of one machine (L2), or each in a network namespace behind a link of 200 mbit/s (L3);"
         " 1 to 8 workers and 1 to 4 ps tasks, parameters of 1 to 64 MB, tables of 16 and 256 MB. Where workers would"
-        " wait for a core they sleep 100 ms between pull and push, which is taken off again. The source has 16 ps"
+        " wait for a core they sleep 50 to 400 ms between pull and push, which is taken off again. The source has 16 ps"
         " tasks, up to 100 workers, and a machine for each: these numbers are run in virtual time (L0), at 10 Gbit/s"
         " per task, which is an assumption; steps there have an exponential part with the source's median of one"
         " worker for scalar and sparse."
@@ -69,6 +77,7 @@ class NullStep(Experiment):
         num_switches, num_updates = switches.between(*training.window), len(training.warm_steps) / settings["n"]
         figures = {
             "step_ms": step_ms(training),
+            "skew_ms": skew_ms(training),
             "bytes_per_step": moved_bytes,
             "loss_error": loss_error(training, curve, num_values(settings)),
             "switches_per_step": None if num_switches is None else num_switches / num_updates,

@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.experiments import goodput, shaped, theory, virtual
 from ps_trainer.experiments.base import Level
 from ps_trainer.experiments.clusters import Cluster, Training
-from ps_trainer.experiments.null_cases import cases_of, link_bytes_per_sec, loss_error, step_ms
+from ps_trainer.experiments.null_cases import cases_of, link_bytes_per_sec, loss_error, skew_ms, step_ms
 from ps_trainer.experiments.null_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
 from ps_trainer.experiments.null_step import NullStep
 from ps_trainer.experiments.shaped import ShapedCluster, ShapedTraining
@@ -150,6 +150,16 @@ def test_a_step_ends_when_the_last_worker_has_its_parameters_and_a_delay_is_take
     ]
     after_warmup = [12.5 - 11.0 - 0.1, 13.1 - 12.5 - 0.1, 14.0 - 13.1 - 0.1, 15.5 - 14.0 - 0.1]
     assert step_ms(Training({}, steps, 1.0)) == pytest.approx([1000 * secs for secs in after_warmup])
+    assert skew_ms(Training({}, steps, 1.0)) == pytest.approx([100, 500, 100, 0, 500])
+
+
+def test_the_report_has_the_step_with_the_time_from_the_first_worker_to_the_last(quick):
+    experiment, results = quick()
+    table = next(table for table in experiment.analyse(results).tables if table.level == Level.SHAPED.value)
+    names = [column.name for column in table.columns]
+    row = dict(zip(names, table.rows[-1], strict=True))
+    assert row["first to last worker"] == pytest.approx(1.0)  # of two workers, 1 ms apart
+    assert row["(step + first to last) / A10"] == pytest.approx((row["median step"] + 1.0) / row["A10"])
 
 
 def test_a_loss_tells_how_many_updates_were_made_before():
