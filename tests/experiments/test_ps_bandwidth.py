@@ -142,4 +142,4 @@ def test_the_books_example_in_ratios(monkeypatch, tmp_path):
 def test_settings_come_back_from_json(monkeypatch, tmp_path):
     experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
-    assert setting_of(results[0].run.settings) == Setting(Arm.PS, 2, 1, 4_000_000, "100mbit", 5)
+    assert setting_of(results[0].run.settings) == Setting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)
