@@ -62,7 +62,7 @@ _SHAPED = (
 )
 _QUICK_LOCAL = (
     *(Plan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
-    *(Plan(_SPARSE, size, 1, 1, 60, 50) for size in (1, 16)),
+    *(Plan(_SPARSE, size, 1, 1, 60, 50, True) for size in (1, 16)),
     Plan(_DENSE, 16, 1, 1, 20, 100),
 )
 _QUICK_SHAPED = (Plan(_GOODPUT, 0, 1, 1, 2), Plan(_DENSE, 1, 2, 1, 20), Plan(_DENSE, 4, 2, 1, 10))

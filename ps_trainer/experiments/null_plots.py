@@ -80,14 +80,14 @@ def _draw_source(figure: Figure, cases: Sequence[Case]) -> None:
         published = PAPER_STEP_SECS[own[0].curve, own[0].megabytes]
         axis.plot(list(published), [1 / secs for secs in published.values()], "*", ms=9, color=line.get_color())
     axis.plot([], [], "k*", label=PUBLISHED[0].origin)
-    _finish(axis)
+    _finish(axis, base=10)
 
 
 def _draw_measured(figure: Figure, cases: Sequence[Case]) -> None:
     axis = figure.add_subplot()
     for name, own in _by_curve(cases).items():
         axis.plot(*_rates(own), _MARKERS[own[0].curve] + "-", mfc="none", lw=0.8, label=name)
-    _finish(axis)
+    _finish(axis, base=2)
 
 
 def _draw_bandwidth(figure: Figure, cases: Sequence[Case], bytes_per_sec: float) -> None:
@@ -100,8 +100,7 @@ def _draw_bandwidth(figure: Figure, cases: Sequence[Case], bytes_per_sec: float)
         axis.plot(predicted, with_skew, "x", color=points.get_color())
     ends = [f([case.predicted_ms(bytes_per_sec) for case in cases]) for f in (min, max)]
     axis.plot(ends, ends, "k-", lw=0.8, label="A10")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    _set_scales(axis, base=2)
     axis.set_xlabel("A10, ms")
     axis.set_ylabel("median step, ms")
     axis.legend()
@@ -119,11 +118,15 @@ def _rates(cases: Sequence[Case]) -> tuple[list[int], list[float]]:
     return [case.n for case in cases], [1000 / case.step_ms.median for case in cases]
 
 
-def _finish(axis: Axes) -> None:
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+def _set_scales(axis: Axes, base: int) -> None:
+    axis.set_xscale("log", base=base)
+    axis.set_yscale("log", base=base)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_major_formatter("{x:g}")
+
+
+def _finish(axis: Axes, base: int) -> None:
+    _set_scales(axis, base)
     axis.set_xlabel("workers")
     axis.set_ylabel("batches per second")
     axis.legend(fontsize=7)

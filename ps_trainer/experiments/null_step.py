@@ -57,7 +57,7 @@ class NullStep(Experiment):
     )
     published = PUBLISHED
     claims = CLAIMS
-    num_quick_seeds = 1
+    num_quick_seeds = 2
     measures_with = tuple(f"ps_trainer.experiments.{name}" for name in _MEASURES_WITH)
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
