@@ -16,7 +16,7 @@ from benchmarks.contenders import REPOSITORY, Cell, Contender, Job
 from benchmarks.window import Report, common_window, steps_per_sec, training_reports
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.cpu import CpuMeter, CpuUse
+from ps_trainer.experiments.frame.cpu import CpuMeter, CpuUse
 from ps_trainer.launch.command import cpu_environment
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail

@@ -21,7 +21,7 @@ from benchmarks import arguments, report, settings, sizes
 from benchmarks.contenders import CONTENDERS, MODES, RULES_MODE, Cell, Contender, rule_contenders
 from benchmarks.measure import Measurement, Timing, measure
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
-from ps_trainer.experiments.provenance import provenance
+from ps_trainer.experiments.frame.provenance import provenance
 
 _QUICK = ["--ps=1", "--repetitions=1", "--seconds=4"]
 

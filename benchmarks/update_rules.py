@@ -19,7 +19,7 @@ from benchmarks import arguments, report, settings
 from benchmarks.trained import Outcome, train
 from benchmarks.trained_report import TrainedRow, rules_markdown, trained_row, transforms_markdown
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
-from ps_trainer.experiments.provenance import origin_sentence, provenance
+from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
 
 _BASELINE = "none"
 

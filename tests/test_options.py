@@ -149,9 +149,7 @@ def test_a_pythons_keyword_is_a_key_without_its_fields_underscore():
 
 @pytest.mark.parametrize(("string", "key"), [("lambda_=2", "lambda"), ("size=3", "size_")])
 def test_the_field_of_a_keyword_is_not_a_key_itself(string, key):
-    with pytest.raises(
-        OptionError, match=rf"did you mean {key}\? keys: lambda \(default 0.5\), size_ \(default 1\)$"
-    ):
+    with pytest.raises(OptionError, match=rf"did you mean {key}\? keys: lambda \(default 0.5\), size_ \(default 1\)$"):
         options.parse(KeywordOptions, [string], "--thing_option")
 
 

@@ -51,7 +51,7 @@ def _run(argv: Sequence[str]) -> int:
         print(describe())
         return EXIT_DONE
 
-    from ps_trainer.experiments import plots, session
+    from ps_trainer.experiments.frame import plots, session
 
     plots.check_available()
     with hidden_stderr():
@@ -69,7 +69,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def describe() -> str:
     """Name, title and source of every registered experiment, as text."""
-    from ps_trainer.experiments.report import title_of
+    from ps_trainer.experiments.frame.report import title_of
 
     lines = []
     with hidden_stderr():

@@ -147,7 +147,7 @@ def _create_folder(out_dir: str | None) -> pathlib.Path | None:
 
 
 def _write(folder: pathlib.Path, argv: Sequence[str], settings: dict[str, Any], figures: dict[str, Any]) -> None:
-    from ps_trainer.experiments.provenance import provenance
+    from ps_trainer.experiments.frame.provenance import provenance
 
     result = {
         "level": "L0 virtual time",

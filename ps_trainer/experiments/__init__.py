@@ -1,1 +1,1 @@
-"""Experiments of the literature, each with a claim, a measurement, a plot and a verdict."""
+"""Experiments of the literature: `frame/` runs and reports them, `lab/` is what they measure with."""

@@ -134,9 +134,7 @@ def _wire(components: Components, cluster: ClusterConfig, config: TrainConfig, s
     )
 
 
-def _fetches(
-    store: ParameterStore, step: TrainStep, loss: tf.Tensor, timed: Sequence[Gradient] | None
-) -> list[list]:
+def _fetches(store: ParameterStore, step: TrainStep, loss: tf.Tensor, timed: Sequence[Gradient] | None) -> list[list]:
     """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted."""
     fetches = []
     with tf.device(store.worker_device):

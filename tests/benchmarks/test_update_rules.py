@@ -12,7 +12,7 @@ from benchmarks.settings import RULES, TRANSFORMS, Setting
 from benchmarks.trained import Outcome
 from benchmarks.trained_report import rules_markdown, trained_row, transforms_markdown
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.provenance import origin_sentence, provenance
+from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
 
 SETTING = Setting(
     max_steps=400, learning_rate=0.05, why="a test", update="ssp", options=("staleness=3",), transforms=("sign",)

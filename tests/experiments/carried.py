@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from ps_trainer.experiments.base import Results, RunResult
-from ps_trainer.experiments.claims import Finding
+from ps_trainer.experiments.frame.base import Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
 
 
 def results_of(experiment, runs, folder):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from ps_trainer.experiments.base import Analysis, Experiment, Level, Measured, Run
-from ps_trainer.experiments.claims import Claim, Limit, Measure
-from ps_trainer.experiments.plots import Plot
-from ps_trainer.experiments.published import Published, Tag
-from ps_trainer.experiments.statistics import spread
-from ps_trainer.experiments.tables import Column, Table
+from ps_trainer.experiments.frame.base import Analysis, Experiment, Level, Measured, Run
+from ps_trainer.experiments.frame.claims import Claim, Limit, Measure
+from ps_trainer.experiments.frame.plots import Plot
+from ps_trainer.experiments.frame.published import Published, Tag
+from ps_trainer.experiments.frame.tables import Column, Table
+from ps_trainer.experiments.lab.statistics import spread
 
 NUM_THROWS = 400
 

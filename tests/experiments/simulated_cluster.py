@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 
-from ps_trainer.experiments import virtual
-from ps_trainer.experiments.base import Results, RunResult
-from ps_trainer.experiments.clusters import Cluster, Training
-from ps_trainer.experiments.cpu import CpuUse
+from ps_trainer.experiments.frame.base import Results, RunResult
+from ps_trainer.experiments.frame.cpu import CpuUse
+from ps_trainer.experiments.lab import virtual
+from ps_trainer.experiments.lab.clusters import Cluster, Training
 from ps_trainer.simulation.rules import table
 
 OVERHEAD_SECS = 0.004  # of a step, beside its delay

@@ -1,0 +1,1 @@
+"""Experiment: asynchronous against synchronous SGD."""

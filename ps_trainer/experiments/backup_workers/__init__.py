@@ -1,0 +1,1 @@
+"""Experiment: stragglers and backup workers."""

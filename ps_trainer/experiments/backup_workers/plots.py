@@ -1,0 +1,233 @@
+"""The plots of the experiment on backup workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ps_trainer.experiments.backup_workers import real as backup_real
+from ps_trainer.experiments.backup_workers.cases import (
+    BARRIER,
+    DEADLINE,
+    EXPONENTIAL,
+    FITTED,
+    MODERATE,
+    PARETO,
+    PERSISTENT,
+    QUANTILES,
+    RECALLED_ARRIVALS,
+    RULE_NAMES,
+    SHIFTED,
+    SPIKES,
+    TOKENS,
+    Sweep,
+)
+from ps_trainer.experiments.frame.base import Level, Results
+from ps_trainer.experiments.frame.plots import Plot
+from ps_trainer.experiments.frame.published import Published
+from ps_trainer.experiments.lab.real import LEVEL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LEVEL = Level.VIRTUAL.value
+_COLOURS = {TOKENS: "tab:blue", BARRIER: "tab:orange"}
+_SHOWN = (EXPONENTIAL, MODERATE, SHIFTED, SPIKES, PARETO, PERSISTENT)
+_PAPER_SIZES = ("N = 50", "N + b = 100")
+
+
+def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Published]) -> list[Plot]:
+    """All plots.
+
+    Args:
+        sweeps: of `results`.
+        results: of the runs.
+        published: of the experiment.
+    """
+    of_8 = [sweep for sweep in sweeps if sweep.size == "N = 8"]
+    large = [sweep for sweep in sweeps if sweep.size in _PAPER_SIZES and sweep.rule == TOKENS]
+    alone = results.where(rule=TOKENS, b=0)
+    made = []
+    if of_8:
+        made += [
+            Plot(
+                key="step_times",
+                title="Time per update against backup workers, N = 8",
+                level=_LEVEL,
+                caption=(
+                    "In every panel the time falls steeply with the first backup worker and less with each further"
+                    " one. Both rules lie on the crosses of their models and, but for the slow worker, above the"
+                    " dashed line of cancelled stragglers. The token queue lies below the barrier for exponential,"
+                    " lognormal and Pareto steps, above it for one slow worker and, from b = 2 on, for spikes."
+                ),
+                draw=lambda figure: _draw_steps(figure, of_8),
+                size=(8.0, 5.2),
+            ),
+            Plot(
+                key="speedups",
+                title="Normalised speed-up, N = 8",
+                level=_LEVEL,
+                caption=(
+                    "With heavy tails the lines rise above 1, to a highest point at 1 to 4 backup workers, and fall"
+                    " after it. With shifted exponential steps they fall from the start: no backup worker pays."
+                ),
+                draw=lambda figure: _draw_speedups(figure, of_8),
+                size=(8.0, 5.2),
+            ),
+        ]
+    if large:
+        made.append(
+            Plot(
+                key="paper_scale",
+                title="Normalised speed-up at the papers' numbers of workers",
+                level=_LEVEL,
+                caption=(
+                    "With the fitted steps the line of 50 workers is flat around its highest point, near the published"
+                    " one; with wider tails it rises higher and further. Among 100 workers it is flat beyond 4."
+                ),
+                draw=lambda figure: _draw_large(figure, large, published),
+                size=(8.0, 3.8),
+            )
+        )
+    return made + [
+        Plot(
+            key=f"arrivals-{size.replace(' ', '')}",
+            title=f"Arrival of an update's k-th gradient, no backup workers: {size}, {shape} steps",
+            level=_LEVEL,
+            caption=(
+                "Curves of the first gradients lie close together at the left; those of the last ones stand further"
+                " and further apart: an update waits longest for its last few gradients."
+            ),
+            draw=_arrivals_drawn(one.figures["arrivals"], size),
+        )
+        for size, shape in (("N = 8", EXPONENTIAL), (_PAPER_SIZES[1], FITTED))
+        for one in alone.where(size=size, shape=shape)[:1]
+    ]
+
+
+def real_plots(cases: Sequence[backup_real.Case]) -> list[Plot]:
+    """The plot of real clusters, if there are any."""
+    own = [case for case in cases if case.shape != SHIFTED]
+    plot = Plot(
+        key="real_step_times",
+        title="Time per update of real clusters against backup workers",
+        level=LEVEL.value,
+        caption=(
+            "The circles of the real clusters lie on, or a few percent above, the crosses of the simulator, which took"
+            " the same delays: for both rules, all step times and all numbers of backup workers."
+        ),
+        draw=lambda figure: _draw_real(figure, own),
+        size=(8.0, 3.2),
+    )
+    return [plot] if own else []
+
+
+def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
+    for axis, shape, own in _panels(figure, sweeps):
+        for sweep in own:
+            backups = [case.backups for case in sweep.cases]
+            colour, name = _COLOURS[sweep.rule], RULE_NAMES[sweep.rule]
+            axis.plot(backups, [case.step for case in sweep.cases], "o", mfc="none", color=colour, label=name)
+            axis.fill_between(
+                backups,
+                [case.p10 for case in sweep.cases],
+                [case.p90 for case in sweep.cases],
+                color=colour,
+                alpha=0.12,
+                lw=0,
+            )
+            known = [case for case in sweep.cases if case.predicted is not None]
+            model = "its model" if sweep.rule == TOKENS else "A4"
+            axis.plot([c.backups for c in known], [c.predicted for c in known], "x-", lw=0.8, color=colour, label=model)
+        known = [case for case in own[0].cases if case.cancelled is not None]
+        axis.plot([c.backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="A3, cancelled")
+        axis.set_ylim(bottom=0)
+        if shape == PERSISTENT:
+            axis.set_ylim(0, 3)
+    figure.axes[0].legend(fontsize=6)
+    figure.supxlabel("backup workers", fontsize=9)
+    figure.supylabel("time per update / mean step; shaded: p10 to p90", fontsize=9)
+
+
+def _draw_real(figure: Figure, cases: Sequence[backup_real.Case]) -> None:
+    shapes = list(dict.fromkeys(case.shape for case in cases))
+    for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
+        for rule, colour in _COLOURS.items():
+            own = [case for case in cases if (case.shape, case.rule) == (shape, rule)]
+            backups, steps = [case.backups for case in own], [case.pair("step") for case in own]
+            axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[rule])
+            axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
+        axis.set_ylim(0, 3)
+        axis.set_title(shape, fontsize=8)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    figure.axes[0].legend(fontsize=6)
+    figure.supxlabel("backup workers", fontsize=9)
+    figure.supylabel("time per update / mean step", fontsize=9)
+
+
+def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
+    for axis, _, own in _panels(figure, sweeps):
+        for sweep in own:
+            _plot_speedup(axis, sweep, RULE_NAMES[sweep.rule], color=_COLOURS[sweep.rule])
+        axis.axhline(1.0, color="black", lw=0.8)
+    figure.axes[0].legend(fontsize=6)
+    figure.supxlabel("backup workers", fontsize=9)
+    figure.supylabel("t(0)/t(b) · N/(N + b)", fontsize=9)
+
+
+def _draw_large(figure: Figure, sweeps: Sequence[Sweep], published: Sequence[Published]) -> None:
+    gain = next(one for one in published if "speed-up" in one.what)
+    for axis, size in zip(figure.subplots(1, 2), _PAPER_SIZES, strict=True):
+        for sweep in (one for one in sweeps if one.size == size and one.shape in (FITTED, MODERATE, SHIFTED)):
+            _plot_speedup(axis, sweep, sweep.shape)
+        axis.axhline(1.0, color="black", lw=0.8)
+        axis.set_title(size, fontsize=8)
+        axis.set_xlabel("backup workers")
+    left, right = figure.axes
+    left.plot([3], [gain.value], "r*", ms=9, label=gain.origin)
+    best = next(one for one in published if "among 100" in one.what)
+    right.axvline(best.value, color="red", lw=0.8, ls=":", label=f"best, {best.origin}")
+    left.set_ylabel("token queue's normalised speed-up")
+    for axis in (left, right):
+        axis.legend(fontsize=6)
+
+
+def _arrivals_drawn(arrivals: dict[str, list[float]], size: str) -> Callable[[Figure], None]:
+    def draw(figure: Figure) -> None:
+        axis = figure.add_subplot()
+        shades = np.linspace(0.0, 0.9, len(arrivals))
+        for shade, (k, values) in zip(shades, arrivals.items(), strict=True):
+            axis.plot(values, np.array(QUANTILES) / 100, color=(shade, 0.3, 1 - shade), lw=1.2, label=f"k = {k}")
+        if size == _PAPER_SIZES[1]:
+            for k, share in RECALLED_ARRIVALS.items():
+                axis.plot([DEADLINE], [share], "k*" if k == 100 else "r*", ms=8, label=f"k = {k}, recalled")
+            axis.set_xlabel("time since the update before / mean step; stars: 2 s by the fit")
+        else:
+            axis.set_xlabel("time since the update before / mean step")
+        axis.set_ylabel("share of updates")
+        axis.legend(fontsize=7)
+
+    return draw
+
+
+def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, list[Sweep]]]:
+    """An axis for each kind of step times that there is."""
+    groups = {shape: [sweep for sweep in sweeps if sweep.shape == shape] for shape in _SHOWN}
+    groups = {shape: own for shape, own in groups.items() if own}
+    num_rows = 1 + (len(groups) - 1) // 3
+    axes = figure.subplots(num_rows, min(3, len(groups)), squeeze=False, sharex=True).flat
+    for axis in axes[len(groups) :]:
+        axis.set_axis_off()
+    panels = []
+    for axis, (shape, own) in zip(axes, groups.items(), strict=False):
+        axis.set_title(shape, fontsize=8)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        panels.append((axis, shape, own))
+    return panels
+
+
+def _plot_speedup(axis: Axes, sweep: Sweep, label: str, **style: str) -> None:
+    axis.plot([case.backups for case in sweep.cases], list(map(sweep.speedup, sweep.cases)), "o-", label=label, **style)

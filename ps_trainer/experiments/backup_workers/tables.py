@@ -1,0 +1,107 @@
+"""The tables and the explanations of the experiment on backup workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ps_trainer.experiments.backup_workers.cases import BARRIER, PERSISTENT, RULE_NAMES, SLOW_WORKER, Sweep
+from ps_trainer.experiments.frame.base import Level
+from ps_trainer.experiments.frame.tables import Column, Table, numbers
+
+_LEVEL = Level.VIRTUAL.value
+
+NOTES = (
+    "Times are in units of the mean step; a table's line and a point of a plot are medians over the seeds of a run's"
+    " mean. The first 20 % of each run are left out.",
+    "Why the two rules drop differently: the token queue hands out N + b tokens per update, in order, so that N + b"
+    " gradients are computed for each and b of them are too late, whatever the delays. Behind a true barrier b"
+    " workers are computing whenever an update is made, and what they compute will be dropped; but a step so long"
+    " that τ updates pass in it is dropped once, not τ times. So b/τ gradients per update are dropped, τ being the"
+    " mean staleness of the dropped ones: with even steps τ = 1, and with heavy tails or a slow worker fewer are"
+    " dropped than b/(N + b).",
+    "That the token queue computes more is also why it is the faster rule under exponential steps, which are"
+    " memoryless: a worker that is late goes on with a token at once, and none of those that are early waits while"
+    " there are tokens. With 8 workers it is the slower one when single steps are long (spikes, from b = 2 on) and with"
+    " a slow worker: a token that a slow worker left is old when somebody takes it.",
+    "'Each saves less than the one before' does not hold for spikes with 50 workers: 5 % of 50 steps are long, 2.5 in"
+    " each update, so that a first backup worker seldom suffices, and the ones after it save more.",
+    "Whether backup workers pay is a matter of the slowest of N steps, not of the tail alone: the shifted exponential"
+    " steps with which none pays among 8 workers make them pay among 50.",
+    "Fitted lognormal: its one fitted number is the share of steps that are over within 2 s, from the two recalled"
+    " quantiles of the arrivals; sigma = 0.2 is our choice, which those quantiles leave open. The gain depends on it:"
+    " see the lognormal steps with sigma = 0.5 beside it. No traffic is modelled, so a plain step time never rises"
+    " with b, as the fifth backup worker's did in the published measurement.",
+    "A real run and its simulation take the same delays, but from the first gradient on that comes in another order"
+    " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates"
+    " differ by up to 3 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
+    " each case and on medians over the cases of a rule.",
+    "On a real cluster an update of the token queue has a few more than N gradients now and then: those that come while"
+    " the chief takes the sum. They are used, so that slightly fewer than b/(N + b) are dropped.",
+    "The published best number of backup workers among 100 is one of time to convergence; here it is one of"
+    " examples per second, which is the same only if the updates that are needed fall as 1/N.",
+)  # fmt: skip
+
+
+def tables(sweeps: Sequence[Sweep]) -> list[Table]:
+    """All tables: one of step times per number of workers, and who contributes."""
+    sizes = dict.fromkeys(sweep.size for sweep in sweeps)
+    made = [_steps_table(size, [sweep for sweep in sweeps if sweep.size == size]) for size in sizes]
+    rows = [
+        [sweep.shape, RULE_NAMES[sweep.rule], case.backups]
+        + contributions(case.share_by_worker, sweep.shape == PERSISTENT)
+        for sweep in sweeps
+        if sweep.size == "N = 8"
+        for case in sweep.cases
+        if case.backups in (1, 2)
+    ]
+    return [*made, contributions_table("N = 8", _LEVEL, rows)]
+
+
+def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
+    columns = (
+        Column(name="step times"),
+        Column(name="rule"),
+        *numbers("d", "b"),
+        *numbers(".3f", "time per update"),
+        *numbers(".2f", "p10", "p50", "p90"),
+        *numbers(".3f", "predicted", "A3", "normalised speed-up, A5"),
+        *numbers(".2f", "dropped", "dropped, A4", "b/(N + b)", "b/(b + Nτ)", unit="%"),
+        *numbers(".2f", "τ of the dropped"),
+    )
+    rows = [
+        [sweep.shape, RULE_NAMES[sweep.rule], case.backups, case.step, case.p10, case.p50, case.p90]
+        + [case.predicted, case.cancelled, sweep.speedup(case), 100 * case.dropped_share]
+        + [_percent(case.predicted_dropped_share), 100 * case.token_drop_share]
+        + [_percent(case.barrier_drop_share if sweep.rule == BARRIER else None), case.dropped_staleness]
+        for sweep in sweeps
+        for case in sweep.cases
+    ]
+    return Table(title=f"Backup workers, {size}", level=_LEVEL, columns=columns, rows=rows)
+
+
+def contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
+    """Whose data is used: with fair shares every column would be 1.
+
+    Args:
+        what: of which runs.
+        level: of them.
+        rows: step times, name of the rule, b, and `contributions`.
+    """
+    columns = (
+        *(Column(name="step times"), Column(name="rule"), Column(name="b", form="d")),
+        *numbers(".2f", "slow worker's share", "smallest of the others", "largest"),
+    )
+    title = f"Gradients used by worker, as a multiple of a fair share, {what}"
+    return Table(title=title, level=level, columns=columns, rows=rows)
+
+
+def contributions(share_by_worker: Sequence[float], has_slow_worker: bool) -> list[float | None]:
+    """The slow worker's share, None without one, the smallest and the largest of the others, over a fair share."""
+    shares = [share * len(share_by_worker) for share in share_by_worker]
+    others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if has_slow_worker else shares
+    return [shares[SLOW_WORKER] if has_slow_worker else None, min(others), max(others)]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -1,0 +1,1 @@
+"""Experiment: bulk synchronous, stale synchronous, and asynchronous workers."""

@@ -1,0 +1,1 @@
+"""What experiments measure with: clusters, virtual time, theory, statistics, models of a given size."""

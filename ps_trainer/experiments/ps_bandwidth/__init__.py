@@ -1,0 +1,1 @@
+"""Experiment: bandwidth of the ps tasks' links, their number, and parameter servers against a ring all-reduce."""

@@ -1,0 +1,262 @@
+"""Cases of the scaling curve: real ones on shaped hosts, curves in virtual time, and what the closed forms say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.experiments.frame.base import Level, Results
+from ps_trainer.experiments.lab import shaped, theory, virtual
+from ps_trainer.experiments.lab.monte_carlo import order_statistic
+from ps_trainer.experiments.lab.shaped import ShapedCluster
+from ps_trainer.experiments.lab.statistics import WARMUP_SHARE, spread
+from ps_trainer.experiments.lab.step_times import samplers, with_mean
+
+SYNC, ASYNC = "sync", "async"
+EVEN, RARE = "lognormal:sigma=0.2", "spike:p=0.001,factor=5,jitter=0.05"
+SHAPE_NAMES = {EVEN: "lognormal 0.2", RARE: "one in 1,000 is 5 times as long"}
+PERCENTILES = (10, 50, 90, 99)
+
+_LEAST_UPDATES = 40
+_VIRTUAL_STEPS = 8_000
+_DRAWS = 4_000
+
+
+class Setting(NamedTuple):
+    """A cluster.
+
+    Attributes:
+        update: `SYNC` or `ASYNC`.
+        n: workers.
+        p: ps tasks.
+        num_bytes: M.
+        bytes_per_sec: B, payload, of each link and direction.
+        mean_ms: T, mean compute time.
+        shape: of the compute times, as for `--compute` without a mean.
+    """
+
+    update: str
+    n: int
+    p: int
+    num_bytes: int
+    bytes_per_sec: float
+    mean_ms: float
+    shape: str = EVEN
+
+    @property
+    def name(self) -> str:
+        """For tables and plots."""
+        return f"{self.update}, n={self.n}, p={self.p}, {self.num_bytes / 1e6:g} MB"
+
+    @property
+    def compute(self) -> str:
+        """As for `--compute` and `--straggler`."""
+        return with_mean(self.shape, self.mean_ms)
+
+    @property
+    def mean_secs(self) -> float:
+        """T."""
+        return self.mean_ms / 1000
+
+    def cluster(self, rate: str, rounds: int, seed: int) -> ShapedCluster:
+        """The same cluster on shaped hosts.
+
+        Args:
+            rate: of the links.
+            rounds: steps of each worker.
+            seed: of the compute times.
+        """
+        return ShapedCluster(
+            num_workers=self.n,
+            num_ps=self.p,
+            rate=rate,
+            settings={
+                **shaped.dense_model(self.num_bytes),
+                "update": self.update,
+                "straggler": (self.compute,),
+                "max_steps": self.num_updates(rounds),
+                "seed": seed,
+            },
+        )
+
+    def num_updates(self, rounds: int) -> int:
+        """global_step when each worker has made so many steps, on average."""
+        return rounds * (1 if self.update == SYNC else self.n)
+
+    def simulated(self, rounds: int, seed: int) -> StepTimes:
+        """The same in virtual time; with the same seed the workers compute for the same times."""
+        run = virtual.run(
+            self.update,
+            num_workers=self.n,
+            compute=[self.compute],
+            num_updates=self.num_updates(rounds),
+            seed=seed,
+            num_ps=self.p,
+            model_bytes=self.num_bytes,
+            worker_bytes_per_sec=self.bytes_per_sec,
+            ps_bytes_per_sec=self.bytes_per_sec,
+        )
+        updates = run.schedule.update_secs
+        warm = updates[int(WARMUP_SHARE * len(updates)) :]
+        update_secs = (warm[-1] - warm[0]) / (len(warm) - 1)
+        if self.update == SYNC:
+            return StepTimes(update_secs, percentiles(np.diff(warm)))
+        steps = run.warm_steps
+        own = [np.diff(steps.t_push_done[steps.worker == worker]) for worker in range(self.n)]
+        return StepTimes(update_secs * self.n, percentiles(np.concatenate(own)))
+
+    def simulated_long(self, seed: int) -> StepTimes:
+        """In virtual time, for as long as percentiles need."""
+        return self.simulated(max(_LEAST_UPDATES, _VIRTUAL_STEPS // self.n), seed)
+
+    def predicted_secs(self) -> float:
+        """A10 and A13 without overlap: compute, where all wait for the slowest (A1), then transfers of all at once."""
+        compute_secs = self.mean_secs * (expected_max(self) if self.update == SYNC else 1.0)
+        transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)
+        return theory.step_secs(compute_secs, transfer_secs)
+
+    def ceiling(self) -> float:
+        """Most steps per second that the ps tasks' links carry, of all workers together.
+
+        A synchronous round uses one direction at a time, pB/(2M); asynchronous workers can fill both, pB/M.
+        """
+        return self.p * self.bytes_per_sec / (self.num_bytes * (2 if self.update == SYNC else 1))
+
+    def knee(self) -> float:
+        """Workers at which a line through one worker's rate meets the ceiling: p(TB/(2M) + 1), asynchronous twice."""
+        alone = self._replace(n=1)
+        return alone.ceiling() * alone.predicted_secs()
+
+
+class StepTimes(NamedTuple):
+    """Times of steps after warm-up.
+
+    Attributes:
+        round_secs: in which each worker makes a step.
+        percentiles: of single steps, at `PERCENTILES`.
+    """
+
+    round_secs: float
+    percentiles: Sequence[float]
+
+
+class Point(NamedTuple):
+    """A setting and what its runs gave; medians over the seeds.
+
+    Attributes:
+        level: what of it is real.
+        setting: what.
+        times: its step times.
+        simulated_secs: the simulator's round; of virtual ones the same.
+        num_seeds: of the runs.
+    """
+
+    level: Level
+    setting: Setting
+    times: StepTimes
+    simulated_secs: float
+    num_seeds: int
+
+    @property
+    def rate(self) -> float:
+        """Steps of all workers per second."""
+        return self.setting.n / self.times.round_secs
+
+    @property
+    def name(self) -> str:
+        """With the level."""
+        return f"{self.level.value[:2]}, {self.setting.name}"
+
+
+class Curve(NamedTuple):
+    """Points that differ in the number of workers only, in its order."""
+
+    points: Sequence[Point]
+
+    @property
+    def first(self) -> Point:
+        """With the fewest workers."""
+        return self.points[0]
+
+    @property
+    def name(self) -> str:
+        """Without the number of workers."""
+        one = self.first.setting
+        return f"{self.first.level.value[:2]}, {one.update}, p={one.p}, {one.num_bytes / 1e6:g} MB"
+
+    def at(self, n: int) -> Point | None:
+        """With n workers."""
+        return next((point for point in self.points if point.setting.n == n), None)
+
+    def efficiency(self, point: Point) -> float:
+        """Rate per worker over that of one worker."""
+        return point.rate / point.setting.n / (self.first.rate / self.first.setting.n)
+
+    def measured_knee(self) -> float:
+        """Workers at which a line through one worker's rate meets the largest rate."""
+        return max(point.rate for point in self.points) / (self.first.rate / self.first.setting.n)
+
+
+def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
+    """At `PERCENTILES`."""
+    return np.percentile(np.asarray(secs, float), PERCENTILES).tolist()
+
+
+def setting_of(settings: Mapping[str, Any], n: int | None = None) -> Setting:
+    """Of a run's settings; `n` where a run is a whole curve."""
+    fields = {name: settings[name] for name in Setting._fields if name in settings}
+    return Setting(**(fields if n is None else {**fields, "n": n}))
+
+
+def points_of(results: Results, *, scale: str) -> list[Point]:
+    """The points of one scale, "ours" or "paper", whose times count; seeds pooled by their medians.
+
+    Args:
+        results: of all runs.
+        scale: a setting of the runs.
+    """
+    groups: dict[tuple[Level, Setting], list[Mapping[str, Any]]] = {}
+    for result in results.uncontended().where(scale=scale):
+        for n, figures in result.figures["points"].items():
+            key = (result.run.level, setting_of(result.run.settings, int(n)))
+            groups.setdefault(key, []).append(figures)
+    return [_point(level, setting, group) for (level, setting), group in groups.items()]
+
+
+def curves_of(points: Sequence[Point]) -> list[Curve]:
+    """Points joined to curves; one worker alone is synchronous and asynchronous at once, so it is in both."""
+    groups: dict[tuple[Level, Setting], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.level, point.setting._replace(n=0)), []).append(point)
+    for (level, key), group in groups.items():
+        if all(point.setting.n > 1 for point in group):
+            group += _alone(points, level, key)
+    return [Curve(sorted(group, key=lambda point: point.setting.n)) for group in groups.values()]
+
+
+@functools.cache
+def expected_max(setting: Setting) -> float:
+    """A1: mean of the slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
+    slowest = order_statistic(samplers([setting.compute], setting.n, seed=0), setting.n, _DRAWS)
+    return slowest.value / setting.mean_secs
+
+
+def _alone(points: Sequence[Point], level: Level, key: Setting) -> list[Point]:
+    """One worker's point of another rule or number of ps tasks: its own link alone is what limits it."""
+    alone = [point for point in points if point.level is level and point.setting.n == 1]
+    like = [point for point in alone if point.setting._replace(update=key.update, p=key.p, n=key.n) == key]
+    return [point._replace(setting=key._replace(n=1)) for point in like[:1]]
+
+
+def _point(level: Level, setting: Setting, group: Sequence[Mapping[str, Any]]) -> Point:
+    times = [spread([figures["percentiles"][i] for figures in group]).median for i in range(len(PERCENTILES))]
+    return Point(
+        level,
+        setting,
+        StepTimes(spread([figures["round_secs"] for figures in group]).median, times),
+        spread([figures["simulated_secs"] for figures in group]).median,
+        len(group),
+    )

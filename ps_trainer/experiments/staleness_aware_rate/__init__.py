@@ -1,0 +1,1 @@
+"""Experiment: learning rates that follow the staleness."""

@@ -1,0 +1,1 @@
+"""Experiment: the distribution of gradient staleness."""

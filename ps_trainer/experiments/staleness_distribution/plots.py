@@ -1,0 +1,141 @@
+"""The plots of the experiment on the distribution of gradient staleness."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ps_trainer.experiments.frame.plots import Plot
+from ps_trainer.experiments.lab import theory
+from ps_trainer.experiments.lab.statistics import of_histogram
+from ps_trainer.experiments.staleness_distribution.cases import EVEN, EXPONENTIAL, MODERATE, SLOW_RATES, Case
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MARKERS = {EVEN: "s", MODERATE: "^", EXPONENTIAL: "o"}
+_HISTOGRAM_WORKERS = (4, 8, 16)
+_SHOWN_MEANS = 4  # histograms end at so many times n
+
+
+def plots(cases: Sequence[Case]) -> list[Plot]:
+    """All plots of one level, each of the cases that it is about; a plot without cases is left out."""
+    level = cases[0].level
+    alike = [case for case in cases if case.per_update == 1 and not case.is_slow]
+    slow = [case for case in cases if case.per_update == 1 and case.is_slow]
+    grouped = [case for case in cases if case.n == 8 and case.shape == MODERATE and not case.is_slow]
+    made = [
+        Plot(
+            key="histograms",
+            title="Staleness of asynchronous workers",
+            level=level.value,
+            caption=(
+                "With nearly even steps one bar stands at n − 1. With lognormal steps it is a hill around n − 1. With"
+                " exponential steps the bars fall from 0 on and follow the geometric distribution, drawn as a line."
+            ),
+            draw=lambda figure: _draw_histograms(figure, alike),
+            size=(8.0, 6.0),
+        ),
+        Plot(
+            key="moments",
+            title="Mean and standard deviation against the number of workers",
+            level=level.value,
+            caption=(
+                "The means of all three kinds of step times lie on the line n − 1. The standard deviations differ: near"
+                " 0 for even steps, on the line √(n(n − 1)) for exponential ones, between them for lognormal ones."
+            ),
+            draw=lambda figure: _draw_moments(figure, alike),
+            size=(8.0, 3.6),
+        ),
+        Plot(
+            key="by_worker",
+            title="Mean staleness by worker, the last one four times slower",
+            level=level.value,
+            caption="Three workers have a mean of about 2.25, the slow one of about 12, as predicted (black lines).",
+            draw=lambda figure: _draw_by_worker(figure, slow),
+        ),
+        Plot(
+            key="softsync",
+            title="Gradients per update and mean staleness, n = 8",
+            level=level.value,
+            caption="The mean staleness in updates falls as (n − 1)/c: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8.",
+            draw=lambda figure: _draw_grouped(figure, grouped),
+        ),
+    ]
+    shown = {"histograms": alike, "moments": alike, "by_worker": slow, "softsync": grouped}
+    return [dataclasses.replace(plot, key=f"{plot.key}-{level.value[:2]}") for plot in made if shown[plot.key]]
+
+
+def _draw_histograms(figure: Figure, cases: Sequence[Case]) -> None:
+    by_place = {(case.shape, case.n): case for case in cases if case.n in _HISTOGRAM_WORKERS}
+    shapes = [shape for shape in _MARKERS if any(place[0] == shape for place in by_place)]
+    counts = [n for n in _HISTOGRAM_WORKERS if any(place[1] == n for place in by_place)]
+    axes = figure.subplots(len(shapes), len(counts), squeeze=False, sharex="col")
+    for row, shape in zip(axes, shapes, strict=True):
+        for axis, n in zip(row, counts, strict=True):
+            case = by_place.get((shape, n))
+            if case is None:
+                axis.set_axis_off()
+                continue
+            grid = np.arange(_SHOWN_MEANS * n + 1)
+            total = case.counts.total()
+            axis.bar(grid, [case.counts[value] / total for value in grid.tolist()], width=1.0, color="tab:blue")
+            if shape == EXPONENTIAL:
+                axis.plot(grid, theory.geometric_staleness(grid, n), color="black", lw=1, label="geometric, A7")
+                axis.legend()
+            axis.axvline(n - 1, color="tab:red", lw=0.8, ls=":")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.set_title(f"n = {n}, {shape}", fontsize=8)
+    figure.supxlabel("staleness in updates; dotted: n − 1", fontsize=9)
+    figure.supylabel("share of gradients", fontsize=9)
+
+
+def _draw_moments(figure: Figure, cases: Sequence[Case]) -> None:
+    mean_axis, sd_axis = figure.subplots(1, 2)
+    counts = sorted({case.n for case in cases})
+    mean_axis.plot(counts, [theory.mean_staleness(n) for n in counts], "k-", lw=1, label="n − 1, A6")
+    sd_axis.plot(counts, [theory.geometric_sd(n) for n in counts], "k-", lw=1, label="√(n(n − 1)), A7")
+    for shape, marker in _MARKERS.items():
+        own = [case for case in cases if case.shape == shape]
+        numbers = [case.n for case in own]
+        mean_axis.plot(numbers, [case.summary.mean for case in own], marker, mfc="none", label=shape)
+        sd_axis.plot(numbers, [case.summary.sd for case in own], marker, mfc="none", label=shape)
+    for axis, name in ((mean_axis, "mean"), (sd_axis, "standard deviation")):
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set_xlabel("workers")
+        axis.set_ylabel(f"{name} of the staleness")
+        axis.legend()
+
+
+def _draw_by_worker(figure: Figure, cases: Sequence[Case]) -> None:
+    axis = figure.add_subplot()
+    width = 0.8 / max(1, len(cases))
+    for number, case in enumerate(cases):
+        means = [of_histogram(counts).mean for counts in case.by_worker.values()]
+        axis.bar(np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width, means, width, label=case.shape)
+    for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
+        axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "A8")
+    axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])
+    axis.set_ylabel("mean staleness in updates")
+    axis.legend()
+
+
+def _draw_grouped(figure: Figure, cases: Sequence[Case]) -> None:
+    axis = figure.add_subplot()
+    sizes = sorted({case.per_update for case in cases})
+    grid = np.geomspace(1, max(sizes, default=math.e))
+    axis.plot(grid, [theory.mean_staleness(8, c) for c in grid], "k-", lw=1, label="(n − 1)/c, A6")
+    axis.plot(
+        [case.per_update for case in cases], [case.summary.mean for case in cases], "o", mfc="none", label="measured"
+    )
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.set_xlabel("gradients per update, c")
+    axis.set_ylabel("mean staleness in updates")
+    axis.legend()

@@ -1,0 +1,1 @@
+"""Experiment: what staleness does to training."""

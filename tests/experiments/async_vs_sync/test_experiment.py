@@ -1,0 +1,124 @@
+"""The experiment on asynchronous and synchronous SGD: verdicts on given results, real schedules, a broken rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_trainer.experiments.async_vs_sync.cases import ASYNC, SYNC_GLOBAL, SYNC_SAME, Arm, lead, predicted_ratio
+from ps_trainer.experiments.async_vs_sync.experiment import ALPHAS, AsyncVsSync
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.simulation.rules import single, table
+from ps_trainer.simulation.rules.base import Outcome
+
+EXAMPLES = {ASYNC: 3000, SYNC_SAME: 2500, SYNC_GLOBAL: 2000}
+
+
+class InPairs(single.Async):
+    """Broken `async`: a worker that has pushed idles until another one has pushed too."""
+
+    def __init__(self, options, cluster):
+        super().__init__(options, cluster)
+        self._idle = []
+
+    def push(self, worker, version):
+        self.version += 1
+        self._idle.append(worker)
+        go = self._idle if len(self._idle) == 2 else []
+        self._idle = [] if go else self._idle
+        return Outcome(self.version - 1, go)
+
+
+def figures_as_claimed(run):
+    """What a run would give if every claim were true."""
+    settings = run.settings
+    mode, alpha = settings["mode"], settings["alpha"]
+    if mode == "rates":
+        ratio = predicted_ratio(settings["n"], alpha)
+        return {"async_rate": 10 * ratio, "sync_rate": 10.0, "staleness": settings["n"] - 1.0}
+    wait = {f"{one:g}": 1 + one if mode != ASYNC else 1.0 for one in (ALPHAS if alpha is None else [alpha])}
+    examples = EXAMPLES[mode] * (1 + 0.01 * settings["lr"]) + 10 * run.seed
+    secs = {key: examples * factor for key, factor in wait.items()}
+    return {"examples": examples, "secs": secs, "is_reached": True, "losses": [2.0, 1.0, 0.3]}
+
+
+def results_of(runs, figures_of=figures_as_claimed):
+    return Results(RunResult(run, figures_of(run), 1.0, None, None) for run in runs)
+
+
+def findings(results):
+    """Of the claims about virtual time."""
+    experiment = AsyncVsSync()
+    checked = experiment.check(experiment.analyse(results))
+    return {check.claim.key: check.finding for check in checked if not check.claim.key.startswith("real_")}
+
+
+def virtual_runs(quick, seeds):
+    return [run for run in AsyncVsSync().runs(quick, seeds) if run.level is Level.VIRTUAL]
+
+
+def full_runs():
+    return virtual_runs(quick=False, seeds=range(3))
+
+
+def rate_runs():
+    return [run for run in virtual_runs(True, [0]) if run.settings["mode"] == "rates"]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_world_as_claimed_confirms_all_claims(quick):
+    results = results_of(virtual_runs(quick, range(1 if quick else 3)))
+    assert set(findings(results).values()) == {Finding.OK}
+    assert len(AsyncVsSync().plots(results)) == 2
+
+
+@pytest.mark.parametrize(
+    ("claim", "mode", "change"),
+    [
+        ("examples", SYNC_SAME, lambda f: {"examples": 2 * f["examples"]}),
+        ("examples_global", SYNC_GLOBAL, lambda f: {"examples": 2 * f["examples"]}),
+        ("time_even", SYNC_SAME, lambda f: {"secs": {key: 2 * secs for key, secs in f["secs"].items()}}),
+        ("time_uneven", SYNC_SAME, lambda f: {"secs": {key: secs / 2 for key, secs in f["secs"].items()}}),
+    ],
+)
+def test_runs_that_say_otherwise_refute_a_claim(claim, mode, change):
+    def figures(run):
+        given = figures_as_claimed(run)
+        return given | (change(given) if run.settings["mode"] == mode else {})
+
+    assert findings(results_of(full_runs(), figures))[claim] is Finding.REFUTED
+
+
+def throughput():
+    carried = results_of(rate_runs(), lambda run: AsyncVsSync().carry_out(run, None).figures)
+    others = results_of(run for run in virtual_runs(True, [0]) if run.settings["mode"] != "rates")
+    return findings(Results([*carried, *others]))["throughput"]
+
+
+def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_not(monkeypatch):
+    assert throughput() is Finding.OK
+    monkeypatch.setitem(table.RULES, "async", InPairs)
+    assert throughput() is Finding.REFUTED
+
+
+def test_the_lead_is_in_standard_errors():
+    one = Arm(ASYNC, 4, 1.0, 0.1, [1000.0, 1200.0], [], 0)
+    other = Arm(SYNC_SAME, 4, None, 0.1, [800.0, 840.0], [], 0)
+    # s²/n of two values is a quarter of the squared difference.
+    assert lead(one, other, 640) == pytest.approx((1100 - 820) / (200**2 / 4 + 40**2 / 4) ** 0.5)
+    assert lead(one._replace(examples=[1000.0]), other, 640) == pytest.approx((1000 - 820) / 64)
+
+
+@pytest.mark.parametrize("mode", [ASYNC, SYNC_SAME])
+def test_real_runs_count_examples_and_virtual_time_alike(mode):
+    run = next(r for r in virtual_runs(True, [0]) if r.settings["mode"] == mode and r.settings["lr"] >= 0.1)
+    run = dataclasses.replace(run, settings={**run.settings, "n": 2, "lr": 0.4})
+    figures = AsyncVsSync().carry_out(run, None).figures
+    assert figures["is_reached"]
+    (alpha, secs), *_ = figures["secs"].items()
+    assert alpha == "0.05"
+    # Two workers take 32 examples each in a step of about 100 ms.
+    assert secs == pytest.approx(figures["examples"] / (2 * 32) * 0.1, rel=0.1)
+    assert figures["examples"] % (32 if mode == ASYNC else 64) == 0

@@ -1,0 +1,116 @@
+"""Asynchronous and synchronous SGD on real clusters: claims hold on one as simulated, and fail with a broken rule."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ps_trainer.experiments.async_vs_sync import real as convergence_real
+from ps_trainer.experiments.async_vs_sync.cases import ASYNC, SYNC_GLOBAL, SYNC_SAME
+from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
+from ps_trainer.experiments.async_vs_sync.real import RATES, TRAINING
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from tests.experiments.async_vs_sync.test_experiment import InPairs
+from tests.experiments.carried import drawn
+from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
+
+REAL = [run for run in AsyncVsSync().runs(quick=False, seeds=range(5)) if run.level is Level.PROCESSES]
+TIMED = [run for run in REAL if run.settings["what"] == RATES]
+TRAINED = [run for run in REAL if run.settings["what"] == TRAINING]
+
+
+def findings(results):
+    """Claim's key -> finding, of the claims about real clusters, without any virtual run."""
+    measured = convergence_real.measures(results)
+    claims = {claim.key: claim for claim in AsyncVsSync.claims if claim.key in measured}
+    assert claims.keys() == measured.keys()
+    return {key: claims[key].check(values).finding for key, values in measured.items()}
+
+
+def trained(figures_of):
+    """Results of the trainings, of which each says examples and seconds of cluster and simulator."""
+    return Results(
+        RunResult(
+            run,
+            {
+                name: dict(zip(("examples", "secs"), figures_of(run.settings, name), strict=True))
+                for name in ("measured", "simulated")
+            }
+            | {"overhead_secs": 0.005},
+            9.0,
+            None,
+            None,
+        )
+        for run in TRAINED
+    )
+
+
+def test_a_cluster_as_the_simulator_says_confirms_the_claims_on_throughput(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch)
+    results = real_results_of(AsyncVsSync(), TIMED, tmp_path)
+    found = findings(results)
+    assert {found[key] for key in ("real_throughput", "real_rates", "real_control")} == {Finding.OK}
+    assert [len(table.rows) for table in convergence_real.tables(results)] == [7, 14]
+    assert drawn(convergence_real.plots(results)) == ["real_throughput"]
+
+
+def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch, {"async": InPairs})
+    found = findings(real_results_of(AsyncVsSync(), [run for run in TIMED if run.settings["n"] > 1], tmp_path))
+    assert (found["real_throughput"], found["real_rates"]) == (Finding.REFUTED, Finding.REFUTED)
+
+
+def test_throughput_of_a_contended_machine_says_nothing(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch)
+    found = findings(real_results_of(AsyncVsSync(), TIMED, tmp_path, share=0.9))
+    assert set(found.values()) == {Finding.NOT_TESTABLE}
+
+
+def test_trainings_are_judged_by_examples_and_by_time():
+    as_claimed = trained(lambda settings, name: (5000, 2.0 if settings["mode"] == ASYNC else 6.0))
+    found = findings(as_claimed)
+    assert (found["real_examples"], found["real_time"]) == (Finding.OK, Finding.OK)
+    slow = findings(trained(lambda settings, name: (5000, 7.0 if settings["mode"] == ASYNC else 6.0)))
+    assert (slow["real_examples"], slow["real_time"]) == (Finding.OK, Finding.REFUTED)
+    lost = findings(trained(lambda settings, name: (None, None) if name == "measured" else (5000, 6.0)))
+    assert lost["real_examples"] is Finding.REFUTED
+
+
+def steps(losses, secs=1.0):
+    return [{"loss": loss, "t_end": 10 + secs * i} for i, loss in enumerate(losses)]
+
+
+def test_the_target_is_reached_by_the_mean_of_a_window():
+    high, low = [1.0] * 30, [0.1] * 30
+    # 20 steps of 32 examples are a window; k low ones among 20 have a mean of 1 − 0.045 k, at most 0.55 for k = 10.
+    assert convergence_real._to_target(steps(high + low), 32) == {"examples": 40 * 32, "secs": 39.0}
+    assert convergence_real._to_target(steps(high), 32) == {"examples": None, "secs": None}
+    assert convergence_real._to_target(steps([*high, None, *low]), 32)["examples"] == (31 + 20) * 32
+
+
+def test_every_arm_is_trained_once_and_timed_at_all_numbers_of_workers():
+    assert {(run.settings["mode"], run.settings["alpha"]) for run in TRAINED} == {
+        (ASYNC, 0.05), (ASYNC, 1.0), (SYNC_SAME, 0.05), (SYNC_SAME, 1.0), (SYNC_GLOBAL, 1.0)
+    }  # fmt: skip
+    timed = {(run.settings["n"], run.settings["alpha"]) for run in TIMED}
+    assert timed == {(1, 0.05)} | {(n, alpha) for n in (2, 4, 8) for alpha in (0.05, 1.0)}
+    updates = {run.settings["mode"]: run.settings["num_updates"] for run in TIMED if run.settings["n"] == 4}
+    assert updates[ASYNC] == 4 * updates[SYNC_SAME]  # so that the workers take the same delays
+    assert all(1000 * run.settings["n"] / run.settings["mean_ms"] < 85 for run in REAL)
+
+
+def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
+    cluster = SimulatedCluster(monkeypatch, losses=[2.0] * 50 + [0.1])
+    run = next(run for run in TRAINED if (run.settings["mode"], run.settings["alpha"]) == (ASYNC, 1.0))
+    figures = AsyncVsSync().carry_out(run, tmp_path).figures
+    (trained,) = cluster.trained
+    assert {"--model=mlp", "--model_option=hidden=32", "--learning_rate=0.1", "--batch_size=32"} <= set(trained.flags)
+    # A window of 20 whose mean is 2 − 0.095 k: 16 low ones.
+    assert figures["measured"]["examples"] == (50 + 16) * 32
+    assert 2000 < figures["simulated"]["examples"] < 12000
+    # Eight workers, one step each per mean step of 100 ms.
+    per_example = figures["simulated"]["secs"] / figures["simulated"]["examples"]
+    assert per_example == pytest.approx(0.1 / (8 * 32), rel=0.2)
+    assert math.isfinite(figures["overhead_secs"])

@@ -1,0 +1,189 @@
+"""The experiment on backup workers: its claims hold, and fail for rules that are broken on purpose."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ps_trainer.experiments.backup_workers import cases as backup_cases
+from ps_trainer.experiments.backup_workers import training as backup_training
+from ps_trainer.experiments.backup_workers.cases import (
+    BARRIER,
+    DEADLINE,
+    EVEN,
+    EXPONENTIAL,
+    FITTED,
+    MODELS,
+    PERSISTENT,
+    SHIFTED,
+    TOKENS,
+    Case,
+    Sweep,
+    sweeps_of,
+)
+from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.simulation.rules import groups, table, tokens
+from ps_trainer.simulation.rules.base import Outcome
+from ps_trainer.simulation.schedule import DROPPED
+from tests.experiments.carried import drawn, findings_of, refuted, results_of
+
+ALL = BackupWorkers().runs(quick=True, seeds=[0])
+QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.settings]
+
+
+class FewTokens(tokens.Sync):
+    """Broken `sync`: an update's tokens are for the workers whose gradients are in it, not for all."""
+
+    def __init__(self, options, cluster):
+        super().__init__(options, cluster)
+        self.num_workers = self.required
+
+
+class Sleeping(groups.Backup):
+    """Broken `backup`: who comes late does nothing until the next update."""
+
+    def __init__(self, options, cluster):
+        super().__init__(options, cluster)
+        self._late = []
+
+    def push(self, worker, version):
+        if version < self.version:
+            self._late.append(worker)
+            return Outcome(DROPPED, ())
+        outcome = super().push(worker, version)
+        late, self._late = (self._late, []) if outcome.go else ([], self._late)
+        return outcome._replace(go=[*outcome.go, *late])
+
+
+def of_8(*shapes, rules=(TOKENS, BARRIER, MODELS)):
+    return [
+        run
+        for run in QUICK
+        if run.settings["size"] == "N = 8" and run.settings["shape"] in shapes and run.settings["rule"] in rules
+    ]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Results of a part of the quick form."""
+    large = [run for run in QUICK if run.settings["size"] != "N = 8"]
+    runs = of_8(EXPONENTIAL, EVEN, SHIFTED, PERSISTENT) + large
+    return results_of(BackupWorkers(), runs, tmp_path_factory.mktemp("runs"))
+
+
+def test_every_claim_is_measured_in_the_quick_form_and_holds(measured):
+    findings = findings_of(BackupWorkers(), measured)
+    assert findings.keys() == {
+        claim.key for claim in BackupWorkers.claims if claim.key != "work" and not claim.key.startswith("real_")
+    }
+    assert set(findings.values()) == {Finding.OK}
+
+
+def test_report_has_tables_of_all_sizes_and_plots_that_can_be_drawn(measured):
+    experiment = BackupWorkers()
+    titles = [one.title for one in experiment.analyse(measured).tables]
+    assert titles[:3] == ["Backup workers, N = 8", "Backup workers, N = 50", "Backup workers, N + b = 100"]
+    assert titles[3].startswith("Gradients used by worker")
+    assert drawn(experiment.plots(measured)) == [
+        "step_times", "speedups", "paper_scale", "arrivals-N=8", "arrivals-N+b=100"
+    ]  # fmt: skip
+
+
+def test_no_plot_and_no_finding_without_runs():
+    assert findings_of(BackupWorkers(), Results()) == {}
+    assert list(BackupWorkers().plots(Results())) == []
+
+
+def test_a_token_queue_with_too_few_tokens_refutes_its_claims(tmp_path, monkeypatch):
+    monkeypatch.setitem(table.RULES, "sync", FewTokens)
+    found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(EXPONENTIAL, PERSISTENT), tmp_path))
+    assert {"tokens_drop", "prediction"} <= refuted(found)
+    assert found["barrier_drop"] is Finding.OK  # not broken
+
+
+def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeypatch):
+    monkeypatch.setitem(table.RULES, "backup", Sleeping)
+    found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(EXPONENTIAL), tmp_path))
+    assert {"barrier_drop", "prediction"} <= refuted(found)
+    assert found["tokens_drop"] is Finding.OK  # not broken
+
+
+def test_a_barrier_drops_b_gradients_per_update_less_what_long_steps_save(measured):
+    # With even steps every dropped gradient is one update old, so that both rules drop b/(N + b).
+    shares = {(sweep.shape, sweep.rule): sweep.at(2) for sweep in sweeps_of(measured) if sweep.size == "N = 8"}
+    assert shares[EVEN, BARRIER].dropped_staleness == 1
+    assert shares[EVEN, BARRIER].dropped_share == pytest.approx(2 / 10, abs=1e-3)
+    assert shares[EXPONENTIAL, TOKENS].dropped_share == pytest.approx(2 / 10, abs=1e-3)
+    assert shares[EXPONENTIAL, BARRIER].dropped_share < 0.19
+    stale = shares[EXPONENTIAL, BARRIER].dropped_staleness
+    assert shares[EXPONENTIAL, BARRIER].dropped_share == pytest.approx(2 / (2 + 8 * stale), abs=1e-3)
+
+
+def test_full_runs_have_the_papers_numbers_of_workers():
+    runs = [
+        run
+        for run in BackupWorkers().runs(False, range(5))
+        if run.level is Level.VIRTUAL and "what" not in run.settings
+    ]
+    osdi = [run.settings for run in runs if run.settings["size"] == "N = 50"]
+    chen = [run.settings for run in runs if run.settings["size"] == "N + b = 100"]
+    assert {one["n"] - one["b"] for one in osdi} == {50}
+    assert {one["b"] for one in osdi} == {0, 1, 2, 3, 4, 5}
+    assert {one["n"] for one in chen} == {100}
+    assert {0, 4} <= {one["b"] for one in chen}
+    assert {run.seed for run in runs if run.settings["rule"] != MODELS} == set(range(5))
+
+
+def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
+    # A lognormal with sigma = 0.2 and mean 1 is exp(0.2 Z − 0.02).
+    by_then = 0.5 * (1 + math.erf((math.log(DEADLINE) + 0.02) / 0.2 / math.sqrt(2)))
+    late = 1 - by_then
+    last = by_then**100
+    third_last = sum(math.comb(100, k) * late**k * by_then ** (100 - k) for k in range(3))
+    recalled = backup_cases.RECALLED_ARRIVALS
+    assert third_last - recalled[98] == pytest.approx(recalled[100] - last, abs=0.005)
+    assert third_last - recalled[98] < 0.05
+    assert backup_cases.SHAPES[FITTED] == "lognormal:sigma=0.2"
+
+
+def case(backups, step):
+    return Case(8, backups, step, step, step, step, 0.0, None, [], None, None, None)
+
+
+def test_speedups_and_lost_gains_of_a_sweep():
+    sweep = Sweep(EVEN, "N = 8", TOKENS, [case(0, 2.0), case(1, 1.5), case(2, 1.25), case(4, 1.25)])
+    assert [sweep.speedup(one) for one in sweep.cases] == pytest.approx(
+        [1, 2 / 1.5 * 8 / 9, 2 / 1.25 * 8 / 10, 2 / 1.25 * 8 / 12]
+    )
+    assert sweep.best.backups == 2
+    assert [(one.backups, lost) for one, lost in sweep.lost_gains()] == [(2, 0.25 / 2), (4, 0.25 / 2)]
+
+
+def trained(updates_of):
+    """Results of all trainings, whose updates to the target are a function of the settings and the seed."""
+    runs = backup_training.runs(False, range(3))
+    return Results(RunResult(run, {"updates": updates_of(run.settings, run.seed)}, 1.0, None, None) for run in runs)
+
+
+def test_backup_workers_that_cost_updates_refute_that_they_do_not():
+    fresh = trained(lambda settings, seed: 60 + seed)
+    assert findings_of(BackupWorkers(), fresh)["work"] is Finding.OK
+    assert BackupWorkers().analyse(fresh).tables[-1].title.startswith("Updates to a training accuracy")
+    stale = trained(lambda settings, seed: 60 + seed + 3 * settings["b"])
+    assert findings_of(BackupWorkers(), stale)["work"] is Finding.REFUTED
+    lost = trained(lambda settings, seed: None if settings["b"] == 4 and seed else 60)
+    assert findings_of(BackupWorkers(), lost)["work"] is Finding.REFUTED
+
+
+def test_a_training_reaches_its_target_in_updates(tmp_path):
+    run = next(run for run in ALL if run.settings.get("what") == backup_training.TRAINING and run.settings["b"] == 2)
+    figures = BackupWorkers().carry_out(run, tmp_path).figures
+    assert figures["accuracy"] >= 0.9
+    assert 10 < figures["updates"] < 250
+
+
+def test_there_is_one_real_run_in_the_quick_form():
+    assert [run.key for run in ALL if run.level is Level.PROCESSES] == ["L2-sync-n=5-b=1-lognormal-seed=0"]

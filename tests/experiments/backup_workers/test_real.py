@@ -1,0 +1,65 @@
+"""Backup workers on real clusters: a cluster as the simulator says confirms the claims, one with a broken rule not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.experiments.backup_workers.cases import BARRIER, EXPONENTIAL, MODERATE, PERSISTENT, TOKENS
+from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
+from ps_trainer.experiments.backup_workers.real import cases_of
+from ps_trainer.experiments.frame.base import Level
+from ps_trainer.experiments.frame.claims import Finding
+from tests.experiments.backup_workers.test_experiment import FewTokens, Sleeping
+from tests.experiments.carried import drawn, findings_of, refuted
+from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
+
+REAL = [run for run in BackupWorkers().runs(quick=False, seeds=range(2)) if run.level is Level.PROCESSES]
+
+
+def findings(tmp_path, share=0.3):
+    return findings_of(BackupWorkers(), real_results_of(BackupWorkers(), REAL, tmp_path, share))
+
+
+def test_a_cluster_as_the_simulator_says_confirms_all_claims(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch)
+    found = findings(tmp_path)
+    assert found.keys() == {claim.key for claim in BackupWorkers.claims if claim.key.startswith("real_")}
+    assert set(found.values()) == {Finding.OK}
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "expected"),
+    [("sync", FewTokens, {"real_tokens_drop", "real_time"}), ("backup", Sleeping, {"real_barrier_drop", "real_time"})],
+)
+def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch, rule, broken, expected):
+    SimulatedCluster(monkeypatch, {rule: broken})
+    assert expected <= refuted(findings(tmp_path))
+
+
+def test_times_of_a_contended_machine_say_nothing(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch)
+    assert findings(tmp_path, share=0.9) == {}
+
+
+def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch)
+    results = real_results_of(BackupWorkers(), REAL, tmp_path)
+    titles = [table.title for table in BackupWorkers().analyse(results).tables]
+    assert "The simulator's timing: mean time per update" in titles
+    assert "Gradients used by worker, as a multiple of a fair share, real clusters" in titles
+    assert drawn(BackupWorkers().plots(results)) == ["real_step_times"]
+    slow = next(c for c in cases_of(results) if (c.shape, c.backups, c.rule) == (PERSISTENT, 1, BARRIER))
+    assert slow.share_by_worker[0] < 0.05 < 0.1 < min(slow.share_by_worker[1:])
+
+
+def test_full_runs_have_both_rules_and_all_numbers_of_backup_workers():
+    cases = {(run.settings["shape"], run.settings["b"], run.settings["rule"]) for run in REAL}
+    want = {
+        (shape, b, rule)
+        for shape in (EXPONENTIAL, MODERATE, PERSISTENT)
+        for b in (0, 1, 2, 4)
+        for rule in (TOKENS, BARRIER)
+    }
+    assert want <= cases
+    assert {run.settings["n"] - run.settings["b"] for run in REAL} == {8}
+    assert all(run.settings["mean_ms"] >= 100 for run in REAL)

@@ -1,0 +1,147 @@
+"""The experiment on bounded staleness: its claims hold, and fail for rules that are broken on purpose."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ps_trainer.experiments.bounded_staleness import cases as bounded_cases
+from ps_trainer.experiments.bounded_staleness import training as bounded_training
+from ps_trainer.experiments.bounded_staleness.cases import EXPONENTIAL, MODERATE, by_cluster, cases_of, compute_of
+from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.simulation.rules import single, table
+from ps_trainer.simulation.schedule import Schedule, as_steps
+from tests.experiments.carried import drawn, findings_of, refuted, results_of
+
+QUICK = [run for run in BoundedStaleness().runs(quick=True, seeds=[0]) if run.level is Level.VIRTUAL]
+
+
+class OneMore(single.Ssp):
+    """Broken `ssp`: a worker may be a step further ahead than the bound says."""
+
+    def __init__(self, options, cluster):
+        super().__init__(self.Options(staleness=options.staleness + 1), cluster)
+
+
+class Barrier(single.Ssp):
+    """Broken `ssp`: every worker waits for all others after each step, whatever the bound."""
+
+    def __init__(self, options, cluster):
+        super().__init__(self.Options(staleness=0), cluster)
+
+
+def of(shape, n, is_slow):
+    want = {"shape": shape, "n": n, "is_slow": is_slow}
+    return [run for run in QUICK if want.items() <= run.settings.items()]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Results of the quick form but for its real run."""
+    return results_of(BoundedStaleness(), QUICK, tmp_path_factory.mktemp("runs"))
+
+
+def test_every_claim_but_those_on_training_is_measured_in_the_quick_form_and_holds(measured):
+    findings = findings_of(BoundedStaleness(), measured)
+    assert findings.keys() == {claim.key for claim in BoundedStaleness.claims} - {
+        "work", "interior", "real_rate", "real_wait", "real_bound"
+    }  # fmt: skip
+    assert set(findings.values()) == {Finding.OK}
+
+
+def test_report_has_a_line_per_cluster_and_bound_and_plots_that_can_be_drawn(measured):
+    (lines,) = BoundedStaleness().analyse(measured).tables
+    assert len(lines.rows) == 5 * 7
+    assert drawn(BoundedStaleness().plots(measured)) == ["shares", "rates"]
+
+
+def test_no_plot_and_no_finding_without_runs():
+    assert findings_of(BoundedStaleness(), Results()) == {}
+    assert list(BoundedStaleness().plots(Results())) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"), [(OneMore, {"bound", "wait", "barrier", "staleness"}), (Barrier, {"wait", "few"})]
+)
+def test_a_broken_bound_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, expected):
+    monkeypatch.setitem(table.RULES, "ssp", broken)
+    found = findings_of(BoundedStaleness(), results_of(BoundedStaleness(), of(EXPONENTIAL, 4, False), tmp_path))
+    assert refuted(found) == expected
+    assert found["free"] is Finding.OK  # not broken
+
+
+def test_no_bound_helps_against_a_slow_worker(measured):
+    slow = by_cluster(cases_of(measured))["n = 4, lognormal, one slow worker"]
+    waits = {bound: case.wait_by_worker for bound, case in slow.items()}
+    for bound in (0, 1, 3, 10):
+        assert waits[bound][:3] == pytest.approx([3 / 4] * 3, abs=0.04)
+    assert waits[10][3] < 0.01
+    assert waits[None] == pytest.approx([0] * 4)
+    assert slow[None].predicted_wait_share == 0
+    # A clock of every worker takes 3 · 1 + 4 mean steps of computing, of 4 · 4 that pass.
+    assert slow[3].predicted_wait_share == pytest.approx(1 - 7 / 16, abs=0.02)
+
+
+def test_the_slow_worker_is_the_last_one():
+    assert compute_of(MODERATE, 4, True) == ["lognormal:sigma=0.5", "lognormal:sigma=0.5,mean_ms=400,worker=3"]
+    assert compute_of(EXPONENTIAL, 8, True) == ["exp", "exp:mean_ms=400,worker=7"]
+    assert compute_of(EXPONENTIAL, 8, False) == ["exp"]
+
+
+def test_leads_are_counted_in_completed_steps():
+    # Worker 0 ends steps at 1, 2 and 3 and waits, until worker 1 ends its only one at 4; then it begins another.
+    worker, ends, starts = [0, 0, 0, 1, 0], [1.0, 2.0, 3.0, 4.0, 4.5], [0.0, 1.0, 2.0, 0.0, 4.0]
+    zeros = [0] * 5
+    steps = as_steps([worker, [0, 1, 2, 0, 3], zeros, starts, starts, ends, ends, range(5), zeros])
+    # At the begin: 2 steps against 0 at time 2, 3 against 1 at time 4. At the end: 3 against 0, then 4 against 1.
+    assert bounded_cases.largest_leads(Schedule(2, steps, steps.t_push_done)) == (2, 3)
+
+
+def trained(outcomes):
+    """Results of runs that train, with what came of them by bound and learning rate: updates and time by seed."""
+    runs = bounded_training.runs([0, 1, 2])
+    figures = {}
+    for run in runs:
+        updates, times = outcomes.get((run.settings["bound"], run.settings["rate"]), ((None,) * 3, (None,) * 3))
+        figures[run.key] = {"updates": updates[run.seed], "time": times[run.seed]}
+    return Results(RunResult(run, figures[run.key], 1.0, None, None) for run in runs)
+
+
+def test_each_bound_is_judged_by_its_best_learning_rate():
+    rows = {
+        (0, 0.5): ((100, 110, 120), (50.0, 55.0, 60.0)),
+        (0, 1.0): ((90, None, None), (45.0, None, None)),
+        (3, 0.5): ((150, 160, 170), (40.0, 30.0, 41.0)),
+        (None, 0.5): ((300, 310, 320), (62.0, 68.0, 64.0)),
+        (None, 2.0): ((200, 210, 220), (42.0, 48.0, 44.0)),
+    }
+    results = trained(rows)
+    arms = {arm.bound: arm for arm in bounded_training.arms_of(results)}
+    assert [arms[bound].rate for bound in (0, 3, None)] == [0.5, 0.5, 2.0]
+    assert (arms[3].updates, arms[3].time) == (160, 40.0)
+    assert arms[0].updates_by_rate[1.0] == math.inf  # not reached by most
+    analysis = BoundedStaleness().analyse(results)
+    assert [one.value for one in analysis.measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, best
+    assert [one.value for one in analysis.measured["interior"]] == [pytest.approx(44.0 / 40.0)]
+    found = findings_of(BoundedStaleness(), results)
+    assert found["work"] is found["interior"] is Finding.OK
+    assert drawn(BoundedStaleness().plots(results)) == ["objective"]
+
+
+def test_being_soonest_without_a_bound_refutes_that_one_helps():
+    outcomes = {(bound, 0.5): ((100,) * 3, (time,) * 3) for bound, time in ((0, 90.0), (3, 50.0), (None, 40.0))}
+    findings = findings_of(BoundedStaleness(), trained(outcomes))
+    assert refuted(findings) == {"interior"}
+    assert findings["work"] is Finding.OK
+
+
+def test_full_runs_have_five_seeds_and_all_bounds():
+    runs = [run for run in BoundedStaleness().runs(False, range(5)) if run.level is Level.VIRTUAL]
+    timed = [run for run in runs if run.settings["what"] != bounded_training.TRAINING]
+    assert {run.settings["bound"] for run in timed} == {0, 1, 2, 3, 5, 10, None}
+    assert {run.seed for run in timed} == {run.seed for run in runs} == set(range(5))
+    assert all(run.settings["num_clocks"] >= 3000 for run in timed)
+    assert len(runs) > len(timed)

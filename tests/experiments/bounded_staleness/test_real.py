@@ -1,0 +1,63 @@
+"""Bounded staleness on real clusters: one as the simulator says confirms the claims, one with a broken rule not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
+from ps_trainer.experiments.bounded_staleness.real import cases_of
+from ps_trainer.experiments.frame.base import Level
+from ps_trainer.experiments.frame.claims import Finding
+from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
+from tests.experiments.carried import drawn, findings_of, refuted
+from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of
+
+REAL = [run for run in BoundedStaleness().runs(quick=False, seeds=range(2)) if run.level is Level.PROCESSES]
+
+
+@pytest.fixture
+def measure(tmp_path, monkeypatch):
+    """Carries the real runs out on a cluster with the given rules."""
+
+    def measure(rules=None, share=0.3):
+        SimulatedCluster(monkeypatch, rules)
+        return real_results_of(BoundedStaleness(), REAL, tmp_path, share)
+
+    return measure
+
+
+def test_a_cluster_as_the_simulator_says_confirms_all_claims(measure):
+    found = findings_of(BoundedStaleness(), measure())
+    assert found == dict.fromkeys(("real_rate", "real_wait", "real_bound"), Finding.OK)
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"), [(OneMore, {"real_bound", "real_rate", "real_wait"}), (Barrier, {"real_rate", "real_wait"})]
+)
+def test_a_broken_bound_on_the_cluster_refutes_the_claims_about_it(measure, broken, expected):
+    assert refuted(findings_of(BoundedStaleness(), measure({"ssp": broken}))) == expected
+
+
+def test_a_lead_counts_on_a_contended_machine_and_times_do_not(measure):
+    found = findings_of(BoundedStaleness(), measure(share=0.9))
+    assert found == {"real_bound": Finding.OK}
+    assert drawn(BoundedStaleness().plots(measure(share=0.9))) == []
+
+
+def test_a_workers_time_is_split_into_three(measure):
+    results = measure()
+    for case in cases_of(results):
+        shares = {name: case.median(name) for name in ("computes", "communicates", "waits")}
+        assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
+        # In a mean step of 100 ms.
+        assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.1, rel=0.2)
+    assert [case.largest_lead for case in cases_of(results)][:4] == [0, 1, 3, 10]
+    assert drawn(BoundedStaleness().plots(results)) == ["real_shares"]
+    assert [len(table.rows) for table in BoundedStaleness().analyse(results).tables] == [0, 5, 5]
+
+
+def test_full_runs_have_five_seeds_of_all_bounds():
+    runs = [run for run in BoundedStaleness().runs(False, range(5)) if run.level is Level.PROCESSES]
+    assert {(run.settings["bound"], run.seed) for run in runs} == {
+        (s, i) for s in (0, 1, 3, 10, None) for i in range(5)
+    }

@@ -1,0 +1,139 @@
+"""The experiment on what distribution costs: its claims hold, and fail for a cluster that is broken on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_trainer.experiments.lab import local_control, single_process
+from ps_trainer.experiments.lab.clusters import Training
+from ps_trainer.experiments.lab.statistics import Spread, spread
+from ps_trainer.experiments.local_overhead.experiment import LocalOverhead, Size, line_of, sizes_of
+from tests.experiments.carried import drawn, findings_of, refuted, results_of
+
+FIXED_MS, MS_PER_MB = 2.0, 5.0
+
+
+class Twice:
+    """Broken training: every gradient is applied as if it had come twice."""
+
+    @staticmethod
+    def change(config):
+        return dataclasses.replace(config, learning_rate=2 * config.learning_rate)
+
+
+class Shifted:
+    """Broken training: other initial values."""
+
+    @staticmethod
+    def change(config):
+        return dataclasses.replace(config, seed=config.seed + 1)
+
+
+class Right:
+    """Training as it should be."""
+
+    @staticmethod
+    def change(config):
+        return config
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Stands in for both processes: real losses of few steps, times that follow a + b·M; returns what may break."""
+    broken = [Right]
+
+    def records(config, step_ms):
+        steps = list(single_process.train(dataclasses.replace(config, max_steps=10)))
+        for number, step in enumerate(steps):
+            step.update(t_start=float(number), t_end=number + step_ms / 1000, worker=0, staleness=0)
+        return steps
+
+    def train_in_child(settings, folder, deadline_secs):
+        return records(single_process.config_of(settings), 1.0)
+
+    def train(cluster, folder):
+        given = dict(flag.removeprefix("--").split("=", 1) for flag in cluster.flags if "model_option" not in flag)
+        options = [flag.partition("=")[2] for flag in cluster.flags if "model_option" in flag]
+        numbers = {name: int(given[name]) for name in ("seed", "batch_size")}
+        config = single_process.config_of(
+            {name: given[name] for name in ("model", "dataset")}
+            | {"model_option": options, "learning_rate": float(given["learning_rate"]), **numbers}
+        )
+        pushed = {(): 650 * 4, ("hidden=1024,1024",): 1_126_410 * 4}[tuple(options)]
+        summary = {"workers": {"0": {"push_bytes_computed": pushed}}}
+        return Training(summary, records(broken[-1].change(config), 1.0 + FIXED_MS + MS_PER_MB * pushed / 1e6), 1.0)
+
+    monkeypatch.setattr(single_process, "train_in_child", train_in_child)
+    monkeypatch.setattr(local_control.Cluster, "train", train)
+    return broken
+
+
+@pytest.fixture
+def quick(trained, tmp_path):
+    def results():
+        experiment = LocalOverhead()
+        return experiment, results_of(experiment, experiment.runs(True, [3]), tmp_path)
+
+    return results
+
+
+def test_one_worker_has_the_losses_of_one_process(quick):
+    experiment, results = quick()
+    assert results.figures("loss_difference") == [0.0, 0.0]
+    assert refuted(findings_of(experiment, results)) == set()
+    assert drawn(experiment.plots(results)) == ["overhead"]
+
+
+@pytest.mark.parametrize("fault", [Twice, Shifted])
+def test_a_broken_cluster_refutes_the_equality(quick, trained, fault):
+    trained.append(fault)
+    assert refuted(findings_of(*quick())) == {"equal"}
+
+
+def test_a_cluster_that_lacks_a_step_is_not_equal(tmp_path):
+    steps = [{"loss": 1.0, "t_start": 0.0, "t_end": 1.0}] * 3
+    assert local_control.Comparison(steps, Training({}, steps, 1.0)).is_equal
+    assert not local_control.Comparison(steps, Training({}, steps[1:], 1.0)).is_equal
+    assert not local_control.Comparison(steps, Training({}, [*steps[1:], {"loss": None}], 1.0)).is_equal
+
+
+def test_sizes_are_medians_over_seeds_and_the_overhead_their_difference(quick):
+    _, results = quick()
+    sizes = sizes_of(results)
+    assert [size.parameters for size in sizes] == [650, 1_126_410]
+    assert [size.local.median for size in sizes] == pytest.approx([1.0, 1.0])
+    assert [size.overhead_ms for size in sizes] == pytest.approx(
+        [FIXED_MS + MS_PER_MB * size.parameters * 4 / 1e6 for size in sizes]
+    )
+
+
+def test_two_models_are_too_few_for_a_line(quick):
+    experiment, results = quick()
+    assert "needs 3 models" in experiment.analyse(results).not_testable["linear"]
+
+
+def test_three_models_on_a_line_give_its_two_numbers():
+    sizes = [
+        Size("any", parameters, spread([1.0]), Spread(1.0 + FIXED_MS + MS_PER_MB * parameters * 4 / 1e6, 0, 0), False)
+        for parameters in (1_000, 100_000, 10_000_000)
+    ]
+    line = line_of(sizes)
+    assert (line.a, line.b) == (pytest.approx(FIXED_MS), pytest.approx(MS_PER_MB))
+    assert line_of(sizes[:2]) is None
+
+
+def test_full_runs_compare_other_rules_optimizers_layouts_and_numbers_of_ps_tasks():
+    runs = LocalOverhead().runs(False, range(5))
+    others = [run.settings for run in runs if run.settings["part"] == "rules"]
+    assert {"momentum", "adam"} <= {one.get("optimizer") for one in others}
+    assert {"sync", "ssp"} <= {one.get("update") for one in others}
+    assert {one.get("num_ps") for one in others} == {None, 2}
+    assert len({run.settings["model_option"] for run in runs}) == 5
+    assert len({run.key for run in runs}) == len(runs)
+
+
+def test_published_numbers_say_that_they_come_from_a_summary():
+    assert all("a summary of" in str(one) for one in LocalOverhead.published)
+    assert "AlexNet on one GPU, TensorFlow: 81 ms" in str(LocalOverhead.published[0])

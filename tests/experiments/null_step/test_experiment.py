@@ -1,0 +1,198 @@
+"""The experiment on the null step: its claims hold on a cluster as it should be, and fail on broken ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from ps_trainer.experiments.frame.base import Level
+from ps_trainer.experiments.lab import goodput, shaped, theory, virtual
+from ps_trainer.experiments.lab.clusters import Cluster, Training
+from ps_trainer.experiments.lab.shaped import ShapedCluster, ShapedTraining
+from ps_trainer.experiments.lab.shaped_hosts import BytesPerSec
+from ps_trainer.experiments.lab.sized_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
+from ps_trainer.experiments.null_step.cases import cases_of, link_bytes_per_sec, loss_error, skew_ms, step_ms
+from ps_trainer.experiments.null_step.experiment import NullStep
+from tests.experiments.carried import drawn, findings_of, refuted, results_of
+
+FIXED_SECS = 0.005
+BYTES_PER_SEC = 23.9e6
+ROW_BYTES = DIM * 4
+REAL_CLAIMS = {"bandwidth", "linear", "dense_bytes"}
+
+
+@dataclasses.dataclass
+class Machine:
+    """Stands in for real clusters: steps and bytes as the theory has them, and what is broken of it.
+
+    Attributes:
+        link_factor: of the shaped links' real rate.
+        is_folded: whether parameters never change, as with gradients computed beforehand.
+        is_densified: whether the gradient of a table is one of the whole table.
+        growth: of the scalar step with the number of workers, as a power.
+    """
+
+    link_factor: float = 1.0
+    is_folded: bool = False
+    is_densified: bool = False
+    growth: float = 0.5
+
+    def train(self, settings, n, p, bytes_per_sec):
+        """Steps, and bytes of a worker's step each way."""
+        name, _, value = settings["model_option"].partition("=")
+        table = settings["model"].endswith("Sparse")
+        whole = int(value) * (ROW_BYTES if table else 4)
+        moved = whole if not table or self.is_densified else ROWS_PER_STEP * ROW_BYTES
+        secs = FIXED_SECS * n**self.growth + theory.ps_round_secs(moved, n, p, bytes_per_sec)
+        delay = float(settings.get("straggler", "mean_ms=0").rpartition("=")[2]) / 1000
+        steps = []
+        for update in range(1, int(settings["max_steps"]) + 1):
+            past = 0 if self.is_folded else update - 1
+            end = 100.0 + update * (secs + delay)
+            steps += [
+                {
+                    "worker": worker,
+                    "global_step": update,
+                    "t_end": end - 0.001 * worker,
+                    "wall_time": 1e9 + end,
+                    "injected_delay": delay,
+                    "loss": 0.5 * int(value) * (1 - LEARNING_RATE) ** (2 * past),
+                }
+                for worker in range(n)
+            ]
+        summary = {"push_bytes_per_step": moved, "pull_bytes_per_step": moved}
+        return Training({"workers": {str(worker): summary for worker in range(n)}}, steps, 1.0), moved, secs
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    machine = Machine()
+
+    def train(cluster, folder):
+        settings = dict(flag.removeprefix("--").split("=", 1) for flag in cluster.flags)
+        return machine.train(settings, cluster.num_workers, cluster.num_ps, 3e8)[0]
+
+    def train_shaped(cluster, folder):
+        settings = {k: v[0] if k in ("model_option", "straggler") else v for k, v in cluster.settings.items()}
+        rate = BYTES_PER_SEC * machine.link_factor
+        training, moved, secs = machine.train(settings, cluster.num_workers, cluster.num_ps, rate)
+        rates = BytesPerSec(moved / secs, moved / secs)
+        return ShapedTraining(training, {f"worker-{i}": rates for i in range(cluster.num_workers)})
+
+    monkeypatch.setattr(Cluster, "train", train)
+    monkeypatch.setattr(ShapedCluster, "train", train_shaped)
+    monkeypatch.setattr(goodput, "measure", lambda rate, num_transfers: [BYTES_PER_SEC] * num_transfers)
+    monkeypatch.setattr(shaped, "why_not", lambda: "")
+    return machine
+
+
+@pytest.fixture
+def quick(machine, tmp_path):
+    def results():
+        experiment = NullStep()
+        return experiment, results_of(experiment, experiment.runs(True, [0]), tmp_path)
+
+    return results
+
+
+def test_the_quick_form_reproduces_the_shape(quick):
+    experiment, results = quick()
+    findings = findings_of(experiment, results)
+    assert set(findings) == {claim.key for claim in NullStep.claims}
+    assert refuted(findings) == set()
+    assert drawn(experiment.plots(results)) == ["source_scale", "processes", "shaped", "bandwidth"]
+    assert len(experiment.analyse(results).tables) == 3
+
+
+@pytest.mark.parametrize(
+    ("broken", "claims"),
+    [
+        ({"is_folded": True}, {"applied"}),
+        ({"is_densified": True}, {"rows_only", "table_size", "sparse_dense"}),
+        ({"link_factor": 1.5}, {"bandwidth"}),
+        ({"link_factor": 0.7}, {"bandwidth"}),
+        ({"growth": 1.5}, {"scalar"}),
+    ],
+)
+def test_a_broken_cluster_refutes_the_claims_about_it(quick, machine, broken, claims):
+    for name, value in broken.items():
+        setattr(machine, name, value)
+    assert refuted(findings_of(*quick())) == claims
+
+
+def test_a_simulator_whose_ps_tasks_have_no_limit_refutes_the_reading_of_the_source(quick, monkeypatch):
+    run = virtual.run
+
+    def unlimited(*args, **kwargs):
+        return run(*args, **{**kwargs, "ps_bytes_per_sec": math.inf})
+
+    monkeypatch.setattr(virtual, "run", unlimited)
+    assert refuted(findings_of(*quick())) == {"phases"}
+
+
+def test_without_shaped_hosts_the_claims_about_links_are_not_testable(quick, monkeypatch):
+    monkeypatch.setattr(shaped, "why_not", lambda: "no ip here")
+    experiment, results = quick()
+    assert {result.run.level for result in results} == {Level.VIRTUAL, Level.PROCESSES}
+    analysis = experiment.analyse(results)
+    assert analysis.not_testable == dict.fromkeys(REAL_CLAIMS, "no ip here")
+    assert not REAL_CLAIMS & findings_of(experiment, results).keys()
+
+
+def test_a_step_ends_when_the_last_worker_has_its_parameters_and_a_delay_is_taken_off():
+    ends = {1: (10.0, 10.2), 2: (11.0, 10.9), 3: (12.0, 12.5), 4: (13.0, 13.1), 5: (14.0, 14.0), 6: (15.5, 15.0)}
+    steps = [
+        {"global_step": update, "t_end": end, "injected_delay": 0.1 * worker}
+        for update, of_workers in ends.items()
+        for worker, end in enumerate(of_workers)
+    ]
+    after_warmup = [12.5 - 11.0 - 0.1, 13.1 - 12.5 - 0.1, 14.0 - 13.1 - 0.1, 15.5 - 14.0 - 0.1]
+    assert step_ms(Training({}, steps, 1.0)) == pytest.approx([1000 * secs for secs in after_warmup])
+    assert skew_ms(Training({}, steps, 1.0)) == pytest.approx([100, 500, 100, 0, 500])
+
+
+def test_the_report_has_the_step_with_the_time_from_the_first_worker_to_the_last(quick):
+    experiment, results = quick()
+    table = next(table for table in experiment.analyse(results).tables if table.level == Level.SHAPED.value)
+    names = [column.name for column in table.columns]
+    row = dict(zip(names, table.rows[-1], strict=True))
+    assert row["first to last worker"] == pytest.approx(1.0)  # of two workers, 1 ms apart
+    assert row["(step + first to last) / A10"] == pytest.approx((row["median step"] + 1.0) / row["A10"])
+
+
+def test_a_loss_tells_how_many_updates_were_made_before():
+    def training(*losses):
+        return Training({}, [{"global_step": i, "loss": loss} for i, loss in enumerate(losses, start=1)], 1.0)
+
+    shrunk = 0.5 * 8 * (1 - LEARNING_RATE) ** 2
+    assert loss_error(training(4.0, shrunk), Curve.DENSE, 8) == pytest.approx(0.0)
+    assert loss_error(training(4.0, 4.0), Curve.DENSE, 8) == pytest.approx(4.0 / shrunk - 1)
+    assert loss_error(training(4.0, 4.0), Curve.SPARSE, 8) is None
+
+
+def test_full_runs_have_the_papers_scale_and_repeat_what_decides_a_claim(machine):
+    runs = NullStep().runs(False, range(5))
+    assert len({run.key for run in runs}) == len(runs)
+    virtual_runs = [run for run in runs if run.level is Level.VIRTUAL]
+    assert {run.settings["n"] for run in virtual_runs} == {1, 2, 5, 10, 25, 50, 100}
+    assert {run.settings["p"] for run in virtual_runs} == {16}
+    tables = [run for run in runs if run.level is Level.PROCESSES and run.settings["curve"] == "sparse"]
+    assert {run.settings["megabytes"] for run in tables} == {16, 256}
+    assert {run.seed for run in tables if run.settings["n"] == 1} == set(range(5))
+    real = [run.settings for run in runs if run.level is not Level.VIRTUAL]
+    assert {one["p"] for one in real} == {1, 2, 4}
+    assert {one["n"] for one in real} == {1, 2, 4, 8}
+    assert {one["megabytes"] for one in real if one["curve"] == "dense"} == {1, 4, 16, 64}
+
+
+def test_repetitions_are_pooled_and_the_links_rate_is_their_median(quick, tmp_path):
+    experiment = NullStep()
+    runs = [run for run in experiment.runs(False, range(3)) if run.settings["curve"] in ("goodput", "scalar")]
+    results = results_of(experiment, [run for run in runs if run.level is not Level.VIRTUAL], tmp_path)
+    assert link_bytes_per_sec(results) == BYTES_PER_SEC
+    by_name = {case.name: case for case in cases_of(results)}
+    assert by_name["L2, scalar, n=8, p=1"].num_runs == 3
+    assert by_name["L2, scalar, n=2, p=1"].num_runs == 1
+    assert by_name["L2, scalar, n=1, p=1"].step_ms.median == pytest.approx(1000 * FIXED_SECS, rel=1e-4)

@@ -1,0 +1,145 @@
+"""The experiment on bandwidth: its claims hold where links do as they should, and fail where link or store do not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from ps_trainer.experiments.frame.base import Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.frame.cpu import CpuUse
+from ps_trainer.experiments.lab import shaped
+from ps_trainer.experiments.lab.shaped import ShapedCluster, payload_bytes_per_sec
+from ps_trainer.experiments.ps_bandwidth.cases import Arm, Setting, colocated_secs, setting_of, simulated_secs
+from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth, cases_of
+from ps_trainer.experiments.ps_bandwidth.tables import d2l_ratios
+from tests.experiments.carried import drawn, findings_of, refuted, results_of
+
+M = 8_000_000
+
+
+def phase(num_workers, bytes_by_ps, shared):
+    """Bytes that each host sends and receives while all workers pull at once; a push is the same the other way."""
+    sent, received = {}, {}
+    for ps, num_bytes in enumerate(bytes_by_ps):
+        source = shared.get(f"ps-{ps}", f"ps-{ps}")
+        for target in (f"worker-{worker}" for worker in range(num_workers)):
+            if source != target:
+                sent[source] = sent.get(source, 0) + num_bytes
+                received[target] = received.get(target, 0) + num_bytes
+    return sent, received
+
+
+class Wire:
+    """Stands in for `ShapedCluster.train`: transfers take as long as the host with most bytes needs.
+
+    Args:
+        is_sharded: whether the store shares out what it should.
+        slowness: factor on all times.
+    """
+
+    def __init__(self, is_sharded=True, slowness=1.0):
+        self.is_sharded = is_sharded
+        self.slowness = slowness
+
+    def train(self, cluster, folder):
+        n, p = cluster.num_workers, cluster.num_ps
+        unit_secs = 1 / payload_bytes_per_sec(cluster.rate)
+        num_bytes, is_whole = self.model(cluster)
+        if cluster.settings["update"] == "all_reduce":
+            each = 2 * (n - 1) / n * num_bytes
+            return self.done(each * unit_secs, {f"worker-{i}": (each, each) for i in range(n)})
+        shares = [num_bytes / p] * p
+        if is_whole:
+            shares = [0.75 * num_bytes, *[0.25 * num_bytes / (p - 1)] * (p - 1)]
+        if not self.is_sharded:
+            shares = [num_bytes, *[0] * (p - 1)]
+        sent, received = phase(n, shares, cluster.shared)
+        secs = 2 * max([*sent.values(), *received.values()]) * unit_secs
+        if cluster.settings["update"] == "async":
+            secs = simulated_secs(num_bytes, n, p, 1 / unit_secs)
+        both = {host: received.get(host, 0) + sent.get(host, 0) for host in {*sent, *received}}
+        return self.done(secs, {host: (value, value) for host, value in both.items()})
+
+    def done(self, secs, traffic):
+        training = SimpleNamespace(steps=[], window=(0.0, 1.0))
+        return SimpleNamespace(round_secs=self.slowness * secs, bytes_per_round=traffic, training=training)
+
+    def model(self, cluster):
+        options = dict(text.split("=") for text in cluster.settings["model_option"])
+        num_bytes = 4 * int(options["num_values"]) if "num_values" in options else 256 * int(options["num_rows"])
+        return num_bytes, "partitioner=none" in cluster.settings.get("layout_option", ())
+
+
+def carried_out(monkeypatch, folder, wire, quick=False):
+    monkeypatch.setattr(shaped, "why_not", lambda: "")
+    monkeypatch.setattr(ShapedCluster, "train", lambda cluster, folder: wire.train(cluster, folder))
+    experiment = PsBandwidth()
+    return experiment, results_of(experiment, experiment.runs(quick, [0]), folder)
+
+
+def test_a_wire_that_does_as_it_should_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
+    experiment, results = carried_out(monkeypatch, tmp_path, Wire())
+    findings = findings_of(experiment, results)
+    assert set(findings) == {claim.key for claim in experiment.claims}
+    assert refuted(findings) == {"extra_hosts"}  # a pull that waits for its push takes 2M/B
+    assert drawn(experiment.plots(results)) == ["round", "d2l", "largest_variable", "bytes"]
+
+
+def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_path):
+    experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
+    findings = findings_of(experiment, results)
+    assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], Finding.OK)
+
+
+def test_a_store_that_puts_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
+    experiment, results = carried_out(monkeypatch, tmp_path, Wire(is_sharded=False))
+    assert {"bytes", "ps_round", "colocated", "equals_ring", "partitioned"} <= refuted(findings_of(experiment, results))
+
+
+def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
+    experiment, results = carried_out(monkeypatch, tmp_path, Wire(slowness=2.0))
+    findings = findings_of(experiment, results)
+    assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned"} <= refuted(findings)
+    assert findings["bytes"] is Finding.OK
+
+
+def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
+    experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
+    busy = Results(result._replace(cpu=CpuUse(0.9, 1.0, 1.0)) for result in results)
+    assert findings_of(experiment, busy) == {"bytes": Finding.OK}
+    assert drawn(experiment.plots(busy)) == ["bytes"]
+
+
+def test_without_shaped_hosts_it_says_why(monkeypatch):
+    monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
+    experiment = PsBandwidth()
+    assert experiment.runs(False, [0]) == []
+    checked = experiment.check(experiment.analyse(Results()))
+    assert {one.finding for one in checked} == {Finding.NOT_TESTABLE}
+    assert all("tc not found" in one.text for one in checked)
+    assert experiment.plots(Results()) == ()
+
+
+def test_asynchronous_workers_are_between_one_and_both_directions_of_a_link():
+    unit_secs = M / 12e6
+    assert 4 * unit_secs < simulated_secs(M, 4, 1, 12e6) < 0.8 * 2 * 4 * unit_secs
+
+
+@pytest.mark.parametrize(("n", "p"), [(2, 2), (4, 4), (4, 1), (4, 2), (3, 2)])
+def test_ps_tasks_on_workers_hosts_cost_what_their_links_carry(n, p):
+    sent, received = phase(n, [M / p] * p, {f"ps-{i}": f"worker-{i}" for i in range(p)})
+    assert colocated_secs(M, n, p, 1.0) == pytest.approx(2 * max([*sent.values(), *received.values()]))
+
+
+def test_the_books_example_in_ratios(monkeypatch, tmp_path):
+    _, results = carried_out(monkeypatch, tmp_path, Wire())
+    ratios = [(published, measured) for _, published, measured in d2l_ratios(cases_of(results))]
+    assert ratios == [(60 / 15, pytest.approx(2 * 3 / 1.5)), (80 / 15, pytest.approx(2 * 4 / 1.5)), (1, 1)]
+
+
+def test_settings_come_back_from_json(monkeypatch, tmp_path):
+    experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
+    assert all(isinstance(result, RunResult) for result in results)
+    assert setting_of(results[0].run.settings) == Setting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)

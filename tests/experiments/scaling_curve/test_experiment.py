@@ -1,0 +1,146 @@
+"""The scaling curve: its claims in virtual time and on stand-ins for real clusters, and what a broken link does."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ps_trainer.experiments.frame.base import Level, Results
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.lab import shaped, theory
+from ps_trainer.experiments.lab.shaped import ShapedCluster
+from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
+from ps_trainer.experiments.scaling_curve.cases import ASYNC, EVEN, SYNC, Setting, curves_of, points_of
+from ps_trainer.experiments.scaling_curve.experiment import ScalingCurve
+from ps_trainer.experiments.scaling_curve.tables import pairs_of
+from ps_trainer.simulation.link import SharedLink
+from tests.experiments.carried import drawn, findings_of, refuted, results_of
+
+MB = 1_000_000
+B = 25 * MB
+VIRTUAL = ("concave", "knee", "more_ps", "median", "tail_rare")
+REAL = {"fit_sync", "fit_async", "simulator"}
+
+
+def part(monkeypatch, why_not="switched off"):
+    """The quick form with the larger model only."""
+    monkeypatch.setattr(shaped, "why_not", lambda: why_not)
+    experiment = ScalingCurve()
+    return experiment, [run for run in experiment.runs(True, [0]) if run.settings["num_bytes"] != MB]
+
+
+@pytest.fixture(scope="module")
+def virtual_results(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        experiment, runs = part(monkeypatch)
+        return results_of(experiment, runs, tmp_path_factory.mktemp("runs"))
+
+
+def real_results(monkeypatch, folder, secs_of):
+    """Real runs, small ones, whose rounds take as long as `secs_of(setting, seed)` says."""
+    monkeypatch.setattr(scaling_curve, "_QUICK_REAL", scaling_curve._FULL_REAL[:12])
+    experiment, runs = part(monkeypatch, why_not="")
+
+    def train(cluster, folder):
+        update, n = cluster.settings["update"], cluster.num_workers
+        num_bytes = 4 * int(cluster.settings["model_option"][0].partition("=")[2])
+        setting = Setting(update, n, cluster.num_ps, num_bytes, shaped.payload_bytes_per_sec(cluster.rate), 200.0)
+        assert cluster.settings["straggler"] == (setting.compute,)
+        assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
+        secs = secs_of(setting, cluster.settings["seed"])
+        training = SimpleNamespace(steps=[], window=(0.0, 1.0))
+        return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training)
+
+    monkeypatch.setattr(ShapedCluster, "train", train)
+    return experiment, results_of(experiment, [run for run in runs if run.level is Level.SHAPED], folder)
+
+
+def test_in_virtual_time_the_quick_form_reproduces_the_shape(virtual_results):
+    assert findings_of(ScalingCurve(), virtual_results) == dict.fromkeys(VIRTUAL, Finding.OK)
+    assert drawn(ScalingCurve().plots(virtual_results)) == ["throughput", "paper_speedup", "paper_steps"]
+
+
+def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
+    monkeypatch.setattr(shaped, "why_not", lambda: "switched off")
+    experiment = ScalingCurve()
+    own = [
+        run for run in experiment.runs(False, [0]) if (run.settings["scale"], run.settings["shape"]) == ("paper", EVEN)
+    ]
+    small = [dataclasses.replace(run, settings={**run.settings, "counts": [50]}) for run in own]
+    findings = findings_of(experiment, results_of(experiment, small, tmp_path))
+    assert findings == {"tail_even": Finding.REFUTED}  # the slowest of many varies less than one
+
+
+def test_links_that_nobody_shares_refute_knee_and_gain_of_ps_tasks(monkeypatch, tmp_path):
+    monkeypatch.setattr(SharedLink, "_rate", lambda link: link._flow)
+    experiment, runs = part(monkeypatch)
+    own = [run for run in runs if run.settings["scale"] == "ours"]
+    findings = findings_of(experiment, results_of(experiment, own, tmp_path))
+    assert {"knee", "more_ps"} <= refuted(findings)
+
+
+def test_real_clusters_that_behave_as_the_simulator(monkeypatch, tmp_path):
+    experiment, results = real_results(monkeypatch, tmp_path, lambda s, seed: 1.05 * s.simulated_long(seed).round_secs)
+    findings = findings_of(experiment, results)
+    assert (findings["simulator"], findings["fit_sync"]) == (Finding.OK, Finding.OK)
+    assert findings["fit_async"] is Finding.REFUTED  # both directions of a link at once
+    assert drawn(experiment.plots(results)) == ["throughput", "steps"]
+
+
+def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
+    def at_half(setting, seed):
+        return setting._replace(bytes_per_sec=setting.bytes_per_sec / 2).simulated_long(seed).round_secs
+
+    experiment, results = real_results(monkeypatch, tmp_path, at_half)
+    assert {"simulator", "fit_sync"} <= refuted(findings_of(experiment, results))
+
+
+def test_without_shaped_hosts_the_real_part_says_why(monkeypatch, virtual_results):
+    monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
+    experiment = ScalingCurve()
+    checked = {one.claim.key: one for one in experiment.check(experiment.analyse(virtual_results))}
+    assert {key for key, one in checked.items() if one.finding is Finding.NOT_TESTABLE} == {*REAL, "tail_even"}
+    assert "tc not found" in checked["fit_sync"].text
+
+
+@pytest.mark.parametrize(("update", "directions"), [(SYNC, 2), (ASYNC, 1)])
+def test_knee_is_where_one_workers_line_meets_the_ceiling(update, directions):
+    setting = Setting(update, 8, 2, 4 * MB, B, 200.0)
+    alone_secs = 0.2 + 2 * 4 / 25
+    assert setting._replace(n=1).predicted_secs() == pytest.approx(alone_secs, rel=0.01)
+    assert setting.ceiling() == pytest.approx(2 * 25 / (4 * directions))
+    assert setting.knee() == pytest.approx(2 * 25 / (4 * directions) * alone_secs, rel=0.01)
+
+
+def test_simulated_steps_without_transfers_are_the_slowest_workers():
+    setting = Setting(SYNC, 8, 1, 1, 1e12, 200.0)
+    measured = setting.simulated(2000, seed=1).round_secs
+    draws = np.random.default_rng(0).lognormal(-0.02, 0.2, (20000, 8)) * 0.2  # mean 0.2
+    assert measured == pytest.approx(draws.max(axis=1).mean(), rel=0.02)
+    assert setting.predicted_secs() == pytest.approx(measured, rel=0.02)
+
+
+def test_a_synchronous_round_that_transfers_only_takes_a10():
+    setting = Setting(SYNC, 8, 2, 4 * MB, B, 0.001)
+    assert setting.simulated(50, seed=0).round_secs == pytest.approx(theory.ps_round_secs(4 * MB, 8, 2, B), rel=0.01)
+
+
+def test_one_worker_alone_begins_the_curves_of_both_rules(monkeypatch, tmp_path):
+    _, results = real_results(monkeypatch, tmp_path, lambda setting, seed: setting.predicted_secs())
+    curves = curves_of(points_of(results, scale="ours"))
+    by_name = {curve.name: [point.setting.n for point in curve.points] for curve in curves}
+    assert by_name["L3, sync, p=1, 4 MB"] == by_name["L3, async, p=1, 4 MB"] == [1, 2, 4, 8]
+    assert by_name["L3, sync, p=4, 4 MB"] == [1, 4, 8]
+
+
+def test_pairs_are_of_the_same_cluster(virtual_results):
+    pairs = pairs_of(points_of(virtual_results, scale="paper"))
+    assert all(pair.sync.setting == pair.other.setting._replace(update=SYNC) for pair in pairs)
+    assert sorted({pair.sync.setting.n for pair in pairs}) == [10, 25, 50]
+
+
+def test_nothing_was_run():
+    assert points_of(Results(), scale="ours") == []

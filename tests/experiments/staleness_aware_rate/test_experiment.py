@@ -1,0 +1,131 @@
+"""The experiment on staleness-aware rates: verdicts on results that are given, and real runs of a broken arm."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.staleness_aware_rate import per_gradient
+from ps_trainer.experiments.staleness_aware_rate.cases import (
+    BY_SPLITS,
+    BY_STALENESS,
+    FULL,
+    SINGLE,
+    SOFTSYNC,
+    SYNC,
+    Case,
+    excess,
+)
+from ps_trainer.experiments.staleness_aware_rate.experiment import (
+    NEAR_RATE,
+    SMALL_RATE,
+    StalenessAwareRate,
+)
+from ps_trainer.simulation.replay import central
+
+
+def figures_as_claimed(run):
+    """What a run would give if every claim were true."""
+    settings = run.settings
+    fails = settings["lr"] > 2 * NEAR_RATE or (settings["mode"] == SOFTSYNC and settings["arm"] == FULL)
+    fails = fails and settings["splits"] != 1
+    return {
+        "test_error": 0.9 if fails else 0.05 + 0.001 * run.seed,
+        "loss": 0.1,
+        "losses": [1.0, 0.1],
+        "staleness": 1.0,
+    }
+
+
+def results_of(runs, figures_of=figures_as_claimed):
+    return Results(RunResult(run, figures_of(run), 1.0, None, None) for run in runs)
+
+
+def findings(results):
+    """Of the claims about virtual time."""
+    experiment = StalenessAwareRate()
+    checked = experiment.check(experiment.analyse(results))
+    return {check.claim.key: check.finding for check in checked if not check.claim.key.startswith("real_")}
+
+
+def virtual_runs(quick, seeds):
+    return [run for run in StalenessAwareRate().runs(quick, seeds) if run.level is Level.VIRTUAL]
+
+
+def full_runs():
+    return virtual_runs(quick=False, seeds=range(3))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_world_as_claimed_confirms_all_claims(quick):
+    results = results_of(virtual_runs(quick, range(1 if quick else 3)))
+    assert set(findings(results).values()) == {Finding.OK}
+    assert len(StalenessAwareRate().plots(results)) == 2
+
+
+@pytest.mark.parametrize(
+    ("claim", "error_of"),
+    [
+        ("fails", lambda s: 0.05 if s["lr"] == NEAR_RATE else None),
+        ("aware", lambda s: 0.12 if s["lr"] == NEAR_RATE and s["arm"] == BY_STALENESS else None),
+        ("fails_small", lambda s: 0.05 if s["lr"] == SMALL_RATE else None),
+        ("aware_small", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == BY_STALENESS else None),
+        ("global", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == BY_SPLITS else None),
+        ("batch", lambda s: 0.12 if s["mode"] == SINGLE else None),
+    ],
+)
+def test_errors_that_say_otherwise_refute_a_claim(claim, error_of):
+    def figures(run):
+        given, error = figures_as_claimed(run), error_of(run.settings)
+        return given if error is None else given | {"test_error": error}
+
+    assert findings(results_of(full_runs(), figures))[claim] is Finding.REFUTED
+
+
+def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
+    def figures(run):
+        fails = run.settings["mode"] == SYNC and run.settings["lr"] > SMALL_RATE
+        return figures_as_claimed(run) | ({"test_error": 0.9} if fails else {})
+
+    found = findings(results_of(full_runs(), figures))
+    assert (found["fails"], found["aware"]) == (Finding.NOT_TESTABLE, Finding.NOT_TESTABLE)
+    assert found["aware_small"] is Finding.OK
+
+
+def test_the_standard_error_has_the_parts_of_seeds_and_test_set():
+    case = Case(SOFTSYNC, 4, FULL, 0.1, "nearly even", [0.10, 0.14], [1.0, 1.0], 3.0)
+    baseline = Case(SYNC, None, FULL, 0.1, "nearly even", [0.04, 0.06], [1.0, 1.0], 0.0)
+    # Seeds: s²/n of two values is a quarter of the squared difference; the test set has 360 digits.
+    variance = 0.04**2 / 4 + 0.02**2 / 4 + 0.05 * 0.95 / 360
+    assert excess(case, baseline) == pytest.approx((0.12 - 0.05) / variance**0.5)
+
+
+def test_full_runs_have_the_papers_learners_and_splits():
+    soft = [run.settings for run in full_runs() if run.settings["mode"] == SOFTSYNC]
+    assert {settings["learners"] for settings in soft} == {30}
+    assert {settings["splits"] for settings in soft} == {1, 8, 15, 30}
+    assert len({run.key for run in full_runs()}) == len(full_runs())
+
+
+def short(mode, arm):
+    """Six epochs of eight learners, α₀ small."""
+    runs = StalenessAwareRate().runs(quick=True, seeds=[0])
+    run = next(
+        r
+        for r in runs
+        if (r.settings["mode"], r.settings["arm"], r.settings["lr"]) == (mode, arm, SMALL_RATE)
+        and r.settings["splits"] != 1
+    )
+    return dataclasses.replace(run, settings={**run.settings, "epochs": 6})
+
+
+def test_real_gradients_divided_by_their_staleness_are_tamed_and_with_a_broken_division_not(monkeypatch):
+    def loss():
+        return StalenessAwareRate().carry_out(short(SOFTSYNC, BY_STALENESS), None).figures["loss"]
+
+    tamed = loss()
+    monkeypatch.setattr(per_gradient.PerGradient, "pushed", central.Mean.pushed)
+    assert 1.5 * tamed < loss()

@@ -1,0 +1,103 @@
+"""Learning rates that follow the staleness on a real cluster: arms that fail in virtual time fail, or a claim does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ps_trainer.errors import RunError
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.lab.clusters import Cluster
+from ps_trainer.experiments.staleness_aware_rate import real as aware_real
+from ps_trainer.experiments.staleness_aware_rate.cases import BY_RULE, BY_SPLITS, FULL
+from ps_trainer.experiments.staleness_aware_rate.experiment import SMALL_RATE, StalenessAwareRate
+from tests.experiments.simulated_cluster import SimulatedCluster
+
+REAL = [run for run in StalenessAwareRate().runs(quick=False, seeds=range(10)) if run.level is Level.PROCESSES]
+
+
+def figures(arm, error, staleness=7.0, of_virtual=None):
+    simulated = of_virtual or {"staleness": 7.0, "test_error": 0.9 if arm == FULL else 0.05, "rate": 53.0}
+    measured = {"staleness": staleness, "test_error": error, "rate": 50.0}
+    return {"measured": measured, "simulated": simulated, "overhead_secs": 0.005}
+
+
+def findings(figures_of):
+    results = Results(RunResult(run, figures_of(run.settings["arm"]), 9.0, None, None) for run in REAL)
+    measured = aware_real.measures(results)
+    claims = {claim.key: claim for claim in StalenessAwareRate.claims if claim.key in measured}
+    assert claims.keys() == measured.keys()
+    assert [len(table.rows) for table in aware_real.tables(results)] == [3, 3]
+    return {key: claims[key].check(values).finding for key, values in measured.items()}
+
+
+def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
+    assert set(findings(lambda arm: figures(arm, 0.88 if arm == FULL else 0.07)).values()) == {Finding.OK}
+
+
+@pytest.mark.parametrize(
+    ("claim", "figures_of"),
+    [
+        ("real_arms", lambda arm: figures(arm, 0.06)),
+        ("real_errors", lambda arm: figures(arm, 0.88 if arm == FULL else 0.2)),
+        ("real_staleness", lambda arm: figures(arm, 0.88 if arm == FULL else 0.06, staleness=6.0)),
+    ],
+)
+def test_a_cluster_that_says_otherwise_refutes_a_claim(claim, figures_of):
+    assert findings(figures_of)[claim] is Finding.REFUTED
+
+
+def test_full_runs_have_every_arm_and_the_quick_form_none():
+    assert [run.settings["arm"] for run in REAL] == [FULL, BY_SPLITS, BY_RULE]
+    assert {run.settings["lr"] for run in REAL} == {SMALL_RATE}
+    assert not [run for run in StalenessAwareRate().runs(True, [0]) if run.level is Level.PROCESSES]
+
+
+def short(arm):
+    run = next(run for run in REAL if run.settings["arm"] == arm)
+    return dataclasses.replace(run, settings={**run.settings, "num_updates": 200})
+
+
+def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
+    cluster = SimulatedCluster(monkeypatch)
+    given = StalenessAwareRate().carry_out(short(BY_SPLITS), tmp_path).figures
+    (trained,) = cluster.trained
+    assert {"--update=softsync", "--update_option=splits=8", "--learning_rate=0.0025"} <= set(trained.flags)
+    assert {"--optimizer=momentum", "--optimizer_option=momentum=0.9", "--batch_size=15"} <= set(trained.flags)
+    for one in (given["measured"], given["simulated"]):
+        assert one["staleness"] == pytest.approx(7, abs=0.1)
+        assert one["rate"] == pytest.approx(8 / 0.15, rel=0.05)
+    assert given["measured"]["test_error"] == pytest.approx(0.05)
+    assert 0.0 < given["simulated"]["test_error"] < 0.6
+    StalenessAwareRate().carry_out(short(BY_RULE), tmp_path)
+    assert {"--update=staleness_aware", "--learning_rate=0.02"} <= set(cluster.trained[1].flags)
+
+
+def failing(tmp_path, monkeypatch, losses):
+    """A cluster that fails after some steps with these losses."""
+
+    def train(cluster, folder):
+        path = folder / "cluster" / "steps" / "worker_0.jsonl"
+        path.parent.mkdir(parents=True)
+        steps = [
+            {"t_start": i - 0.1, "t_end": float(i), "wall_time": float(i), "staleness": 7, "loss": loss}
+            | {"global_step": i, "injected_delay": 0.1}
+            for i, loss in enumerate(losses, 1)
+        ]
+        path.write_text("".join(json.dumps(step) + "\n" for step in steps))
+        raise RunError("exit code 1")
+
+    monkeypatch.setattr(Cluster, "train", train)
+    return StalenessAwareRate().carry_out(short(FULL), tmp_path).figures["measured"]
+
+
+def test_a_run_that_ends_with_a_loss_that_is_no_number_has_failed_in_its_claim_only(tmp_path, monkeypatch):
+    assert failing(tmp_path, monkeypatch, [2.0] * 20 + [None])["test_error"] == 0.9
+
+
+def test_a_run_that_fails_for_another_reason_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(RunError, match="exit code 1"):
+        failing(tmp_path, monkeypatch, [2.0] * 20)

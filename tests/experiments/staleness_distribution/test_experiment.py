@@ -1,0 +1,141 @@
+"""The experiment on staleness: its claims hold, and fail for a rule that is broken on purpose."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from ps_trainer.experiments.frame import session
+from ps_trainer.experiments.frame.base import Level, Results, RunResult
+from ps_trainer.experiments.frame.session import Request
+from ps_trainer.experiments.lab.clusters import Cluster, Training
+from ps_trainer.experiments.staleness_distribution.cases import Case, cases_of, compute_of
+from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
+from ps_trainer.simulation.rules import single, table
+from ps_trainer.simulation.rules.base import Outcome
+
+
+class InVirtualTime(StalenessDistribution):
+    """Without the runs of real clusters."""
+
+    def runs(self, quick, seeds):
+        return [run for run in super().runs(quick, seeds) if run.level is Level.VIRTUAL]
+
+
+class Paired(single.Async):
+    """Broken `async`: a worker that has pushed idles until another one has pushed too."""
+
+    def __init__(self, options, cluster):
+        super().__init__(options, cluster)
+        self._idle = []
+
+    def push(self, worker, version):
+        self.version += 1
+        self._idle.append(worker)
+        go = self._idle if len(self._idle) == 2 else []
+        self._idle = [] if go else self._idle
+        return Outcome(self.version - 1, go)
+
+
+class Ahead(single.Async):
+    """Broken `async`: a gradient that was computed from the parameters before last."""
+
+    def push(self, worker, version):
+        self.version += 2
+        return Outcome(self.version - 2, (worker,))
+
+
+def call(tmp_path):
+    out = io.StringIO()
+    request = Request(quick=True, num_seeds=1, check=True, out_dir=tmp_path)
+    code = session.run([InVirtualTime()], request, ["test"], Console(file=out, width=200))
+    return code, out.getvalue()
+
+
+def findings(said):
+    lines = [line.split("  ")[1].strip() for line in said.splitlines() if line.startswith("  ")]
+    return dict(zip((claim.key for claim in StalenessDistribution.claims), lines, strict=True))
+
+
+def test_the_quick_form_reproduces_the_shape(tmp_path):
+    code, said = call(tmp_path)
+    assert code == 0
+    assert set(findings(said).values()) == {"ok"}
+    assert "staleness_distribution: shape reproduced" in said
+    text = (tmp_path / "staleness_distribution" / "report.md").read_text()
+    assert text.count("(L0 virtual time)") == 2 + 4  # tables and plots
+
+
+@pytest.mark.parametrize(
+    ("broken", "refuted"), [(Paired, {"mean", "per_worker", "geometric"}), (Ahead, {"mean", "heavy_tail"})]
+)
+def test_a_broken_rule_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, refuted):
+    monkeypatch.setitem(table.RULES, "async", broken)
+    code, said = call(tmp_path)
+    assert code == 1
+    assert refuted <= {key for key, finding in findings(said).items() if finding == "refuted"}
+    assert findings(said)["softsync"] == "ok"  # not broken
+
+
+def test_full_runs_have_the_papers_numbers_of_learners():
+    runs = InVirtualTime().runs(quick=False, seeds=range(5))
+    learners = {run.settings["n"] for run in runs}
+    assert {2, 4, 8, 16, 10, 20, 30, 60} == learners
+    assert {run.settings["splits"] for run in runs if run.settings["n"] == 30 and "splits" in run.settings} == {1, 15}
+    assert all(run.settings["num_updates"] >= 5_000 for run in runs)
+
+
+def test_the_slow_worker_is_the_last_one():
+    assert compute_of("exponential", True, 100.0) == ["exp:mean_ms=100", "exp:mean_ms=400,worker=3"]
+    assert compute_of("even", False, 80.0) == ["det:jitter=0.02,mean_ms=80"]
+
+
+def test_there_is_a_real_run_in_the_quick_form_too():
+    assert [run.key for run in StalenessDistribution().runs(quick=True, seeds=[0]) if run.level is Level.PROCESSES] == [
+        "L2-n=4-shape=lognormal-seed=0"
+    ]
+
+
+def test_real_runs_keep_two_cores_mostly_idle():
+    real = [run for run in StalenessDistribution().runs(False, range(5)) if run.level is Level.PROCESSES]
+    assert {run.settings["n"] for run in real} == {2, 4, 8, 16}
+    assert max(run.settings["n"] / run.settings["mean_ms"] for run in real) * 1000 < 85  # gradients per second
+
+
+def test_a_real_run_delays_the_steps_and_is_read_step_by_step(tmp_path, monkeypatch):
+    steps = [{"worker": i % 2, "staleness": i % 3, "wall_time": 100.0 + i} for i in range(10)]
+    trained = []
+
+    def train(cluster, folder):
+        trained.append((cluster, folder))
+        return Training({}, steps, 12.0)
+
+    monkeypatch.setattr(Cluster, "train", train)
+    experiment = StalenessDistribution()
+    run = next(run for run in experiment.runs(False, [7]) if run.key == "L2-n=8-shape=lognormal-splits=4-seed=7")
+    measured = experiment.carry_out(run, tmp_path)
+    ((cluster, folder),) = trained
+    assert (cluster.num_workers, folder) == (8, tmp_path)
+    given = {"--update=softsync", "--update_option=splits=4", "--straggler=lognormal:sigma=0.5,mean_ms=96", "--seed=7"}
+    assert given <= set(cluster.flags)
+    assert measured.figures["staleness"] == {"0": {"0": 1, "1": 1, "2": 2}, "1": {"0": 2, "1": 1, "2": 1}}
+    assert measured.window == (102.0, 109.0)
+
+
+def test_seeds_are_pooled(tmp_path):
+    runs = [run for run in InVirtualTime().runs(quick=True, seeds=[0, 1]) if run.settings["n"] == 2]
+    results = Results(
+        RunResult(run, {"staleness": {"0": {"1": 10 + run.seed}, "1": {"3": 30}}}, 1.0, None, tmp_path) for run in runs
+    )
+    cases = cases_of(results)
+    assert [case.shape for case in cases] == ["even", "lognormal", "exponential"]
+    assert cases[0].by_worker == {0: {1: 10 + 11}, 1: {3: 30 + 30}}
+
+
+def test_shares_of_a_case():
+    case = Case(Level.VIRTUAL, 2, "even", 1, False, {0: Counter({0: 6, 5: 2}), 1: Counter({4: 2})})
+    assert case.share_above(4) == pytest.approx(2 / 10)
+    assert case.summary.mean == pytest.approx((2 * 5 + 2 * 4) / 10)
