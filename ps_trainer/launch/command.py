@@ -99,12 +99,27 @@ def _end_of(launcher: TaskProcess) -> str:
     return "\n".join([f"--- the end of {launcher.log_path}", *launcher.log_tail(_LOG_LINES)])
 
 
-def _preloaded_popen(logdir: pathlib.Path) -> Callable[..., ForkedProcess | subprocess.Popen]:
-    """Starts launchers from one fork server, which is made by the first call and ends with this process."""
+def shared_server(logdir: pathlib.Path) -> ForkServer | None:
+    """A fork server for all runs of this process: made by the first call, it ends with this process.
+
+    Args:
+        logdir: existing folder for the output of the one that is made.
+
+    Returns:
+        The server, ready; None where the system has none.
+
+    Raises:
+        RunError: TensorFlow cannot be imported.
+    """
     if not ForkServer.is_available():
-        return subprocess.Popen
+        return None
     if not _servers:
         server = ForkServer(cpu_environment(os.environ), logdir / _SERVER_LOG_NAME, "local").__enter__()
         server.wait_until_ready()
         _servers.append(server)
-    return _servers[0].popen
+    return _servers[0]
+
+
+def _preloaded_popen(logdir: pathlib.Path) -> Callable[..., ForkedProcess | subprocess.Popen]:
+    server = shared_server(logdir)
+    return server.popen if server else subprocess.Popen

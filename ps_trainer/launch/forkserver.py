@@ -73,6 +73,7 @@ class ForkServer:
         self._label = label
         self._process: subprocess.Popen | ForkedProcess | None = None
         self._socket: socket.socket | None = None
+        self._is_ready = False
 
     @staticmethod
     def is_available() -> bool:
@@ -100,6 +101,8 @@ class ForkServer:
         Raises:
             RunError: it could not be imported; holds the end of the log. Or it takes longer than 5 minutes.
         """
+        if self._is_ready:
+            return
         deadline = time.monotonic() + _READY_SECS
         while not select.select([self._socket], [], [], 0.1)[0]:
             if is_cancelled():
@@ -108,6 +111,7 @@ class ForkServer:
                 raise RunError(f"TensorFlow is not imported after {_READY_SECS:g} s; see {self._log_path}")
         if self._socket.recv(len(READY)) != READY:
             raise RunError("\n".join(["TensorFlow cannot be imported", *tail.last_lines(self._log_path, _LOG_LINES)]))
+        self._is_ready = True
 
     def popen(
         self,

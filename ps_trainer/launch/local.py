@@ -37,6 +37,7 @@ def run(
     config: TrainConfig,
     plain: bool,
     preload: bool = False,
+    server: ForkServer | None = None,
     task_command: Sequence[str] = TASK_COMMAND,
     hosts: Hosts | None = None,
     spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
@@ -55,6 +56,7 @@ def run(
         config: what these flags say, already checked.
         plain: plain lines even on a terminal.
         preload: whether TensorFlow is imported once, and tasks are forked (`forkserver.py`), where the system can.
+        server: a fork server of this process, to be used for that; None = one is made for this run.
         task_command: program and first arguments of a task; its flags follow.
         hosts: where the tasks run; None = this machine itself.
         spawn: `subprocess.Popen` or the like; without effect on tasks that are forked.
@@ -84,8 +86,7 @@ def run(
     with SignalRecorder(clock) as signals, hosts or LocalHosts() as entered, contextlib.ExitStack() as files:
         logdir = create_logdir(config)
         environment = task_environment(environ)
-        server = None
-        if preload and ForkServer.is_available():
+        if preload and server is None and ForkServer.is_available():
             server = files.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
         placed = entered.place([f"{job}-{index}" for job, index in names if job != "evaluator"])
         flags = [*cluster_flags(placed), *train_args, f"--logdir={logdir}"]

@@ -23,6 +23,7 @@ def server(tmp_path_factory):
     log = tmp_path_factory.mktemp("server") / "forkserver.log"
     with ForkServer(os.environ, log, "a-label") as started:
         started.wait_until_ready()
+        started.wait_until_ready()  # once ready, always
         yield started
 
 

@@ -34,7 +34,7 @@ NOTES = (
     " with b, as the fifth backup worker's did in the published measurement.",
     "A real run and its simulation take the same delays, but from the first gradient on that comes in another order"
     " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates"
-    " differ by up to 3 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
+    " differ by up to 4 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
     " each case and on medians over the cases of a rule.",
     "On a real cluster an update of the token queue has a few more than N gradients now and then: those that come while"
     " the chief takes the sum. They are used, so that slightly fewer than b/(N + b) are dropped.",

@@ -17,7 +17,7 @@ from ps_trainer.errors import Interrupted, RunError
 from ps_trainer.experiments.lab.clusters import LOGDIR_NAME, Training, read_training
 from ps_trainer.experiments.lab.shaped_hosts import BytesPerSec, MeteredHosts
 from ps_trainer.launch import hosts_iproute, local, tail
-from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment
+from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
 from ps_trainer.launch.hosts_rate import parse_rate
 
 PAYLOAD_SHARE = 1448 / 1514
@@ -120,6 +120,7 @@ class ShapedCluster:
                 config=config,
                 plain=True,
                 preload=True,
+                server=shared_server(logdir),
                 hosts=hosts,
                 environ=cpu_environment(os.environ),
                 console=Console(file=file),
