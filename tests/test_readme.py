@@ -32,8 +32,10 @@ def test_links_resolve(page):
         linked = (page.parent / path) if path else page
         assert linked.exists(), f"{page.name} links to {target}"
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in [heading.lower().replace(" ", "-") for heading in headings], target
+            there = linked.read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.+)$", there, re.MULTILINE)
+            anchors = {heading.lower().replace(" ", "-") for heading in headings}
+            assert anchor in anchors | set(re.findall(r'<a id="([^"]+)">', there)), target
 
 
 def test_make_targets_exist():
@@ -57,7 +59,8 @@ def test_flags_of_the_commands_are_known():
 
 def test_flags_in_the_text_exist():
     groups = (ClusterFlags, task_cli.PsFlags, local_cli.LocalFlags, simulate_cli.SimulateFlags, TrainConfig)
-    known = {field.name for group in groups for field in dataclasses.fields(group)}
+    fields = [field for group in groups for field in dataclasses.fields(group)]
+    known = {field.name for field in fields} | {f"no{field.name}" for field in fields if field.default in (True, False)}
     text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # it has flags of its own
     assert set(re.findall(r"--([a-z][a-z_]+)", text)) - {"help"} <= known
 

@@ -11,6 +11,7 @@ from absl import logging
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError
+from ps_trainer.runtime import request_ids
 
 
 def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Server:
@@ -37,6 +38,7 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
         # Who hands out the numbers by which collective ops of several workers find each other.
         job, index = cluster.worker_tasks[0]
         server_config.experimental.collective_group_leader = f"/job:{job}/replica:0/task:{index}"
+    request_ids.make_unique()
     try:
         return tf.train.Server(
             tf.train.ClusterSpec(cluster.as_dict()),

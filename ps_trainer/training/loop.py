@@ -25,7 +25,7 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 _POLL_SECS = 0.1
 _REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
 # How its message names the task that did not answer.
-_TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
+_TARGET = re.compile(r"(?:remote target|From) /job:ps/replica:\d+/task:(\d+)")
 
 
 def run_steps(
@@ -166,6 +166,11 @@ def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, s
 def lost_ps(error: tf.errors.OpError) -> PsLostError:
     """`PsLostError` for one of `LOST`, naming the ps tasks that its message names."""
     names = ", ".join(f"ps-{index}" for index in sorted(set(_TARGET.findall(error.message)), key=int))
+    if "request was received twice" in error.message:
+        return PsLostError(
+            f"{names or 'a ps task'} refused a step because ids of TensorFlow's requests repeat"
+            " (ps_trainer/runtime/request_ids.py); start the run again: it goes on from its last checkpoint"
+        )
     said = " ".join(error.message.replace("=", " ").split())
     return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 

@@ -44,7 +44,7 @@ def test_keeps_the_order():
 
 
 def test_a_name_that_is_not_known():
-    with pytest.raises(UnknownNameError, match=r"--gradient_transform=topk: .*'top_k'"):
+    with pytest.raises(UnknownNameError, match=r"--gradient_transform=topk: .*did you mean top_k"):
         parse.load(["topk:ratio=0.1"])
 
 

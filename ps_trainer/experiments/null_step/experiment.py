@@ -38,10 +38,6 @@ RATE = "200mbit"
 _MODULE = "ps_trainer.experiments.lab.sized_models"
 _NUM_VIRTUAL_UPDATES = 200
 _TABLE_RATIO = 16
-_MEASURES_WITH = (
-    *("null_models", "null_cases", "null_settings", "local_control"),
-    *("goodput", "shaped", "shaped_hosts", "virtual"),
-)
 _ON_ANY_LEVEL = ("table_size", "sparse_dense", "scalar")  # claims that need no shaped hosts
 
 
@@ -61,7 +57,22 @@ class NullStep(Experiment):
     published = PUBLISHED
     claims = CLAIMS
     num_quick_seeds = 2
-    measures_with = tuple(f"ps_trainer.experiments.{name}" for name in _MEASURES_WITH)
+    measures_with = (
+        "ps_trainer.experiments.null_step.cases",
+        "ps_trainer.experiments.null_step.plans",
+        *(
+            f"ps_trainer.experiments.lab.{name}"
+            for name in (
+                "sized_models",
+                "sized_settings",
+                "local_control",
+                "goodput",
+                "shaped",
+                "shaped_hosts",
+                "virtual",
+            )
+        ),
+    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`; without runs on shaped hosts where there can be none."""

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from ps_trainer import registry
 from ps_trainer.errors import Interrupted, RunError
 from ps_trainer.experiments.frame.base import Level
 from ps_trainer.experiments.frame.cpu import CpuUse
@@ -117,3 +118,10 @@ def test_the_cpu_use_of_a_run_is_measured(dice, tmp_path):
     result = carried.results[0]
     assert result.wall_secs > 0
     assert result.cpu is None or 0 <= result.cpu.share <= 1
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+def test_every_registered_experiment_can_be_prepared(name, quick, tmp_path):
+    job = prepare(registry.EXPERIMENTS.create(name), tmp_path, quick=quick, num_seeds=None, keep_runs=False)
+    assert job.missing == list(job.runs) != []

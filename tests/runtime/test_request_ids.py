@@ -1,0 +1,100 @@
+"""Ids of TensorFlow's requests: one generator for the process, as many different ids as requests."""
+
+import ctypes
+import logging
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.runtime import request_ids
+
+WORD = (1 << 64) - 1
+
+
+def untempered(word):
+    """The word of the Mersenne Twister's (mt19937_64) state from which an output was made."""
+    for shift, mask in ((-43, WORD), (37, 0xFFF7EEE000000000), (17, 0x71D67FFFEDA60000), (-29, 0x5555555555555555)):
+        there = word
+        for _ in range(64):
+            word = there ^ ((word << shift if shift > 0 else word >> -shift) & mask)
+    return word
+
+
+def follow(words):
+    """How many words follow from those 312, 311 and 156 places before them."""
+    mixed = [(a & ~0x7FFFFFFF) | (b & 0x7FFFFFFF) for a, b in zip(words, words[1:], strict=False)]
+    twisted = [(z >> 1) ^ (0xB5026F5AA96619E9 if z & 1 else 0) for z in mixed]
+    return sum(last == middle ^ z for z, middle, last in zip(twisted, words[156:], words[312:], strict=False))
+
+
+@pytest.fixture
+def unpatched(monkeypatch):
+    """Makes the next call do its work anew, in vain or not."""
+    request_ids.make_unique.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    request_ids.make_unique.cache_clear()
+    assert request_ids.make_unique()
+
+
+def test_threads_of_one_request_each_draw_from_one_generator():
+    assert request_ids.make_unique()
+    library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"))
+    new_id = library._ZN10tensorflow18GetUniqueRequestIdEv
+    new_id.restype, new_id.argtypes = ctypes.c_uint64, ()
+    ids = []
+    for _ in range(1_000):
+        thread = threading.Thread(target=lambda: ids.append(new_id()))
+        thread.start()
+        thread.join()
+    assert len(set(ids)) == 1_000
+    # Servers of other tests may draw in between; ids of different generators would not follow even once.
+    assert follow([untempered(word) for word in ids]) > 0
+
+
+def test_forked_tasks_do_not_share_the_generator():
+    script = (
+        "import ctypes, os, pathlib\n"
+        "import ps_trainer.runtime.task, tensorflow.compat.v1 as tf\n"
+        "library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / 'libtensorflow_framework.so.2'))\n"
+        "for _ in range(2):\n"
+        "    if not os.fork():\n"
+        "        print(library._ZN3tsl6random5New64Ev(), flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout
+    assert len(set(out.split())) == 2
+
+
+def test_a_second_call_finds_the_work_done(unpatched):
+    assert request_ids.make_unique()
+    request_ids.make_unique.cache_clear()
+    assert request_ids.make_unique()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "says"),
+    [
+        ("_PER_PROCESS", "_ZN3tsl6random5NewXYEv", "NewXY"),
+        ("_CALLER", "libtensorflow_other.so.2", "libtensorflow_other"),
+        ("_PER_THREAD", "_ZNK3xla9HloModule11RandomNew64Ev2", "HloModule"),
+    ],
+)
+def test_a_build_that_is_not_known_is_left_as_it_is_and_said(unpatched, caplog, attribute, value, says):
+    unpatched.setattr(request_ids, attribute, value)
+    with caplog.at_level(logging.WARNING):
+        assert not request_ids.make_unique()
+    assert says in caplog.text
+    assert "received twice" in caplog.text
+
+
+def test_another_operating_system_is_left_as_it_is_and_said(unpatched, caplog):
+    unpatched.setattr(request_ids.sys, "platform", "darwin")
+    with caplog.at_level(logging.WARNING):
+        assert not request_ids.make_unique()
+    assert "this is darwin" in caplog.text
