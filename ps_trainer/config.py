@@ -58,6 +58,7 @@ class TrainConfig:
     save_checkpoint_secs: float = option(60.0, "seconds between checkpoints by the chief; 0 = by steps only")
     save_checkpoint_steps: int = option(0, "global steps between checkpoints; 0 = by seconds only")
     keep_checkpoints: int = option(5, "number of checkpoints kept")
+    max_failed_saves: int = option(3, "saves that fail in a row (disk full …) and end the run; before, it only warns")
     report_secs: float = option(5.0, "seconds between two reports of a worker (log, metrics)")
     step_log: bool = option(False, "a line per step of each worker, in <logdir>/steps")
     straggler: tuple[str, ...] = repeatable(
@@ -125,6 +126,7 @@ _AT_LEAST = {
     "save_checkpoint_secs": 0,
     "save_checkpoint_steps": 0,
     "keep_checkpoints": 1,
+    "max_failed_saves": 1,
     "join_wait_secs": 0,
     "intra_op_threads": 0,
     "inter_op_threads": 0,

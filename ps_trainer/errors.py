@@ -12,7 +12,8 @@
         ├── PsLostError          a parameter server stopped answering
         ├── StalledError         no step completed before the deadline
         ├── PeerFailedError      another task of the job failed or was interrupted
-        └── NanLossError         the loss is not a number any more
+        ├── NanLossError         the loss is not a number any more
+        └── SaveError            a checkpoint could not be written
 
 A task that a signal ends raises `Interrupted` (exit 128 + signal: 130 for Ctrl-C, 143 for SIGTERM),
 which is no error of the job.
@@ -83,6 +84,10 @@ class PeerFailedError(RunError):
 
 class NanLossError(RunError):
     """The loss became NaN or infinite."""
+
+
+class SaveError(RunError):
+    """A checkpoint could not be written; those before it are untouched."""
 
 
 class Interrupted(Exception):

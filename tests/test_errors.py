@@ -11,7 +11,7 @@ from ps_trainer import errors
 from ps_trainer.errors import Interrupted, PsTrainerError, RunError, UsageError
 
 USAGE = ("UsageError", "ClusterConfigError", "OptionError", "UnknownNameError", "DataError", "CheckpointError")
-RUN = ("RunError", "StartTimeoutError", "PsLostError", "StalledError", "PeerFailedError", "NanLossError")
+RUN = ("RunError", "StartTimeoutError", "PsLostError", "StalledError", "PeerFailedError", "NanLossError", "SaveError")
 
 
 @pytest.mark.parametrize("name", USAGE)

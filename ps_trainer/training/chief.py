@@ -16,8 +16,9 @@ from absl import logging
 import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError, NanLossError
+from ps_trainer.errors import CheckpointError, NanLossError, SaveError
 from ps_trainer.store import checkpoint as checkpoint_lib
+from ps_trainer.store import checkpoint_writer
 from ps_trainer.store.report import placement_report
 from ps_trainer.training.graph import TrainGraph
 
@@ -75,22 +76,27 @@ class Checkpointer:
         self._clock = clock
         self._saved_at = clock()
         self._saved_step: int | None = None
+        self._tried_step = 0
+        self._failed_saves = 0
 
     def save_if_due(self, session: tf.Session, global_step: int) -> None:
-        """Saves when the time or the number of steps since the last save is up."""
+        """Saves when the time or the number of steps since the last save is up; warns where that fails.
+
+        Raises:
+            SaveError: `max_failed_saves` saves in a row have failed.
+            NanLossError: a value is not finite.
+        """
         secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
         if self._config.checkpoint_dir is None:
             return
-        if (secs and self._clock() - self._saved_at >= secs) or (
-            steps and global_step - (self._saved_step or 0) >= steps
-        ):
-            self.save(session)
+        if (secs and self._clock() - self._saved_at >= secs) or (steps and global_step - self._tried_step >= steps):
+            self._try(session, global_step)
 
     def save(self, session: tf.Session) -> dict[str, np.ndarray]:
         """Saves now, unless this step is saved already; returns the values.
 
         Raises:
-            CheckpointError: the files could not be written.
+            SaveError: the files could not be written.
             NanLossError: a value is not finite.
         """
         if self._exchange is not None:
@@ -104,17 +110,47 @@ class Checkpointer:
             )
         step = int(values["global_step"])
         if self._config.checkpoint_dir is not None and step != self._saved_step:
-            prefix = checkpoint_lib.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
+            prefix = checkpoint_writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
             logging.info("saved %s", prefix)
-            self._saved_step = step
+            self._saved_step = self._tried_step = step
         self._saved_at = self._clock()
         return values
 
+    def _try(self, session: tf.Session, global_step: int) -> None:
+        try:
+            self.save(session)
+        except SaveError as error:
+            self._failed_saves += 1
+            self._saved_at, self._tried_step = self._clock(), global_step
+            if self._failed_saves >= self._config.max_failed_saves:
+                raise SaveError(
+                    f"{self._failed_saves} saves in a row have failed (--max_failed_saves): {error}; {self._newest()}"
+                ) from error
+            logging.warning(
+                "%s. Training goes on; of --max_failed_saves=%d in a row this was number %d",
+                error,
+                self._config.max_failed_saves,
+                self._failed_saves,
+            )
+        else:
+            self._failed_saves = 0
+
+    def _newest(self) -> str:
+        try:
+            prefixes = checkpoint_lib.list_prefixes(self._config.checkpoint_dir)
+        except CheckpointError as error:
+            return str(error)
+        return f"the newest checkpoint is {prefixes[-1]}" if prefixes else "there is no checkpoint yet"
+
 
 def check_checkpoints(config: TrainConfig) -> None:
-    """Raises CheckpointError where the logdir holds checkpoints of which none loads; before anything starts."""
+    """Puts the logdir's checkpoints in order, before anything starts.
+
+    Raises:
+        CheckpointError: there are some and none loads, or none could be saved there.
+    """
     if config.checkpoint_dir is not None:
-        checkpoint_lib.latest(config.checkpoint_dir)
+        checkpoint_writer.repair(config.checkpoint_dir)
 
 
 def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
@@ -134,8 +170,17 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
 
 
 def write_summary(config: TrainConfig, summary: Mapping[str, Any]) -> None:
-    """Writes `<logdir>/summary.json`."""
-    write_json(config.logdir, "summary.json", summary)
+    """Writes `<logdir>/summary.json`.
+
+    Raises:
+        SaveError: a run that is done cannot be said to be; of one that failed, its own error counts more.
+    """
+    try:
+        write_json(config.logdir, "summary.json", summary)
+    except CheckpointError as error:
+        if summary["status"] == "done":
+            raise SaveError(str(error)) from error
+        logging.warning("%s", error)
 
 
 def write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> None:

@@ -1,9 +1,8 @@
-"""Checkpoints: any layout, number of ps tasks and partitions into any other; damaged ones."""
+"""Checkpoints: any layout, number of ps tasks and partitions into any other."""
 
 from __future__ import annotations
 
 import itertools
-import pathlib
 
 import numpy as np
 import pytest
@@ -75,76 +74,3 @@ def test_resume_needs_the_same_optimizer(clusters, tmp_path):
     config = config_of("Embedded", "Rows", optimizer="momentum", batch_size=4, max_steps=6, logdir=str(tmp_path))
     with pytest.raises(CheckpointError, match=r"lacks .*Momentum.*--optimizer"):
         clusters[1].run(config)
-
-
-class TestFiles:
-    VALUES = {"w": np.arange(6.0, dtype=np.float32).reshape(2, 3), "global_step": np.int64(7)}
-
-    def test_keeps_the_newest(self, tmp_path):
-        for step in (1, 2, 3, 4):
-            checkpoint_lib.write(tmp_path, step, self.VALUES, keep=2)
-        assert [pathlib.Path(p).name for p in checkpoint_lib.list_prefixes(tmp_path)] == [
-            "model.ckpt-3",
-            "model.ckpt-4",
-        ]
-        assert sorted(p.name for p in tmp_path.iterdir()) == [
-            "checkpoint",
-            *(f"model.ckpt-{s}.{end}" for s in (3, 4) for end in ("data-00000-of-00001", "index")),
-        ]
-
-    def test_no_checkpoint_is_none(self, tmp_path):
-        assert checkpoint_lib.latest(tmp_path / "absent") is None
-        assert checkpoint_lib.latest(tmp_path) is None
-
-    @pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
-    @pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
-    def test_a_damaged_newest_is_passed_over(self, tmp_path, suffix, damage):
-        checkpoint_lib.write(tmp_path, 1, self.VALUES)
-        checkpoint_lib.write(tmp_path, 2, self.VALUES)
-        _damage(tmp_path / f"model.ckpt-2{suffix}", damage)
-        checkpoint = checkpoint_lib.latest(tmp_path)
-        assert checkpoint.prefix == str(tmp_path / "model.ckpt-1")
-        np.testing.assert_array_equal(checkpoint["w"], self.VALUES["w"])
-
-    @pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
-    def test_nothing_loadable_is_an_error_not_step_0(self, tmp_path, damage):
-        checkpoint_lib.write(tmp_path, 2, self.VALUES)
-        _damage(tmp_path / "model.ckpt-2.data-00000-of-00001", damage)
-        with pytest.raises(CheckpointError, match="none can be loaded"):
-            checkpoint_lib.latest(tmp_path)
-
-    @pytest.mark.parametrize("content", [None, b"", b"garbage \x00"])
-    def test_a_lost_state_file_does_not_matter(self, tmp_path, content):
-        checkpoint_lib.write(tmp_path, 2, self.VALUES)
-        (tmp_path / "checkpoint").unlink()
-        if content is not None:
-            (tmp_path / "checkpoint").write_bytes(content)
-        assert checkpoint_lib.latest(tmp_path).prefix == str(tmp_path / "model.ckpt-2")
-
-    def test_a_moved_folder_is_read_from_its_new_place(self, tmp_path):
-        checkpoint_lib.write(tmp_path / "old", 2, self.VALUES)
-        (tmp_path / "old").rename(tmp_path / "new")
-        assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "model.ckpt-2")
-
-    def test_a_failed_write_leaves_the_last_good_one(self, tmp_path, monkeypatch):
-        checkpoint_lib.write(tmp_path, 1, self.VALUES)
-
-        def full(path):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(checkpoint_lib.os, "fsync", full)
-        with pytest.raises(CheckpointError, match="No space left"):
-            checkpoint_lib.write(tmp_path, 2, self.VALUES)
-        assert checkpoint_lib.latest(tmp_path).prefix == str(tmp_path / "model.ckpt-1")
-
-
-def _damage(path, how):
-    content = bytearray(path.read_bytes())
-    if how == "delete":
-        path.unlink()
-        return
-    if how == "cut":
-        content = content[: len(content) // 2]
-    else:
-        content[len(content) // 3] ^= 0xFF
-    path.write_bytes(bytes(content))
