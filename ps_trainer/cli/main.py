@@ -24,6 +24,7 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "local": _Command("ps_trainer.cli.local", "main_local", "train on a whole cluster on this machine"),
     "task": _Command("ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)"),
+    "doctor": _Command("ps_trainer.cli.doctor", "main_doctor", "say what will keep a cluster's tasks from working"),
     "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
     "experiment": _Command(
         "ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature, with a verdict on each"

@@ -16,7 +16,7 @@ import socket
 from ps_trainer.cluster import addresses
 from ps_trainer.errors import ClusterConfigError
 
-_LOWEST_PICKED_PORT = 10_000
+LOWEST_PICKED_PORT = 10_000
 _LINUX_EPHEMERAL_RANGE = (32_768, 60_999)  # the kernel's default
 _EPHEMERAL_RANGE_FILE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 _PROC = pathlib.Path("/proc")
@@ -63,8 +63,8 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
     Raises:
         ClusterConfigError: this machine has fewer than `n` free ports.
     """
-    low, high = _ephemeral_range(range_file)
-    every = range(_LOWEST_PICKED_PORT, addresses.MAX_PORT + 1)
+    low, high = ephemeral_range(range_file)
+    every = range(LOWEST_PICKED_PORT, addresses.MAX_PORT + 1)
     outside = [port for port in every if not low <= port <= high]
     inside = [port for port in every if low <= port <= high]
     source = random.SystemRandom()
@@ -114,7 +114,8 @@ def _has_ipv6() -> bool:
     return True
 
 
-def _ephemeral_range(range_file: pathlib.Path) -> tuple[int, int]:
+def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[int, int]:
+    """First and last of the ports that the kernel takes for outgoing connections."""
     try:
         low, high = (int(number) for number in range_file.read_text().split())
     except (OSError, ValueError):  # not Linux, or /proc is not mounted

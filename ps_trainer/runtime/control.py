@@ -23,6 +23,7 @@ import tensorflow.compat.v1 as tf
 
 import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.runtime import facts
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
 
@@ -150,6 +151,7 @@ def hello(cluster: ClusterConfig, ps: int) -> dict[str, Any]:
         "ps": ps,
         "num_ps": cluster.num_ps,
         "num_workers": cluster.num_workers,
+        "facts": facts.of(cluster),
     }
 
 

@@ -6,7 +6,12 @@ A value that the user has set is kept.
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+
+from ps_trainer.cluster.findings import OK, WARNING, Finding
+
+# In the order in which gRPC reads them.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 def prepare(is_ps: bool, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -27,3 +32,21 @@ def prepare(is_ps: bool, environ: MutableMapping[str, str] = os.environ) -> None
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if is_ps:
         environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def proxies(environ: Mapping[str, str] = os.environ) -> Finding:
+    """Whether a proxy stands between the tasks: gRPC sends even loopback traffic to one that the environment names."""
+    named = [f"{name}={environ[name]}" for name in _PROXIES if environ.get(name)]
+    options = environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
+    switch = options.replace(" ", "").partition("grpc.enable_http_proxy=")[2][:1]
+    if not named:
+        return Finding(OK, "proxies", "none is set")
+    if switch not in ("", "0"):
+        return Finding(
+            WARNING,
+            "proxies",
+            f"{', '.join(named)} is set, and TF_GRPC_DEFAULT_OPTIONS={options} lets tasks use it: most proxies do not"
+            " pass gRPC on, and then no task reaches another",
+            "take grpc.enable_http_proxy out of TF_GRPC_DEFAULT_OPTIONS",
+        )
+    return Finding(OK, "proxies", f"{', '.join(named)} is set; tasks talk past it (grpc.enable_http_proxy=0)")

@@ -6,32 +6,35 @@ before the chief has initialised sleeps 30 s; both waits are here instead.
 
 from __future__ import annotations
 
-import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.findings import FAIL, Finding
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, StartTimeoutError
-from ps_trainer.runtime import control
+from ps_trainer.runtime import control, facts, reach
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.supervise import StopRequest
 
 _POLL_SECS = 0.1
 _LOG_SECS = 10.0
+_REACH_SECS = 5.0  # for a ps task to answer that it reaches a worker; asked again until the start's deadline
+_MUST_BE_EQUAL = ("version", "ps", "num_ps", "num_workers")
 
 
 def wait_for_ps(cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) -> list[PsControl]:
-    """Waits until every ps task answers; returns a client for each.
+    """Waits until every ps task answers, and reaches this task in turn; returns a client for each.
 
     Raises:
-        StartTimeoutError: some did not answer within `start_timeout_secs`; names them.
+        StartTimeoutError: some did not within `start_timeout_secs`; names them.
         ClusterConfigError: a ps task belongs to another cluster, or to another version.
     """
     controls = [PsControl(address, ps) for ps, address in enumerate(cluster.ps_addresses)]
@@ -46,6 +49,7 @@ def wait_for_ps(cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) 
                 else:
                     missing[ps] = problem
             if not missing:
+                _warn_of_differences(controls, cluster)
                 return controls
             who = "; ".join(f"{controls[ps].name}: {problem}" for ps, problem in missing.items())
             stop.check()
@@ -76,7 +80,11 @@ def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, s
         else:
             status = state.run.get("status")
             if status in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
-                _check_agreement(state.run["agreement"], agreement(cluster, config), cluster.task_name)
+                differing = other_settings(state.run["agreement"], agreement(cluster, config), cluster.task_name)
+                if differing:
+                    raise OptionError(
+                        f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}"
+                    )
                 return state.run["run_id"], status == control.ENDED
         stop.check()
         if wait.is_over():
@@ -117,23 +125,68 @@ def agreement(cluster: ClusterConfig, config: TrainConfig) -> dict[str, Any]:
     return config.agreement() | {"num_workers": cluster.num_workers}
 
 
-def _check_agreement(chief: dict[str, Any], own: dict[str, Any], task_name: str) -> None:
-    differing = [
+def other_settings(chief: Mapping[str, Any], own: Mapping[str, Any], task_name: str) -> list[str]:
+    """The settings of `own` that the chief's agreement has otherwise, in words."""
+    return [
         f"--{name}: chief {chief.get(name)!r}, {task_name} {own[name]!r}"
         for name in own
         if chief.get(name) != own[name]
     ]
-    if differing:
-        raise OptionError(f"{task_name} was started with other settings than the chief: {'; '.join(differing)}")
+
+
+def agree_on_model(ps_0: PsControl, run: dict[str, Any], own: Mapping[str, Any], cluster: ClusterConfig) -> None:
+    """Notes the chief's model in its run record, or compares a worker's with it.
+
+    Args:
+        ps_0: holds the run record.
+        run: the chief's run record, which it writes when the run is ready.
+        own: this task's facts.
+        cluster: with this task's place in it.
+
+    Raises:
+        OptionError: this worker's model has other variables than the chief's. Other ops are a warning only.
+        tf.errors.OpError: ps 0 does not answer.
+    """
+    if cluster.is_chief:
+        run["model"] = {name: own[name] for name in ("variables", "graph")}
+        return
+    theirs = ps_0.read().run.get("model", {})
+    for finding in facts.differences(theirs, own, cluster.task_name, "on the chief"):
+        if finding.level == FAIL:
+            raise OptionError(finding.message)
+        logging.warning("%s", finding.message)
+
+
+def stranger(hello: Mapping[str, Any], cluster: ClusterConfig, ps: int, asker: str) -> Finding | None:
+    """The finding that the task which says `hello` is not ps task `ps` of this cluster; None if it is."""
+    own = control.hello(cluster, ps)
+    theirs, expected = ({name: said.get(name) for name in _MUST_BE_EQUAL} for said in (hello, own))
+    if theirs == expected:
+        return None
+    return Finding(
+        FAIL,
+        "cluster",
+        f"ps-{ps} ({cluster.ps_addresses[ps]}) belongs to another cluster: it says {theirs}, {asker} expects"
+        f" {expected}",
+        "give every task the same --ps_hosts and --worker_hosts, in the same order, and the same version of ps_trainer",
+    )
+
+
+def unreached(who: str, whom: str, fault: str) -> Finding:
+    """The finding that a task does not reach another one."""
+    return Finding(
+        FAIL,
+        "reach",
+        f"{who} does not reach {whom}, and a ps task must reach each worker, and each worker it: {fault}",
+        "give both the same addresses, which resolve on both machines, and let the ports through firewalls, both ways",
+    )
 
 
 def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     """Why a ps task is not ready yet, or None when it is."""
-    host, _, port = ps.address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
-    except OSError as error:
-        return f"no connection ({error.strerror or error})"
+    fault = network.fault_of(ps.address)
+    if fault:
+        return f"no connection: {fault}"
     try:
         state = ps.read()
     except tf.errors.FailedPreconditionError:
@@ -142,14 +195,23 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         return f"does not answer ({type(error).__name__})"
     if not state.hello:
         return "is starting"
-    expected = control.hello(cluster, ps.ps)
-    if state.hello != expected:
-        raise ClusterConfigError(
-            f"{ps.name} belongs to another cluster: it says {state.hello}, {cluster.task_name} expects {expected};"
-            " give every task the same --ps_hosts and --worker_hosts, in the same order, and the same version of"
-            " ps_trainer"
-        )
-    return None
+    strange = stranger(state.hello, cluster, ps.ps, cluster.task_name)
+    if strange:
+        raise ClusterConfigError(strange.message)
+    if cluster.job_name == "evaluator":
+        return None  # no ps task talks to it
+    fault = reach.fault_between(ps.address, cluster.device, _REACH_SECS)
+    return unreached(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None
+
+
+def _warn_of_differences(controls: Sequence[PsControl], cluster: ClusterConfig) -> None:
+    for ps in controls:
+        try:
+            theirs = ps.read().hello.get("facts", {})
+        except tf.errors.OpError:
+            continue  # it may be busy; who waits for it next says so
+        for finding in facts.differences(facts.of(cluster), theirs, ps.name):
+            logging.warning("%s", finding.message)
 
 
 class _Wait:

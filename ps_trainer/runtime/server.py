@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.cluster import checks
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.findings import WARNING
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError
 from ps_trainer.runtime import request_ids
@@ -23,12 +25,9 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
     Raises:
         ClusterConfigError: the server could not be started, most often because the port is taken.
     """
-    if config.isolation is None:
-        logging.warning(
-            "port %s is open on every interface, and who reaches it can run code as this user: TensorFlow has no"
-            " authentication and cannot listen on one address. Say what protects it by --isolation",
-            cluster.own_address.rpartition(":")[2],
-        )
+    finding = checks.listening([(cluster.task_name, cluster.own_port)], config.isolation)
+    if finding.level == WARNING:
+        logging.warning("%s", finding.message)
     share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
     server_config = tf.ConfigProto(
         intra_op_parallelism_threads=config.intra_op_threads or share,

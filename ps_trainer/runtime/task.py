@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from absl import logging
+
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.findings import FAIL, WARNING
 from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError
+from ps_trainer.runtime import environment, folder
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import run_job
@@ -24,6 +29,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     Raises:
         UsageError: found before the server is started.
     """
+    _check_surroundings(config)
     if cluster.job_name == "ps":
         ps = PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
         return run_job(ps.serve)
@@ -33,3 +39,15 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     if cluster.is_chief:
         check_checkpoints(config)
     return run_job(Worker(cluster, config, loaded, create_server(cluster, config)).work)
+
+
+def _check_surroundings(config: TrainConfig) -> None:
+    """Logs what the doctor would say about this task's machine, and refuses a folder that cannot be written.
+
+    A full disk is a warning: it may be temporary, and training can go on without checkpoints for a while.
+    """
+    for finding in (environment.proxies(), *(folder.findings(config.logdir) if config.logdir else ())):
+        if finding.level == FAIL and finding.topic == folder.FOLDER:
+            raise CheckpointError(finding.message)
+        if finding.level in (FAIL, WARNING):
+            logging.warning("%s", finding.message)

@@ -28,17 +28,18 @@ class ModelTrace:
     Attributes:
         specs: the global variables, in creation order.
         has_tables: whether any of them is an embedding table.
+        graph: the scratch graph, without devices.
     """
 
     def __init__(self, graph: tf.Graph, variables: dict[str, tf.Variable], specs: Sequence[VariableSpec]):
         self.specs = tuple(specs)
         self.has_tables = any(spec.is_table for spec in specs)
-        self._graph = graph
+        self.graph = graph
         self._variables = variables
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """Runs the model's own initialisers in this process; returns name -> value."""
-        with tf.Session(graph=self._graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        with tf.Session(graph=self.graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             session.run([variable.initializer for variable in self._variables.values()])
             return session.run({name: variable.read_value() for name, variable in self._variables.items()})
 

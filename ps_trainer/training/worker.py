@@ -23,7 +23,7 @@ from ps_trainer.errors import (
 )
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import control, preflight
+from ps_trainer.runtime import control, facts, preflight
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
@@ -69,6 +69,7 @@ class Worker:
         self._session_config = session_config(cluster.device)
         self._controls: list[PsControl] = []
         self._run: dict[str, Any] = {"run_id": ""}
+        self._facts = facts.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._progress = self._create_progress(config.batch_size)
@@ -131,6 +132,8 @@ class Worker:
     def _train(self, stop: StopRequest, is_alive: bool) -> None:
         self._writer.state("building the graph")
         train = graph.build(self._components, self._cluster, self._config, self._run["run_id"])
+        self._facts |= facts.of_model(train.model_trace)
+        preflight.agree_on_model(self._controls[0], self._run, self._facts, self._cluster)
         service = train.step.service
         with self._bare_session(train) as session:
             if self._cluster.is_chief:
@@ -326,4 +329,5 @@ class Worker:
 
     def _say(self, status: str, **content: Any) -> None:
         message = {"run_id": self._run["run_id"], "worker": self._cluster.worker_index, "status": status, **content}
+        message["facts"] = self._facts
         preflight.say_everywhere(self._controls, message)

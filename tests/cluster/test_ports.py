@@ -70,7 +70,7 @@ def test_picks_at_random():
 
 def test_does_not_pick_a_port_in_use(monkeypatch, listener):
     port = listener.getsockname()[1]
-    monkeypatch.setattr(ports, "_LOWEST_PICKED_PORT", port)
+    monkeypatch.setattr(ports, "LOWEST_PICKED_PORT", port)
     monkeypatch.setattr(ports.addresses, "MAX_PORT", port)  # so that it is the only candidate
     with pytest.raises(ClusterConfigError, match="1 free ports are needed, this machine has 0; start fewer tasks"):
         ports.pick_free_ports(1)

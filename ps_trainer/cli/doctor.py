@@ -1,0 +1,98 @@
+"""`python -m ps_trainer doctor`: says, before or during a job, what will keep its tasks from working together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.task import PsFlags
+from ps_trainer.cluster import checks, sources
+from ps_trainer.cluster.checks import Place
+from ps_trainer.cluster.config import JOB_NAMES, ClusterConfig
+from ps_trainer.cluster.findings import OK, UNKNOWN, Finding, will_fail
+from ps_trainer.cluster.sources import ClusterFlags
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
+
+_USAGE = """python -m ps_trainer doctor --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… [flags]
+
+Examines a cluster before its tasks start or while they run, one line per finding: ok, warning, will fail, or not known
+where this machine cannot tell. Takes all flags of the tasks, from the same sources. Exit code 1 if something will
+fail. It disturbs no task, and keeps none from starting later."""
+
+
+def main_doctor(argv: Sequence[str]) -> int:
+    """Prints the findings; returns 1 if something will fail, else 0."""
+    return run_main(lambda: _run(argv, os.environ))
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    parsed = flags_lib.parse(argv, _USAGE, ClusterFlags, PsFlags, TrainConfig)
+    cluster_flags, _, config = parsed.groups
+    # Without a role in any source the doctor takes no task's part; an evaluator has no address, either.
+    cluster = sources.resolve(cluster_flags, environ, roles=JOB_NAMES, default_role="evaluator")
+    config.check()
+    found = []
+    for finding in _examine(cluster, config, parsed.given, environ):
+        print(finding.line(), flush=True)
+        found.append(finding)
+    return EXIT_FAILED if will_fail(found) else EXIT_DONE
+
+
+def _examine(
+    cluster: ClusterConfig, config: TrainConfig, given: frozenset[str], environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    from ps_trainer.runtime import environment
+
+    places = checks.look_at(cluster)
+    is_running = any(place.answers for place in places)
+    yield from checks.names(places)
+    yield from filter(None, [checks.own_place(cluster, places)])
+    yield environment.proxies(environ)
+    yield from checks.own_ports(places)
+    yield from checks.others(places, is_running=is_running)
+    here = [(f"{place.job_name}-{place.task_index}", place.port) for place in places if place.is_here]
+    if here:
+        yield checks.listening(here, config.isolation)
+    yield from _folder(cluster, config, places)
+    if not is_running:
+        yield Finding(
+            UNKNOWN,
+            "tasks",
+            "none runs, so none was asked for its cluster definition, model, TensorFlow, clock, and whom it reaches",
+            "run this again while they wait for each other; every task tests these at its start, in the same words",
+        )
+        return
+    environment.prepare(is_ps=True)  # no GPU is needed
+    quiet_tensorflow()
+
+    with hidden_stderr():
+        from ps_trainer.runtime import doctor
+
+    settings = {name: value for name, value in config.agreement().items() if name in given}
+    yield from doctor.examine(cluster, places, settings)
+
+
+def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]) -> Iterator[Finding]:
+    """About the folder, where the chief is: only it saves checkpoints."""
+    from ps_trainer.runtime import folder
+
+    job_name, index = cluster.worker_tasks[0]
+    chief = next(place for place in places if (place.job_name, place.task_index) == (job_name, index))
+    if config.logdir is None:
+        yield Finding(UNKNOWN, folder.FOLDER, "no --logdir is given", "give the one of the tasks to have it tested")
+    elif not chief.is_here and not cluster.is_chief:
+        text = f"--logdir={config.logdir} is the chief's, {chief.name}, which is on another machine"
+        yield Finding(UNKNOWN, folder.FOLDER, text, "run this there, too")
+    else:
+        yield from folder.findings(config.logdir)
+        yield from _leftover(config)
+
+
+def _leftover(config: TrainConfig) -> Iterator[Finding]:
+    """Whether the folder holds checkpoints from which the run would go on."""
+    count = len(list(config.checkpoint_dir.glob("model.ckpt-*.index")))
+    if count:
+        yield Finding(OK, "folder", f"{count} checkpoints in {config.checkpoint_dir}: training goes on from the newest")

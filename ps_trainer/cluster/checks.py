@@ -1,0 +1,227 @@
+"""Findings about a cluster that any machine can make without TensorFlow: names, ports, interfaces, first contact."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from ps_trainer.cluster import addresses, network, ports
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
+from ps_trainer.errors import ClusterConfigError
+
+_POOL = 32
+_NAMES_SHOWN = 8
+
+
+class Place(NamedTuple):
+    """A task's address, as seen from this machine.
+
+    Attributes:
+        job_name: the task's job.
+        task_index: its index in the job.
+        address: "host:port".
+        host: of the address.
+        port: of the address.
+        resolved: what the host stands for.
+        is_here: whether that is this machine.
+        problem: why no connection is possible, or why a free port cannot be used; empty if something answers.
+        is_free: whether it is this machine's, and a server could listen there now.
+    """
+
+    job_name: str
+    task_index: int
+    address: str
+    host: str
+    port: int
+    resolved: network.Resolved
+    is_here: bool
+    problem: str
+    is_free: bool
+
+    @property
+    def name(self) -> str:
+        """The task's name and address, for messages."""
+        return f"{self.job_name}-{self.task_index} ({self.address})"
+
+    @property
+    def device(self) -> str:
+        """The task's device prefix."""
+        return f"/job:{self.job_name}/task:{self.task_index}"
+
+    @property
+    def answers(self) -> bool:
+        """Whether something listens there."""
+        return not self.problem and not self.is_free
+
+
+def look_at(cluster: ClusterConfig) -> list[Place]:
+    """Every task's address, probed from here.
+
+    A port of this machine is bound for a moment, as a server would bind it; only where that fails a connection is
+    made, since one to a free port could meet itself. Nothing is left behind that keeps a server from starting.
+    """
+    tasks = [(job, index, address) for job, hosts in cluster.jobs.items() for index, address in enumerate(hosts)]
+    with ThreadPoolExecutor(max_workers=_POOL) as pool:
+        return list(pool.map(lambda task: _place(*task), tasks))
+
+
+def names(places: Sequence[Place]) -> Iterator[Finding]:
+    """Whether the host names resolve, and mean the same machine everywhere."""
+    unresolved = {place.host: place for place in places if not place.resolved.ips}
+    for place in unresolved.values():
+        yield Finding(
+            FAIL,
+            "names",
+            f"{place.name}: the name {place.host} does not resolve here: {place.resolved.problem}",
+            "correct it, or make the name service know it before the tasks start",
+        )
+    elsewhere = [place for place in places if place.resolved.ips and not place.is_here]
+    for place in places:
+        if elsewhere and _means_itself(place.host):
+            yield Finding(
+                FAIL,
+                "names",
+                f"{place.name}: {place.host} means every machine itself, and {elsewhere[0].name} is on another one",
+                "write a name or address by which all machines reach it",
+            )
+    if not unresolved:
+        yield Finding(OK, "names", f"resolve here: {listed(dict.fromkeys(place.host for place in places))}")
+
+
+def own_ports(places: Sequence[Place]) -> Iterator[Finding]:
+    """Whether the ports of the tasks on this machine are free; those where something answers are left to others."""
+    here = [place for place in places if place.is_here]
+    free = [place for place in here if place.is_free]
+    if free:
+        yield Finding(OK, "ports", f"free on this machine: {listed(place.name for place in free)}")
+    for place in here:
+        if place.problem:
+            text, _, fix = place.problem.rpartition("; ")
+            yield Finding(FAIL, "ports", f"{place.job_name}-{place.task_index}: {text}", fix)
+    low, high = ports.ephemeral_range()
+    risky = [place for place in free if low <= place.port <= high]
+    if risky:
+        yield Finding(
+            WARNING,
+            "ports",
+            f"{listed(place.name for place in risky)}: the kernel takes ports {low}..{high} for outgoing connections,"
+            " so another program may have it when the task starts",
+            f"choose ports below {low}" if low > ports.LOWEST_PICKED_PORT else f"choose ports above {high}",
+        )
+    if not here:
+        hosts = dict.fromkeys(place.host for place in places)
+        yield Finding(
+            UNKNOWN, "ports", "no task is on this machine, so no port was tried", f"run it on {listed(hosts)}"
+        )
+
+
+def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
+    """What this machine meets at the addresses of tasks elsewhere that do not answer.
+
+    Args:
+        places: of every task.
+        is_running: whether some task of the job answers, so that the others are missed.
+    """
+    away = [place for place in places if not place.is_here and place.resolved.ips and place.problem]
+    closed = [place for place in away if "refused" in place.problem]
+    for place in away:
+        if place not in closed:
+            yield Finding(
+                FAIL,
+                "reach",
+                f"{place.name}: {place.problem}",
+                "start its machine, correct the address, or let the port through its firewall",
+            )
+    absent = closed + [place for place in places if place.is_free and is_running]
+    if absent and is_running:
+        yield Finding(
+            WARNING,
+            "reach",
+            f"not running: {listed(place.name for place in absent)}",
+            "start it; the others wait for --start_timeout_secs",
+        )
+    elif closed:
+        yield Finding(OK, "reach", f"machine answers, no task yet: {listed(place.name for place in closed)}")
+
+
+def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> Finding:
+    """On which interfaces ports listen, or will, and whether outsiders can reach them.
+
+    Args:
+        own: task name and port of each task on this machine.
+        isolation: what the user says that keeps strangers away.
+    """
+    shown = listed(f"{port} of {name}" for name, port in own)
+    bound = set().union(*(network.listening_ips(port) for _, port in own))
+    listens = "listens" if bound else "will listen"
+    only_loopback = bound and all(ipaddress.ip_address(ip).is_loopback for ip in bound)
+    outside = {
+        name: [ip for ip in ips if not ipaddress.ip_address(ip).is_loopback]
+        for name, ips in network.interfaces().items()
+    }
+    reachable = [f"{ip} ({name})" for name, ips in outside.items() for ip in ips]
+    if only_loopback:
+        return Finding(OK, "open ports", f"port {shown} {listens} on loopback only: outsiders cannot reach it")
+    where = f"port {shown} {listens} on every interface: {listed(reachable) or 'only loopback is up'}"
+    if not reachable:
+        return Finding(OK, "open ports", f"{where}; no outsider can reach it")
+    if isolation is not None:
+        return Finding(OK, "open ports", f"{where}; --isolation says that strangers are kept away by: {isolation}")
+    is_public = any(ipaddress.ip_address(ip).is_global for ips in outside.values() for ip in ips)
+    return Finding(
+        WARNING,
+        "open ports",
+        f"{where}{', a public address among them' if is_public else ''}; who reaches it can run code as this user:"
+        " TensorFlow has no authentication and cannot listen on one address. Whether a firewall keeps strangers away"
+        " cannot be seen from here",
+        "protect it, and say by what with --isolation",
+    )
+
+
+def own_place(cluster: ClusterConfig, places: Sequence[Place]) -> Finding | None:
+    """Whether the task that the flags name is where its address says; None where all is well."""
+    if cluster.job_name == "evaluator":
+        return None
+    own = next(p for p in places if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
+    if own.is_here or not own.resolved.ips:
+        return None
+    return Finding(
+        WARNING,
+        "names",
+        f"{own.name}: this machine has none of the addresses of {own.host} ({', '.join(own.resolved.ips)}), so a task"
+        " started here is looked for elsewhere",
+        "start it there, unless a tunnel, NAT or service address leads here",
+    )
+
+
+def listed(items: Iterable[str]) -> str:
+    """Some names in a row, the first few of them."""
+    items = list(items)
+    more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
+    return ", ".join(items[:_NAMES_SHOWN]) + more
+
+
+def _place(job_name: str, task_index: int, address: str) -> Place:
+    host, port = addresses.split_address(address, f"{job_name}-{task_index}")
+    resolved = network.resolve(host)
+    is_here = any(network.is_own(ip) for ip in resolved.ips)
+    problem, is_free = "", False
+    if is_here:
+        try:
+            ports.check_port_free(address)
+            is_free = True
+        except ClusterConfigError as error:
+            problem = str(error) if network.fault_of(address) else ""
+    elif resolved.ips:
+        problem = network.fault_of(address)
+    else:
+        problem = f"the name {host} does not resolve: {resolved.problem}"
+    return Place(job_name, task_index, address, host, port, resolved, is_here, problem, is_free)
+
+
+def _means_itself(host: str) -> bool:
+    """Whether an address is every machine's own, as written; what a name file says may differ between machines."""
+    return addresses.same_place(f"[{host}]:1" if ":" in host else f"{host}:1", "host")[0] == "localhost"

@@ -1,0 +1,120 @@
+"""The network as this machine sees it: names, connections, interfaces. Every question has a deadline."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import pathlib
+import socket
+import struct
+import threading
+from typing import NamedTuple
+
+from ps_trainer.cluster import addresses
+
+RESOLVE_SECS = 5.0
+CONNECT_SECS = 3.0
+
+_PROC_NET = pathlib.Path("/proc/self/net")
+_LISTEN = "0A"
+_SIOCGIFADDR = 0x8915
+_IFREQ_BYTES = 256
+
+
+class Resolved(NamedTuple):
+    """What a host name stands for.
+
+    Attributes:
+        ips: its addresses; empty where there are none.
+        problem: why there are none, in words.
+    """
+
+    ips: tuple[str, ...]
+    problem: str = ""
+
+
+def resolve(host: str, deadline_secs: float = RESOLVE_SECS) -> Resolved:
+    """The IP addresses of a host name, or of an address itself. The system's resolver has no deadline; this has."""
+    answer: list[Resolved] = []
+
+    def ask() -> None:
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            answer.append(Resolved(tuple(dict.fromkeys(str(info[4][0]) for info in infos))))
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label of more than 63 characters
+            answer.append(Resolved((), getattr(error, "strerror", None) or str(error)))
+
+    thread = threading.Thread(target=ask, name="resolve", daemon=True)
+    thread.start()
+    thread.join(deadline_secs)
+    return answer[0] if answer else Resolved((), f"no answer from the name service within {deadline_secs:g} s")
+
+
+def fault_of(address: str, deadline_secs: float = CONNECT_SECS) -> str:
+    """Why no TCP connection to "host:port" is possible, in words; empty if it is. The connection is closed at once."""
+    host, port = addresses.split_address(address, "address")
+    resolved = resolve(host)
+    if not resolved.ips:
+        return f"the name {host} does not resolve: {resolved.problem}"
+    try:
+        socket.create_connection((host, port), deadline_secs).close()
+    except ConnectionRefusedError:
+        return "nothing listens there: connection refused"
+    except TimeoutError:
+        return f"no answer within {deadline_secs:g} s: its machine is off, or a firewall drops the packets"
+    except OSError as error:
+        return f"{error.strerror or error}"
+    return ""
+
+
+def is_own(ip: str) -> bool:
+    """Whether an IP address is one of this machine's."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:  # no TCP port is touched
+            sock.bind((ip, 0))
+    except OSError:
+        return False
+    return True
+
+
+def interfaces() -> dict[str, list[str]]:
+    """Name -> IP addresses of this machine's network interfaces; empty where the system does not tell."""
+    found: dict[str, list[str]] = {}
+    for _, name in socket.if_nameindex():
+        ip = _ipv4_of(name)
+        if ip:
+            found.setdefault(name, []).append(ip)
+    try:
+        rows = [line.split() for line in (_PROC_NET / "if_inet6").read_text().splitlines()]
+    except OSError:
+        rows = []
+    for row in rows:
+        found.setdefault(row[5], []).append(str(ipaddress.IPv6Address(bytes.fromhex(row[0]))))
+    return found
+
+
+def listening_ips(port: int) -> set[str]:
+    """The local addresses on which this machine listens at a TCP port; "::" and "0.0.0.0" are every one."""
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = [line.split() for line in (_PROC_NET / table).read_text().splitlines()[1:]]
+        except OSError:
+            continue
+        for local, state in ((row[1], row[3]) for row in rows):
+            ip, _, port_hex = local.partition(":")
+            if state == _LISTEN and int(port_hex, 16) == port:
+                words = struct.unpack(f">{len(ip) // 8}I", bytes.fromhex(ip))  # the kernel's words are in host order
+                packed = struct.pack(f"={len(words)}I", *words)
+                found.add(str(ipaddress.ip_address(packed)))
+    return found
+
+
+def _ipv4_of(name: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            request = struct.pack(f"{_IFREQ_BYTES}s", name.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return ""  # no IPv4 address

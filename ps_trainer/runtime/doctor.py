@@ -1,0 +1,210 @@
+"""Findings about a job whose tasks run: who they are, whether they agree, whether they reach each other.
+
+Everything is asked of the tasks' own servers, with a deadline for each question. A task that answers is not
+disturbed: a question is a session of its own on a container that no run uses.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.cluster.checks import Place, listed
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
+from ps_trainer.runtime import control, facts, preflight, reach
+from ps_trainer.runtime.control import PsControl, PsState
+
+_POOL = 16
+_SKEW_SECS = 1.0
+# Rules in which workers exchange tensors with each other.
+_RINGS = ("all_reduce", "hybrid")
+
+
+class _Live(NamedTuple):
+    """A task that is itself: its place, and what its server says."""
+
+    place: Place
+    answer: reach.Answer
+
+
+def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the tasks that answer say of themselves and of each other.
+
+    Args:
+        cluster: as it was given here.
+        places: every task's; see `checks.look_at`.
+        settings: the training flags that were given here, as JSON values.
+    """
+    answering = [place for place in places if place.answers]
+    with ThreadPoolExecutor(max_workers=_POOL) as pool:
+        findings, live = _identities(answering, list(pool.map(_ask, answering)))
+        yield from findings
+        ps_places = [task.place for task in live if task.place.job_name == "ps"]
+        states = dict(zip(ps_places, pool.map(_read, ps_places), strict=True))
+        yield from _ps_tasks(cluster, states)
+        ps_0 = next((state for place, state in states.items() if place.task_index == 0), None)
+        if ps_0 is not None:
+            yield from _job(cluster, ps_0, settings)
+        yield from _clocks(live)
+        update = ps_0.run.get("agreement", {}).get("update") if ps_0 else None
+        yield from _pairs(pool, places, live, has_ring=update in _RINGS)
+
+
+def _ask(place: Place) -> reach.Answer | str:
+    try:
+        return reach.ask(place.address)
+    except tf.errors.OpError as error:
+        return reach.first_line(error)
+
+
+def _read(place: Place) -> PsState | None:
+    client = PsControl(place.address, place.task_index)
+    try:
+        return client.read()
+    except tf.errors.OpError:
+        return None
+    finally:
+        client.close()
+
+
+def _identities(places: Sequence[Place], answers: Sequence[reach.Answer | str]) -> tuple[list[Finding], list[_Live]]:
+    """Findings on who answers at each address, and those that are who they should be."""
+    findings, live = [], []
+    for place, answer in zip(places, answers, strict=True):
+        if isinstance(answer, str):
+            findings.append(
+                Finding(
+                    FAIL,
+                    "tasks",
+                    f"{place.name}: something listens there, but no TensorFlow server answers: {answer}",
+                    "if it is a task of this job it is frozen or cut off by a proxy; else choose another port",
+                )
+            )
+        elif answer.device != place.device:
+            findings.append(
+                Finding(
+                    FAIL,
+                    "tasks",
+                    f"{place.name}: the server there is {answer.device}, not {place.device}",
+                    "give every task the same addresses in the same order, or stop the job that has this port",
+                )
+            )
+        else:
+            live.append(_Live(place, answer))
+    if live:
+        findings.append(Finding(OK, "tasks", f"running: {listed(task.place.name for task in live)}"))
+    return findings, live
+
+
+def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) -> Iterator[Finding]:
+    """Whether the ps tasks are of this cluster, and have the same TensorFlow."""
+    own, agreeing = facts.of(cluster), []
+    for place, state in states.items():
+        if state is None or not state.hello:
+            yield Finding(
+                WARNING,
+                "cluster",
+                f"{place.name} is starting, or is no ps task of ps_trainer",
+                "run this again in a moment, or look at what was started there",
+            )
+            continue
+        strange = preflight.stranger(state.hello, cluster, place.task_index, "this command")
+        found = [strange] if strange else []
+        found += facts.differences(own, state.hello.get("facts", {}), place.name)
+        yield from found
+        if not found:
+            agreeing.append(place.name)
+        if state.notice:
+            yield Finding(WARNING, "job", f"{place.name} ends the job: {state.notice.get('reason')}")
+    if agreeing:
+        text = f"same addresses (hash {own['cluster']}), TensorFlow {own['tensorflow']}: {listed(agreeing)}"
+        yield Finding(OK, "cluster", text)
+
+
+def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[Finding]:
+    """What ps 0 knows of the run and its workers."""
+    run_id = state.run.get("run_id")
+    if not run_id:
+        yield Finding(UNKNOWN, "job", "no run has begun on ps-0; what workers are given is not known before")
+        return
+    workers = state.roster.get("workers", {}) if state.roster.get("run_id") == run_id else {}
+    names = ["-".join(map(str, task)) for task in cluster.worker_tasks]
+    said = [f"{name} {workers.get(str(i), {}).get('status', 'not joined')}" for i, name in enumerate(names)]
+    yield Finding(OK, "job", f"run {run_id} is {state.run.get('status')}: {listed(said)}")
+    for index, worker in workers.items():
+        if worker["status"] not in (control.JOINED, control.TRAINING, control.DONE):
+            yield Finding(
+                WARNING,
+                "job",
+                f"worker {index} {worker['status']}: {worker.get('reason', 'it gave no reason')}",
+                "look at its log; start it again with the same command if the job is to go on with it",
+            )
+    differing = preflight.other_settings(state.run.get("agreement", {}), settings, "this command")
+    if differing:
+        text = f"a worker with these flags would be refused: {'; '.join(differing)}"
+        yield Finding(FAIL, "settings", text, "give every worker the chief's flags")
+    yield from _worker_facts(cluster, names, workers)
+
+
+def _worker_facts(cluster: ClusterConfig, names: Sequence[str], workers: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether workers have the same addresses, TensorFlow and model."""
+    own = facts.of(cluster)
+    chief = workers.get("0", {}).get("facts", {})
+    model = {key: chief[key] for key in ("variables", "graph") if key in chief}
+    agreeing = []
+    for index, worker in workers.items():
+        theirs, name = worker.get("facts", {}), names[int(index)]
+        found = [*facts.differences(own, theirs, name), *facts.differences(model, theirs, name, "on the chief")]
+        yield from found
+        if theirs and not found:
+            agreeing.append(name)
+    if agreeing:
+        text = f"and model (hash {model['graph']}): " if model else "(no model yet): "
+        yield Finding(OK, "workers", f"same addresses, TensorFlow {text}{listed(agreeing)}")
+
+
+def _clocks(live: Sequence[_Live]) -> Iterator[Finding]:
+    """Whether the tasks' clocks agree with this machine's."""
+    off = [task for task in live if abs(task.answer.ahead_secs) > _SKEW_SECS + task.answer.uncertain_secs]
+    for place, answer in off:
+        side = "ahead of" if answer.ahead_secs > 0 else "behind"
+        yield Finding(
+            WARNING,
+            "clocks",
+            f"{place.name}: its clock is {abs(answer.ahead_secs):.1f} s {side} this machine's, so times in logs and"
+            " metrics of several tasks do not fit together; training does not mind",
+            "set the clocks by NTP",
+        )
+    if live and not off:
+        most = max(abs(task.answer.ahead_secs) for task in live)
+        yield Finding(OK, "clocks", f"within {most:.3f} s of this machine's" if most >= 0.001 else "within 0.001 s")
+
+
+def _pairs(
+    pool: ThreadPoolExecutor, places: Sequence[Place], live: Sequence[_Live], *, has_ring: bool
+) -> Iterator[Finding]:
+    """Whether the running tasks reach each other, asked on themselves."""
+    is_ps = {place: place.job_name == "ps" for place in places}
+    running = [task.place for task in live]
+    pairs = [(a, b) for a, b in itertools.permutations(running, 2) if has_ring and not is_ps[a] and not is_ps[b]]
+    pairs += [(a, b) for a, b in itertools.permutations(running, 2) if is_ps[a] != is_ps[b]]
+    faults = list(pool.map(lambda pair: reach.fault_between(pair[0].address, pair[1].device), pairs))
+    for (who, whom), fault in zip(pairs, faults, strict=True):
+        if fault:
+            yield preflight.unreached(who.name, whom.name, fault)
+    if pairs and not any(faults):
+        text = f"in both directions, asked on the tasks themselves: {len(pairs)} connections"
+        yield Finding(OK, "reach", f"{text}, workers to workers among them" if has_ring else text)
+    absent = [place.name for place in places if place not in running]
+    if absent:
+        yield Finding(
+            UNKNOWN,
+            "reach",
+            f"between other tasks and {listed(absent)}: only a running task knows what it reaches",
+            "run this again when it waits for the others; each worker's start tests it, too",
+        )
