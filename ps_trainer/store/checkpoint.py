@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,7 @@ def latest(directory: pathlib.Path) -> Checkpoint | None:
     if folder.remains:
         cause = f"; the newest: {faults[0]}" if faults else ""
         raise CheckpointError(
-            f"{directory} holds {_listed(folder.remains)}, and none can be loaded{cause}. Put a good checkpoint there"
+            f"{directory} holds {listed(folder.remains)}, and none can be loaded{cause}. Put a good checkpoint there"
             " (model.ckpt-<step>.index and .data-*), or use a new --logdir to start from step 0"
         )
     return None
@@ -153,6 +153,16 @@ def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:
     """The data files of a checkpoint that are there."""
     start = f"{prefix.name}.data-"
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(start) and "-of-" in path.name)
+
+
+def listed(words: Sequence[str], limit: int = 5) -> str:
+    """The first `limit` words with commas, and how many more there are."""
+    return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")
+
+
+def in_brackets(shape: Sequence[int]) -> str:
+    """A shape as messages show it: "[2, 3]"."""
+    return str(list(shape))
 
 
 def _file_fault(prefix: pathlib.Path) -> str:
@@ -184,7 +194,7 @@ def _shard_fault(data: list[pathlib.Path]) -> str:
     start = data[0].name.partition(".data-")[0]
     wanted = [f"{start}.data-{shard:05d}-of-{total}" for shard in range(int(total) if total.isdecimal() else 0)]
     missing = [name for name in wanted if name not in {path.name for path in data}]
-    return f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
+    return f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
 
 
 def _data_fault(error: Exception) -> str:
@@ -214,7 +224,3 @@ def _warn_of_lost(folder: checkpoint_folder.Folder, step: int) -> None:
             how,
             step,
         )
-
-
-def _listed(words: list[str], limit: int = 5) -> str:
-    return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import extents as extents_lib
+from ps_trainer.store import fit
 from ps_trainer.store.base import ParameterStore, Piece
 from ps_trainer.store.checkpoint import Checkpoint
 from ps_trainer.store.extents import Extent, VariableSpec
@@ -52,9 +53,9 @@ class StoredState:
         self._are_initialized = [variable.is_initialized() for variable in self.variables]
 
     @property
-    def names(self) -> list[str]:
-        """Names of the saved tensors."""
-        return [*self._specs, "global_step"]
+    def specs(self) -> list[VariableSpec]:
+        """The saved tensors but global_step: model variables, then slots."""
+        return list(self._specs.values())
 
     def lost(self, session: tf.Session) -> list[str]:
         """Names of the ps variables that hold no value at present."""
@@ -93,18 +94,12 @@ class StoredState:
             session.run(clock.initializer, {clock.initializer.inputs[1]: np.int64(step)})
 
     def _check(self, checkpoint: Checkpoint) -> None:
-        missing = [name for name in self.names if name not in checkpoint]
-        if missing:
+        faults = fit.compare(self.specs, checkpoint).faults()
+        if faults:
             raise CheckpointError(
-                f"{checkpoint.prefix} lacks {', '.join(missing[:5])}{' …' if len(missing) > 5 else ''}; it was saved by"
-                " another model or optimizer: use the same --model and --optimizer, or a new --logdir"
+                f"{checkpoint.prefix}: {'; '.join(faults)}. It was saved by another model or optimizer: use the same"
+                " --model, --model_option and --optimizer, or a new --logdir (`checkpoint plan` compares)"
             )
-        for name, spec in self._specs.items():
-            if checkpoint.shape(name) != spec.shape:
-                raise CheckpointError(
-                    f"{checkpoint.prefix}: {name} has the shape {list(checkpoint.shape(name))}, the model wants"
-                    f" {list(spec.shape)}; use the same model options, or a new --logdir"
-                )
 
 
 def _load(session: tf.Session, held: _Held, values: Mapping[str, np.ndarray]) -> None:

@@ -140,7 +140,7 @@ def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
         (local.main_local, ["--num_workers=two"], "--num_workers: 'two' is not of type int"),
         (local.main_local, ["--max_steps=0"], "--max_steps=0 is too small"),
         (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
-        (main.main, [], "no command given; one of local, task, doctor, evaluate, experiment, simulate, list"),
+        (main.main, [], "no command given; one of local, task, doctor, evaluate, checkpoint, experiment, simulate"),
     ],
 )
 def test_refuses_wrong_input_before_anything_starts(calls, capsys, command, args, expected):

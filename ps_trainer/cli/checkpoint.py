@@ -1,0 +1,112 @@
+"""`python -m ps_trainer checkpoint`: what is in a checkpoint, whether it fits a run, and whether it is whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, OptionError, UsageError, did_you_mean
+from ps_trainer.options import option
+
+_USAGE = """python -m ps_trainer checkpoint info DIR_OR_PREFIX
+       python -m ps_trainer checkpoint verify DIR
+       python -m ps_trainer checkpoint plan DIR --num_ps=1 --num_workers=2 [flags of a run]
+
+info    step, variables, slots, sizes of a checkpoint; of a folder, its newest loadable one
+verify  reads every tensor of every checkpoint; exit code 1 if the newest cannot be loaded
+plan    what a run with these flags would restore, initialise, ignore or refuse; exit code 1 if it would refuse
+
+DIR is a folder of checkpoints or the --logdir of a run. No cluster is started."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    """The cluster of the run that is planned; what else it is told stands below."""
+
+    num_ps: int = option(1, "ps tasks")
+    num_workers: int = option(2, "worker tasks, the chief among them")
+
+
+def main_checkpoint(argv: Sequence[str]) -> int:
+    """Does what `argv` says; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    if len(argv) < 2 or argv[1].startswith("-"):
+        flags_lib.parse(argv, _USAGE, PlanFlags, TrainConfig)  # --help, or the message about a wrong flag
+        raise UsageError(f"checkpoint: say what to do: {', '.join(_ACTIONS)}; --help explains them")
+    action, rest = argv[1], list(argv[2:])
+    if action not in _ACTIONS:
+        raise UsageError(f"checkpoint {action}: unknown; {did_you_mean(action, _ACTIONS)}known: {', '.join(_ACTIONS)}")
+    if not rest or rest[0].startswith("-"):
+        flags_lib.parse([argv[0], *rest], _USAGE, PlanFlags, TrainConfig)
+        raise UsageError(f"checkpoint {action}: give a folder: python -m ps_trainer checkpoint {action} DIR")
+    return _ACTIONS[action](argv[0], pathlib.Path(rest[0]), rest[1:])
+
+
+def _info(program: str, path: pathlib.Path, flags: list[str]) -> int:
+    _no_flags("info", flags)
+    _start()
+
+    from ps_trainer.store import checkpoint_report
+
+    print(checkpoint_report.describe(checkpoint_report.find_checkpoint(path)))
+    return EXIT_DONE
+
+
+def _verify(program: str, path: pathlib.Path, flags: list[str]) -> int:
+    _no_flags("verify", flags)
+    _start()
+
+    from ps_trainer.store import checkpoint_report
+
+    folder = checkpoint_report.find_folder(path)
+    findings = checkpoint_report.check(folder)
+    if not findings:
+        raise UsageError(f"checkpoint verify: {folder} holds no checkpoint; give the folder of a run that has saved")
+    print(checkpoint_report.report(folder, findings))
+    return EXIT_FAILED if findings[-1].fault else EXIT_DONE
+
+
+def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
+    plan_flags, config = flags_lib.parse([program, *flags], _USAGE, PlanFlags, TrainConfig).groups
+    config.check()
+    for name in ("num_ps", "num_workers"):
+        if getattr(plan_flags, name) < 1:
+            raise OptionError(f"--{name}={getattr(plan_flags, name)} is too small; the least is 1")
+    _start()
+
+    from ps_trainer.store import checkpoint_report
+    from ps_trainer.training import plan
+
+    folder = checkpoint_report.find_folder(path)
+    made = plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
+    print(made.text)
+    return EXIT_DONE if made.fits else EXIT_FAILED
+
+
+_ACTIONS: dict[str, Callable[[str, pathlib.Path, list[str]], int]] = {"info": _info, "verify": _verify, "plan": _plan}
+
+
+def _no_flags(action: str, flags: list[str]) -> None:
+    if any(flag in ("--help", "-h") for flag in flags):
+        print(f"usage: {_USAGE}")
+        raise HelpShown
+    if flags:
+        raise UsageError(f"checkpoint {action}: {flags[0]!r} is not understood; it takes one folder and no flags")
+
+
+def _start() -> None:
+    """Imports TensorFlow without its chatter."""
+    quiet_tensorflow()
+
+    from ps_trainer.runtime import environment
+
+    environment.prepare(is_ps=True)  # nothing is computed here: GPUs are left alone, as a ps task does
+    with hidden_stderr():
+        import tensorflow.compat.v1 as tf  # noqa: F401

@@ -1,0 +1,240 @@
+"""What is in a checkpoint, and which of a folder's checkpoints are whole: what `ps_trainer checkpoint` prints."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+import zipfile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store import checkpoint_folder
+from ps_trainer.store.checkpoint import Checkpoint, in_brackets, latest
+from ps_trainer.store.checkpoint_folder import MISSING, Folder, look, prefix_of
+
+_STEP = "global_step"
+_RECORDED = ("model", "dataset", "update", "optimizer", "learning_rate", "schedule", "layout", "batch_size", "seed")
+
+
+class Finding(NamedTuple):
+    """One checkpoint, or remains of one, and what is wrong with it.
+
+    Attributes:
+        name: "model.ckpt-1200", or the name of what is left.
+        step: in the name; None where it has none.
+        fault: in words; "" if it can be loaded.
+        num_tensors: in it.
+        num_bytes: of its files.
+    """
+
+    name: str
+    step: int | None
+    fault: str
+    num_tensors: int = 0
+    num_bytes: int = 0
+
+
+def find_folder(path: pathlib.Path) -> pathlib.Path:
+    """The folder of checkpoints that `path` means: itself, or the one of a logdir.
+
+    Raises:
+        CheckpointError: there is no such folder.
+    """
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is no folder; give the folder of the checkpoints, or the --logdir of a run")
+    inner = path / "checkpoints"
+    return inner if inner.is_dir() and not look(path).remains else path
+
+
+def find_checkpoint(path: pathlib.Path) -> Checkpoint:
+    """The checkpoint that `path` means: the newest loadable one of a folder, or the one with that prefix or file.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    if path.is_dir():
+        folder = find_folder(path)
+        checkpoint = latest(folder)
+        if checkpoint is None:
+            raise CheckpointError(
+                f"{folder} holds no checkpoint; give the folder or the --logdir of a run that has saved"
+            )
+        return checkpoint
+    prefix = path.with_name(path.name.removesuffix(".index").partition(".data-")[0])
+    if not prefix.with_name(f"{prefix.name}.index").exists():
+        there = look(prefix.parent).steps if prefix.parent.is_dir() else []
+        known = f"; {prefix.parent} has {', '.join(f'model.ckpt-{step}' for step in there[-5:])}" if there else ""
+        raise CheckpointError(f"{prefix}.index is not there{known}; give a folder, or the prefix of a checkpoint")
+    return Checkpoint(prefix)
+
+
+def describe(checkpoint: Checkpoint) -> str:
+    """Step, age, files, every tensor with shape, type, bytes and part, and what is recorded beside it, as text."""
+    rows = [("tensor", "shape", "type", "bytes", "what it is")]
+    sizes: dict[str, int] = {"variable": 0, "slot": 0, "clock": 0}
+    for name in sorted(checkpoint):
+        part = _part(checkpoint, name)
+        num_bytes = _num_bytes(checkpoint, name)
+        sizes[part.split()[0]] += num_bytes
+        rows.append((name, in_brackets(checkpoint.shape(name)), str(checkpoint.dtype(name)), f"{num_bytes:,}", part))
+    files = [(path.name, path.stat()) for path in checkpoint.files]
+    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(files[0][1].st_mtime))
+    folder = pathlib.Path(checkpoint.prefix).parent
+    lines = [
+        checkpoint.prefix,
+        f"  step {checkpoint.step:,}, written {written} (local time)",
+        f"  {len(checkpoint)} tensors: variables {sizes['variable']:,} bytes, slots {sizes['slot']:,} bytes",
+        *(f"  {name}  {stat.st_size:,} bytes" for name, stat in files),
+        "",
+        *_table(rows),
+        "",
+        *_recorded(folder),
+        *worker_files(folder),
+    ]
+    return "\n".join(lines)
+
+
+def check(directory: pathlib.Path) -> list[Finding]:
+    """Reads every tensor of every checkpoint in `directory`, and names what else is left of checkpoints.
+
+    Returns:
+        A finding for each, the newest last; those without a step in their name first.
+
+    Raises:
+        CheckpointError: `directory` is no folder, or may not be read.
+    """
+    folder = look(directory)
+    findings = [_checked(directory / name, None) for name in folder.others]
+    for step in sorted({*folder.steps, *folder.data}):
+        findings.append(_checked(prefix_of(directory, step), step))
+    named = checkpoint_folder.step_of(folder.state.newest) if folder.state.newest else None
+    if named is not None and named not in folder.steps and named not in folder.data:
+        findings.append(Finding(f"model.ckpt-{named}", named, "the state file names it, and it is not there"))
+    # A run that goes on beside us removes the oldest.
+    gone = [step for step in folder.steps if not (directory / f"model.ckpt-{step}.index").exists()]
+    return sorted(
+        (f for f in findings if f.step is None or f.step not in gone), key=lambda f: -1 if f.step is None else f.step
+    )
+
+
+def report(directory: pathlib.Path, findings: list[Finding]) -> str:
+    """The findings of `check`, leftovers and the state file, as text."""
+    folder = look(directory)
+    rows = [("checkpoint", "tensors", "bytes", "")]
+    for finding in findings:
+        figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")
+        rows.append((finding.name, *figures, f"BROKEN: {finding.fault}" if finding.fault else "whole"))
+    lines = [str(directory), *_table(rows), *_leftovers(folder), f"  state file: {_state(folder, findings)}"]
+    good = newest_loadable(findings)
+    if good is None:
+        lines.append("  no checkpoint can be loaded: a run in this folder ends with an error")
+    else:
+        lines.append(f"  a run in this folder goes on from {good.name}")
+    return "\n".join([*lines, *worker_files(directory)])
+
+
+def newest_loadable(findings: list[Finding]) -> Finding | None:
+    """What a run goes on from."""
+    return next((f for f in reversed(findings) if f.step is not None and not f.fault), None)
+
+
+def recorded_config(directory: pathlib.Path) -> dict[str, Any] | None:
+    """The training flags in the config.json of the logdir around a folder of checkpoints; None where there is none."""
+    try:
+        content = json.loads((directory.parent / "config.json").read_text(encoding="utf-8"))
+        train = content["train"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return train if isinstance(train, dict) else None
+
+
+def worker_files(directory: pathlib.Path) -> list[str]:
+    """A line for each file of what one worker alone knows (`training/worker_state.py`)."""
+    lines = []
+    for path in sorted(directory.glob("worker-*.npz")):
+        try:
+            with np.load(path) as file:
+                values = {name: file[name] for name in file.files}
+            step = int(values.pop(_STEP))
+            num_bytes = sum(value.nbytes for value in values.values())
+            said = f"step {step:,}, {len(values)} tensors, {num_bytes:,} bytes"
+        except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            said = f"BROKEN ({type(error).__name__}); that worker starts without what it alone knew"
+        lines.append(f"  {path.name}: {said}")
+    return lines
+
+
+def _checked(prefix: pathlib.Path, step: int | None) -> Finding:
+    try:
+        checkpoint = Checkpoint(prefix)
+        checkpoint.verify()
+        num_bytes = sum(path.stat().st_size for path in checkpoint.files)
+    except (CheckpointError, OSError) as error:
+        # The message begins with the prefix, which the table has already.
+        fault = (
+            str(error).removeprefix(f"checkpoint {prefix}").removeprefix(" cannot be read").removeprefix(":").strip()
+        )
+        return Finding(prefix.name, step, fault)
+    if step is None:
+        return Finding(
+            prefix.name,
+            None,
+            f"whole, but a run looks for model.ckpt-<step>: rename its files to model.ckpt-{checkpoint.step}.*",
+        )
+    return Finding(prefix.name, step, "", len(checkpoint), num_bytes)
+
+
+def _leftovers(folder: Folder) -> list[str]:
+    if not folder.temporary:
+        return []
+    return [f"  of a save that goes on or was interrupted, removed by the next one: {', '.join(folder.temporary)}"]
+
+
+def _state(folder: Folder, findings: list[Finding]) -> str:
+    good = newest_loadable(findings)
+    if folder.state.newest and good is not None and folder.state.newest == good.name:
+        return f"names {good.name}"
+    said = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
+    mended = "; the next run mends it" if good is not None else ""
+    return said + mended if folder.state.fault != MISSING or folder.steps else said
+
+
+def _part(checkpoint: Checkpoint, name: str) -> str:
+    """What a tensor is: a slot has the name and the shape of its variable, and a suffix of one part."""
+    if name == _STEP:
+        return "clock of every ps task"
+    variable = name.rpartition("/")[0]
+    if variable in checkpoint and checkpoint.shape(variable) == checkpoint.shape(name):
+        return f"slot of {variable}"
+    return "variable"
+
+
+def _num_bytes(checkpoint: Checkpoint, name: str) -> int:
+    dtype = checkpoint.dtype(name)
+    return 0 if dtype.hasobject else int(np.prod(checkpoint.shape(name), dtype=np.int64)) * dtype.itemsize
+
+
+def _recorded(directory: pathlib.Path) -> list[str]:
+    train = recorded_config(directory)
+    if train is None:
+        return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or holds no run"]
+    words = [f"--{name}={train[name]}" for name in _RECORDED if name in train]
+    return [f"  recorded in {directory.parent / 'config.json'}, by the last run there: {' '.join(words)}"]
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns side by side; those whose every entry under the head is a number are set to the right."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    is_number = [all(cell.replace(",", "").isdigit() or not cell for cell in column[1:]) for column in columns]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        ]
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines

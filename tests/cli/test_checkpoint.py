@@ -1,0 +1,290 @@
+"""`python -m ps_trainer checkpoint`: what it prints and its exit codes, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+from ps_trainer.cli import main
+from tests.store.checkpoints import DATA, INDEX, values_of, write
+from tests.testing.cluster import InProcessCluster, config_of
+
+MODEL = "--model=tests.testing.components:Embedded"
+DATASET = "--dataset=tests.testing.components:Rows"
+
+
+@pytest.fixture
+def command(capfd):
+    """Runs a checkpoint command; returns exit code, stdout and stderr."""
+
+    def call(*args):
+        code = main.main(["ps_trainer", "checkpoint", *map(str, args)])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def logdir(tmp_path):
+    """A run's logdir with the checkpoints of step 1 and 2."""
+    write(tmp_path / "checkpoints", 1, 2)
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"model": "mlp", "optimizer": "momentum"}}))
+    return tmp_path
+
+
+class TestInfo:
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "",
+            "checkpoints",
+            "checkpoints/model.ckpt-2",
+            f"checkpoints/model.ckpt-2{INDEX}",
+            f"checkpoints/model.ckpt-2{DATA}",
+        ],
+    )
+    def test_lists_every_tensor_with_shape_type_and_bytes(self, command, logdir, path):
+        code, out, _ = command("info", logdir / path)
+        assert code == 0
+        assert "step 2, written 2" in out
+        assert re.search(r"dense/w +\[2, 3\] +float32 +24  variable\n", out)
+        assert re.search(r"dense/w/Momentum +\[2, 3\] +float32 +24  slot of dense/w\n", out)
+        assert re.search(r"global_step +\[\] +int64 +8  clock", out)
+        assert "4 tensors: variables 36 bytes, slots 24 bytes" in out
+        assert "--model=mlp --optimizer=momentum" in out
+
+    def test_of_a_folder_the_newest_loadable_one_is_shown(self, command, logdir):
+        os.truncate(logdir / "checkpoints" / f"model.ckpt-2{DATA}", 5)
+        code, out, _ = command("info", logdir)
+        assert code == 0 and "step 1, written" in out
+
+    @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"train": 3}'])
+    def test_without_a_usable_config_nothing_is_recorded(self, command, logdir, content):
+        (logdir / "config.json").unlink()
+        if content is not None:
+            (logdir / "config.json").write_text(content)
+        code, out, _ = command("info", logdir)
+        assert code == 0 and "recorded: nothing" in out
+
+    def test_tells_what_single_workers_have_saved(self, command, logdir):
+        np.savez(logdir / "checkpoints" / "worker-1.npz", residual=np.zeros(4, np.float32), global_step=np.int64(2))
+        (logdir / "checkpoints" / "worker-2.npz").write_text("garbage")
+        _, out, _ = command("info", logdir)
+        assert "worker-1.npz: step 2, 1 tensors, 16 bytes" in out
+        assert "worker-2.npz: BROKEN" in out
+
+    def test_a_damaged_one_is_an_error_with_its_cause(self, command, logdir):
+        os.truncate(logdir / "checkpoints" / f"model.ckpt-2{INDEX}", 5)
+        code, _, err = command("info", logdir / "checkpoints" / "model.ckpt-2")
+        assert code == 2 and "model.ckpt-2.index is damaged" in err
+
+    @pytest.mark.parametrize("path", ["absent", "checkpoints/model.ckpt-3", "checkpoints/model.ckpt"])
+    def test_what_is_not_there_is_an_error(self, command, logdir, path):
+        code, _, err = command("info", logdir / path)
+        assert code == 2 and "is not there" in err
+
+    def test_an_empty_folder_is_an_error(self, command, tmp_path):
+        code, _, err = command("info", tmp_path)
+        assert code == 2 and "holds no checkpoint" in err
+
+
+class TestVerify:
+    def test_whole_ones_are_0(self, command, logdir):
+        code, out, _ = command("verify", logdir)
+        assert code == 0
+        assert re.search(r"model.ckpt-1 +4 +[\d,]+  whole\n", out) and re.search(
+            r"model.ckpt-2 +4 +[\d,]+  whole\n", out
+        )
+        assert "state file: names model.ckpt-2" in out and "goes on from model.ckpt-2" in out
+
+    def test_a_damaged_newest_is_1_and_named_with_its_cause(self, command, logdir):
+        os.truncate(logdir / "checkpoints" / f"model.ckpt-2{DATA}", 5)
+        code, out, _ = command("verify", logdir / "checkpoints")
+        assert code == 1
+        assert re.search(r"model.ckpt-2 .*BROKEN: .*its data file is cut short", out)
+        assert "goes on from model.ckpt-1" in out
+
+    def test_a_damaged_older_one_is_0(self, command, logdir):
+        os.truncate(logdir / "checkpoints" / f"model.ckpt-1{DATA}", 5)
+        code, out, _ = command("verify", logdir)
+        assert code == 0 and re.search(r"model.ckpt-1 .*BROKEN", out)
+
+    def test_data_without_index_that_is_newer_is_1(self, command, logdir):
+        (logdir / "checkpoints" / f"model.ckpt-9{DATA}").write_bytes(b"x")
+        code, out, _ = command("verify", logdir)
+        assert code == 1 and re.search(r"model.ckpt-9 .*BROKEN: model.ckpt-9.index is missing", out)
+
+    def test_a_newer_one_that_only_the_state_file_names_is_1(self, command, logdir):
+        (logdir / "checkpoints" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-300"')
+        code, out, _ = command("verify", logdir)
+        assert code == 1 and re.search(r"model.ckpt-300 .*the state file names it, and it is not there", out)
+
+    def test_none_loadable_is_1_and_says_what_a_run_would_do(self, command, logdir):
+        for step in (1, 2):
+            (logdir / "checkpoints" / f"model.ckpt-{step}{DATA}").write_bytes(b"")
+        code, out, _ = command("verify", logdir)
+        assert code == 1 and "no checkpoint can be loaded" in out
+
+    @pytest.mark.parametrize(
+        ("content", "said"), [(None, "is missing"), (b"", "is empty"), (b"\xff", "is not text"), (b"x", "names no")]
+    )
+    def test_a_bad_state_file_is_told(self, command, logdir, content, said):
+        (logdir / "checkpoints" / "checkpoint").unlink()
+        if content is not None:
+            (logdir / "checkpoints" / "checkpoint").write_bytes(content)
+        code, out, _ = command("verify", logdir)
+        assert code == 0 and f"state file: {said}" in out and "the next run mends it" in out
+
+    def test_leftovers_and_checkpoints_of_another_name_are_told(self, command, logdir):
+        (logdir / "checkpoints" / f"writing-model.ckpt-3{DATA}").write_bytes(b"x")
+        for suffix in (INDEX, DATA):
+            (logdir / "checkpoints" / f"best{suffix}").write_bytes(
+                (logdir / "checkpoints" / f"model.ckpt-1{suffix}").read_bytes()
+            )
+        code, out, _ = command("verify", logdir)
+        assert code == 0
+        assert f"writing-model.ckpt-3{DATA}" in out
+        assert re.search(r"best .*rename its files to model.ckpt-1\.\*", out)
+
+    def test_changes_nothing(self, command, logdir):
+        (logdir / "checkpoints" / "checkpoint").unlink()
+        (logdir / "checkpoints" / f"writing-model.ckpt-3{DATA}").write_bytes(b"x")
+        before = sorted((path.name, path.stat().st_mtime_ns) for path in (logdir / "checkpoints").iterdir())
+        command("verify", logdir)
+        command("info", logdir)
+        assert sorted((path.name, path.stat().st_mtime_ns) for path in (logdir / "checkpoints").iterdir()) == before
+
+    @pytest.mark.parametrize("path", ["absent", "config.json"])
+    def test_no_folder_is_an_error(self, command, logdir, path):
+        code, _, err = command("verify", logdir / path)
+        assert code == 2 and "is no folder" in err
+
+    def test_an_empty_folder_is_an_error(self, command, tmp_path):
+        code, _, err = command("verify", tmp_path)
+        assert code == 2 and "holds no checkpoint" in err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The logdir of a real run: a table and a dense layer, Adam, 5 steps."""
+    logdir = tmp_path_factory.mktemp("trained")
+    config = config_of(
+        "Embedded", "Rows", optimizer="adam", learning_rate=0.01, batch_size=4, max_steps=5, logdir=str(logdir)
+    )
+    with InProcessCluster(1, 1) as cluster:
+        cluster.run(config)
+    return logdir
+
+
+class TestPlan:
+    def test_tells_what_would_be_restored_under_another_number_of_ps(self, command, trained):
+        code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=adam", "--num_ps=3", "--max_steps=9")
+        assert code == 0
+        assert "model.ckpt-5 fits" in out
+        assert "3 model variables (table, logits/kernel, logits/bias); 6 optimizer slots" in out
+        assert "each of the 3 ps tasks begins at step 5" in out
+        assert "goes on from step 5 to --max_steps=9" in out
+        assert "placement on 3 ps" in out and "bytes per ps" in out
+
+    def test_names_what_would_be_ignored(self, command, trained):
+        code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=sgd")
+        assert code == 0
+        assert "0 optimizer slots" in out and "ignored, as this run has no such variable: logits/bias/Adam [" in out
+        assert "--optimizer=sgd was adam in the last run there" in out
+
+    def test_names_what_the_rule_keeps_and_begins_anew(self, command, trained):
+        code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=adam", "--update=sync", "--max_steps=5")
+        assert code == 0
+        assert "initialised anew, as it is never saved: the update rule's own state: sync/" in out
+        assert "no step would be made: --max_steps=5 is reached" in out
+
+    def test_another_optimizer_would_be_refused_with_names_and_shapes(self, command, trained):
+        code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=momentum")
+        assert code == 1
+        assert "does not fit" in out and "table/Momentum [23, 4]" in out and "--logdir" in out
+
+    def test_another_model_would_be_refused_with_names_and_shapes(self, command, trained):
+        code, out, _ = command("plan", trained, "--model=softmax", "--dataset=digits", "--optimizer=sgd")
+        assert code == 1
+        assert re.search(r"logits/kernel has the shape \[\d+, \d+\] .* the run wants \[64, 10\]", out)
+
+    def test_the_run_does_what_the_plan_says(self, command, trained):
+        """The same comparison decides in a real run: refused, with the same words."""
+        config = config_of("Embedded", "Rows", optimizer="momentum", batch_size=4, max_steps=9, logdir=str(trained))
+        _, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=momentum")
+        with InProcessCluster(1, 1) as cluster, pytest.raises(Exception, match="it lacks table/Momentum") as caught:
+            cluster.run(config)
+        assert re.search(r"it lacks [^\n]*", out)[0] in str(caught.value)
+
+    def test_a_folder_without_checkpoints_means_step_0(self, command, tmp_path):
+        code, out, _ = command("plan", tmp_path, "--model=softmax", "--optimizer=adam")
+        assert code == 0
+        assert "the run begins at step 0" in out and "initialised: 2 model variables, 4 optimizer slots" in out
+
+    def test_what_one_worker_alone_knows_is_told(self, command, tmp_path):
+        write_softmax(tmp_path)
+        np.savez(tmp_path / "worker-0.npz", residual=np.zeros(4, np.float32), global_step=np.int64(3))
+        code, out, _ = command(
+            "plan", tmp_path, "--model=softmax", "--gradient_transform=error_feedback", "--gradient_transform=top_k"
+        )
+        assert code == 0
+        assert "each worker takes up from its own worker-<index>.npz" in out and "worker-0.npz: step 3" in out
+
+    def test_none_loadable_is_the_error_that_the_run_would_give(self, command, logdir):
+        for step in (1, 2):
+            (logdir / "checkpoints" / f"model.ckpt-{step}{DATA}").write_bytes(b"")
+        code, _, err = command("plan", logdir, "--model=softmax")
+        assert code == 2 and "none can be loaded" in err
+
+    @pytest.mark.parametrize(
+        ("flag", "said"),
+        [
+            ("--model=cn", "did you mean cnn?"),
+            ("--optimizer=adm", "did you mean adam?"),
+            ("--num_ps=0", "--num_ps=0 is too small"),
+            ("--num_workers=0", "--num_workers=0 is too small"),
+            ("--num_pss=1", "unknown flag --num_pss"),
+            ("--batch_size=x", "--batch_size"),
+        ],
+    )
+    def test_a_wrong_flag_is_an_error(self, command, logdir, flag, said):
+        code, _, err = command("plan", logdir, flag)
+        assert code == 2 and said in err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "say what to do: info, verify, plan"),
+        (("inof", "x"), "did you mean info?"),
+        (("info",), "give a folder"),
+        (("verify",), "give a folder"),
+        (("plan",), "give a folder"),
+        (("plan", "--model=cnn"), "give a folder"),
+        (("info", "x", "--model=cnn"), "takes one folder and no flags"),
+        (("verify", "x", "y"), "'y' is not understood"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error(command, args, said):
+    code, _, err = command(*args)
+    assert code == 2 and said in err
+
+
+@pytest.mark.parametrize("args", [("--help",), ("plan", "--help"), ("info", "x", "-h"), ("plan", "x", "--help")])
+def test_help_is_printed(command, args):
+    code, out, _ = command(*args)
+    assert code == 0 and "checkpoint plan DIR" in out
+
+
+def write_softmax(folder):
+    """A checkpoint of the softmax model on digits, at step 3."""
+    from ps_trainer.store import checkpoint_writer
+
+    values = {"logits/kernel": np.zeros([64, 10], np.float32), "logits/bias": np.zeros([10], np.float32)}
+    assert set(values) & set(values_of(3)) == set()
+    checkpoint_writer.write(folder, 3, values | {"global_step": np.int64(3)})

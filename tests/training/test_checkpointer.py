@@ -1,0 +1,164 @@
+"""The chief's checkpointer: when it saves, and how long training goes on where it cannot."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import NanLossError, SaveError
+from ps_trainer.store import checkpoint as checkpoint_lib
+from ps_trainer.training import chief
+from tests.store.checkpoints import log_lines, values_of, write
+
+
+class Clock:
+    """Seconds that pass only when the test says so."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Run:
+    """A chief's run of which only the state's values are there.
+
+    Attributes:
+        folder: of the checkpoints.
+        values: what the next snapshot finds.
+    """
+
+    def __init__(self, logdir, **fields):
+        self.folder = logdir / "checkpoints"
+        self.clock = Clock()
+        self.values = values_of(0)
+        train = types.SimpleNamespace(
+            state=types.SimpleNamespace(snapshot=lambda session: self.values),
+            step=types.SimpleNamespace(exchange=None),
+        )
+        config = TrainConfig(logdir=str(logdir), **fields)
+        config.check()
+        self.checkpointer = chief.Checkpointer(train, config, self.clock)
+
+    def step(self, step, secs=0.0):
+        """Makes a step that takes `secs`."""
+        self.clock.now += secs
+        self.values = values_of(step)
+        self.checkpointer.save_if_due(None, step)
+
+    def break_disk(self):
+        """Puts a file in the folder's place, as root may write everywhere else."""
+        self.folder.rename(self.folder.with_name("aside"))
+        self.folder.write_text("")
+
+    def mend_disk(self):
+        self.folder.unlink()
+        self.folder.with_name("aside").rename(self.folder)
+
+    @property
+    def steps(self):
+        return [checkpoint_lib.Checkpoint(prefix).step for prefix in checkpoint_lib.list_prefixes(self.folder)]
+
+
+def test_saves_when_the_seconds_are_up(tmp_path):
+    run = Run(tmp_path, save_checkpoint_secs=60.0)
+    for step in range(1, 9):
+        run.step(step, secs=25.0)
+    assert run.steps == [3, 6]  # after 75 and 150 s
+
+
+def test_saves_when_the_steps_are_up(tmp_path):
+    run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=3)
+    for step in (1, 2, 4, 5, 7, 10):
+        run.step(step)
+    assert run.steps == [4, 7, 10]
+
+
+class TestFailedSaves:
+    def test_training_goes_on_with_a_warning_until_the_limit_and_then_ends(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=3)
+        run.step(1)
+        run.break_disk()
+        with log_lines() as lines:
+            run.step(2)
+            run.step(3)
+        assert [line.endswith(f"was number {count}") for line, count in zip(lines, (1, 2), strict=True)] == [True, True]
+        assert "model.ckpt-2 could not be written" in lines[0] and "Training goes on" in lines[0]
+        with pytest.raises(SaveError, match=r"3 saves in a row have failed \(--max_failed_saves\)") as caught:
+            run.step(4)
+        assert caught.value.exit_code == 1
+        run.mend_disk()
+        assert run.steps == [1]
+
+    def test_a_save_that_succeeds_begins_the_count_anew(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
+        for step in (1, 3, 5):
+            run.step(step)
+            run.break_disk()
+            run.step(step + 1)
+            run.mend_disk()
+        assert run.steps == [1, 3, 5]
+
+    def test_the_next_try_is_after_the_usual_time_not_at_every_step(self, tmp_path):
+        for fields, secs in (({"save_checkpoint_secs": 60.0}, 61.0), ({"save_checkpoint_steps": 10}, 0.0)):
+            logdir = tmp_path / str(secs)
+            logdir.mkdir()
+            run = Run(logdir, **fields)
+            (logdir / "checkpoints").write_text("")
+            with log_lines() as lines:
+                run.step(10, secs=secs)
+                for step in range(11, 20):
+                    run.step(step)
+            assert len(lines) == 1
+
+    def test_the_end_names_the_newest_checkpoint_that_is_there(self, tmp_path, monkeypatch):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=1)
+        run.step(1)
+
+        def full(*_):
+            raise SaveError("the disk is full")
+
+        monkeypatch.setattr(chief.checkpoint_writer, "write", full)
+        with pytest.raises(SaveError, match=r"the disk is full; the newest checkpoint is .*model.ckpt-1$"):
+            run.step(2)
+
+    def test_a_failed_last_save_is_no_success(self, tmp_path):
+        run = Run(tmp_path)
+        (tmp_path / "checkpoints").write_text("")
+        with pytest.raises(SaveError, match="could not be written"):
+            run.checkpointer.save(None)
+
+    def test_values_that_are_no_numbers_end_the_run_at_once_and_are_not_saved(self, tmp_path):
+        run = Run(tmp_path)
+        run.values = values_of(3) | {"dense/b": np.full([3], np.nan, np.float32)}
+        with pytest.raises(NanLossError, match="dense/b holds values that are no numbers at step 3"):
+            run.checkpointer.save(None)
+        assert run.steps == []
+
+
+class TestSummary:
+    def test_of_a_run_that_is_done_must_be_written(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(SaveError, match="summary.json cannot be written"):
+            chief.write_summary(TrainConfig(logdir=str(tmp_path / "file")), {"status": "done"})
+
+    def test_of_a_failed_run_does_not_hide_why_it_failed(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with log_lines() as lines:
+            chief.write_summary(TrainConfig(logdir=str(tmp_path / "file")), {"status": "failed"})
+        assert "summary.json cannot be written" in lines[0]
+
+    def test_is_json(self, tmp_path):
+        chief.write_summary(TrainConfig(logdir=str(tmp_path)), {"status": "done", "global_step": 3})
+        assert json.loads((tmp_path / "summary.json").read_text()) == {"status": "done", "global_step": 3}
+
+
+def test_the_chiefs_start_puts_the_folder_in_order(tmp_path):
+    write(tmp_path / "checkpoints", 1)
+    (tmp_path / "checkpoints" / "checkpoint").unlink()
+    chief.check_checkpoints(TrainConfig(logdir=str(tmp_path)))
+    assert (tmp_path / "checkpoints" / "checkpoint").read_text().startswith('model_checkpoint_path: "model.ckpt-1"')
