@@ -3,12 +3,15 @@
     <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval", "wall_time", …}
     <logdir>/metrics/<task>/events…    scalars
 
-No TensorBoard is needed to write events.
+No TensorBoard is needed to write events. Numbers that cannot be written (disk full) are lost with a warning: no
+training ends for them.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pathlib
 import time
 from collections.abc import Callable
@@ -30,10 +33,12 @@ class MetricsWriter:
     def __init__(self, logdir: str | None, task_name: str, clock: Callable[[], float] = time.time):
         self._clock = clock
         self._file = self._events = None
+        self._is_losing = False
         if logdir is not None:
             folder = pathlib.Path(logdir) / "metrics"
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / f"{task_name}.jsonl").open("a", encoding="utf-8")
+            self._file = (folder / f"{task_name}.jsonl").open("ab", buffering=0)
+            self._num_bytes = os.fstat(self._file.fileno()).st_size
             # An own graph: the writer would put the default one into the file.
             with tf.Graph().as_default():
                 self._events = tf.summary.FileWriter(str(folder / task_name))
@@ -64,12 +69,27 @@ class MetricsWriter:
         """Flushes and closes the files."""
         if self._file is not None:
             self._file.close()
-            self._events.close()
+        if self._events is not None:
+            try:
+                self._events.close()
+            except (OSError, tf.errors.OpError) as error:
+                logging.warning("the last TensorBoard events could not be written: %s", error)
 
     def _line(self, record: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps({"wall_time": self._clock(), **record}) + "\n")
-            self._file.flush()
+        if self._file is None:
+            return
+        line = (json.dumps({"wall_time": self._clock(), **record}) + "\n").encode()
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._file.truncate(self._num_bytes)  # no half of a line stays for its readers
+            if not self._is_losing:
+                logging.warning("lines of %s are lost: %s", self._file.name, error)
+            self._is_losing = True
+        else:
+            self._num_bytes += len(line)
+            self._is_losing = False
 
     def _scalars(self, step: int, values: dict[str, Any]) -> None:
         if self._events is None:
@@ -77,8 +97,12 @@ class MetricsWriter:
         scalars = [
             tf.Summary.Value(tag=name, simple_value=v) for name, v in values.items() if isinstance(v, (int, float))
         ]
-        self._events.add_summary(tf.Summary(value=scalars), step)
-        self._events.flush()
+        try:
+            self._events.add_summary(tf.Summary(value=scalars), step)
+            self._events.flush()
+        except (OSError, tf.errors.OpError) as error:
+            logging.warning("TensorBoard events end here: %s", error)
+            self._events = None
 
 
 def _short(value: Any) -> str:

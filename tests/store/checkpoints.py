@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging as standard_logging
 import pathlib
-from collections.abc import Iterator
 
 import numpy as np
-from absl import logging
 
 from ps_trainer.store import checkpoint_writer
 
@@ -39,20 +35,3 @@ def names(directory: pathlib.Path) -> list[str]:
 def files_of(*steps: int) -> list[str]:
     """Names of the files of the checkpoints of these steps, sorted."""
     return sorted(f"model.ckpt-{step}{suffix}" for step in steps for suffix in (INDEX, DATA))
-
-
-@contextlib.contextmanager
-def log_lines() -> Iterator[list[str]]:
-    """The messages that absl logs inside."""
-    lines: list[str] = []
-
-    class Keeper(standard_logging.Handler):
-        def emit(self, record: standard_logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    keeper, logger = Keeper(), logging.get_absl_logger()
-    logger.addHandler(keeper)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(keeper)

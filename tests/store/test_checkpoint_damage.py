@@ -12,7 +12,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import checkpoint as checkpoint_lib
-from tests.store.checkpoints import DATA, INDEX, log_lines, values_of, write
+from tests.store.checkpoints import DATA, INDEX, values_of, write
+from tests.testing.logs import log_lines
 
 NEWEST = "model.ckpt-2"
 

@@ -16,7 +16,8 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import CheckpointError, SaveError
 from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.store import checkpoint_writer, durable
-from tests.store.checkpoints import DATA, INDEX, files_of, log_lines, names, values_of, write
+from tests.store.checkpoints import DATA, INDEX, files_of, names, values_of, write
+from tests.testing.logs import log_lines
 
 USERS_FILES = ("writing-notes.txt", "writing-model.ckpt-x.index", "model.ckpt-5.txt", "worker-0.npz", "a.tmp")
 

@@ -12,7 +12,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError, SaveError
 from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.training import chief
-from tests.store.checkpoints import log_lines, values_of, write
+from tests.store.checkpoints import values_of, write
+from tests.testing.logs import log_lines
 
 
 class Clock:
