@@ -12,7 +12,7 @@ from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.options import option
+from ps_trainer.options import option, repeatable
 
 _USAGE = """python -m ps_trainer local --num_ps=1 --num_workers=2 [flags]
 
@@ -33,6 +33,13 @@ class LocalFlags:
     rate: str | None = option(None, "with --hosts=netns: rate of each task's link, each way: 200mbit")
     ps_rate: str | None = option(None, "the same for the ps tasks alone, instead of --rate")
     worker_rate: str | None = option(None, "the same for the workers alone, instead of --rate")
+    max_restarts: int | None = option(
+        None, "how often each task that dies is started again; none = 0, or the kills of --fault=chaos"
+    )
+    fault: tuple[str, ...] = repeatable(
+        "a fault to meet, for drills: kill:worker:1@step=200, term:, freeze:ps:0@step=50,secs=20, raise:, cut:,"
+        " slow_ps:0@step=50,ms=100, chaos:kills=10,roles=ps+worker+chief,seed=0"
+    )
     preload: bool = option(True, "import TensorFlow once and fork all tasks from that process (Linux; else no effect)")
     plain: bool = option(False, "plain lines instead of a live table, also on a terminal")
 
@@ -78,6 +85,8 @@ def _run(argv: Sequence[str]) -> int:
         train_args=flags_lib.to_args(config, parsed.given),
         config=config,
         plain=local_flags.plain,
+        faults=local_flags.fault,
+        max_restarts=local_flags.max_restarts,
         preload=local_flags.preload,
         hosts=hosts,
     )

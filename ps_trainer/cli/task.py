@@ -15,6 +15,7 @@ from ps_trainer.cluster import ports, sources
 from ps_trainer.cluster.config import JOB_NAMES
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
+from ps_trainer.launch.orphans import wake_when_parent_dies
 from ps_trainer.options import option
 
 _PS_USAGE = """python run_ps.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
@@ -61,6 +62,7 @@ def _run(
     default_role: str | None,
     environ: Mapping[str, str],
 ) -> int:
+    wake_when_parent_dies()
     groups = (ClusterFlags, TrainConfig) if "ps" not in roles else (ClusterFlags, PsFlags, TrainConfig)
     cluster_flags, *ps_flags, config = flags_lib.parse(argv, usage, *groups).groups
     cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)

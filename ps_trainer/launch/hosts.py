@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from ps_trainer.cluster import ports
+from ps_trainer.errors import RunError
 
 
 class TaskHost(NamedTuple):
@@ -43,6 +44,17 @@ class Hosts(Protocol):
         """Removes everything that was made, also when only a part of it was."""
 
     @property
+    def has_links(self) -> bool:
+        """Whether each task has a host with a link of its own."""
+
+    def set_link(self, task: str, is_up: bool) -> None:
+        """Has the link of a task's host carry nothing, or what it carried before; only where `has_links`.
+
+        Raises:
+            RunError: it cannot be set.
+        """
+
+    @property
     def summary(self) -> str:
         """What these hosts are, for the launcher's first line; empty where there is nothing to say."""
 
@@ -65,6 +77,7 @@ class LocalHosts:
     """
 
     summary = ""
+    has_links = False
 
     def __init__(self, pick_ports: Callable[[int], Sequence[int]] = ports.pick_free_ports):
         self._pick_ports = pick_ports
@@ -76,6 +89,14 @@ class LocalHosts:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Nothing was made."""
+
+    def set_link(self, task: str, is_up: bool) -> None:
+        """There are none.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(f"{task} has no link of its own")
 
     def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
         """`localhost` with a port for each task.

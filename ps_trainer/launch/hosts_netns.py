@@ -89,6 +89,8 @@ class NetnsHosts:
         run: runs one command.
     """
 
+    has_links = True
+
     def __init__(self, *, ps_rate: int | None, worker_rate: int | None, run: Run = hosts_iproute.run):
         self._rates = {"ps": ps_rate, "worker": worker_rate}
         self._run = run
@@ -141,6 +143,14 @@ class NetnsHosts:
             name = self._add_host(switch, task, address)
             self._hosts[task] = TaskHost(f"{address}:{_PORT}", name)
         return dict(self._hosts)
+
+    def set_link(self, task: str, is_up: bool) -> None:
+        """Takes the task's port of the switch down, or up: as if its cable was pulled. Addresses stay.
+
+        Raises:
+            RunError: the command failed.
+        """
+        self._run(ip(self._owner.namespace(_SWITCH), f"link set dev {task} {'up' if is_up else 'down'}"))
 
     def traffic(self) -> dict[str, HostTraffic]:
         """What each task's host has received and sent so far; differences of two calls tell what came between.

@@ -9,22 +9,29 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from ps_trainer import faults as faults_lib
 from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
+from ps_trainer.launch import summary
+from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.forkserver import PROGRAM, ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
+from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
 from ps_trainer.launch.supervisor import Limits, Supervisor
 from ps_trainer.launch.view import create_view
 
+_MOST_TASKS = 50_000
 TASK_COMMAND = (*PROGRAM, "task")
 
 
@@ -36,6 +43,8 @@ def run(
     train_args: Sequence[str],
     config: TrainConfig,
     plain: bool,
+    faults: Sequence[str] = (),
+    max_restarts: int | None = None,
     preload: bool = False,
     server: ForkServer | None = None,
     task_command: Sequence[str] = TASK_COMMAND,
@@ -55,6 +64,8 @@ def run(
         train_args: flags passed to every task as they are.
         config: what these flags say, already checked.
         plain: plain lines even on a terminal.
+        faults: what the run is to meet; see `ps_trainer/faults.py`.
+        max_restarts: how often each task is started again; None = the number of kills that `chaos` asks for.
         preload: whether TensorFlow is imported once, and tasks are forked (`forkserver.py`), where the system can.
         server: a fork server of this process, to be used for that; None = one is made for this run.
         task_command: program and first arguments of a task; its flags follow.
@@ -71,21 +82,38 @@ def run(
 
     Raises:
         OptionError: a count is out of range, such hosts cannot be made here, or the log folder cannot be made.
-        UsageError: a delay of `config.straggler` cannot be, or is for a worker that there is not.
+        UsageError: a delay of `config.straggler`, or a fault, cannot be, or is for a task that there is not.
         RunError: a host cannot be made, or a task cannot be started.
     """
     _check_counts(num_ps, num_workers, num_evaluators)
+    if max_restarts is not None and max_restarts < 0:
+        raise OptionError(f"--max_restarts={max_restarts} is too small; the least is 0")
     if config.straggler:
         from ps_trainer import delays  # imports NumPy
 
         delays.parse_all(config.straggler, num_workers)
+    hosts = hosts or LocalHosts()
+    planned = faults_lib.parse_all(
+        faults,
+        faults_lib.Cluster(
+            num_ps=num_ps,
+            num_workers=num_workers,
+            num_evaluators=num_evaluators,
+            max_steps=config.max_steps,
+            has_links=hosts.has_links,
+        ),
+    )
+    restarts = Restarts(faults_lib.num_chaos_kills(planned) if max_restarts is None else max_restarts)
     counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
     names = [(job_name, index) for job_name, count in counts.items() for index in range(count)]
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
-    with SignalRecorder(clock) as signals, hosts or LocalHosts() as entered, contextlib.ExitStack() as files:
+    with SignalRecorder(clock) as signals, hosts as entered, contextlib.ExitStack() as files:
         logdir = create_logdir(config)
-        environment = task_environment(environ)
+        started_at = time.time()
+        # What killed tasks leave there ends with the run.
+        temporary = files.enter_context(tempfile.TemporaryDirectory(prefix="ps_trainer-", ignore_cleanup_errors=True))
+        environment = task_environment(environ, temporary)
         if preload and server is None and ForkServer.is_available():
             server = files.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
         placed = entered.place([f"{job}-{index}" for job, index in names if job != "evaluator"])
@@ -104,6 +132,8 @@ def run(
             for job, index in names
         ]
         board = Board(tasks, logdir / "metrics", config.max_steps)
+        log = EventLog(logdir / "metrics")
+        injector = Injector(planned, tasks=tasks, board=board, log=log, set_link=entered.set_link, clock=clock)
         evaluators = f", {num_evaluators} evaluator" if num_evaluators else ""
         where = f" in {entered.summary}" if entered.summary else ""
         headline = f"{num_ps} ps, {num_workers} workers{evaluators}{where}; files in {logdir}"
@@ -117,9 +147,14 @@ def run(
                 watcher=view,
                 signals=signals,
                 limits=limits or Limits(evaluator_exit=config.stall_timeout_secs),
+                restarts=restarts,
+                injector=injector if planned else None,
+                log=log,
                 clock=clock,
             ).run()
             view.finish(outcome, str(logdir))
+        if planned or restarts.max_restarts:
+            summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
         entered.write_report(logdir)
     return outcome.exit_code
 
@@ -153,14 +188,20 @@ def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:
     return [f"--{job}_hosts={','.join(addresses)}" for job, addresses in by_job.items()]
 
 
-def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def task_environment(environ: Mapping[str, str], temporary: str | None = None) -> dict[str, str]:
     """The environment of a task: that of the launcher, with additions.
 
     The pid lets a task notice that the launcher was killed. Output is unbuffered, so that the log of a
     task that crashes holds its last lines. A `TF_CONFIG` describes another cluster, not this one.
+
+    Args:
+        environ: of the launcher.
+        temporary: folder for temporary files; None = as `environ` says.
     """
     defaults = {"PYTHONUNBUFFERED": "1"}
     environment = {**defaults, **environ, PARENT_PID_VARIABLE: str(os.getpid())}
+    if temporary is not None:
+        environment["TMPDIR"] = temporary
     environment.pop("TF_CONFIG", None)
     return environment
 
@@ -182,6 +223,8 @@ def _check_counts(num_ps: int, num_workers: int, num_evaluators: int) -> None:
     for flag, count in (("num_ps", num_ps), ("num_workers", num_workers)):
         if count < 1:
             raise OptionError(f"--{flag}={count} is too small; the least is 1")
+        if count > _MOST_TASKS:
+            raise OptionError(f"--{flag}={count} is too large; one machine has no more than {_MOST_TASKS} ports for it")
     if num_evaluators not in (0, 1):
         raise OptionError(f"--num_evaluators={num_evaluators}: 0 or 1 is allowed; one evaluator sees every checkpoint")
 

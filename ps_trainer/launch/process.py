@@ -26,7 +26,7 @@ class TaskProcess:
         task_index: index within the job.
         command: program and arguments.
         log_path: file for the output; its folder must exist.
-        env: the whole environment of the child; None = that of this process.
+        env: the whole environment of the child; None = that of this process. Another one counts from the next start.
         spawn: `subprocess.Popen` or the like.
         clock: seconds, monotonic.
     """
@@ -49,8 +49,9 @@ class TaskProcess:
         self.started_at: float | None = None  # time of the clock
         self.ended_at: float | None = None
         self.is_asked_to_end = False
+        self.num_starts = 0
+        self.env = env
         self._command = list(command)
-        self._env = env
         self._spawn = spawn
         self._clock = clock
         self._popen: subprocess.Popen | None = None
@@ -79,7 +80,7 @@ class TaskProcess:
         return (self._clock() if self.ended_at is None else self.ended_at) - self.started_at
 
     def start(self) -> None:
-        """Starts the child.
+        """Starts the child, or starts it again after its end: a new process with the same command.
 
         Raises:
             RunError: the program cannot be run, or the log file cannot be written.
@@ -95,12 +96,14 @@ class TaskProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=self._env,
+                    env=self.env,
                     start_new_session=True,
                 )
         except OSError as error:
             raise RunError(f"{self.name}: cannot start {self._command[0]}, log in {self.log_path}: {error}") from error
         self.started_at = self._clock()
+        self.ended_at = self.exit_code = None
+        self.num_starts += 1
 
     def poll(self) -> int | None:
         """The exit code if the child has ended (negative: number of the signal), else None; never blocks."""
@@ -125,6 +128,11 @@ class TaskProcess:
         if self.poll() is None and self.is_running:
             self.is_asked_to_end = True
             self._signal_group(signal.SIGKILL)
+
+    def send(self, signum: int) -> None:
+        """Sends a signal that is not meant to end the run. Nothing if the last `poll` found the child ended."""
+        if self.is_running:
+            os.kill(self.pid, signum)  # cannot meet a stranger: the child is not collected
 
     def outcome(self) -> str:
         """How it ended, in words for a table: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""

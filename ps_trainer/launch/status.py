@@ -7,6 +7,9 @@ A task appends JSON objects to `<logdir>/metrics/<task>.jsonl`; any key may be m
      "examples_per_sec": 1763.0, "loss": 0.31, "staleness_mean": 0.98, "dropped": 0}
     {"kind": "eval", "wall_time": …, "global_step": 1000, "metrics": {"loss": 0.08, "accuracy": 0.979}}
 
+    {"kind": "reached", "wall_time": …, "global_step": 203}      of a drill: see `ps_trainer/hooks/fault.py`
+    {"kind": "event", "wall_time": …, "event": "raise", "task": "worker-1", "global_step": 100, "fault": …}
+
 A state line may carry `"peer_failure": true`: the task is about to fail only because another one did.
 """
 
@@ -23,6 +26,8 @@ from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail
 
 RATE_WINDOW_SECS = 30.0
+
+_FAILED = "failed: "  # how a worker's last state begins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,10 +57,13 @@ class TaskStatus:
         self.staleness: float | None = None
         self.num_reports = 0
         self.evaluations: list[Evaluation] = []
+        self.events: list[Mapping[str, Any]] = []
+        self.reached_step: int | None = None  # the highest ever, also where training has gone back since
         self.is_peer_failure = False
         self._reported_state = "starting"
         self._first_report: tuple[float, int] | None = None  # wall time, local step
         self._last_report: tuple[float, int] | None = None
+        self._num_starts = 0
         self._tail = JsonLinesTail(metrics_path)
 
     @property
@@ -66,6 +74,11 @@ class TaskStatus:
         return self.process.outcome()
 
     @property
+    def reason(self) -> str:
+        """Why it failed, in its own words; empty where it has not said."""
+        return self._reported_state.removeprefix(_FAILED) if self._reported_state.startswith(_FAILED) else ""
+
+    @property
     def mean_steps_per_sec(self) -> float | None:
         """The worker's own steps per second between its first and its last report."""
         if self._first_report is None or self._first_report[0] >= self._last_report[0]:
@@ -74,6 +87,8 @@ class TaskStatus:
 
     def read(self) -> list[tuple[float, int]]:
         """Takes in the new lines; returns (wall time, global step) of the new training reports."""
+        if self._num_starts != self.process.num_starts:
+            self._begin_again()
         seen = []
         for record in self._tail.read():
             wall_time, global_step = _number(record, "wall_time"), _count(record, "global_step")
@@ -87,7 +102,18 @@ class TaskStatus:
                     seen.append((wall_time, global_step))
             elif kind == "eval":
                 self._take_evaluation(record)
+            elif kind == "event":
+                self.events.append(record)
+            if kind in ("train", "reached") and global_step is not None:
+                self.reached_step = max(global_step, self.reached_step or 0)
         return seen
+
+    def _begin_again(self) -> None:
+        """The task is a new process."""
+        self._num_starts = self.process.num_starts
+        self._reported_state = "starting"
+        self.is_peer_failure = False
+        self._first_report = self._last_report = None
 
     def _take_report(self, record: Mapping[str, Any]) -> None:
         self.num_reports += 1
@@ -150,10 +176,20 @@ class Board:
         return max((task.global_step for task in self.workers if task.global_step is not None), default=None)
 
     @property
+    def reached_step(self) -> int | None:
+        """The highest `global_step` that a worker has ever reached in this run, as far as is known."""
+        return max((task.reached_step for task in self.workers if task.reached_step is not None), default=None)
+
+    @property
+    def events(self) -> list[Mapping[str, Any]]:
+        """The events that tasks have written of themselves."""
+        return [event for task in self.tasks for event in task.events]
+
+    @property
     def global_steps_per_sec(self) -> float | None:
-        """Rate of `global_step` over the last reports (all workers together); None before two of them."""
-        if len(self._steps) < 2 or self._steps[-1][0] <= self._steps[0][0]:
-            return None
+        """Rate of `global_step` over the last reports (all workers together); None where it is not known."""
+        if len(self._steps) < 2 or self._steps[-1][0] <= self._steps[0][0] or self._steps[-1][1] < self._steps[0][1]:
+            return None  # the latter when training has gone back to a checkpoint
         return (self._steps[-1][1] - self._steps[0][1]) / (self._steps[-1][0] - self._steps[0][0])
 
     @property

@@ -1,4 +1,4 @@
-"""Supervision of the tasks of one run: start them, notice how they end, and leave none behind."""
+"""Supervision of the tasks of one run: start them, and again where allowed, notice how they end, leave none behind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ps_trainer import errors
+from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
 
 POLL_SECS = 0.05
 REPEATED_SIGNAL_SECS = 0.5  # some tools send one Ctrl-C twice; a second one of the user's comes later
+CHIEF = "worker-0"
 _ORDER = ("ps", "worker", "evaluator")
 
 
@@ -59,6 +63,9 @@ class Watcher(Protocol):
     def update(self) -> None:
         """Some time has passed."""
 
+    def on_event(self, task: TaskProcess, text: str) -> None:
+        """Something was done to a task, in words: by a fault that was asked for, or it is started again."""
+
     def on_failure(self, outcome: Outcome) -> None:
         """The culprit is known; the other tasks are ended next."""
 
@@ -75,6 +82,9 @@ class Supervisor:
         watcher: told what happens.
         signals: entered by the caller.
         limits: deadlines.
+        restarts: which tasks are started again; None = none.
+        injector: of the faults that were asked for; None = none were.
+        log: gets the restarts; None = they are not written down.
         clock: seconds, monotonic.
         sleep: waits so many seconds.
     """
@@ -87,6 +97,9 @@ class Supervisor:
         watcher: Watcher,
         signals: SignalRecorder,
         limits: Limits,
+        restarts: Restarts | None = None,
+        injector: Injector | None = None,
+        log: EventLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
@@ -95,8 +108,12 @@ class Supervisor:
         self._watcher = watcher
         self._signals = signals
         self._limits = limits
+        self._restarts = restarts or Restarts()
+        self._injector = injector
+        self._log = log
         self._clock = clock
         self._sleep = sleep
+        self._restart_at: dict[TaskProcess, float] = {}
         self._failed: list[TaskProcess] = []  # in the order of preference as the culprit
         self._failed_at: float | None = None
         self._workers_done_at: float | None = None
@@ -112,9 +129,11 @@ class Supervisor:
             RunError: a task cannot be started.
         """
         try:
+            if self._injector is not None:
+                self._injector.begin()
             for task in self._tasks:
                 if self._signals.first is None:
-                    task.start()
+                    self._start(task)
             outcome = self._watch()
             if outcome.signum is not None:
                 self._watcher.on_interrupt(outcome.signum)
@@ -130,21 +149,95 @@ class Supervisor:
         while True:
             if self._signals.first is not None:
                 return Outcome(exit_code=128 + self._signals.first, signum=self._signals.first)
-            self._note_failures()
+            self._note_ends()
             outcome = self._failure() or self._overdue()
             if outcome is not None:
                 return outcome
-            if not any(task.is_running for task in self._tasks) and not self._failed:
+            if not any(task.is_running for task in self._tasks) and not self._failed and not self._restart_at:
                 return Outcome(exit_code=errors.EXIT_DONE)
+            self._let_late_ones_go()
+            self._restart_what_is_due()
             self._watcher.update()
-            self._sleep(POLL_SECS)
+            self._sleep(self._inject())
 
-    def _note_failures(self) -> None:
-        found = [task for task in self._tasks if task.is_running and task.poll()]
+    def _start(self, task: TaskProcess) -> None:
+        if self._injector is not None:
+            self._injector.prepare(task)
+        task.start()
+
+    def _inject(self) -> float:
+        """Does what a drill has asked for; returns how long to sleep."""
+        if self._injector is None:
+            return POLL_SECS
+        self._injector.tick(self._watcher.on_event)
+        return min(POLL_SECS, self._injector.secs_to_next)
+
+    def _note_ends(self) -> None:
+        """Finds who has ended otherwise than by being done, and decides who is started again."""
+        ended = [task for task in self._tasks if task.is_running and task.poll()]
+        # Workers first: a ps task is of no use any more once none of them runs or will.
+        ended.sort(key=lambda task: task.job_name == "ps")
+        found = [task for task in ended if not self._will_restart(task) and not self._is_excused(task)]
         if found:
             found.sort(key=lambda task: (task.exit_code > 0, _ORDER.index(task.job_name), task.task_index))
             self._failed += found
             self._failed_at = self._clock() if self._failed_at is None else self._failed_at
+
+    def _will_restart(self, task: TaskProcess) -> bool:
+        if task.job_name != "evaluator" and (self._is_trained() or not self._is_needed(task)):
+            return False
+        delay_secs = self._restarts.delay_for(task)
+        if delay_secs is None:
+            return False
+        words = self._restarts.words(task, delay_secs)
+        self._restart_at[task] = self._clock() + delay_secs
+        self._board.refresh()
+        reason = self._board.status_of(task).reason
+        self._watcher.on_event(task, f"{reason}; {words}" if reason else words)
+        if self._log is not None:
+            step, number = self._board.reached_step, self._restarts.counts[task.name]
+            self._log.write("restart", task.name, step, number=number, delay_secs=delay_secs, ended=task.outcome())
+        return True
+
+    def _restart_what_is_due(self) -> None:
+        for task in [task for task, at in self._restart_at.items() if self._clock() >= at]:
+            del self._restart_at[task]
+            self._start(task)
+
+    def _is_trained(self) -> bool:
+        """Whether the chief is done: then the run is complete, and none of those who train is started again."""
+        return any(task.name == CHIEF and task.exit_code == errors.EXIT_DONE for task in self._tasks)
+
+    def _is_needed(self, task: TaskProcess) -> bool:
+        """Whether somebody is left for whom a ps task would serve; a worker is always needed."""
+        return task.job_name != "ps" or self._has_workers()
+
+    def _let_late_ones_go(self) -> None:
+        """Once the run is complete: nobody comes back, and whoever has, and finds no ps task any more, is ended."""
+        if not self._is_trained():
+            return
+        self._restart_at = {task: at for task, at in self._restart_at.items() if task.job_name == "evaluator"}
+        if not any(task.is_running for task in self._tasks if task.job_name == "ps"):
+            for task in self._tasks:
+                if task.job_name == "worker" and task.is_running and task.num_starts > 1:
+                    task.terminate()
+
+    def _is_excused(self, task: TaskProcess) -> bool:
+        """Whether a task's failure is no failure of the run.
+
+        That of a late one is none, nor that of a ps task which only says that a worker failed, where that one was to
+        be started again and training has ended before.
+        """
+        if task.is_asked_to_end:
+            return True
+        if not (self._restarts.counts and task.job_name == "ps" and self._is_trained()):
+            return False
+        self._board.refresh()
+        return self._board.status_of(task).is_peer_failure
+
+    def _has_workers(self) -> bool:
+        """Whether a worker runs or is about to."""
+        return any(task.job_name == "worker" and (task.is_running or task in self._restart_at) for task in self._tasks)
 
     def _failure(self) -> Outcome | None:
         if not self._failed:
@@ -156,10 +249,11 @@ class Supervisor:
             return None
         culprit = (causes or self._failed)[0]
         code = errors.EXIT_USAGE if culprit.exit_code == errors.EXIT_USAGE else errors.EXIT_FAILED
-        return Outcome(exit_code=code, culprit=culprit, problem=culprit.outcome())
+        return Outcome(exit_code=code, culprit=culprit, problem=self._restarts.problem(culprit))
 
     def _overdue(self) -> Outcome | None:
-        if any(task.is_running for task in self._tasks if task.job_name == "worker"):
+        if self._has_workers():
+            self._workers_done_at = None
             return None
         now = self._clock()
         if self._workers_done_at is None:
@@ -174,6 +268,8 @@ class Supervisor:
     def _end(self, tick: Callable[[], None]) -> None:
         if self._end_at is None:
             self._end_at = self._clock()
+        if self._injector is not None:
+            self._injector.end()  # who is frozen could not end
         ps = [task for task in self._tasks if task.job_name == "ps"]
         try:
             self._ask([task for task in self._tasks if task not in ps], self._end_at + self._limits.workers_end, tick)

@@ -66,6 +66,10 @@ class View(abc.ABC):
             self._board.refresh()
             self._show()
 
+    def on_event(self, task: TaskProcess, text: str) -> None:
+        """Prints what was done to a task, at once."""
+        self._print(f"{self._elapsed_secs():7.1f} s  {task.name:<11}  {text}", style="yellow")
+
     def on_failure(self, outcome: Outcome) -> None:
         """Prints the last lines of the culprit's log, at once: the other tasks may take seconds to end."""
         self._show_last()
@@ -94,6 +98,8 @@ class View(abc.ABC):
                 self._print(_worker_summary(task))
         if self._board.last_evaluation is not None:
             self._print(_evaluation_text(self._board.last_evaluation))
+        if restarted := [task.process for task in self._board.tasks if task.process.num_starts > 1]:
+            self._print("restarts: " + ", ".join(f"{task.name} {task.num_starts - 1}" for task in restarted))
         ending = "failed" if outcome.culprit else "interrupted" if outcome.signum else "done"
         style = "bold green" if outcome.exit_code == 0 else "bold red"
         self._print(f"{ending} after {duration(self._elapsed_secs())}; files in {logdir}", style=style)
@@ -124,6 +130,12 @@ class PlainView(View):
         self._states: dict[TaskStatus, str] = {}
         self._reports: dict[TaskStatus, tuple[float, int]] = {}  # when, and how many there were
         self._num_evaluations: dict[TaskStatus, int] = {}
+
+    def on_event(self, task: TaskProcess, text: str) -> None:
+        """Prints what was done to a task, at once, after what the tasks themselves have come to."""
+        self._board.refresh()
+        self._show()
+        super().on_event(task, text)
 
     def _show(self) -> None:
         for task in self._board.tasks:

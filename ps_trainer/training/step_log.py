@@ -136,5 +136,6 @@ class LoggedProgress(Progress):
     def _write(self, record: dict[str, Any]) -> None:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
+            # By lines: a worker that is killed leaves every step that it has made.
+            self._file = self._path.open("a", encoding="utf-8", buffering=1)
         self._file.write(json.dumps(record) + "\n")

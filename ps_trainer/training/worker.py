@@ -21,6 +21,7 @@ from ps_trainer.errors import (
     PsTrainerError,
     StalledError,
 )
+from ps_trainer.hooks import fault
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, facts, preflight
@@ -71,6 +72,7 @@ class Worker:
         self._run: dict[str, Any] = {"run_id": ""}
         self._facts = facts.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
+        self._drill = fault.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
@@ -200,6 +202,8 @@ class Worker:
             self._progress.watch(self._traffic.sample, lambda: int(sent_bytes()))
 
         def after_step(raw: tf.Session) -> None:
+            if self._drill is not None:
+                self._drill.after_step(self._progress.global_step)
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
             own_state.save_if_due(raw, self._progress.global_step)

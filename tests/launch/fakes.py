@@ -109,13 +109,16 @@ class ScriptedTask(TaskProcess):
     Args:
         name: as in "worker-0".
         exits: (number of the poll, exit code), or None to run until asked to end.
+        *later: the same for each further start.
     """
 
-    def __init__(self, name: str, exits: tuple[int, int] | None = None):
+    def __init__(self, name: str, exits: tuple[int, int] | None = None, *later: tuple[int, int] | None):
         job_name, _, index = name.partition("-")
         super().__init__(job_name=job_name, task_index=int(index), command=["none"], log_path=pathlib.Path(name))
-        self._exits = exits
+        self._all_exits = [exits, *later]
+        self._exits: tuple[int, int] | None = None
         self._num_polls = 0
+        self.signals: list[int] = []
 
     @property
     def is_running(self) -> bool:
@@ -124,7 +127,23 @@ class ScriptedTask(TaskProcess):
 
     def start(self) -> None:
         """Starts nothing."""
+        self._exits = self._all_exits[self.num_starts]
+        self._num_polls = 0
+        self.num_starts += 1
         self.started_at = 0.0
+        self.exit_code = self.ended_at = None
+
+    @property
+    def pid(self) -> int:
+        """Another one at each start."""
+        return self.num_starts
+
+    def send(self, signum: int) -> None:
+        """Writes the signal down; SIGKILL and SIGTERM end the task."""
+        if self.is_running:
+            self.signals.append(signum)
+            if signum in (signal.SIGKILL, signal.SIGTERM):
+                self._exits = (0, -signum)
 
     def poll(self) -> int | None:
         """As scripted."""

@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
 from ps_trainer.launch.supervisor import POLL_SECS, Limits, Supervisor
@@ -19,6 +21,9 @@ class Watcher:
 
     def update(self):
         pass
+
+    def on_event(self, task, text):
+        self.told.append(("event", task.name, text))
 
     def on_failure(self, outcome):
         self.told.append(("failure", outcome.culprit.name))
@@ -42,7 +47,7 @@ class Clock:
 
 @pytest.fixture
 def supervise(tmp_path):
-    def run(*tasks, limits=None, watcher=None, clock=None):
+    def run(*tasks, limits=None, watcher=None, clock=None, max_restarts=0):
         clock = clock or Clock()
         supervisor = Supervisor(
             tasks=tasks,
@@ -50,6 +55,8 @@ def supervise(tmp_path):
             watcher=watcher or Watcher(),
             signals=SignalRecorder(clock),
             limits=limits or Limits(),
+            restarts=Restarts(max_restarts),
+            log=EventLog(tmp_path),
             clock=clock,
             sleep=clock.sleep,
         )
@@ -164,6 +171,88 @@ def test_tasks_that_will_not_end_are_killed_within_ten_seconds(supervise):
     times = [time for _, time in asked]
     assert times == pytest.approx([0, limits.workers_end, limits.all_end, limits.all_end], abs=2 * POLL_SECS)
     assert clock.now < 10
+
+
+def test_task_that_died_is_started_again_after_a_delay_and_says_so(supervise, tmp_path):
+    watcher, clock = Watcher(), Clock()
+    worker = ScriptedTask("worker-1", (4, -signal.SIGKILL), (4, 1), (4, 0))
+    outcome = supervise(
+        ScriptedTask("ps-0", (80, 0)),
+        ScriptedTask("worker-0", (80, 0)),
+        worker,
+        watcher=watcher,
+        clock=clock,
+        max_restarts=2,
+    )
+    assert (outcome.exit_code, outcome.culprit) == (0, None)
+    assert worker.num_starts == 3
+    assert watcher.told == [
+        ("event", "worker-1", "started again in 1 s (restart 1 of 2)"),
+        ("event", "worker-1", "started again in 2 s (restart 2 of 2)"),
+    ]
+    assert clock.now >= 1 + 2
+    events = [json.loads(line) for line in (tmp_path / "launcher.jsonl").read_text().splitlines()]
+    assert [(e["event"], e["task"], e["number"], e["delay_secs"], e["ended"]) for e in events] == [
+        ("restart", "worker-1", 1, 1.0, "killed (SIGKILL)"),
+        ("restart", "worker-1", 2, 2.0, "failed (exit 1)"),
+    ]
+
+
+def test_run_fails_when_the_restarts_are_used_up(supervise):
+    worker = ScriptedTask("worker-1", (1, 1), (1, 1))
+    outcome = supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0"), worker, max_restarts=1)
+    assert (outcome.exit_code, outcome.culprit) == (1, worker)
+    assert outcome.problem == "failed (exit 1), after 1 restart"
+
+
+@pytest.mark.parametrize("max_restarts", [0, 3])
+def test_wrong_usage_is_not_started_again(supervise, max_restarts):
+    worker = ScriptedTask("worker-1", (1, 2))
+    outcome = supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0"), worker, max_restarts=max_restarts)
+    assert (outcome.exit_code, outcome.culprit, worker.num_starts) == (2, worker, 1)
+
+
+def test_whole_job_can_be_started_again(supervise):
+    tasks = [ScriptedTask(name, (3, 1), (30, 0)) for name in ("ps-0", "worker-0", "worker-1")]
+    assert supervise(*tasks, max_restarts=1).exit_code == 0
+    assert [task.num_starts for task in tasks] == [2, 2, 2]
+
+
+def test_once_the_chief_is_done_nobody_is_started_again(supervise):
+    worker = ScriptedTask("worker-1", (5, -signal.SIGKILL))
+    outcome = supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0", (4, 0)), worker, max_restarts=3)
+    assert (outcome.exit_code, outcome.culprit, worker.num_starts) == (1, worker, 1)
+
+
+def test_restart_that_training_did_not_wait_for_is_no_failure(supervise):
+    worker = ScriptedTask("worker-1", (3, -signal.SIGKILL), None)
+    ps = peer_failure(ScriptedTask("ps-0", (10, 1)))
+    outcome = supervise(ps, ScriptedTask("worker-0", (6, 0)), worker, max_restarts=3)
+    assert (outcome.exit_code, worker.num_starts, ps.num_starts) == (0, 1, 1)
+
+
+def test_worker_that_comes_back_when_training_is_over_is_let_go(supervise):
+    worker = ScriptedTask("worker-1", (3, -signal.SIGKILL), None)
+    ps = peer_failure(ScriptedTask("ps-0", (40, 1)))
+    outcome = supervise(ps, ScriptedTask("worker-0", (35, 0)), worker, max_restarts=3)
+    assert (outcome.exit_code, worker.num_starts, ps.num_starts) == (0, 2, 1)
+    assert worker.is_asked_to_end
+
+
+def test_ps_that_ends_after_all_workers_have_failed_for_good_is_not_started_again(supervise):
+    ps = peer_failure(ScriptedTask("ps-0", (3, 1), None))
+    chief, worker = ScriptedTask("worker-0", (3, 1)), ScriptedTask("worker-1", (3, 2))
+    chief.is_asked_to_end = True  # so that it is not started again either
+    assert supervise(ps, chief, worker, max_restarts=3).exit_code == 2
+    assert ps.num_starts == 1
+
+
+def test_task_waiting_for_its_restart_is_not_started_when_the_run_is_interrupted(supervise):
+    watcher, clock = Watcher(), Clock()
+    worker = ScriptedTask("worker-1", (1, 1), None)
+    culprit = ScriptedTask("worker-0", (3, 2))
+    assert supervise(ScriptedTask("ps-0"), culprit, worker, watcher=watcher, clock=clock, max_restarts=1).exit_code == 2
+    assert worker.num_starts == 1
 
 
 @pytest.mark.parametrize("broken", ["update", "on_failure"])

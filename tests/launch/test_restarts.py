@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from ps_trainer.launch.restarts import STEADY_SECS, Restarts
+from tests.launch.fakes import ScriptedTask
+
+
+def ended(name="worker-1", exit_code=1, ran_secs=1.0):
+    task = ScriptedTask(name)
+    task.started_at, task.ended_at, task.exit_code = 0.0, ran_secs, exit_code
+    return task
+
+
+def test_by_default_nothing_is_started_again():
+    assert Restarts().delay_for(ended()) is None
+    assert Restarts().counts == {}
+
+
+def test_delays_double_up_to_eight_seconds_and_end_with_the_number_allowed():
+    restarts = Restarts(6)
+    assert [restarts.delay_for(ended()) for _ in range(7)] == [1, 2, 4, 8, 8, 8, None]
+    assert restarts.counts == {"worker-1": 6}
+
+
+def test_each_task_has_a_number_of_its_own():
+    restarts = Restarts(1)
+    assert restarts.delay_for(ended("worker-1")) == 1
+    assert restarts.delay_for(ended("ps-0")) == 1
+    assert restarts.delay_for(ended("ps-0")) is None
+    assert restarts.counts == {"ps-0": 1, "worker-1": 1}
+
+
+def test_delays_begin_anew_after_a_task_that_ran_for_long():
+    restarts = Restarts(9)
+    assert [restarts.delay_for(ended()) for _ in range(3)] == [1, 2, 4]
+    assert restarts.delay_for(ended(ran_secs=STEADY_SECS)) == 1
+    assert restarts.delay_for(ended()) == 2
+
+
+@pytest.mark.parametrize(("exit_code", "is_restarted"), [(0, False), (2, False), (1, True), (-9, True), (143, True)])
+def test_done_and_wrong_input_are_not_started_again(exit_code, is_restarted):
+    assert (Restarts(1).delay_for(ended(exit_code=exit_code)) is not None) == is_restarted
+
+
+def test_task_that_was_asked_to_end_is_not_started_again():
+    task = ended(exit_code=-signal.SIGTERM)
+    task.is_asked_to_end = True
+    assert Restarts(1).delay_for(task) is None
+
+
+def test_words():
+    restarts = Restarts(2)
+    task = ended(exit_code=-signal.SIGKILL)
+    assert restarts.problem(task) == "killed (SIGKILL)"
+    assert restarts.words(task, restarts.delay_for(task)) == "started again in 1 s (restart 1 of 2)"
+    assert restarts.problem(task) == "killed (SIGKILL), after 1 restart"
+    assert restarts.words(task, restarts.delay_for(task)) == "started again in 2 s (restart 2 of 2)"
+    assert restarts.problem(task) == "killed (SIGKILL), after 2 restarts"
