@@ -1,6 +1,6 @@
 """Writes one task's numbers: JSON lines, and TensorBoard events of the same numbers.
 
-    <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval" | …, "wall_time", …}
+    <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval", "wall_time", …}
     <logdir>/metrics/<task>/events…    scalars
 
 No TensorBoard is needed to write events. Numbers that cannot be written (disk full) are lost with a warning: no
@@ -19,6 +19,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
+
+# What TensorFlow's writer of events raises when the disk is full.
+_EVENT_ERRORS = (OSError, RuntimeError, tf.errors.OpError)
 
 
 class MetricsWriter:
@@ -65,14 +68,6 @@ class MetricsWriter:
         self._line({"kind": "eval", "global_step": step, "metrics": metrics})
         self._scalars(step, {f"test/{name}": value for name, value in metrics.items()})
 
-    def reached(self, step: int) -> None:
-        """Tells who carries out a drill that this task has come to `step`."""
-        self._line({"kind": "reached", "global_step": step})
-
-    def event(self, event: str, task: str, step: int, **details: Any) -> None:
-        """Notes that something was done to this task, in the form of the launcher's own events."""
-        self._line({"kind": "event", "event": event, "task": task, "global_step": step, **details})
-
     def close(self) -> None:
         """Flushes and closes the files."""
         if self._file is not None:
@@ -80,7 +75,7 @@ class MetricsWriter:
         if self._events is not None:
             try:
                 self._events.close()
-            except (OSError, tf.errors.OpError) as error:
+            except _EVENT_ERRORS as error:
                 logging.warning("the last TensorBoard events could not be written: %s", error)
 
     def _line(self, record: dict[str, Any]) -> None:
@@ -108,8 +103,8 @@ class MetricsWriter:
         try:
             self._events.add_summary(tf.Summary(value=scalars), step)
             self._events.flush()
-        except (OSError, tf.errors.OpError) as error:
-            logging.warning("TensorBoard events end here: %s", error)
+        except _EVENT_ERRORS as error:
+            logging.warning("TensorBoard events end here: %s", str(error).partition("\n")[0])
             self._events = None
 
 

@@ -147,7 +147,7 @@ def _complete(directory: pathlib.Path) -> None:
 
 def _remove_temporary(directory: pathlib.Path) -> None:
     for name in look(directory).temporary:
-        logging.info("removing %s, left by an interrupted save", directory / name)
+        logging.info("removing %s, left by a save that did not end", directory / name)
         (directory / name).unlink(missing_ok=True)
 
 

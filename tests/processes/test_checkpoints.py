@@ -1,0 +1,108 @@
+"""Checkpoints of real runs: a disk that is full or gone, files damaged between two runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, wait_until
+
+pytestmark = pytest.mark.slow
+
+FAILED = 1
+WRONG_INPUT = 2
+OFTEN = ("--save_checkpoint_secs=0.2", "--update=async")
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A file system of `size` mounted at `folder`; skips the test where the system does not allow it."""
+    folder.mkdir(parents=True)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mount.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mount.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def saved_steps(run):
+    return sorted(int(path.suffixes[0][len(".ckpt-") :]) for path in (run.logdir / "checkpoints").glob("*.index"))
+
+
+def train(run, *flags):
+    """Trains to the end; returns the chief."""
+    ps, chief = run.start_all("--update=async", *flags)
+    assert chief.wait(START_SECS) == 0
+    assert ps.wait(END_SECS) == 0  # its port is wanted by the next one
+    return chief
+
+
+def test_a_disk_that_is_gone_ends_the_run_after_some_saves_and_it_goes_on_when_it_is_back(create_run):
+    """The folder is moved away and a file put in its place, which stops root as well."""
+    run = create_run(num_workers=1)
+    checkpoints, aside = run.logdir / "checkpoints", run.logdir / "aside"
+    ps, chief = run.start_all(UNLIMITED, *OFTEN)
+    run.wait_for_step(100)
+    wait_until(lambda: checkpoints.is_dir() and saved_steps(run), START_SECS, "no checkpoint was saved")
+    checkpoints.rename(aside)
+    checkpoints.write_text("")
+    assert chief.wait(LOST_SECS) == FAILED
+    assert [f"this was number {count}" in chief.log for count in (1, 2, 3)] == [True, True, False]
+    assert re.search(r"error: 3 saves in a row have failed \(--max_failed_saves\): checkpoint .* could not", chief.log)
+    assert ps.wait(END_SECS) == FAILED
+
+    again = run.start_command("evaluate", "--model=softmax", f"--logdir={run.logdir}")
+    assert again.wait(START_SECS) == WRONG_INPUT and "is not a folder" in again.log
+
+    checkpoints.unlink()
+    aside.rename(checkpoints)
+    saved = saved_steps(run)[-1]
+    assert f"model.ckpt-{saved}, at step {saved}" in train(run, f"--max_steps={saved + 5}").log
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint_and_training_goes_on_for_some_saves(create_run):
+    """The whole logdir lies on it: metrics cannot be written either, and that ends nothing."""
+    run = create_run(num_workers=1)
+    with small_disk(run.logdir, "300k"):
+        ps, chief = run.start_all(UNLIMITED, *OFTEN, "--keep_checkpoints=1000", "--max_failed_saves=5")
+        assert chief.wait(START_SECS) == FAILED
+        assert chief.log.count("Training goes on") >= 4
+        assert re.search(r"error: 5 saves in a row have failed .*is full \([\d,]+ bytes are free.*newest", chief.log)
+        assert ps.wait(END_SECS) == FAILED
+        saved = saved_steps(run)
+        assert not list((run.logdir / "checkpoints").glob("writing-*"))
+        verify = run.start_command("checkpoint", "verify", str(run.logdir))
+        assert verify.wait(START_SECS) == 0 and f"goes on from model.ckpt-{saved[-1]}" in verify.log
+        for step in saved[:-1]:
+            for path in (run.logdir / "checkpoints").glob(f"model.ckpt-{step}.*"):
+                path.unlink()
+        chief = train(run, f"--max_steps={saved[-1] + 5}")
+        assert f"model.ckpt-{saved[-1]}, at step {saved[-1]}" in chief.log
+
+
+def test_a_run_goes_on_from_the_newest_loadable_one_and_names_the_broken_one(create_run):
+    run = create_run(num_workers=1)
+    train(run, "--max_steps=10")
+    train(run, "--max_steps=20")
+    checkpoints = run.logdir / "checkpoints"
+    broken = checkpoints / "model.ckpt-20.data-00000-of-00001"
+    os.truncate(broken, broken.stat().st_size // 2)
+    (checkpoints / "checkpoint").write_text("")
+    chief = train(run, "--max_steps=30")
+    assert re.search(r"model.ckpt-20: .* cannot be read: its data file is cut short", chief.log)
+    assert "model.ckpt-10, at step 10" in chief.log
+    assert run.checkpoint_step() == 30
+
+    for path in checkpoints.glob("model.ckpt-*.index"):
+        os.truncate(path, 10)
+    refused = run.start_worker(0, "--max_steps=40")
+    assert refused.wait(START_SECS) == WRONG_INPUT
+    assert "none can be loaded" in refused.log and "--logdir to start from step 0" in refused.log
