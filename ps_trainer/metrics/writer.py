@@ -1,6 +1,6 @@
 """Writes one task's numbers: JSON lines, and TensorBoard events of the same numbers.
 
-    <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval", "wall_time", …}
+    <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval" | …, "wall_time", …}
     <logdir>/metrics/<task>/events…    scalars
 
 No TensorBoard is needed to write events. Numbers that cannot be written (disk full) are lost with a warning: no
@@ -67,6 +67,14 @@ class MetricsWriter:
         logging.info("test at step %d: %s", step, "  ".join(f"{name} {_short(v)}" for name, v in metrics.items()))
         self._line({"kind": "eval", "global_step": step, "metrics": metrics})
         self._scalars(step, {f"test/{name}": value for name, value in metrics.items()})
+
+    def reached(self, step: int) -> None:
+        """Tells who carries out a drill that this task has come to `step`."""
+        self._line({"kind": "reached", "global_step": step})
+
+    def event(self, event: str, task: str, step: int, **details: Any) -> None:
+        """Notes that something was done to this task, in the form of the launcher's own events."""
+        self._line({"kind": "event", "event": event, "task": task, "global_step": step, **details})
 
     def close(self) -> None:
         """Flushes and closes the files."""
