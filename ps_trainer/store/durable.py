@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Callable
+from typing import BinaryIO
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -28,18 +31,29 @@ def make_folder(directory: pathlib.Path) -> None:
     sync(directory.parent)
 
 
-def replace_text(path: pathlib.Path, text: str, temporary: pathlib.Path) -> None:
-    """Puts `text` in the place of a file's content, in one piece.
+def replace(path: pathlib.Path, write: Callable[[BinaryIO], object], temporary: pathlib.Path) -> None:
+    """Puts what `write` writes in the place of a file's content, in one piece.
 
     Args:
         path: the file; it need not exist.
-        text: written as UTF-8.
-        temporary: where it is written first, in the same folder.
+        write: called with the open file.
+        temporary: where it is written first, in the same folder; nothing is left there.
 
     Raises:
         OSError: the disk is full, or not writable; the old content is untouched.
     """
-    temporary.write_text(text, encoding="utf-8")
-    sync(temporary)
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+        sync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     sync(path.parent)
+
+
+def replace_text(path: pathlib.Path, text: str, temporary: pathlib.Path) -> None:
+    """The same with `text`, as UTF-8."""
+    replace(path, lambda file: file.write(text.encode("utf-8")), temporary)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
 from ps_trainer.store import checkpoint as checkpoint_lib
-from ps_trainer.store import checkpoint_writer
+from ps_trainer.store import checkpoint_writer, durable
 from ps_trainer.store.report import placement_report
 from ps_trainer.training.graph import TrainGraph
 
@@ -193,9 +192,7 @@ def write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> Non
         return
     path = pathlib.Path(logdir) / name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        durable.make_folder(path.parent)
+        durable.replace_text(path, json.dumps(content, indent=2) + "\n", path.with_suffix(".tmp"))
     except OSError as error:
         raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

@@ -55,7 +55,7 @@ class Evaluator:
         self._components = components
         self._directory: pathlib.Path = config.checkpoint_dir
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
-        self._seen: set[str] = set()
+        self._seen: dict[str, int] = {}
 
     def work(self, stop: StopRequest) -> int:
         """Evaluates until the run ends; returns exit code 0.
@@ -112,18 +112,37 @@ class Evaluator:
         return state.roster.get("workers", {}).get("0", {}).get("status", "not joined")
 
     def _evaluate_new(self) -> bool:
-        """Evaluates the checkpoints not seen before; returns whether there were any."""
-        new = [prefix for prefix in checkpoint_lib.list_prefixes(self._directory) if prefix not in self._seen]
-        for prefix in new:
-            self._seen.add(prefix)
+        """Evaluates the checkpoints not seen before; returns whether there were any.
+
+        A damaged one is passed over with a warning, as in training; the run may write it anew.
+        """
+        progressed = False
+        for prefix in checkpoint_lib.list_prefixes(self._directory):
             try:
-                checkpoint = Checkpoint(prefix)
-                self._writer.eval(int(checkpoint["global_step"]), evaluate(self._components, checkpoint))
-            except CheckpointError as error:
-                if pathlib.Path(f"{prefix}.index").exists():
-                    raise
-                logging.info("%s was deleted before it was evaluated: %s", prefix, error)
-        return bool(new)
+                written_at = pathlib.Path(f"{prefix}.index").stat().st_mtime_ns
+            except FileNotFoundError:
+                continue  # the chief has removed it meanwhile
+            if self._seen.get(prefix) == written_at:
+                continue
+            self._seen[prefix] = written_at
+            progressed = True
+            checkpoint = self._load(prefix)
+            if checkpoint is not None:
+                self._writer.eval(checkpoint.step, evaluate(self._components, checkpoint))
+        return progressed
+
+    def _load(self, prefix: str) -> Checkpoint | None:
+        """The checkpoint, read once, so that its files are open when the chief removes it; None if damaged."""
+        try:
+            checkpoint = Checkpoint(prefix)
+            checkpoint.verify()
+            return checkpoint
+        except CheckpointError as error:
+            if pathlib.Path(f"{prefix}.index").exists():
+                logging.warning("%s; it is not evaluated", error)
+            else:
+                logging.info("%s was deleted before it was evaluated", prefix)
+            return None
 
 
 def main(config: TrainConfig, *, checkpoint_dir: pathlib.Path) -> int:

@@ -10,7 +10,6 @@ if it is not newer than the run; without it (another machine, a run from the sta
 
 from __future__ import annotations
 
-import os
 import pathlib
 import time
 import zipfile
@@ -21,6 +20,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.config import TrainConfig
+from ps_trainer.store import durable
 
 _STEP = "global_step"
 
@@ -90,12 +90,10 @@ class WorkerState:
         values = session.run(self._reads)
         temporary = self._path.with_suffix(".tmp")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                np.savez(file, **values, **{_STEP: np.int64(global_step)})
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            durable.make_folder(self._path.parent)
+            durable.replace(
+                self._path, lambda file: np.savez(file, **values, **{_STEP: np.int64(global_step)}), temporary
+            )
         except OSError as error:
             logging.warning("%s could not be written: %s", self._path, error)
 

@@ -16,6 +16,7 @@ from ps_trainer.training import evaluator
 from ps_trainer.training.evaluation import evaluate
 from tests.testing import components as small
 from tests.testing.cluster import config_of
+from tests.testing.logs import log_lines
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -176,6 +177,26 @@ class TestEvaluator:
         assert [record["global_step"] for record in records] == [5, 9]
         for record in records:
             assert_metrics(record["metrics"], expected(values_of(record["global_step"])))
+
+    def test_a_damaged_one_is_passed_over_and_evaluated_once_it_is_written_anew(self, evaluate_until_end):
+        logdir = evaluate_until_end.logdir
+        self.save(logdir, 5)
+        self.save(logdir, 7)
+        damaged = logdir / "checkpoints" / "model.ckpt-7.data-00000-of-00001"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+
+        def goes_on_and_is_done(ps_0):
+            self.save(logdir, 7)
+            ps_0.fields.update(roster=roster("r", w0="done"))
+
+        with log_lines() as said:
+            code, records = evaluate_until_end(
+                lambda ps_0: ps_0.fields.update(roster=roster("r", w0="joined")), lambda _: None, goes_on_and_is_done
+            )
+        assert code == 0
+        assert [record["global_step"] for record in records] == [5, 7]
+        (warning,) = [line for line in said if "it is not evaluated" in line]
+        assert "model.ckpt-7" in warning and "its data file is cut short" in warning
 
     @pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
     def test_a_chief_that_failed_is_told(self, evaluate_until_end, status):

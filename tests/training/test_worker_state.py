@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.config import TrainConfig
+from ps_trainer.store import durable
 from ps_trainer.training.worker_state import WorkerState
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 
@@ -127,3 +128,21 @@ def test_nothing_is_written_without_a_logdir_or_without_variables(config, tmp_pa
     homeless.state.save(homeless.session, 5)
     WorkerState([], config, 0).save(homeless.session, 5)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_save_leaves_the_last_good_one_and_nothing_temporary(config, path, monkeypatch, call):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    own = Own(config)
+    own.set([1, 2, 3])
+    own.state.save(own.session, 7)
+    own.set([4, 5, 6])
+    monkeypatch.setattr(durable.os, call, full)
+    own.state.save(own.session, 8)
+    monkeypatch.undo()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    again = Own(config)
+    again.state.restore(again.session, 8)
+    assert again.value == [1, 2, 3]
