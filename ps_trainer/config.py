@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -101,6 +102,8 @@ class TrainConfig:
         for field in ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs"):
             if not getattr(self, field) > 0:
                 raise OptionError(f"--{field}={getattr(self, field)} must be greater than 0")
+        for field in dataclasses.fields(self):
+            _check_size(field.name, getattr(self, field.name))
         if self.max_steps is None and self.num_epochs is None:
             raise OptionError("--max_steps=none and --num_epochs=none: nothing would end the run; set one of them")
 
@@ -118,6 +121,17 @@ class TrainConfig:
         return json.loads(json.dumps({name: getattr(self, name) for name in _MUST_AGREE}))
 
 
+def _check_size(name: str, value: Any) -> None:
+    """Raises OptionError where a number is none that a run can count with: every wait has an end."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OptionError(f"--{name}={value}; give a finite number")
+    most = _MOST_THREADS if name.endswith("_threads") else _MOST
+    if isinstance(value, int) and value > most:
+        raise OptionError(f"--{name}={value} is too large; the most is {most}")
+
+
+_MOST = 2**63 - 1
+_MOST_THREADS = 4096
 _AT_LEAST = {
     "batch_size": 1,
     "num_epochs": 1,

@@ -246,10 +246,16 @@ def _read_column(file: str, column: str) -> np.ndarray:
     path = pathlib.Path(file)
     if not path.is_file():
         raise DataError(f"trace:file={file} is not a file; give the path of a CSV file of step times in seconds")
-    with path.open(newline="", encoding="utf-8") as lines:
-        rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
-    names = rows[0][1] if rows and not _is_number(rows[0][1][0]) else []
-    index = names.index(column) if column in names else int(column) if column.isdecimal() else None
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"trace:file={file} cannot be read as CSV: {reason}; give a text file in UTF-8") from error
+    if not rows:
+        raise DataError(f"trace:file={file} has no step times; it needs one a line, in seconds")
+    names = rows[0][1] if not _is_number(rows[0][1][0]) else []
+    index = names.index(column) if column in names else _index_of(column)
     if index is None:
         known = f"columns: {', '.join(names)}" if names else "it has no line of names: give an index, 0 or more"
         raise DataError(f"trace:file={file},column={column}: no such column; {known}")
@@ -268,6 +274,10 @@ def _read_number(file: str, number: int, row: list[str], index: int) -> float:
             " seconds, more than 0"
         )
     return value
+
+
+def _index_of(column: str) -> int | None:
+    return int(column) if column.isdecimal() and len(column) < 10 else None
 
 
 def _is_number(text: str) -> bool:

@@ -27,9 +27,19 @@ class Registry:
         flag: the flag that takes the name, without dashes ("update"); options come by `--<flag>_option`.
         targets: name -> `module:Class`.
         has_inline_options: options come with the name instead: `--<flag> name:key=value,…`.
+        methods: names that every class of this kind has, by which one of another kind is noticed.
     """
 
-    def __init__(self, kind: str, flag: str, targets: Mapping[str, str], *, has_inline_options: bool = False):
+    def __init__(
+        self,
+        kind: str,
+        flag: str,
+        targets: Mapping[str, str],
+        *,
+        has_inline_options: bool = False,
+        methods: Sequence[str] = (),
+    ):
+        self._methods = tuple(methods)
         self.kind = kind
         self.flag = flag
         self.has_inline_options = has_inline_options
@@ -50,7 +60,7 @@ class Registry:
             return
         raise UnknownNameError(
             f"{flag or f'--{self.flag}'}={name}: unknown {self.kind}; {did_you_mean(name, self._targets)}"
-            f"known: {', '.join(self._targets)}; one of your own is given as package.module:Class"
+            f"known: {', '.join(self._targets) or 'none'}; one of your own is given as package.module:Class"
         )
 
     def load(self, name: str, flag: str | None = None) -> type:
@@ -61,7 +71,7 @@ class Registry:
             flag: the flag it came from, with dashes, where that is not the table's own.
 
         Raises:
-            UnknownNameError: not registered, or its module or class does not exist.
+            UnknownNameError: not registered, or its module or class does not exist, or is no class of this kind.
         """
         flag = flag or f"--{self.flag}"
         self.check(name, flag)
@@ -77,7 +87,12 @@ class Registry:
             ) from error
         if not hasattr(module, class_name):
             raise UnknownNameError(f"{flag}={name}: {module.__file__} has no class {class_name!r}")
-        return getattr(module, class_name)
+        cls = getattr(module, class_name)
+        missing = [method for method in self._methods if not hasattr(cls, method)]
+        if missing or not isinstance(cls, type):
+            reason = f"it has no {missing[0]}" if missing else "it is no class"
+            raise UnknownNameError(f"{flag}={name}: {class_name} is no {self.kind}: {reason}; give the name of one")
+        return cls
 
     def create(self, name: str, option_strings: Sequence[str] = (), **kwargs: Any) -> Any:
         """An instance of `name` with its options parsed from `key=value` strings.
@@ -119,6 +134,7 @@ MODELS = Registry(
         "mlp": "models.mlp:Mlp",
         "cnn": "models.cnn:Cnn",
     },
+    methods=("build",),
 )
 
 DATASETS = Registry(
@@ -130,6 +146,7 @@ DATASETS = Registry(
         "fashion_mnist": "ps_trainer.data.mnist:FashionMnist",
         "synthetic": "ps_trainer.data.synthetic:Synthetic",
     },
+    methods=("train", "test"),
 )
 
 UPDATES = Registry(
@@ -157,6 +174,7 @@ UPDATES = Registry(
         "hybrid": "ps_trainer.updates.hybrid:Hybrid",
         "accumulate": "ps_trainer.updates.accumulate:Accumulate",
     },
+    methods=("build", "check"),
 )
 
 GRADIENT_TRANSFORMS = Registry(
@@ -187,6 +205,7 @@ LAYOUTS = Registry(
         "packed": "ps_trainer.store.packed:Packed",
         "per_variable": "ps_trainer.store.per_variable:PerVariable",
     },
+    methods=("create", "gradients"),
 )
 
 OPTIMIZERS = Registry(
@@ -201,6 +220,7 @@ OPTIMIZERS = Registry(
         "rmsprop": "ps_trainer.optimizers.stock:RmsProp",
         "ftrl": "ps_trainer.optimizers.stock:Ftrl",
     },
+    methods=("create", "momentum"),
 )
 
 SCHEDULES = Registry(
@@ -214,6 +234,7 @@ SCHEDULES = Registry(
         "polynomial": "ps_trainer.optimizers.schedules:Polynomial",
         "inverse_sqrt": "ps_trainer.optimizers.schedules:InverseSqrt",
     },
+    methods=("build",),
 )
 
 # Named on the command line itself, `python -m ps_trainer experiment NAME`, and listed by it.
@@ -253,7 +274,7 @@ DELAYS = Registry(
 )
 
 # Hooks have no options of their own on the command line: a class that needs some reads them itself.
-HOOKS = Registry("hook", "hook", {})
+HOOKS = Registry("hook", "hook", {}, methods=("before_run", "after_run", "end"))
 
 REGISTRIES = {
     "models": MODELS,

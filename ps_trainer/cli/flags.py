@@ -64,6 +64,10 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
         raise UsageError(f"{error}; --help lists all flags") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"--flagfile is not UTF-8 text: {error}") from error
+    except RecursionError as error:  # absl's search for a flag with a name like this one
+        raise UsageError("the name of a flag is thousands of characters long; --help lists all flags") from error
+    except ValueError as error:  # absl's own for --noflag=value
+        raise UsageError(f"{error}; --help lists all flags") from error
     if rest:
         raise UsageError(
             f"{rest[0]!r} is not a flag; every argument has the form --name=value (a bool flag takes its value"

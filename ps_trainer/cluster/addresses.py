@@ -11,6 +11,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _UNIX = ("unix:", "unix-abstract:")
 MAX_PORT = 65535
+_PORT_DIGITS = 5
 
 
 def split_address(address: str, where: str) -> tuple[str, int]:
@@ -35,14 +36,14 @@ def split_address(address: str, where: str) -> tuple[str, int]:
     host, port_text = _split_host(address, problem)
     if not (port_text.isascii() and port_text.isdigit()):
         raise ClusterConfigError(f"{problem}: port {port_text!r} is not a number; write host:port with 1..{MAX_PORT}")
-    port = int(port_text)
+    port = int(port_text[-_PORT_DIGITS:]) if not port_text[:-_PORT_DIGITS].strip("0") else MAX_PORT + 1
     if port == 0:
         raise ClusterConfigError(
             f"{problem}: with port 0 the system chooses a port that the other tasks cannot know; write a real port,"
             " or start all tasks on this machine with `python -m ps_trainer local`, which finds free ones"
         )
     if port > MAX_PORT:
-        raise ClusterConfigError(f"{problem}: port {port} is out of range; allowed are 1..{MAX_PORT}")
+        raise ClusterConfigError(f"{problem}: port {port_text} is out of range; allowed are 1..{MAX_PORT}")
     return host, port
 
 

@@ -19,6 +19,8 @@ from ps_trainer.options import option
 
 TF_CONFIG = "TF_CONFIG"
 
+_MOST_CHARS = 2**22  # some 100,000 addresses; also ends the reading of an endless file
+
 _MINIMAL = (
     "give --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --task_index=0 to each task (`python run_ps.py`,"
     " `python run_worker.py`), or set TF_CONFIG, or give --cluster_file; `python -m ps_trainer local` starts a whole"
@@ -36,6 +38,9 @@ class ClusterFlags:
     job_name: str | None = option(None, "job of this task: ps, worker, chief or evaluator")
     task_index: int | None = option(None, "index of this task in its job, from 0; may be left out in a job of one task")
     cluster_file: str | None = option(None, 'JSON file: {"ps": ["host:port"], "worker": ["host:port", …]}')
+
+
+_FORM = 'write {"cluster": {"ps": […], "worker": […]}, …}'
 
 
 class _Given(NamedTuple):
@@ -144,10 +149,13 @@ def _read_tf_config(text: str) -> _Given:
 def _read_file(path: str | pathlib.Path) -> _Given:
     source = f"cluster file {path}"
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with pathlib.Path(path).open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARS + 1)
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ClusterConfigError(f"--cluster_file={path}: cannot be read: {reason}; give a JSON file") from error
+    if len(text) > _MOST_CHARS:
+        raise ClusterConfigError(f"--cluster_file={path} has more than {_MOST_CHARS} characters; give a JSON file")
     content = _parse_json(text, source)
     if "cluster" in content:
         return _Given(source, content["cluster"], *_read_task(content, source))
@@ -162,7 +170,8 @@ def _read_task(content: Mapping[str, Any], source: str) -> tuple[str | None, int
     if not isinstance(task, Mapping):
         raise ClusterConfigError(f'{source} task={task!r}: write {{"type": "worker", "index": 0}}')
     index = task.get("index")
-    if isinstance(index, str) and index.isascii() and index.isdigit():  # as TensorFlow's own reader accepts it
+    # As TensorFlow's own reader accepts it.
+    if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 10:
         index = int(index)
     if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
         raise ClusterConfigError(f"{source} task.index={index!r} is not a whole number")
@@ -185,8 +194,12 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
             f"{source} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}, near"
             f" {text[max(0, error.pos - 10) : error.pos + 10]!r}; names and addresses need double quotes"
         ) from error
+    except ValueError as error:
+        raise ClusterConfigError(f"{source}: it holds a number of too many digits; {_FORM}") from error
+    except RecursionError as error:
+        raise ClusterConfigError(f"{source}: it is nested too deeply; {_FORM}") from error
     if not isinstance(content, dict):
-        raise ClusterConfigError(f'{source}: got {content!r}; write {{"cluster": {{"ps": […], "worker": […]}}, …}}')
+        raise ClusterConfigError(f"{source}: got {content!r}; {_FORM}")
     return content
 
 

@@ -79,6 +79,15 @@ class DataSource(abc.ABC):
         """
         if not 0 <= shard.index < shard.count:
             raise ValueError(f"shard index {shard.index} of {shard.count}: must be in 0 .. count - 1")
+        self.check_shard(shard, batch_size)
+        num_examples = shard.num_examples(self.num_train_examples)
+        shard_seed = int(np.random.SeedSequence([seed, shard.index]).generate_state(1)[0])
+        records = self._records("train", shard)
+        records = records.shuffle(num_examples, seed=shard_seed, reshuffle_each_iteration=True)
+        return self._batches(records.repeat(num_epochs), batch_size, drop_remainder=True)
+
+    def check_shard(self, shard: Shard, batch_size: int) -> None:
+        """Raises DataError where a worker's part has fewer examples than a batch."""
         num_examples = shard.num_examples(self.num_train_examples)
         if num_examples < batch_size:
             raise DataError(
@@ -86,10 +95,6 @@ class DataSource(abc.ABC):
                 f" (its shard of {self.num_train_examples} examples among {shard.count} workers);"
                 " lower --batch_size, start fewer workers, or use a larger dataset"
             )
-        shard_seed = int(np.random.SeedSequence([seed, shard.index]).generate_state(1)[0])
-        records = self._records("train", shard)
-        records = records.shuffle(num_examples, seed=shard_seed, reshuffle_each_iteration=True)
-        return self._batches(records.repeat(num_epochs), batch_size, drop_remainder=True)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset:
         """Every test example exactly once, in file order; the last batch may be smaller.

@@ -27,7 +27,7 @@ def parse_rate(text: str, flag: str) -> int:
     if not match:
         raise OptionError(f"{flag}={text!r} is not a rate; write a number with bit, kbit, mbit or gbit: {flag}=200mbit")
     in_bits = 8 if (match["unit"] or "").lower() == "bps" else 1
-    rate = math.floor(float(match["number"]) * _FACTORS[(match["factor"] or "").lower()] * in_bits)
+    rate = float(match["number"]) * _FACTORS[(match["factor"] or "").lower()] * in_bits
     if not LEAST_BITS_PER_SEC <= rate <= MOST_BITS_PER_SEC:
-        raise OptionError(f"{flag}={text!r} is {rate:,} bit/s; allowed are 1mbit..10gbit")
-    return rate
+        raise OptionError(f"{flag}={text!r} is {rate:,.0f} bit/s; allowed are 1mbit..10gbit")
+    return math.floor(rate)

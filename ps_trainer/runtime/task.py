@@ -7,6 +7,7 @@ from absl import logging
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, WARNING
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.base import DataSource, Shard
 from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime import environment, folder
 from ps_trainer.runtime.ps import PsTask
@@ -36,6 +37,8 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     loaded = components.load(config, cluster.num_workers)
     if cluster.job_name == "evaluator":
         return run_job(Evaluator(cluster, config, loaded).work)
+    if isinstance(loaded.dataset, DataSource):
+        loaded.dataset.check_shard(Shard(cluster.worker_index, cluster.num_workers), config.batch_size)
     if cluster.is_chief:
         check_checkpoints(config)
     return run_job(Worker(cluster, config, loaded, create_server(cluster, config)).work)

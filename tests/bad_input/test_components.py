@@ -1,0 +1,95 @@
+"""Bad options of components, and components that do not go together: refused before a server is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.cli import task
+
+pytestmark = pytest.mark.usefixtures("without_server")
+
+# Flags of a worker of two -> what the message must say.
+OPTIONS = {
+    "--model_option=hiden=3 --model=mlp": "unknown key 'hiden'; did you mean hidden?",
+    "--model_option=hidden": "--model_option 'hidden': write key=value; keys: num_classes (default 10)",
+    "--model_option==3": "unknown key ''",
+    "--model_option=hidden=x --model=mlp": "--model_option hidden=x: 'x' is not of type int",
+    "--model_option=hidden=0 --model=mlp": "--model_option: hidden=(0,): each hidden layer needs at least 1 unit",
+    "--model_option=dropout=2 --model=mlp": "dropout=2.0 must be at least 0 and less than 1",
+    "--model_option=num_classes=0": "num_classes=0: a classifier needs at least 2",
+    "--model_option=num_classes=5": "dataset 'digits' has 10 classes, model 'softmax' only 5",
+    "--model_option=num_classes=10 --model_option=num_classes=11": "'num_classes' is given twice; give it once",
+    "--model=no_such_module:Model": "--model=no_such_module:Model: no module named 'no_such_module' on the Python path",
+    "--model=json:NoSuch": "has no class 'NoSuch'",
+    "--model=json:loads": "--model=json:loads: loads is no model: it has no build",
+    "--model=tests.bad_input.conftest:Started": "Started is no model: it has no build",
+    "--dataset=json:JSONDecoder": "JSONDecoder is no dataset: it has no train",
+    "--update=json:JSONDecoder": "JSONDecoder is no update rule: it has no build",
+    "--optimizer=json:JSONDecoder": "JSONDecoder is no optimizer: it has no create",
+    "--schedule=json:JSONDecoder": "JSONDecoder is no learning-rate schedule: it has no build",
+    "--layout=json:JSONDecoder": "JSONDecoder is no store layout: it has no create",
+    "--gradient_transform=json:JSONDecoder": "JSONDecoder is no gradient transform; derive it from",
+    "--straggler=json:JSONDecoder": "JSONDecoder is no distribution; derive it from",
+    "--hook=json:JSONDecoder": "JSONDecoder is no hook: it has no before_run",
+    "--hook=json:NoSuch": "has no class 'NoSuch'",
+    "--update_option=staleness=3": "--update_option staleness=3: update rule 'async' takes no options",
+    "--update=ssp --update_option=staleness=-1": "staleness=-1; give 0 (all workers at the same step) or more",
+    "--update=drop_stale --update_option=staleness=-1": "staleness=-1; give 0",
+    "--update=backup --update_option=backup_workers=2": "backup_workers=2 leaves none of num_workers=2 to wait",
+    "--update=sync --update_option=replicas_to_aggregate=5": "replicas_to_aggregate=5 exceeds num_workers=2",
+    "--update=sync --update_option=min_workers=3": "min_workers=3",
+    "--update=softsync --update_option=splits=3": "splits=3 exceeds num_workers=2",
+    "--update=k_sync --update_option=k=3": "exceeds num_workers=2",
+    "--update=k_async --update_option=k=0": "k=0; an update needs 1 gradient or more",
+    "--update=easgd --update_option=alpha=2": "alpha=2.0; give a share in [0, 1]",
+    "--update=easgd --update_option=alpha=.5 --update_option=beta=.5": "give one of them",
+    "--update=easgd --optimizer=adam": "--optimizer=adam",
+    "--update=local_sgd --update_option=period=0": "period=0; give 1 or more",
+    "--update=accumulate --update_option=steps=0": "steps=0; give 1",
+    "--update=accumulate --update_option=rule=ssp": "rule=ssp; give async or sync",
+    "--update=downpour --update_option=n_push=0": "n_push=0; give 1 or more",
+    "--update=hogwild --optimizer=adam": "--update=hogwild changes single rows without lock",
+    "--update=hybrid": "--update=hybrid is for models with embedding tables, and model 'softmax' has none",
+    "--update=all_reduce --gradient_transform=top_k": "a ring of workers, which cannot add compressed ones",
+    "--update=all_reduce --update_option=fusion_bytes=0": "fusion_bytes=0 must be at least 1",
+    "--update=dc_asgd --update_option=lambda=-1": "lambda=-1.0; give 0 (no correction) or more",
+    "--gradient_transform=top_k:ratio=0": "ratio=0.0 must be above 0 and at most 1",
+    "--gradient_transform=top_k:0.1": "unknown gradient transform; did you mean top_k?",
+    "--gradient_transform=top_k:ratio=nan": "ratio=nan must be above 0",
+    "--gradient_transform=sign:scale=true": "unknown key 'scale'; did you mean scaled?",
+    "--gradient_transform=clip_norm:norm=inf": "norm=inf must be a finite number above 0",
+    "--gradient_transform=qsgd:levels=128": "levels=128 must be 1 to 127",
+    "--gradient_transform=cast:dtype=int8": "dtype=int8 must be one of",
+    "--gradient_transform=top_k --gradient_transform=clip_norm": "clip_norm comes after top_k; put it before",
+    "--gradient_transform=top_k --gradient_transform=random_k": "top_k and random_k cannot be combined",
+    "--gradient_transform=error_feedback": "error_feedback has nothing to make up for",
+    "--gradient_transform=dgc --optimizer=momentum": "keeps the momentum on the worker",
+    "--optimizer=momentum --optimizer_option=momentum=1": "momentum=1.0 is not allowed",
+    "--optimizer=adam --optimizer_option=beta1=-1": "beta1=-1.0 is not allowed",
+    "--optimizer=adam --optimizer_option=epsilon=0": "epsilon=0.0 is not allowed",
+    "--optimizer_option=momentum=0.9": "--optimizer_option momentum=0.9: unknown key 'momentum'; keys: none",
+    "--schedule=piecewise --schedule_option=factors=1": "factors=(1.0,) has 1 values and boundaries=(500, 750) has 2",
+    "--schedule=piecewise --schedule_option=boundaries=7,5": "boundaries=(7, 5) is not allowed",
+    "--schedule=cosine --schedule_option=decay_steps=0": "decay_steps=0 is not allowed",
+    "--schedule_option=warmup_steps=-1": "warmup_steps=-1 is not allowed",
+    "--layout=per_variable --layout_option=placement=random": "placement=random; choose from",
+    "--layout_option=max_piece_bytes=1": "max_piece_bytes=1 is too small; the least is 4096",
+    "--straggler=exp:worker=2": "--straggler exp:worker=2: there is no worker 2 with num_workers=2",
+    "--dataset=synthetic --dataset_option=height=0": "height=0 is too small; the least is 1",
+    "--dataset=synthetic --dataset_option=num_train=99999999999": "the most is",
+    "--dataset=synthetic --dataset_option=seed=-1": "seed=-1 must be in 0",
+    "--dataset=synthetic --dataset_option=teacher=tree": "teacher=tree: unknown teacher; known: linear, mlp",
+    "--dataset_option=height=9": "unknown key 'height'",
+    "--dataset=mnist": "--data_dir is not given; dataset mnist needs --data_dir=<folder> with four files",
+    "--dataset=mnist --data_dir=/no/such": "--data_dir=/no/such is not a folder",
+    "--batch_size=1438": "batch_size=1438 exceeds the 719 training examples of worker 0",
+    "--logdir=/dev/null": "--logdir=/dev/null cannot be used: /dev/null is not a folder",
+    "--logdir=/dev/null/x": "/dev/null is not a folder; give another --logdir",
+}
+
+
+@pytest.mark.parametrize("flags", OPTIONS)
+def test_options(refuse, flags):
+    given = [] if "--model=" in flags else ["--model=softmax"]
+    hosts = ["--ps_hosts=p:1", "--worker_hosts=w:1,v:1", "--task_index=0"]
+    refuse(task.main_worker, [*hosts, *given, *flags.split(" ")], OPTIONS[flags])

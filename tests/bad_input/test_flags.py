@@ -1,0 +1,211 @@
+"""Bad flags of every command: exit code 2, and words that name the flag; TensorFlow is not imported."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.cli import doctor, evaluate, experiment, listing, local, main, simulate, task
+
+pytestmark = pytest.mark.usefixtures("without_tensorflow")
+
+HOSTS = ("--ps_hosts=p:1", "--worker_hosts=w:1")
+
+# One flag of a worker's -> what the message must say.
+WORKER = {
+    "--batch_size=0": "--batch_size=0 is too small; the least is 1",
+    "--batch_size=-1": "--batch_size=-1 is too small",
+    "--batch_size=1e3": "--batch_size: '1e3' is not of type int",
+    "--batch_size=": "--batch_size: '' is not of type int",
+    "--batch_size=0x10": "--batch_size: '0x10' is not of type int",
+    "--batch_size": "Missing value for flag --batch_size",
+    "--batch_size==3": "--batch_size: '=3' is not of type int",
+    "--batch_size 3": "unknown flag --batch_size 3; did you mean --batch_size?",
+    "--batch-size=3": "unknown flag --batch-size; did you mean --batch_size?",
+    "--Batch_size=3": "unknown flag --Batch_size; did you mean --batch_size?",
+    "---batch_size=3": "unknown flag ---batch_size; did you mean --batch_size?",
+    f"--batch_size={'9' * 30}": "is too large; the most is 9223372036854775807",
+    f"--batch_size={'9' * 5000}": "is not of type int",
+    f"--{'x' * 5000}=1": "the name of a flag is thousands of characters long",
+    "--max_steps=0": "--max_steps=0 is too small",
+    "--max_steps=1.5": "--max_steps: '1.5' is not of type int",
+    "--max_steps=none": "--max_steps=none and --num_epochs=none: nothing would end the run",
+    "--max_steps=9223372036854775808": "--max_steps=9223372036854775808 is too large",
+    "--nomax_steps": "unknown flag --nomax_steps; did you mean --max_steps?",
+    "--num_epochs=0": "--num_epochs=0 is too small",
+    "--learning_rate=0": "--learning_rate=0.0 must be greater than 0",
+    "--learning_rate=-0.1": "--learning_rate=-0.1 must be greater than 0",
+    "--learning_rate=nan": "--learning_rate=nan must be greater than 0",
+    "--learning_rate=inf": "--learning_rate=inf; give a finite number",
+    "--learning_rate=1e400": "--learning_rate=inf; give a finite number",
+    "--learning_rate=0,1": "--learning_rate: '0,1' is not of type float",
+    "--seed=-1": "--seed=-1 is too small",
+    "--seed=18446744073709551616": "--seed=18446744073709551616 is too large",
+    "--save_checkpoint_secs=-1": "--save_checkpoint_secs=-1.0 is too small; the least is 0",
+    "--save_checkpoint_secs=nan": "--save_checkpoint_secs=nan is too small",
+    "--save_checkpoint_secs=1m": "--save_checkpoint_secs: '1m' is not of type float",
+    "--save_checkpoint_steps=-5": "--save_checkpoint_steps=-5 is too small",
+    "--keep_checkpoints=0": "--keep_checkpoints=0 is too small",
+    "--report_secs=0": "--report_secs=0.0 must be greater than 0",
+    "--start_timeout_secs=0": "--start_timeout_secs=0.0 must be greater than 0",
+    "--start_timeout_secs=inf": "--start_timeout_secs=inf; give a finite number",
+    "--start_timeout_secs=never": "--start_timeout_secs: 'never' is not of type float",
+    "--join_wait_secs=-1": "--join_wait_secs=-1.0 is too small",
+    "--stall_timeout_secs=inf": "--stall_timeout_secs=inf; give a finite number",
+    "--intra_op_threads=-1": "--intra_op_threads=-1 is too small",
+    "--inter_op_threads=99999999999": "--inter_op_threads=99999999999 is too large; the most is 4096",
+    "--model=cmn": "--model=cmn: unknown model; did you mean cnn? known: softmax, mlp, cnn",
+    "--model=": "--model=: unknown model; known: softmax",
+    "--model=a:b:c": "--model=a:b:c: unknown model",
+    "--model=pkg:": "one of your own is given as package.module:Class",
+    "--dataset=digit": "--dataset=digit: unknown dataset; did you mean digits?",
+    "--update=asink": "--update=asink: unknown update rule; did you mean async?",
+    "--update=sync,async": "--update=sync,async: unknown update rule",
+    "--optimizer=Adam": "--optimizer=Adam: unknown optimizer; did you mean adam?",
+    "--schedule=cos": "--schedule=cos: unknown learning-rate schedule; did you mean cosine?",
+    "--layout=pack": "--layout=pack: unknown store layout; did you mean packed?",
+    "--gradient_transform=topk": "--gradient_transform=topk: unknown gradient transform; did you mean top_k?",
+    "--gradient_transform=:": "--gradient_transform=: unknown gradient transform",
+    "--pull_dtype=fp16": "--pull_dtype=fp16; choose from float32, bfloat16, float16",
+    "--straggler=expo": "--straggler=expo: unknown delay distribution; did you mean exp?",
+    "--hook=nothing": "--hook=nothing: unknown hook; known: none; one of your own is given as",
+    "--step_log=maybe": "--step_log: 'maybe' is not a bool; write true or false",
+    "--no_step_log": "unknown flag --no_step_log; did you mean --step_log?",
+    "--nostep_log=false": "--nostep_log=false does not take an argument",
+    "--unknown=1": "unknown flag --unknown; --help lists all",
+    "--keep_serving": "unknown flag --keep_serving",
+    "extra": "'extra' is not a flag; every argument has the form --name=value",
+    "-": "'-' is not a flag",
+    "": "'' is not a flag",
+    "--=5": "'--=5' is not a flag",
+    "--flagfile=/no/such": "--flagfile cannot be read: [Errno 2] No such file or directory: '/no/such'",
+    "--flagfile=/": "--flagfile cannot be read: [Errno 21] Is a directory",
+    "--flagfile": "--flagfile with no argument",
+    "--job_name=WORKER": "--job_name='WORKER': unknown job; allowed are ps, worker, chief, evaluator",
+    "--job_name=": "--job_name='': unknown job",
+    "--job_name=master": "--job_name=chief: the cluster has no job 'chief', only ps, worker",
+    "--job_name=ps": "--job_name=ps, but this command runs only worker or chief or evaluator; use run_ps.py",
+    "--task_index=1": "--task_index=1 is out of range: worker has 1 address(es) (w:1); allowed are 0..0",
+    "--task_index=-1": "--task_index=-1 is negative; tasks count from 0",
+    "--task_index=one": "--task_index: 'one' is not of type int",
+    "--task_index=1.0": "--task_index: '1.0' is not of type int",
+    "--chief_hosts=c:1,d:1": "--chief_hosts has 2 addresses; a cluster has one chief",
+    "--chief_hosts=p:1": "--chief_hosts[0]='p:1' is the same address as --ps_hosts[0]='p:1'",
+}
+
+
+@pytest.mark.parametrize("flag", WORKER, ids=lambda flag: flag[:40])
+def test_worker(refuse, flag):
+    refuse(task.main_worker, [*HOSTS, flag], WORKER[flag])
+
+
+TASKS = [
+    (task.main_worker, [], "the cluster is not described; give --ps_hosts=localhost:2222 --worker_hosts="),
+    (task.main_worker, ["--ps_hosts=p:1"], "--worker_hosts is missing"),
+    (task.main_worker, ["--worker_hosts=w:1"], "--ps_hosts is missing"),
+    (task.main_worker, ["--ps_hosts=p:1", "--worker_hosts=w:1,v:1"], "--task_index is missing: the job worker has 2"),
+    (task.main_ps, [*HOSTS, "--job_name=worker"], "--job_name=worker, but this command runs only ps"),
+    (task.main_ps, [*HOSTS, "--task_index=3"], "--task_index=3 is out of range: ps has 1 address(es)"),
+    (task.main_ps, [*HOSTS, "--keep_serving=perhaps"], "--keep_serving: 'perhaps' is not a bool"),
+    (task.main_task, [*HOSTS], "--job_name is missing: which task is this?"),
+    (doctor.main_doctor, [], "the cluster is not described"),
+    (doctor.main_doctor, [*HOSTS, "--num_ps=2"], "unknown flag --num_ps"),
+    (doctor.main_doctor, [*HOSTS, "--job_name=gpu"], "--job_name='gpu': unknown job"),
+]
+
+
+@pytest.mark.parametrize(("command", "args", "words"), TASKS)
+def test_task(refuse, command, args, words):
+    refuse(command, args, words)
+
+
+LOCAL = {
+    "--num_ps=0": "--num_ps=0 is too small; the least is 1",
+    "--num_workers=-2": "--num_workers=-2 is too small",
+    "--num_workers=2.5": "--num_workers: '2.5' is not of type int",
+    "--num_workers=99999999999": "--num_workers=99999999999 is too large; one machine has no more than",
+    "--num_evaluators=2": "--num_evaluators=2: 0 or 1 is allowed",
+    "--hosts=docker": "--hosts=docker: unknown; known: local, netns",
+    "--rate=200mbit": "--rate=200mbit needs links of its own for each task; add --hosts=netns",
+    "--hosts=netns --rate=fast": "--rate='fast' is not a rate; write a number with bit, kbit, mbit or gbit",
+    "--hosts=netns --rate=0": "--rate='0' is 0 bit/s; allowed are 1mbit..10gbit",
+    f"--hosts=netns --rate={'9' * 400}": "allowed are 1mbit..10gbit",
+    "--ps_hosts=a:1": "unknown flag --ps_hosts; did you mean --hosts?",
+    "--straggler=exp:worker=9": "--straggler exp:worker=9: there is no worker 9 with num_workers=2",
+    "--straggler=exp:mean_ms=-1": "mean_ms=-1.0; give more than 0 milliseconds",
+    "--straggler=exp:mean=1": "unknown key 'mean'; did you mean mean_ms?",
+    "--straggler=exp:mean_ms": "write options as key=value",
+    "--logdir=/dev/null/x": "--logdir=/dev/null/x: cannot make this folder",
+}
+
+
+@pytest.mark.parametrize("flags", LOCAL, ids=lambda flags: flags[:40])
+def test_local(refuse, flags):
+    refuse(local.main_local, [*flags.split(" "), "--nopreload"], LOCAL[flags])
+
+
+SIMULATE = {
+    "--num_workers=0": "--num_workers=0 is too small",
+    "--num_ps=0": "--num_ps=0 is too small",
+    "--compute=logn": "--compute=logn: unknown delay distribution; did you mean lognormal?",
+    "--compute=lognormal:sigma=x": "'x' is not of type float",
+    "--compute=lognormal:sigma=-1": "sigma=-1.0; give more than 0",
+    "--compute=pareto:alpha=0.5": "a Pareto distribution has a mean only with alpha > 1",
+    "--compute=trace": "trace: no file; give trace:file=PATH",
+    "--compute=trace:file=/no/such": "trace:file=/no/such is not a file",
+    "--compute=exp:worker=99": "there is no worker 99 with num_workers=8",
+    "--compute=exp:worker=1": "says nothing about worker 0; give one without worker=",
+    "--update=foo": "--update=foo: not simulated",
+    "--update_option=zzz": "--update_option zzz: update rule 'async' takes no options",
+    "--backup_workers=9": "--backup_workers=9 of --num_workers=8; give 0 to 7",
+    "--backup_workers=1 --update=async": "--update=async has no backup workers",
+    "--max_updates=0": "--max_updates=0; give 1 or more",
+    "--model_bytes=-1": "--model_bytes=-1 is too small",
+    "--worker_bytes_per_sec=nan": "--worker_bytes_per_sec=nan; give more than 0, or inf",
+    "--latency_secs=inf": "--latency_secs=inf; give 0 or more",
+    "--ps_secs=nan": "--ps_secs=nan; give 0 or more",
+    "--steps": "--steps writes steps.csv into a folder; add --out_dir",
+    "--out_dir=/dev/null/x": "--out_dir=/dev/null/x cannot be made: Not a directory",
+    "--batch_size=3": "--batch_size is about training, and nothing is trained; add --model",
+}
+
+
+@pytest.mark.parametrize("flags", SIMULATE)
+def test_simulate(refuse, flags):
+    refuse(simulate.main_simulate, flags.split(" "), SIMULATE[flags])
+
+
+OTHERS = [
+    (main.main, [], "no command given; one of local, task"),
+    (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
+    (main.main, ["--help=1"], "unknown command '--help=1'"),
+    (evaluate.main_evaluate, [], "nothing to evaluate: give --logdir of the run, or --checkpoint_dir"),
+    (evaluate.main_evaluate, ["--checkpoint_dir=/no/such"], "/no/such is not a folder"),
+    (evaluate.main_evaluate, ["--logdir=/dev/null"], "/dev/null/checkpoints is not a folder"),
+    (experiment.main_experiment, [], "no experiment named; give all, list, or some of"),
+    (experiment.main_experiment, ["nul_step"], "experiment nul_step: no such experiment; did you mean null_step?"),
+    (experiment.main_experiment, ["all", "null_step"], "experiment all null_step: all stands alone"),
+    (experiment.main_experiment, ["null_step", "--seeds=x"], "--seeds: 'x' is not of type int"),
+    (listing.main_list, ["model"], "list model: no such kind; did you mean models?"),
+    (listing.main_list, [""], "no such kind; known: models"),
+]
+
+
+@pytest.mark.parametrize(("command", "args", "words"), OTHERS)
+def test_other_commands(refuse, command, args, words):
+    refuse(command, args, words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"--batch_size=0\n", "--batch_size=0 is too small"),
+        (b"--bath_size=3\n", "unknown flag --bath_size"),
+        (b"batch_size=3\n", "'batch_size=3' is not a flag"),
+        (b"\xff\xfe--batch_size\n", "--flagfile is not UTF-8 text"),
+        (b"--flagfile=/no/such\n", "--flagfile cannot be read"),
+    ],
+)
+def test_flag_files(refuse, tmp_path, content, words):
+    path = tmp_path / "flags"
+    path.write_bytes(content)
+    refuse(task.main_worker, [*HOSTS, f"--flagfile={path}"], words)
