@@ -1,0 +1,107 @@
+"""The chaos driver: its flags, what it finds wrong, and one short disturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks import chaos, leftovers
+
+
+def plan(tmp_path, *flags):
+    return chaos.parse_plan([f"--out_dir={tmp_path / 'out'}", *flags])
+
+
+@pytest.mark.parametrize("flag", ["--kills=0", "--seeds=0", "--updates=easgd", "--deadline_secs=0", "--seed=3"])
+def test_wrong_flags_end_with_2(tmp_path, flag):
+    with pytest.raises(SystemExit) as ended:
+        plan(tmp_path, flag)
+    assert ended.value.code == 2
+
+
+def test_kills_and_seed_become_a_fault_and_the_undisturbed_run_has_none(tmp_path):
+    asked = plan(tmp_path, "--kills=7", "--roles=ps+chief")
+    assert "--fault=chaos:kills=7,roles=ps+chief,seed=3" in chaos.flags_of(asked, "sync", 3)
+    assert not [flag for flag in chaos.flags_of(asked, "sync", -1) if flag.startswith("--fault")]
+
+
+@pytest.fixture
+def logdir(tmp_path):
+    """The files of a run of four steps, of which the last two were made twice, with one kill."""
+    run = tmp_path / "run"
+    for folder in ("metrics", "steps"):
+        (run / folder).mkdir(parents=True)
+    states = [(0.0, "initialised, at step 0"), (5.0, "restored x, at step 2")]
+    (run / "metrics" / "worker-0.jsonl").write_text(
+        "".join(json.dumps({"kind": "state", "wall_time": t, "state": s}) + "\n" for t, s in states)
+    )
+    steps = [(1.0, 1), (1.1, 2), (1.2, 3), (1.3, 4), (6.0, 3), (6.1, 4)]
+    (run / "steps" / "worker-0.jsonl").write_text(
+        "".join(json.dumps({"wall_time": t, "worker": 0, "global_step": s}) + "\n" for t, s in steps)
+    )
+    summary = {
+        "status": "done",
+        "global_step": 4,
+        "metrics": {"accuracy": 0.95},
+        "restarts": {"ps-0": 1},
+        "faults": [{"fault": "chaos", "task": "ps-0", "global_step": 4}],
+    }
+    (run / "summary.json").write_text(json.dumps(summary))
+    return run
+
+
+def examine(tmp_path, logdir, undisturbed=0.95, **changes):
+    path = logdir / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    asked = plan(tmp_path, "--kills=1", "--max_steps=4")
+    return chaos.examine(asked, chaos.Row(update="async", seed=0), logdir, undisturbed)
+
+
+def test_row_holds_the_books_and_nothing_is_wrong(tmp_path, logdir):
+    row, problems = examine(tmp_path, logdir)
+    assert problems == []
+    assert (row.kills, row.restarts, row.losses, row.applied, row.rolled_back) == (1, 1, 1, 4, 2)
+    assert (row.logged, row.unlogged) == (6, 0)
+    assert row.most_rolled_back_secs == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"status": "failed"}, "failed at step 4"),
+        ({"global_step": 3}, "done at step 3"),
+        ({"global_step": 40}, "36 steps are unaccounted for"),
+        ({"metrics": {"accuracy": 0.93}}, "accuracy is 2.0 % lower"),
+        ({"faults": [{"fault": "chaos", "task": "ps-0", "missed": "the run ended before"}]}, "only 0 kills happened"),
+    ],
+)
+def test_says_what_is_wrong(tmp_path, logdir, changes, problem):
+    _, problems = examine(tmp_path, logdir, **changes)
+    assert problem in problems
+
+
+def test_finds_processes_and_files_that_were_left(tmp_path):
+    logdir, temporary = tmp_path / "run", tmp_path / "tmp"
+    (logdir / "checkpoints").mkdir(parents=True)
+    temporary.mkdir()
+    assert leftovers.processes(logdir, 0.0) == []
+    assert leftovers.files(logdir, temporary) == []
+    (logdir / "checkpoints" / "model.ckpt-5_temp").mkdir()
+    (logdir / "summary.tmp").touch()
+    (temporary / "left.py").touch()
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", f"--logdir={logdir}"])
+    try:
+        deadline = time.monotonic() + 20.0
+        while not leftovers.processes(logdir, 0.0):  # it is a copy of this process for a moment
+            assert time.monotonic() < deadline
+    finally:
+        process.kill()
+        process.wait()
+    assert leftovers.processes(logdir, 5.0) == []
+    names = [os.path.basename(path) for path in leftovers.files(logdir, temporary)]
+    assert sorted(names) == ["left.py", "model.ckpt-5_temp", "summary.tmp"]

@@ -1,0 +1,65 @@
+"""The soak driver: its flags, what it reads of processes, and when something has grown."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarks import soak
+from benchmarks.soak import Sample
+
+
+@pytest.mark.parametrize("flag", ["--minutes=0", "--kill_every_secs=0", "--warmup_secs=3600", "--hours=1"])
+def test_wrong_flags_end_with_2(tmp_path, flag):
+    with pytest.raises(SystemExit) as ended:
+        soak.parse_plan([f"--out_dir={tmp_path / 'out'}", flag])
+    assert ended.value.code == 2
+
+
+def test_a_kill_a_minute_for_an_hour(tmp_path):
+    plan = soak.parse_plan([f"--out_dir={tmp_path / 'out'}"])
+    assert "--fault=chaos:kills=59,roles=ps+worker+chief,seed=0,every_secs=60" in soak.flags_of(plan, tmp_path)
+
+
+def test_reads_memory_and_open_files_of_a_process():
+    before = soak.num_fds(os.getpid())
+    with open(os.devnull), open(os.devnull):
+        assert soak.num_fds(os.getpid()) == before + 2
+    assert 5 < soak.rss_mib(os.getpid()) < 100_000
+    with pytest.raises(OSError):
+        soak.rss_mib(2**22 + 1)  # above the largest pid
+
+
+def samples(rss_of_ps, *, young=False):
+    """A look a second at a ps and a worker for as many seconds as there are values."""
+    found = []
+    for second, rss in enumerate(rss_of_ps):
+        age = 1.0 if young else 100.0 + second
+        found += [Sample(second, "ps-0", 7, age, rss, 10), Sample(second, "worker-1", 8, age, 50.0, 20)]
+    return found
+
+
+def test_compares_the_first_and_the_last_quarter_after_the_warm_up():
+    values = [10.0] * 10 + [100.0] * 10 + [105.0] * 20 + [110.0] * 10  # 10 s of warm-up
+    grown = {(one.role, one.figure): one for one in soak.growth(samples(values), warmup_secs=10)}
+    assert set(grown) == {(role, figure) for role in ("ps", "workers") for figure in ("rss_mib", "num_fds")}
+    assert grown["ps", "rss_mib"].share == pytest.approx(110 / 100 - 1)
+    assert grown["workers", "rss_mib"].share == 0
+    problems = soak.find_problems(list(grown.values()), 143, [], [])
+    assert problems == ["rss_mib of ps 100.0 -> 110.0 (+10.0 %)"]
+
+
+def test_young_processes_do_not_count():
+    assert soak.growth(samples([10.0] * 50, young=True), warmup_secs=0) == []
+    assert soak.find_problems([], 143, [], []) == ["no process was old enough to be looked at"]
+
+
+def test_end_by_itself_orphans_and_files_are_problems():
+    grown = soak.growth(samples([10.0] * 50), warmup_secs=0)
+    assert soak.find_problems(grown, 143, [], []) == []
+    assert soak.find_problems(grown, 1, ["python"], ["/tmp/x"]) == [
+        "training ended by itself, with exit code 1",
+        "still runs: python",
+        "left: /tmp/x",
+    ]
