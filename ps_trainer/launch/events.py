@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from absl import logging
+
 NAME = "launcher.jsonl"
 
 
@@ -32,8 +34,11 @@ class EventLog:
         self._wall_clock = wall_clock
 
     def write(self, event: str, task: str, global_step: int | None, **details: Any) -> None:
-        """Writes one event of a task; complete in the file on return."""
+        """Writes one event of a task; complete in the file on return. What cannot be written is lost with a warning."""
         record = {"wall_time": self._wall_clock(), "kind": "event", "event": event, "task": task}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record | {"global_step": global_step} | details) + "\n")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record | {"global_step": global_step} | details) + "\n")
+        except OSError as error:  # no run ends because its disk is full
+            logging.warning("the event %s of %s is not written: %s", event, task, error)

@@ -88,8 +88,9 @@ class TaskProcess:
         try:
             with self.log_path.open("ab") as log:
                 if log.tell():
-                    log.write(f"\n{'=' * 20} {time.strftime('%Y-%m-%d %H:%M:%S')} new run {'=' * 20}\n".encode())
-                    log.flush()
+                    with contextlib.suppress(OSError):  # a full disk does not keep a task from starting
+                        log.write(f"\n{'=' * 20} {time.strftime('%Y-%m-%d %H:%M:%S')} new run {'=' * 20}\n".encode())
+                        log.flush()
                 self._log_start = log.tell()
                 self._popen = self._spawn(
                     self._command,

@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from ps_trainer.launch.supervisor import Outcome
 
 NAME = "summary.json"
@@ -36,19 +38,21 @@ def complete(
     if summary is None or (outcome.exit_code and summary.get("status") == "done"):
         status = "interrupted" if outcome.signum else "failed" if outcome.exit_code else "done"
         culprit = f"{outcome.culprit.name}: {outcome.problem}" if outcome.culprit else ""
-        summary = {"status": status, "reason": culprit, "workers": {}}
+        summary = (summary or {"workers": {}}) | {"status": status, "reason": culprit}
     temporary = path.with_suffix(".part")
-    temporary.write_text(
-        json.dumps(summary | {"restarts": dict(restarts), "faults": list(faults)}, indent=2) + "\n", encoding="utf-8"
-    )
-    temporary.replace(path)
+    text = json.dumps(summary | {"restarts": dict(restarts), "faults": list(faults)}, indent=2) + "\n"
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        logging.warning("%s has no restarts and faults: %s", path, error)
 
 
 def _read(path: pathlib.Path, started_at: float) -> dict[str, Any] | None:
-    """The summary, if it is of this run."""
+    """The summary, if there is one of this run."""
     try:
         if path.stat().st_mtime < started_at:
             return None
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (OSError, ValueError):
         return None

@@ -120,6 +120,16 @@ def test_tasks_of_a_killed_launcher_end_by_themselves_also_a_frozen_one(create_r
     assert run.checkpoint_step() >= 100
 
 
+@pytest.mark.parametrize("preload", [True, False])
+def test_tasks_of_a_launcher_killed_at_the_start_end_by_themselves(create_run, preload):
+    run = create_run()
+    launcher = run.start_local(UNLIMITED, f"--preload={str(preload).lower()}")
+    least = 2 if preload else 4  # the launcher with its fork server, or with its tasks
+    wait_until(lambda: len(run.remaining()) >= least, START_SECS, "nothing is started")
+    launcher.send(signal.SIGKILL)
+    run.wait_until_gone(START_SECS)
+
+
 def test_interrupted_drill_wakes_who_is_frozen(create_run):
     run = create_run()
     launcher = run.start_local(UNLIMITED, "--fault=freeze:worker:1@step=100,secs=600")
