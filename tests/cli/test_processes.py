@@ -38,7 +38,13 @@ def run(*args, cwd=ROOT, program=(sys.executable, "-c", PROBE)):
 
 
 @pytest.mark.parametrize(
-    "args", [["ps_trainer", "--help"], ["ps_trainer", "local", "--help"], ["ps_trainer", "list", "--help"]]
+    "args",
+    [
+        ["ps_trainer", "--help"],
+        ["ps_trainer", "local", "--help"],
+        ["ps_trainer", "list", "--help"],
+        ["ps_trainer", "checkpoint", "--help"],
+    ],
 )
 def test_help_answers_without_slow_imports(args):
     result = run(*args)
@@ -54,6 +60,7 @@ def test_help_answers_without_slow_imports(args):
         (["run_ps.py", "--ps_hosts=a", "--worker_hosts=b:1"], "--ps_hosts[0]='a': the port is missing"),
         (["run_worker.py", "--ps_hosts=a:1", "--worker_hosts=b:1", "--update=snyc"], "did you mean sync?"),
         (["ps_trainer", "local", "--batchsize=3"], "did you mean --batch_size?"),
+        (["ps_trainer", "checkpoint", "vrify", "runs"], "did you mean verify?"),
     ],
 )
 def test_wrong_input_ends_with_2_and_one_line_before_tensorflow_is_imported(args, message):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -74,3 +76,44 @@ def test_resume_needs_the_same_optimizer(clusters, tmp_path):
     config = config_of("Embedded", "Rows", optimizer="momentum", batch_size=4, max_steps=6, logdir=str(tmp_path))
     with pytest.raises(CheckpointError, match=r"lacks .*Momentum.*--optimizer"):
         clusters[1].run(config)
+
+
+def _continued(cluster, logdir, max_steps):
+    """Trains on; returns the global steps that were made."""
+    (outcome,) = cluster.run(_config("packed, 1 ps", logdir, max_steps))
+    return outcome.progress.global_steps
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b'model_checkpoint_path: "/old/place/model.ckpt-3"'])
+def test_a_run_goes_on_whatever_became_of_the_state_file(clusters, tmp_path, content):
+    _continued(clusters[1], tmp_path, 3)
+    state = tmp_path / "checkpoints" / "checkpoint"
+    state.unlink()
+    if content is not None:
+        state.write_bytes(content)
+    assert _continued(clusters[1], tmp_path, 5) == [4, 5]
+    assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")) == str(tmp_path / "checkpoints" / "model.ckpt-5")
+
+
+def test_a_moved_logdir_goes_on_from_its_new_place(clusters, tmp_path):
+    """In the old place a run of its own goes on meanwhile, which must not matter."""
+    _continued(clusters[1], tmp_path / "old", 3)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    _continued(clusters[1], tmp_path / "old", 9)
+    assert _continued(clusters[1], tmp_path / "new", 5) == [4, 5]
+
+
+def test_the_one_before_is_used_where_the_newest_is_damaged(clusters, tmp_path):
+    _continued(clusters[1], tmp_path, 3)
+    _continued(clusters[1], tmp_path, 6)
+    os.truncate(tmp_path / "checkpoints" / "model.ckpt-6.index", 50)
+    assert _continued(clusters[1], tmp_path, 5) == [4, 5]
+    assert _continued(clusters[1], tmp_path, 7) == [6, 7]
+
+
+def test_checkpoints_of_which_none_loads_are_never_step_0(clusters, tmp_path):
+    _continued(clusters[1], tmp_path, 3)
+    for path in (tmp_path / "checkpoints").glob("*.index"):
+        os.truncate(path, 50)
+    with pytest.raises(CheckpointError, match="none can be loaded"):
+        _continued(clusters[1], tmp_path, 5)

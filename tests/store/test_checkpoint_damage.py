@@ -243,6 +243,16 @@ def test_a_state_file_that_names_a_newer_one_than_is_there_is_told(folder):
     assert "model.ckpt-300 has no .index (the state file names it)" in lines[0]
 
 
+def test_no_state_file_of_random_bytes_hides_a_checkpoint(folder):
+    """Half of them begin as a right one does; seeded."""
+    rng = np.random.default_rng(0)
+    for trial in range(300):
+        start = b'model_checkpoint_path: "model.ckpt-1"\n'[: rng.integers(40)] if trial % 2 else b""
+        (folder / "checkpoint").write_bytes(start + rng.bytes(rng.integers(60)))
+        with log_lines():
+            assert checkpoint_lib.latest(folder).prefix == str(folder / NEWEST)
+
+
 class TestFoldersWithoutALoadableOne:
     @pytest.mark.parametrize(
         ("content", "said"),
