@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import pathlib
 import time
-import zipfile
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ps_trainer.errors import CheckpointError
-from ps_trainer.store import checkpoint_folder
+from ps_trainer.store import checkpoint_folder, worker_file
 from ps_trainer.store.checkpoint import Checkpoint, in_brackets, latest
 from ps_trainer.store.checkpoint_folder import MISSING, Folder, look, prefix_of
 
@@ -126,7 +125,8 @@ def report(directory: pathlib.Path, findings: list[Finding]) -> str:
     rows = [("checkpoint", "tensors", "bytes", "")]
     for finding in findings:
         figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")
-        rows.append((finding.name, *figures, f"BROKEN: {finding.fault}" if finding.fault else "whole"))
+        said = f"{'NOT USED' if finding.step is None else 'BROKEN'}: {finding.fault}" if finding.fault else "whole"
+        rows.append((finding.name, *figures, said))
     lines = [str(directory), *_table(rows), *_leftovers(folder), f"  state file: {_state(folder, findings)}"]
     good = newest_loadable(findings)
     if good is None:
@@ -156,13 +156,14 @@ def worker_files(directory: pathlib.Path) -> list[str]:
     lines = []
     for path in sorted(directory.glob("worker-*.npz")):
         try:
-            with np.load(path) as file:
-                values = {name: file[name] for name in file.files}
-            step = int(values.pop(_STEP))
+            values = worker_file.read(path)
+            step = int(values.pop(worker_file.STEP))
             num_bytes = sum(value.nbytes for value in values.values())
             said = f"step {step:,}, {len(values)} tensors, {num_bytes:,} bytes"
-        except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            said = f"BROKEN ({type(error).__name__}); that worker starts without what it alone knew"
+        except FileNotFoundError:
+            continue  # it has just been written anew, or was removed
+        except CheckpointError:
+            said = "BROKEN; that worker starts without what it alone knew"
         lines.append(f"  {path.name}: {said}")
     return lines
 
@@ -182,7 +183,7 @@ def _checked(prefix: pathlib.Path, step: int | None) -> Finding:
         return Finding(
             prefix.name,
             None,
-            f"whole, but a run looks for model.ckpt-<step>: rename its files to model.ckpt-{checkpoint.step}.*",
+            f"it is whole, but a run looks for model.ckpt-<step>: rename its files to model.ckpt-{checkpoint.step}.*",
         )
     return Finding(prefix.name, step, "", len(checkpoint), num_bytes)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import pathlib
 import time
-import zipfile
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,9 +19,8 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.config import TrainConfig
-from ps_trainer.store import durable
-
-_STEP = "global_step"
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store import durable, worker_file
 
 
 class WorkerState:
@@ -58,13 +56,12 @@ class WorkerState:
         if self._path is None or not global_step:
             return
         try:
-            with np.load(self._path) as file:
-                values = {name: file[name] for name in file.files}
+            values = worker_file.read(self._path)
         except FileNotFoundError:
             logging.warning("%s is not there: this worker starts without its state of step %d", self._path, global_step)
             return
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            logging.warning("%s is broken and is not used: %s", self._path, error)
+        except CheckpointError as error:
+            logging.warning("%s", error)
             return
         fault = self._fault(values, global_step)
         if fault:
@@ -72,7 +69,7 @@ class WorkerState:
             return
         for name, variable in self._variables.items():
             session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
-        logging.info("restored this worker's state of step %d from %s", values[_STEP], self._path)
+        logging.info("restored this worker's state of step %d from %s", values[worker_file.STEP], self._path)
 
     def save_if_due(self, session: tf.Session, global_step: int) -> None:
         """Saves when the time or the number of steps since the last save is up."""
@@ -92,14 +89,16 @@ class WorkerState:
         try:
             durable.make_folder(self._path.parent)
             durable.replace(
-                self._path, lambda file: np.savez(file, **values, **{_STEP: np.int64(global_step)}), temporary
+                self._path,
+                lambda file: np.savez(file, **values, **{worker_file.STEP: np.int64(global_step)}),
+                temporary,
             )
         except OSError as error:
             logging.warning("%s could not be written: %s", self._path, error)
 
     def _fault(self, values: dict[str, np.ndarray], global_step: int) -> str:
         """Why the values are not this worker's, in words; empty if they are."""
-        if _STEP not in values or int(values[_STEP]) > global_step:
+        if int(values[worker_file.STEP]) > global_step:
             return f"it is of another run, which is at step {global_step}"
         for name, variable in self._variables.items():
             if name not in values or values[name].shape != tuple(variable.shape.as_list()):

@@ -149,7 +149,7 @@ class TestVerify:
         code, out, _ = command("verify", logdir)
         assert code == 0
         assert f"writing-model.ckpt-3{DATA}" in out
-        assert re.search(r"best .*rename its files to model.ckpt-1\.\*", out)
+        assert re.search(r"best .*NOT USED: .*rename its files to model.ckpt-1\.\*", out)
 
     def test_changes_nothing(self, command, logdir):
         (logdir / "checkpoints" / "checkpoint").unlink()

@@ -146,3 +146,40 @@ def test_a_failed_save_leaves_the_last_good_one_and_nothing_temporary(config, pa
     again = Own(config)
     again.state.restore(again.session, 8)
     assert again.value == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mask", [0x01, 0xFF])
+def test_no_flipped_byte_gives_wrong_values_or_ends_the_worker(config, path, mask):
+    """Each byte in turn: the file is refused with a warning, or what it gives is right."""
+    own = Own(config)
+    own.set([1, 2, 3])
+    own.state.save(own.session, 7)
+    content = path.read_bytes()
+    taken = []
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= mask
+        path.write_bytes(damaged)
+        own.set([0, 0, 0])
+        own.state.restore(own.session, 7)
+        taken.append(own.value)
+    assert all(value in ([0, 0, 0], [1, 2, 3]) for value in taken)
+    assert taken.count([0, 0, 0]) > len(content) / 3
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"\x80\x04."])
+def test_what_is_no_such_file_is_not_used(config, path, content):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    own = Own(config)
+    own.state.restore(own.session, 7)
+    assert own.value == [0, 0, 0]
+
+
+def test_an_array_alone_is_not_used(config, path):
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    own = Own(config)
+    own.state.restore(own.session, 7)
+    assert own.value == [0, 0, 0]
