@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_trainer.cli import doctor, evaluate, experiment, listing, local, main, simulate, task
+from ps_trainer.cli import checkpoint, doctor, evaluate, experiment, listing, local, main, simulate, task
 
 pytestmark = pytest.mark.usefixtures("without_tensorflow")
 
@@ -135,6 +135,15 @@ LOCAL = {
     "--straggler=exp:mean=1": "unknown key 'mean'; did you mean mean_ms?",
     "--straggler=exp:mean_ms": "write options as key=value",
     "--logdir=/dev/null/x": "--logdir=/dev/null/x: cannot make this folder",
+    "--max_restarts=-1": "--max_restarts=-1 is too small; the least is 0",
+    "--fault=kil:worker:1@step=2": "unknown kind 'kil'; did you mean kill?",
+    "--fault=kill:worker:9@step=2": "there is no worker 9; the worker tasks of this cluster are 0 to 1",
+    "--fault=kill:worker:1": "say when, by one of @step=N and @after_secs=N",
+    "--fault=kill:worker:1@step=-1": "step=-1; give 1 or more",
+    "--fault=freeze:ps:0@step=5,secs=nan": "secs=nan; give more than 0",
+    "--fault=cut:worker:1@step=3,secs=2": "needs a link of its own for each task; add --hosts=netns",
+    "--fault=chaos:kills=0": "kills=0; give 1 or more",
+    "--fault=": "--fault : unknown kind ''; known: kill",
 }
 
 
@@ -178,6 +187,10 @@ OTHERS = [
     (main.main, [], "no command given; one of local, task"),
     (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
     (main.main, ["--help=1"], "unknown command '--help=1'"),
+    (checkpoint.main_checkpoint, [], "checkpoint: say what to do: info, verify, plan"),
+    (checkpoint.main_checkpoint, ["inf"], "checkpoint inf: unknown; did you mean info?"),
+    (checkpoint.main_checkpoint, ["info"], "checkpoint info: give a folder"),
+    (checkpoint.main_checkpoint, ["plan", "--modle=cnn"], "unknown flag --modle; did you mean --model?"),
     (evaluate.main_evaluate, [], "nothing to evaluate: give --logdir of the run, or --checkpoint_dir"),
     (evaluate.main_evaluate, ["--checkpoint_dir=/no/such"], "/no/such is not a folder"),
     (evaluate.main_evaluate, ["--logdir=/dev/null"], "/dev/null/checkpoints is not a folder"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ps_trainer import delays, options, registry
+from ps_trainer import delays, faults, options, registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import HelpShown
 from ps_trainer.cluster import addresses, sources
@@ -23,7 +23,7 @@ from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.options import option, repeatable
 from tests.bad_input import mutations
 
-SEEDS = range(3)
+SEEDS = range(2)
 COUNT = 300
 
 
@@ -126,6 +126,19 @@ class TestText:
             lambda text: registry.GRADIENT_TRANSFORMS.load(registry.split_inline(text)[0]),
             mutations.texts(seeds, COUNT, seed),
         )
+
+    def test_faults(self, seed):
+        cluster = faults.Cluster(num_ps=2, num_workers=3, max_steps=100, has_links=True)
+        seeds = [
+            *(
+                "kill:worker:1@step=20",
+                "freeze:ps:0@step=5,secs=20",
+                "term:chief@after_secs=3",
+                "raise:worker:2@step=9",
+            ),
+            *("cut:worker:1@step=3,secs=2", "slow_ps:ps:1@step=3,ms=5", "chaos:kills=10,roles=ps+worker+chief,seed=1"),
+        ]
+        check(lambda text: faults.parse_all([text], cluster), mutations.texts(seeds, COUNT, seed))
 
     def test_rates(self, seed):
         check(lambda text: parse_rate(text, "--rate"), mutations.texts(["200mbit", "1.5gbit", "25mbps"], COUNT, seed))

@@ -88,6 +88,16 @@ class TestReach:
         assert reach.fault_between(ps, "/job:worker/task:9") == "its cluster definition has no such task"
 
 
+    def test_a_peer_that_is_silent_is_given_up_and_the_asked_task_goes_on(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            ps, w0 = (f"localhost:{port}" for port in pick_free_ports(2))
+            jobs = {"ps": [ps], "worker": [w0, f"localhost:{silent.getsockname()[1]}"]}
+            servers = [tf.train.Server(tf.train.ClusterSpec(jobs), job, 0) for job in ("ps", "worker")]
+            assert reach.fault_between(ps, "/job:worker/task:1", deadline_secs=0.5) == "no answer within 0.5 s"
+            assert reach.fault_between(ps, "/job:worker/task:0") == ""
+            assert len(servers) == 2
+
+
 class TestExamine:
     def test_a_cluster_that_is_well(self, served):
         findings = found_by(served)
