@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from ps_trainer.store import checkpoint_writer, durable
 from tests.store.checkpoints import DATA, INDEX, files_of, names, values_of, write
 from tests.testing.logs import log_lines
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 USERS_FILES = ("writing-notes.txt", "writing-model.ckpt-x.index", "model.ckpt-5.txt", "worker-0.npz", "a.tmp")
 
 
@@ -298,6 +300,39 @@ for step in range(1, steps + 1):
         print("failed", error, flush=True)
 """
 
+# For each moment: a forked process saves steps 1 and 2 into argv[1]/<moment>, and is killed, in the second save, right
+# before its call of that number that syncs or renames (0 to 7: see the order below); -1: before anything is written.
+KILLED_SAVER = """
+import os, pathlib, signal, sys
+import numpy as np
+from ps_trainer.store import checkpoint_writer, durable
+
+def armed(function, moment):
+    def call(*args):
+        global calls
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls += 1
+        return function(*args)
+    return call
+
+def save(step):
+    values = {"w": np.full([100, 100], step, np.float32), "global_step": np.int64(step)}
+    checkpoint_writer.write(pathlib.Path(sys.argv[1], str(moment)), step, values)
+
+for moment in range(-1, 8):
+    pid = os.fork()  # no session has been made yet, so TensorFlow has no threads that a fork would lose
+    if pid == 0:
+        save(1)
+        calls = -1
+        checkpoint_writer._write_files = armed(checkpoint_writer._write_files, moment)
+        durable.sync = armed(durable.sync, moment)
+        durable.os.replace = armed(os.replace, moment)
+        save(2)
+        os._exit(0)
+    print(moment, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
 
 def start_saver(folder, steps, limit=0):
     return subprocess.Popen(
@@ -305,7 +340,7 @@ def start_saver(folder, steps, limit=0):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+        cwd=ROOT,
     )
 
 
@@ -319,6 +354,20 @@ class TestRealProcesses:
         assert saver.returncode == 0
         assert names(tmp_path) == sorted(["checkpoint", *files_of(1)])
         assert latest_step(tmp_path) == 1
+
+    def test_killed_at_each_moment_of_a_save_nothing_that_was_written_is_lost(self, tmp_path):
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED_SAVER, str(tmp_path)], capture_output=True, text=True, timeout=120, cwd=ROOT
+        )
+        assert killed.stdout.split() == [str(word) for moment in range(-1, 8) for word in (moment, -signal.SIGKILL)]
+        for moment in range(-1, 8):
+            folder = tmp_path / str(moment)
+            assert len(names(folder)) > 3 or moment == -1
+            checkpoint_writer.repair(folder)
+            step = 1 if moment == -1 else 2
+            assert names(folder) == sorted(["checkpoint", *files_of(*range(1, step + 1))]), moment
+            assert (checkpoint_lib.latest(folder)["w"] == step).all(), moment
+            assert tf.train.latest_checkpoint(str(folder)) == str(folder / f"model.ckpt-{step}"), moment
 
     def test_killed_while_saving_always_goes_on_from_a_whole_one(self, tmp_path):
         """Killed after the n-th save has begun, at whatever moment that is; the step may only grow."""
