@@ -109,7 +109,7 @@ class ScriptedTask(TaskProcess):
     Args:
         name: as in "worker-0".
         exits: (number of the poll, exit code), or None to run until asked to end.
-        *later: the same for each further start.
+        *later: the same for each further start; None for those beyond.
     """
 
     def __init__(self, name: str, exits: tuple[int, int] | None = None, *later: tuple[int, int] | None):
@@ -127,7 +127,7 @@ class ScriptedTask(TaskProcess):
 
     def start(self) -> None:
         """Starts nothing."""
-        self._exits = self._all_exits[self.num_starts]
+        self._exits = self._all_exits[self.num_starts] if self.num_starts < len(self._all_exits) else None
         self._num_polls = 0
         self.num_starts += 1
         self.started_at = 0.0

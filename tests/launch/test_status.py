@@ -130,3 +130,53 @@ def test_peer_failure_is_what_the_last_state_line_says(board, tasks, tmp_path):
     board.refresh()
     assert board.status_of(tasks[1]).is_peer_failure
     assert not board.status_of(tasks[2]).is_peer_failure
+
+
+def test_reached_step_never_goes_back(board, tmp_path):
+    assert board.reached_step is None
+    write(tmp_path, "worker-0", {"kind": "reached", "global_step": 203}, {"kind": "train", "global_step": 150})
+    write(tmp_path, "worker-1", {"kind": "train", "global_step": 180})
+    board.refresh()
+    assert board.reached_step == 203
+    assert board.global_step == 180
+
+
+def test_events_are_kept(board, tmp_path):
+    write(tmp_path, "worker-1", {"kind": "event", "event": "raise", "task": "worker-1", "fault": "x"})
+    board.refresh()
+    assert [event["fault"] for event in board.events] == ["x"]
+
+
+def test_rate_is_unknown_when_training_has_gone_back(board, tmp_path):
+    steps = [(0.0, 500), (10.0, 300)]
+    write(tmp_path, "worker-0", *({"kind": "train", "wall_time": t, "global_step": step} for t, step in steps))
+    board.refresh()
+    assert board.global_steps_per_sec is None
+
+
+def test_task_that_was_started_again_begins_anew(tasks, tmp_path):
+    worker = ScriptedTask("worker-0", None, None)
+    board = Board([worker], tmp_path, max_steps=None)
+    worker.start()
+    write(
+        tmp_path,
+        "worker-0",
+        {"kind": "train", "wall_time": 0.0, "local_step": 100},
+        {"kind": "train", "wall_time": 1.0, "local_step": 200},
+        {"kind": "state", "state": "failed: ps-0 was lost", "peer_failure": True},
+    )
+    board.refresh()
+    (status,) = board.tasks
+    assert (status.reason, status.is_peer_failure) == ("ps-0 was lost", True)
+    worker.end(1)
+    worker.start()
+    board.refresh()
+    assert (status.state, status.reason, status.is_peer_failure) == ("starting", "", False)
+    write(
+        tmp_path,
+        "worker-0",
+        {"kind": "train", "wall_time": 9.0, "local_step": 10},
+        {"kind": "train", "wall_time": 10.0, "local_step": 30},
+    )
+    board.refresh()
+    assert status.mean_steps_per_sec == 20

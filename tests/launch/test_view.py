@@ -164,6 +164,39 @@ def test_table_only_on_a_terminal_and_if_wanted(scene, monkeypatch, terminal, pl
     assert type(view_lib.create_view(scene.board, console, plain)) is kind
 
 
+def test_plain_view_prints_an_event_at_once_after_what_the_tasks_have_come_to(scene):
+    view = scene.create(view_lib.PlainView)
+    view.update()
+    scene.lines()
+    scene.now = 0.1  # not yet time for another look
+    scene.tasks[2].end(-9)
+    view.on_event(scene.tasks[2], "started again in 1 s (restart 1 of 2)")
+    assert scene.lines() == [
+        "    0.1 s  worker-1     killed (SIGKILL)",
+        "    0.1 s  worker-1     started again in 1 s (restart 1 of 2)",
+    ]
+
+
+def test_live_view_prints_an_event_above_the_table(scene):
+    view = scene.create(view_lib.LiveView, force_terminal=True, height=30)
+    with view:
+        view.update()
+        scene.lines()
+        view.on_event(scene.tasks[2], "SIGKILL at step 203, by --fault=kill:worker:1@step=200")
+        text = "\n".join(scene.lines())
+    assert text.index("SIGKILL at step 203, by --fault=kill:worker:1@step=200") < text.index("stale-")
+
+
+def test_summary_tells_who_was_started_again(scene):
+    view = scene.create(view_lib.PlainView)
+    scene.tasks[0].end(1)
+    scene.tasks[0].start()
+    for task in scene.tasks:
+        task.end(0)
+    view.finish(Outcome(exit_code=0), "runs/x")
+    assert "restarts: ps-0 1" in scene.lines()
+
+
 def test_failure_report_shows_markup_and_long_lines_of_the_log_as_they_are(scene, tmp_path):
     task = scene.tasks[1]
     task.log_path = tmp_path / "worker-0.log"
