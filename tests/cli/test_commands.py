@@ -100,7 +100,7 @@ def test_local_passes_on_the_training_flags_as_given(calls):
     assert main.main(["ps_trainer", "local", "--num_workers=3", *args, "--plain"]) == 5
     assert isinstance(calls[0][1].pop("hosts"), LocalHosts)
     config = TrainConfig(update_option=("a=1,2",))
-    counts = {"num_ps": 1, "num_workers": 3, "num_evaluators": 0}
+    counts = {"num_ps": 1, "num_workers": 3, "num_evaluators": 0, "faults": (), "max_restarts": None}
     assert calls == [((), {**counts, "train_args": args, "config": config, "plain": True, "preload": True})]
 
 
