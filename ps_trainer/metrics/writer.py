@@ -9,9 +9,6 @@ training ends for them.
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import pathlib
 import time
 from collections.abc import Callable
@@ -19,6 +16,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
+
+from ps_trainer.metrics.lines import LineFile
 
 # What TensorFlow's writer of events raises when the disk is full.
 _EVENT_ERRORS = (OSError, RuntimeError, tf.errors.OpError)
@@ -36,12 +35,9 @@ class MetricsWriter:
     def __init__(self, logdir: str | None, task_name: str, clock: Callable[[], float] = time.time):
         self._clock = clock
         self._file = self._events = None
-        self._is_losing = False
         if logdir is not None:
             folder = pathlib.Path(logdir) / "metrics"
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / f"{task_name}.jsonl").open("ab", buffering=0)
-            self._num_bytes = os.fstat(self._file.fileno()).st_size
+            self._file = LineFile(folder / f"{task_name}.jsonl")
             # An own graph: the writer would put the default one into the file.
             with tf.Graph().as_default():
                 self._events = tf.summary.FileWriter(str(folder / task_name))
@@ -87,20 +83,8 @@ class MetricsWriter:
                 logging.warning("the last TensorBoard events could not be written: %s", error)
 
     def _line(self, record: dict[str, Any]) -> None:
-        if self._file is None:
-            return
-        line = (json.dumps({"wall_time": self._clock(), **record}) + "\n").encode()
-        try:
-            if self._file.write(line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            self._file.truncate(self._num_bytes)  # no half of a line stays for its readers
-            if not self._is_losing:
-                logging.warning("lines of %s are lost: %s", self._file.name, error)
-            self._is_losing = True
-        else:
-            self._num_bytes += len(line)
-            self._is_losing = False
+        if self._file is not None:
+            self._file.write({"wall_time": self._clock(), **record})
 
     def _scalars(self, step: int, values: dict[str, Any]) -> None:
         if self._events is None:

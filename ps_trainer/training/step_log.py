@@ -29,18 +29,18 @@ global_step − 1 − staleness is the version that the worker read.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
+from ps_trainer.metrics.lines import LineFile
 from ps_trainer.training.progress import Progress
 
 
@@ -80,7 +80,7 @@ class LoggedProgress(Progress):
         self._path = path
         self._worker = worker
         self._wall_clock = wall_clock
-        self._file: TextIO | None = None
+        self._file: LineFile | None = None
         self._began_at = self.last_step_at
         self._cpu = os.times()
 
@@ -121,12 +121,6 @@ class LoggedProgress(Progress):
         self._write(record)
         super().add(global_step, staleness, loss)
 
-    def report(self) -> dict[str, Any]:
-        """See `Progress`; the file is complete up to here."""
-        if self._file is not None:
-            self._file.flush()
-        return super().report()
-
     def close(self) -> None:
         """See `Progress`."""
         if self._file is not None:
@@ -135,7 +129,6 @@ class LoggedProgress(Progress):
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # By lines: a worker that is killed leaves every step that it has made.
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
-        self._file.write(json.dumps(record) + "\n")
+            # A worker that is killed leaves every step that it has made.
+            self._file = LineFile(self._path)
+        self._file.write(record)
