@@ -97,6 +97,8 @@ def convert(text: str, hint: Any, where: str) -> Any:
     Raises:
         OptionError: the text is not of that type; the message starts with `where`.
     """
+    if "\0" in text:
+        raise OptionError(f"{where}: {text!r} holds a null character, which no name or path can have")
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         if text.lower() == "none":
             return None

@@ -216,6 +216,7 @@ def test_other_commands(refuse, command, args, words):
         (b"batch_size=3\n", "'batch_size=3' is not a flag"),
         (b"\xff\xfe--batch_size\n", "--flagfile is not UTF-8 text"),
         (b"--flagfile=/no/such\n", "--flagfile cannot be read"),
+        (b"--logdir=a\0b\n", "--logdir: 'a\\x00b' holds a null character"),
     ],
 )
 def test_flag_files(refuse, tmp_path, content, words):
