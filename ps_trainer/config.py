@@ -70,6 +70,10 @@ class TrainConfig:
     start_timeout_secs: float = option(300.0, "how long a task waits for the others to appear")
     join_wait_secs: float = option(30.0, "how long the first step waits for all workers; async then starts without")
     stall_timeout_secs: float = option(600.0, "how long a task waits for a step to complete before it fails")
+    heartbeat_timeout_secs: float = option(30.0, "silence after which a task counts as lost, though its port answers")
+    recover_timeout_secs: float = option(
+        120.0, "how long tasks wait for a lost one to come back (who starts it again is your affair); 0 = end at once"
+    )
     isolation: str | None = option(None, "what keeps strangers from the tasks' ports (firewall …); ends the warning")
     intra_op_threads: int = option(0, "threads inside one TensorFlow op; 0 = cores / tasks on this host")
     inter_op_threads: int = option(0, "TensorFlow ops at the same time; 0 = cores / tasks on this host, at least 2")
@@ -99,7 +103,7 @@ class TrainConfig:
             value = getattr(self, field)
             if value is not None and not value >= least:  # NaN is refused as well
                 raise OptionError(f"--{field}={value} is too small; the least is {least}")
-        for field in ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs"):
+        for field in _ABOVE_0:
             if not getattr(self, field) > 0:
                 raise OptionError(f"--{field}={getattr(self, field)} must be greater than 0")
         for field in dataclasses.fields(self):
@@ -132,6 +136,7 @@ def _check_size(name: str, value: Any) -> None:
 
 _MOST = 2**63 - 1
 _MOST_THREADS = 4096
+_ABOVE_0 = ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs", "heartbeat_timeout_secs")
 _AT_LEAST = {
     "batch_size": 1,
     "num_epochs": 1,
@@ -142,6 +147,7 @@ _AT_LEAST = {
     "keep_checkpoints": 1,
     "max_failed_saves": 1,
     "join_wait_secs": 0,
+    "recover_timeout_secs": 0,
     "intra_op_threads": 0,
     "inter_op_threads": 0,
 }

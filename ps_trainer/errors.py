@@ -9,7 +9,10 @@
     │   └── CheckpointError      a checkpoint directory that cannot be continued from
     └── RunError               exit 1: a job that was right to start, and failed
         ├── StartTimeoutError    a task did not appear before the deadline
-        ├── PsLostError          a parameter server stopped answering
+        ├── LostError            a part of the job is gone, and may come back within --recover_timeout_secs
+        │   ├── PsLostError        a parameter server stopped answering, or lost its state
+        │   ├── PeerLostError      a worker is gone without which no step can be made
+        │   └── RunReplacedError   the chief has begun the run anew
         ├── StalledError         no step completed before the deadline
         ├── PeerFailedError      another task of the job failed or was interrupted
         ├── NanLossError         the loss is not a number any more
@@ -70,8 +73,20 @@ class StartTimeoutError(RunError):
     """A task did not appear before `--start_timeout_secs`."""
 
 
-class PsLostError(RunError):
-    """A parameter server stopped answering."""
+class LostError(RunError):
+    """A part of the job is gone that may come back: a task that meets it waits `--recover_timeout_secs` for that."""
+
+
+class PsLostError(LostError):
+    """A parameter server stopped answering, or came back without its state."""
+
+
+class PeerLostError(LostError):
+    """A worker is gone without which no step can be made."""
+
+
+class RunReplacedError(LostError):
+    """The chief has begun the run anew; this worker is to join that one."""
 
 
 class StalledError(RunError):

@@ -33,6 +33,8 @@ DONE = "done"
 FAILED = "failed"
 INTERRUPTED = "interrupted"
 FINAL = (DONE, FAILED, INTERRUPTED)
+LOST = "lost"  # said of a worker that may come back, by a ps task or by the worker that lost a ps task
+ALIVE = "alive"  # a heartbeat, in the mail only
 
 STARTING = "starting"
 READY = "ready"
@@ -45,8 +47,9 @@ class PsState(NamedTuple):
     """What a ps task's control plane says; each a dict, empty where nothing was said.
 
     Attributes:
-        hello: {"version", "ps", "num_ps", "num_workers"}.
-        run: {"run_id", "key", "status", "agreement"}.
+        hello: {"version", "ps", "num_ps", "num_workers", "incarnation"}; the last is new each time the ps starts.
+        run: {"run_id", "key", "status", "agreement", "ps", "start"}: "ps" holds the incarnations on which the
+            run's state lies, "start" how it came there, {"step", "how"}, once it has.
         roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
     """

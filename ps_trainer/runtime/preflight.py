@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 from absl import logging
@@ -30,16 +30,24 @@ _REACH_SECS = 5.0  # for a ps task to answer that it reaches a worker; asked aga
 _MUST_BE_EQUAL = ("version", "ps", "num_ps", "num_workers")
 
 
-def wait_for_ps(cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) -> list[PsControl]:
+def wait_for_ps(
+    cluster: ClusterConfig, config: TrainConfig, stop: StopRequest, *, limit_secs: float | None = None
+) -> list[PsControl]:
     """Waits until every ps task answers, and reaches this task in turn; returns a client for each.
 
+    Args:
+        cluster: with this task's place in it.
+        config: the run.
+        stop: ends the wait.
+        limit_secs: of the wait; None = `start_timeout_secs`.
+
     Raises:
-        StartTimeoutError: some did not within `start_timeout_secs`; names them.
+        StartTimeoutError: some did not answer in time; names them.
         ClusterConfigError: a ps task belongs to another cluster, or to another version.
     """
     controls = [PsControl(address, ps) for ps, address in enumerate(cluster.ps_addresses)]
     missing = dict.fromkeys(range(len(controls)), "not asked yet")
-    wait = _Wait(config.start_timeout_secs)
+    wait = _Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     with ThreadPoolExecutor(max_workers=min(32, len(controls))) as pool:
         while True:
             asked = sorted(missing)
@@ -62,30 +70,48 @@ def wait_for_ps(cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) 
             stop.wait(_POLL_SECS)
 
 
-def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, stop: StopRequest) -> tuple[str, bool]:
-    """Waits until the chief's run is ready; returns its id, and whether it has ended without this worker.
+def wait_for_run(
+    controls: Sequence[PsControl],
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    stop: StopRequest,
+    *,
+    not_run: str = "",
+    limit_secs: float | None = None,
+) -> dict[str, Any]:
+    """Waits until the chief's run is ready, or has ended without this worker; returns its record.
 
-    A run that this worker has already left is not the one to join.
+    A run that this worker has already left in order is not the one to join, nor one whose state a ps task has lost.
+
+    Args:
+        controls: client of each ps task.
+        cluster: with this worker's place in it.
+        config: the run.
+        stop: ends the wait.
+        not_run: id of a run that is not the one to join either.
+        limit_secs: of the wait; None = `start_timeout_secs`.
 
     Raises:
-        StartTimeoutError: no run was ready within `start_timeout_secs`.
+        StartTimeoutError: no run was ready in time.
         OptionError: the chief runs with other settings than this worker.
     """
-    wait = _Wait(config.start_timeout_secs)
+    wait = _Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     while True:
         try:
-            state = ps_0.read()
-        except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
-            logging.warning("%s does not answer (%s)", ps_0.name, type(error).__name__)
-        else:
-            status = state.run.get("status")
-            if status in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
-                differing = other_settings(state.run["agreement"], agreement(cluster, config), cluster.task_name)
+            state = controls[0].read()
+            run = state.run
+            if run.get("status") in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
+                differing = other_settings(run["agreement"], agreement(cluster, config), cluster.task_name)
                 if differing:
                     raise OptionError(
                         f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}"
                     )
-                return state.run["run_id"], status == control.ENDED
+                if run["status"] == control.ENDED:
+                    return run
+                if run["run_id"] != not_run and incarnations(controls) == run["ps"]:
+                    return run
+        except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
+            logging.warning("a ps task does not answer (%s)", type(error).__name__)
         stop.check()
         if wait.is_over():
             raise StartTimeoutError(
@@ -97,27 +123,57 @@ def wait_for_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig, s
         stop.wait(_POLL_SECS)
 
 
-def begin_run(ps_0: PsControl, cluster: ClusterConfig, config: TrainConfig) -> tuple[dict[str, Any], bool]:
-    """The chief's run record, written to ps 0 with status `starting`, and whether the run is already on the ps.
+class Found(NamedTuple):
+    """What a chief finds when it begins.
 
-    A run of the same logdir (or, without one, of the same settings) that its chief never ended is still
-    alive on the ps: a chief that was restarted goes on with it.
+    Attributes:
+        run: its run's record, as written to ps 0.
+        old_id: id of a run with the same logdir (or, without one, the same settings) that its chief never ended, and
+            which the ps tasks still hold; empty if there is none.
+        was_lost: whether there was such a run, and a ps task has lost its part of it.
     """
-    state = ps_0.read()
+
+    run: dict[str, Any]
+    old_id: str
+    was_lost: bool
+
+
+def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, anew: bool) -> Found:
+    """Writes the chief's run record to ps 0, with status `starting`.
+
+    Args:
+        controls: client of each ps task.
+        cluster: of the chief.
+        config: the run.
+        anew: whether the run gets a new id even where an old one is still on the ps tasks; else it goes on as that.
+    """
+    old = controls[0].read().run
     settings = agreement(cluster, config)
     key = f"{config.logdir} {settings}"
-    is_alive = state.run.get("key") == key and state.run["status"] != control.ENDED
-    run_id = state.run["run_id"] if is_alive else uuid.uuid4().hex[:12]
-    run = {"run_id": run_id, "key": key, "status": control.STARTING, "agreement": settings}
-    ps_0.write_run(run)
-    return run, is_alive
+    ps = incarnations(controls)
+    # What never was ready has no state to lose.
+    was_there = old.get("key") == key and old["status"] != control.ENDED and bool(old.get("start"))
+    is_whole = was_there and old["ps"] == ps and old["status"] == control.READY
+    run = {"run_id": uuid.uuid4().hex[:12], "key": key, "status": control.STARTING, "agreement": settings, "ps": ps}
+    if is_whole and not anew:
+        run = old  # others may be at work in it
+    elif was_there:
+        run["start"] = old["start"]
+    controls[0].write_run(run)
+    return Found(run, old["run_id"] if is_whole else "", was_there and not is_whole)
+
+
+def incarnations(controls: Sequence[PsControl]) -> list[str]:
+    """What tells each ps task from one that was started in its place."""
+    return [ps.read().hello["incarnation"] for ps in controls]
 
 
 def _has_left(state: PsState, worker: int) -> bool:
-    """Whether `worker` has said its last word in the run that `state` shows."""
+    """Whether `worker` has said its last word in the run; as long as that goes on, a failed one may come back."""
     if state.roster.get("run_id") != state.run.get("run_id"):
         return False
-    return state.roster["workers"].get(str(worker), {}).get("status") in control.FINAL
+    last = (control.DONE,) if state.run["status"] == control.READY else control.FINAL
+    return state.roster["workers"].get(str(worker), {}).get("status") in last
 
 
 def agreement(cluster: ClusterConfig, config: TrainConfig) -> dict[str, Any]:

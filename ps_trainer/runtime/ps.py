@@ -7,6 +7,7 @@ import json
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from ps_trainer.runtime.supervise import StopRequest
 
 # A worker's last message is answered before the ps that got it goes.
 _LINGER_SECS = 0.5
+# A pause of this process's own, from which nothing follows about the silence of others.
+_PAUSE_SECS = 2.0
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
 _NOTICE_SECS = 6.0
 
@@ -59,6 +62,9 @@ class PsTask:
         self._mail: queue.Queue[dict[str, Any]] = queue.Queue()
         self._run_id = ""
         self._workers: dict[int, dict[str, Any]] = {}
+        self._old_runs: set[str] = set()
+        self._heard_at: dict[int, float] = {}
+        self._looked_at = clock()
         tasks = enumerate(cluster.worker_tasks)
         self._liveness = Liveness({i: cluster.jobs[job][index] for i, (job, index) in tasks}, self._lose)
 
@@ -72,7 +78,8 @@ class PsTask:
         """
         writer = MetricsWriter(self._config.logdir, self._cluster.task_name)
         self._session.run(self._control.init_op)
-        self._write("hello", control.hello(self._cluster, self._cluster.task_index))
+        incarnation = {"incarnation": uuid.uuid4().hex[:12]}
+        self._write("hello", control.hello(self._cluster, self._cluster.task_index) | incarnation)
         threading.Thread(target=self._receive, name="mail", daemon=True).start()
         self._liveness.start()
         writer.state(f"serving on {self._cluster.own_address}")
@@ -84,7 +91,7 @@ class PsTask:
                     time.sleep(_LINGER_SECS)
                     writer.state("done" if code == EXIT_DONE else "ended after a worker's failure", code != EXIT_DONE)
                     return code
-                self._run_id, self._workers = "", {}
+                self._forget_run()
         finally:
             self._liveness.close()
             self._session.close()
@@ -100,6 +107,8 @@ class PsTask:
                 self._note(self._mail.get(timeout=0.1))
             self._liveness.watch(set(self._workers) - self._final())
             now = self._clock()
+            self._look_for_silence(now)
+            self._give_up_lost(now)
             if not self._workers and not self._keep_serving and now - started > self._config.start_timeout_secs:
                 raise StartTimeoutError(
                     f"{self._cluster.task_name}: no worker joined within {self._config.start_timeout_secs:.0f} s;"
@@ -130,21 +139,62 @@ class PsTask:
         stop.check()
 
     def _lose(self, worker: int, reason: str) -> None:
-        """Says, in place of a worker that is gone, that it failed."""
-        self._mail.put({"run_id": self._run_id, "worker": worker, "status": control.FAILED, "reason": reason})
+        """Says, in place of a worker that is gone, that it is."""
+        status = control.LOST if self._config.recover_timeout_secs else control.FAILED
+        message = {"run_id": self._run_id, "worker": worker, "status": status, "reason": reason}
+        self._mail.put(message | {"is_presumed": True})
 
     def _note(self, message: dict[str, Any]) -> None:
+        """Enters a word of a worker, or said in its place, into the roster."""
         run_id, worker, status = message["run_id"], message["worker"], message["status"]
         if run_id and run_id != self._run_id:
-            if status != control.JOINED:
+            if status != control.JOINED or run_id in self._old_runs:
                 return  # a word of a run that another one has replaced
-            self._run_id, self._workers = run_id, {}
+            self._forget_run()
+            self._run_id = run_id
+        before = self._workers.get(worker, {})
+        self._heard_at[worker] = self._clock()
+        if status == control.ALIVE:
+            if before.get("status") != control.LOST or not before.get("is_presumed"):
+                return
+            message = before["was"]
+            status = message["status"]
+            logging.info("worker %d is back", worker)
+        elif status == control.LOST:
+            if not before or before["status"] in (*control.FINAL, control.LOST):
+                return
+            message = message | {"was": before, "at": self._clock()}
         self._workers[worker] = message
-        if status == control.FAILED:
-            logging.error("worker %d failed: %s", worker, message.get("reason"))
+        if status in (control.FAILED, control.LOST):
+            logging.error("worker %d %s: %s", worker, status, message.get("reason"))
         elif status != control.TRAINING:
             logging.info("worker %d %s", worker, status)
         self._write("roster", {"run_id": self._run_id, "workers": self._workers})
+
+    def _look_for_silence(self, now: float) -> None:
+        """Loses workers whose heartbeat has stopped, though the kernel answers for their port: frozen ones."""
+        paused = now - self._looked_at
+        self._looked_at = now
+        if paused > _PAUSE_SECS:  # this process was frozen itself; their words wait in the mail
+            self._heard_at = {worker: heard + paused for worker, heard in self._heard_at.items()}
+        for worker, entry in self._workers.items():
+            silent = now - self._heard_at[worker]
+            if entry["status"] in (control.JOINED, control.TRAINING) and silent > self._config.heartbeat_timeout_secs:
+                self._heard_at[worker] = now
+                self._lose(worker, f"no sign of life for {silent:.0f} s: it is frozen, or cut off")
+
+    def _give_up_lost(self, now: float) -> None:
+        """Lost workers have failed when they do not come back in time, or when the chief has ended the run."""
+        is_over = 0 in self._final()
+        limit = self._config.recover_timeout_secs
+        for entry in list(self._workers.values()):
+            if entry["status"] == control.LOST and (is_over or now - entry["at"] >= limit):
+                late = "" if is_over else f"; it did not come back within {limit:.0f} s"
+                self._note(entry | {"status": control.FAILED, "reason": entry["reason"] + late})
+
+    def _forget_run(self) -> None:
+        self._old_runs.add(self._run_id)
+        self._run_id, self._workers, self._heard_at = "", {}, {}
 
     def _receive(self) -> None:
         try:

@@ -11,6 +11,7 @@ block for ever. So the main thread only watches:
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
@@ -22,21 +23,31 @@ from typing import Any
 from absl import logging
 
 from ps_trainer.config import PARENT_PID_VARIABLE
-from ps_trainer.errors import EXIT_FAILED, Interrupted, PsTrainerError
+from ps_trainer.errors import EXIT_FAILED, Interrupted, LostError, PsTrainerError
 
 RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
 EXIT_SECS = 8.0
+# After a `LostError`, from which the job may go on: closing what was open to a lost ps task takes its time.
+LOST_EXIT_SECS = 40.0
 
 
 class StopRequest:
-    """Asks a job to stop, with the reason. Thread-safe; the first reason wins."""
+    """Asks a job to stop, with the reason. Thread-safe; the first reason wins, but a final one over a `LostError`.
+
+    After a `LostError` a job may go on from another beginning (`renew`).
+
+    Attributes:
+        reason: None until somebody asks.
+        rounds: how often the job has begun anew.
+    """
 
     def __init__(self):
         self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come while the main thread holds it
         self._callbacks: dict[str, list[Callable[[], Any]]] = {"release": [], "abort": []}
         self.reason: BaseException | None = None
+        self.rounds = 0
 
     @property
     def requested(self) -> bool:
@@ -46,14 +57,25 @@ class StopRequest:
     def request(self, reason: BaseException) -> None:
         """Asks the job to stop because of `reason`."""
         with self._lock:
-            if self.reason is None:
+            if self.reason is None or (isinstance(self.reason, LostError) and not isinstance(reason, LostError)):
                 self.reason = reason
-        self._event.set()
+            self._event.set()
+
+    def renew(self) -> None:
+        """Forgets a `LostError`, and what was to be let go; raises a reason that is final."""
+        with self._lock:
+            if self.reason is not None and not isinstance(self.reason, LostError):
+                raise self.reason
+            self.reason = None
+            self._event.clear()
+            self._callbacks = {"release": [], "abort": []}
+            self.rounds += 1
 
     def check(self) -> None:
         """Raises the reason if somebody asked."""
-        if self.requested:
-            raise self.reason
+        reason = self.reason
+        if reason is not None:
+            raise reason
 
     def wait(self, seconds: float) -> bool:
         """Sleeps, but only until somebody asks; returns whether somebody did."""
@@ -69,7 +91,7 @@ class StopRequest:
 
     def call(self, kind: str) -> None:
         """Runs the callbacks of a kind, each in a thread of its own: they may block as well."""
-        for callback in self._callbacks[kind]:
+        for callback in list(self._callbacks[kind]):
             threading.Thread(target=_logged, args=(callback,), daemon=True).start()
 
 
@@ -119,12 +141,17 @@ def report(error: BaseException) -> int:
 def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[int], Any]) -> None:
     parent = int(os.environ.get(PARENT_PID_VARIABLE, "0"))
     asked_at = None
+    rounds = stop.rounds
     done: set[str] = set()
     while thread.is_alive():
         thread.join(0.1)
+        if rounds != stop.rounds:
+            asked_at, rounds = None, stop.rounds
+            done.clear()
         if parent and os.getppid() != parent:
             stop.request(Interrupted(signal.SIGTERM))  # the launcher was killed
-        if not stop.requested:
+        reason = stop.reason
+        if reason is None:
             continue
         asked_at = asked_at or time.monotonic()
         waited = time.monotonic() - asked_at
@@ -132,9 +159,11 @@ def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[
             if waited > after and kind not in done:
                 done.add(kind)
                 stop.call(kind)
-        if waited > EXIT_SECS:
-            logging.error("the job did not stop within %.0f s; ending the process", EXIT_SECS)
-            exit_process(report(stop.reason))
+        limit = LOST_EXIT_SECS if isinstance(reason, LostError) else EXIT_SECS
+        if waited > limit:
+            logging.error("the job did not stop within %.0f s; ending the process. Its threads:", limit)
+            faulthandler.dump_traceback()
+            exit_process(report(reason))
 
 
 def _logged(callback: Callable[[], Any]) -> None:

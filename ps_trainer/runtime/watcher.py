@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PeerFailedError, PsLostError, PsTrainerError
+from ps_trainer.errors import PeerFailedError, PsLostError, PsTrainerError, RunReplacedError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.supervise import StopRequest
@@ -22,28 +23,30 @@ class Watcher:
 
     * a ps task that got a signal (its notice) ends the job;
     * a chief that failed or was interrupted ends the job;
-    * a ps task that has not answered for `lost_after_secs` is lost.
+    * a ps task that has not answered for `lost_after_secs`, or was started anew, is lost;
+    * a run that the chief has begun in place of this one ends it.
 
     Args:
         controls: client of each ps task.
-        run_id: the run.
+        run: the run's record.
         worker_index: this worker's.
         stop: asked to stop.
         on_worker_start: called with the index of every other worker that is ready to train.
-        on_worker_end: called with index and status of every other worker that ends.
+        on_worker_end: called with index and status of every other worker that ends, or is lost.
         on_poll: called at every poll; its errors ask the job to stop.
         lost_after_secs: see above.
         clock: seconds, monotonic.
 
     Attributes:
         run_status: of the run record; "" before the first poll.
+        lost: workers that are gone and may come back.
         roster: what each worker said last, by index; a copy of ps 0's.
     """
 
     def __init__(
         self,
         controls: Sequence[PsControl],
-        run_id: str,
+        run: Mapping[str, Any],
         worker_index: int,
         stop: StopRequest,
         on_worker_start: Callable[[int], None],
@@ -54,7 +57,7 @@ class Watcher:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._controls = controls
-        self._run_id = run_id
+        self._run = run
         self._worker_index = worker_index
         self._stop = stop
         self._on_worker_start = on_worker_start
@@ -63,9 +66,10 @@ class Watcher:
         self._lost_after_secs = lost_after_secs
         self._clock = clock
         self._started: set[int] = set()
-        self._ended: set[int] = set()
+        self._ended: dict[int, str] = {}
         self._closing = threading.Event()
         self.run_status = ""
+        self.lost: frozenset[int] = frozenset()
         self.roster: dict[int, dict] = {}
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
@@ -76,7 +80,8 @@ class Watcher:
     def close(self) -> None:
         """Ends the thread; returns when it has ended."""
         self._closing.set()
-        self._thread.join()
+        if self._thread.is_alive():  # not where the run failed before it was watched
+            self._thread.join()
 
     def _watch(self) -> None:
         try:
@@ -108,24 +113,34 @@ class Watcher:
     def _look_at(self, ps: PsControl, state: PsState) -> None:
         if state.notice:
             self._stop.request(PeerFailedError(f"the job ends because {state.notice['reason']}"))
-        if ps.ps != 0 or state.roster.get("run_id") != self._run_id:
+        if state.hello.get("incarnation") != self._run["ps"][ps.ps]:
+            self._stop.request(PsLostError(f"{ps.name} was started anew, without the state of the run"))
+        if ps.ps != 0 or not state.run:
+            return
+        if state.run["run_id"] != self._run["run_id"]:
+            self._stop.request(RunReplacedError("the chief has begun the run anew"))
+        if state.roster.get("run_id") != self._run["run_id"]:
             return
         self.run_status = state.run["status"]
         self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
+        self.lost = frozenset(i for i, entry in self.roster.items() if entry["status"] == control.LOST)
         for index, entry in self.roster.items():
             if index != self._worker_index:
                 self._look_at_worker(index, entry)
 
     def _look_at_worker(self, index: int, entry: dict) -> None:
-        if entry["status"] == control.TRAINING and index not in self._started:
+        status = entry["status"]
+        if status == control.TRAINING and index not in self._started:
             self._started.add(index)
+            self._ended.pop(index, None)
             self._on_worker_start(index)
-        if entry["status"] not in control.FINAL or index in self._ended:
+        if status not in (*control.FINAL, control.LOST) or self._ended.get(index) == status:
             return
-        self._ended.add(index)
-        if entry["status"] != control.DONE:
-            reason = f"worker {index} {entry['status']}: {entry.get('reason')}"
+        self._ended[index] = status
+        self._started.discard(index)
+        if status != control.DONE:
+            reason = f"worker {index} {status}: {entry.get('reason')}"
             logging.warning("%s", reason)
-            if index == 0:
+            if index == 0 and status != control.LOST:
                 self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
-        self._on_worker_end(index, entry["status"])
+        self._on_worker_end(index, status)

@@ -77,9 +77,13 @@ class StoredState:
             CheckpointError: a tensor is missing or has another shape.
         """
         self._check(checkpoint)
+        return self.load(session, checkpoint)
+
+    def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> int:
+        """Sets everything from values as `snapshot` gives them; returns their global_step."""
         for held in self._held:
-            _load(session, held, checkpoint)
-        step = int(checkpoint["global_step"])
+            _load(session, held, values)
+        step = int(values["global_step"])
         self._set_clocks(session, step)
         return step
 

@@ -6,7 +6,7 @@ import json
 import pathlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,39 +16,71 @@ import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
+from ps_trainer.runtime import control
+from ps_trainer.runtime.control import PsControl
 from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.store import checkpoint_writer, durable
 from ps_trainer.store.report import placement_report
 from ps_trainer.training.graph import TrainGraph
 
+INITIALISED = "initialised"
+
+
+class Start(NamedTuple):
+    """What a chief knows of the run's state before it sets it up.
+
+    Attributes:
+        is_alive: the ps tasks may hold it under this run's id.
+        values: it, taken over from the run that this one is begun in place of; None if there is none.
+        was_lost: there was state that a ps task has lost, or that cannot be taken over.
+    """
+
+    is_alive: bool = False
+    values: Mapping[str, np.ndarray] | None = None
+    was_lost: bool = False
+
 
 def prepare_state(
-    train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: int, *, is_alive: bool
+    train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: int, start: Start
 ) -> tuple[int, str]:
     """Brings the run's state on the ps tasks to where training goes on; returns global_step and how.
 
-    State that is alive on the ps tasks (after the chief alone was restarted) is attached to; else the
-    newest loadable checkpoint is restored; else the model's initial values are set.
+    State that is alive on the ps tasks (after the chief alone was restarted) is attached to, or taken over from
+    the run before; else the newest loadable checkpoint is restored; else the model's initial values are set, and saved.
 
     Raises:
         CheckpointError: the checkpoints cannot be continued from, or state of a living run was lost and
             there is no checkpoint.
+        SaveError: the initial values could not be saved.
     """
     logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, num_ps))
-    if is_alive and train.step.exchange is None and not train.state.lost(session):
+    if start.is_alive and train.step.exchange is None and not train.state.lost(session):
         return _begin(train, session, "attached to the run on the ps tasks")
     session.run(train.init_state_op)
+    if start.values is not None:
+        train.state.load(session, start.values)
+        return _begin(train, session, "took over the state on the ps tasks")
     checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
     if checkpoint is not None:
         train.state.restore(session, checkpoint)
         return _begin(train, session, f"restored {checkpoint.prefix}")
-    if is_alive:
+    if start.was_lost:
         raise CheckpointError(
             "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
             " ps tasks, and give a --logdir so that the next loss can be recovered from"
         )
     train.state.initialize(session, train.model_trace.initial_values())
-    return _begin(train, session, "initialised")
+    if config.checkpoint_dir is not None:  # so that there always is one to go back to
+        checkpoint_writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
+    return _begin(train, session, INITIALISED)
+
+
+def take_over(train: TrainGraph, session: tf.Session) -> dict[str, np.ndarray] | None:
+    """The state that the ps tasks hold of a run, given its graph; None where it is lost, spoiled, or a mere copy."""
+    if train.step.exchange is not None or train.state.lost(session):
+        return None
+    values = train.state.snapshot(session)
+    return values if are_finite(values) else None
 
 
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
@@ -101,8 +133,8 @@ class Checkpointer:
         if self._exchange is not None:
             self._exchange.publish(session)
         values = self._state.snapshot(session)
-        spoiled = [name for name, value in values.items() if not np.all(np.isfinite(value))]
-        if spoiled:
+        if not are_finite(values):
+            spoiled = [name for name, value in values.items() if not np.all(np.isfinite(value))]
             raise NanLossError(
                 f"{spoiled[0]} holds values that are no numbers at step {values['global_step']}; nothing was saved."
                 " Lower --learning_rate or check the data; the last checkpoint is untouched"
@@ -142,6 +174,11 @@ class Checkpointer:
         return f"the newest checkpoint is {prefixes[-1]}" if prefixes else "there is no checkpoint yet"
 
 
+def are_finite(values: Mapping[str, np.ndarray]) -> bool:
+    """Whether all values are numbers."""
+    return all(np.all(np.isfinite(value)) for value in values.values())
+
+
 def check_checkpoints(config: TrainConfig) -> None:
     """Puts the logdir's checkpoints in order, before anything starts.
 
@@ -150,6 +187,49 @@ def check_checkpoints(config: TrainConfig) -> None:
     """
     if config.checkpoint_dir is not None:
         checkpoint_writer.repair(config.checkpoint_dir)
+
+
+def check_losses(ps_0: PsControl) -> None:
+    """Raises NanLossError if a worker ended with one, as the parameters are spoiled then.
+
+    Asks ps 0 anew: a launcher ends the chief right after that worker.
+    """
+    workers = ps_0.read().roster.get("workers", {})
+    spoiling = [index for index, worker in workers.items() if worker.get("error") == NanLossError.__name__]
+    if spoiling:
+        raise NanLossError(f"the loss of worker {', '.join(spoiling)} is no number; the last one is untouched")
+
+
+def summarize(
+    step: int,
+    metrics: Mapping[str, float],
+    counts: Mapping[str, Any],
+    own: Mapping[str, Any],
+    roster: Mapping[int, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What summary.json holds of a run that is done.
+
+    Args:
+        step: global_step at the end.
+        metrics: on the test examples.
+        counts: see `ChiefService.summary`.
+        own: figures of the chief's steps.
+        roster: what each worker said last.
+    """
+    workers: dict[int, dict[str, Any]] = {0: {"status": control.DONE, **own}}
+    workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
+    used = counts.get("gradients_used")
+    for index, figures in workers.items():
+        if used is not None and "pushes" in figures:
+            figures["gradients_used"] = used[index]
+            figures["gradients_dropped"] = figures["pushes"] - used[index]
+    return {
+        "status": "done",
+        "global_step": step,
+        "examples_per_sec": sum(figures.get("examples_per_sec", 0.0) for figures in workers.values()),
+        "metrics": metrics,
+        "workers": {str(index): workers[index] for index in sorted(workers)},
+    }
 
 
 def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:

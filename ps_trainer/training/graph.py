@@ -171,7 +171,11 @@ def _iterator(components: Components, cluster: ClusterConfig, config: TrainConfi
         seed=config.seed,
         num_epochs=config.num_epochs,
     )
-    return tf.data.make_initializable_iterator(examples)
+    options = tf.data.Options()
+    # The thread that tunes a pipeline may miss its cancellation (TensorFlow tells it before it marks it), and then
+    # sleeps on for up to a minute, in which the session cannot be closed. Untuned, `AUTOTUNE` means all of the threads.
+    options.autotune.enabled = False
+    return tf.data.make_initializable_iterator(examples.with_options(options))
 
 
 def _free(variables: Sequence[tf.Variable]) -> tf.Operation:

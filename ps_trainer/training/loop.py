@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PeerFailedError, PsLostError
+from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import Progress
@@ -25,7 +25,8 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 _POLL_SECS = 0.1
 _REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
 # How its message names the task that did not answer.
-_TARGET = re.compile(r"(?:remote target|From) /job:ps/replica:\d+/task:(\d+)")
+_TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
+_SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
 
 
 def run_steps(
@@ -113,10 +114,10 @@ def run_steps(
             if train.step.leave_op is not None:
                 step_context.session.run(train.step.leave_op)
             at_end(step_context.session, progress.global_step)
-        except PeerFailedError:
+        except PeerFailedError as error:
             stop.wait(_REASON_SECS)  # somebody may know which worker failed, and why
             stop.check()
-            raise
+            raise PeerLostError(str(error)) from error
         except LOST as error:
             stop.check()
             raise lost_ps(error) from error
@@ -165,7 +166,8 @@ def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, s
 
 def lost_ps(error: tf.errors.OpError) -> PsLostError:
     """`PsLostError` for one of `LOST`, naming the ps tasks that its message names."""
-    names = ", ".join(f"ps-{index}" for index in sorted(set(_TARGET.findall(error.message)), key=int))
+    tasks = _TARGET.findall(error.message) or _SENDER.findall(error.message)
+    names = ", ".join(f"ps-{index}" for index in sorted(set(tasks), key=int))
     if "request was received twice" in error.message:
         return PsLostError(
             f"{names or 'a ps task'} refused a step because ids of TensorFlow's requests repeat"

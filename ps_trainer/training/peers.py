@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import PeerFailedError, StalledError, StartTimeoutError
+from ps_trainer.errors import PeerFailedError, PeerLostError, StalledError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
-from ps_trainer.updates.base import ChiefService
+from ps_trainer.updates.base import ChiefService, UpdateRule
 
 _POLL_SECS = 0.1
 _SAY_SECS = 1.0  # shorter waits are not worth a line
@@ -29,10 +29,11 @@ class Peers:
         cluster: with this worker's place in it.
         config: the run.
         controls: client of each ps task.
-        run_id: the run.
-        min_workers: workers without which the update rule makes no update.
+        run: the run's record.
+        rule: the update rule.
         service: the rule's service, on a chief whose rule has one.
         needs_all: whether no worker can go on without any of the others.
+        start_limit_secs: how long the start waits for as many workers as the rule needs.
         stop: asked to stop when another task's end ends this one.
         writer: told what is waited for.
         on_poll: called a few times a second; its errors ask the job to stop.
@@ -43,33 +44,42 @@ class Peers:
         cluster: ClusterConfig,
         config: TrainConfig,
         controls: Sequence[PsControl],
-        run_id: str,
+        run: Mapping[str, Any],
         *,
-        min_workers: int,
+        rule: UpdateRule,
         service: ChiefService | None,
         needs_all: bool,
         stop: StopRequest,
         writer: MetricsWriter,
         on_poll: Callable[[], None],
+        start_limit_secs: float,
     ):
         self._cluster = cluster
         self._config = config
-        self._min_workers = min_workers
+        self._rule = rule
+        self._min_workers = rule.min_workers(cluster.num_workers)
+        self._start_limit_secs = start_limit_secs
         self._service = service
         self._needs_all = needs_all
         self._stop = stop
         self._writer = writer
-        self._failed: set[int] = set()
+        self._gone: set[int] = set()
         self._started_at = time.monotonic()
         self._watcher = Watcher(
             controls,
-            run_id,
+            run,
             cluster.worker_index,
             stop,
             on_worker_start=self._worker_started,
             on_worker_end=self._worker_ended,
             on_poll=on_poll,
+            lost_after_secs=config.heartbeat_timeout_secs,
         )
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Workers that are gone and may come back."""
+        return self._watcher.lost
 
     @property
     def roster(self) -> dict[int, dict[str, Any]]:
@@ -103,10 +113,11 @@ class Peers:
                     if self._service is not None:
                         self._service.worker_left(index)
                 break
-            if waited > self._config.start_timeout_secs:
+            if waited > self._start_limit_secs:
                 raise StartTimeoutError(
                     f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not come within"
-                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs"
+                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs, or"
+                    " --recover_timeout_secs for one that was lost"
                 )
             if not said and time.monotonic() - entered_at > _SAY_SECS:
                 self._writer.state(f"waiting for {names}")
@@ -141,32 +152,39 @@ class Peers:
             self._stop.wait(_POLL_SECS)
 
     def _not_ready(self) -> list[int]:
-        ready = {index for index, worker in self.roster.items() if worker["status"] != control.JOINED}
+        absent = (control.JOINED, control.LOST)
+        ready = {index for index, worker in self.roster.items() if worker["status"] not in absent}
         return sorted(set(range(self._cluster.num_workers)) - ready)
 
     def _not_ended(self) -> list[int]:
         """Workers that still have something to train on: those that joined, and where the data decides the
         end, those that may come yet."""
-        missing = [i for i, worker in self.roster.items() if i and worker["status"] not in control.FINAL]
+        ended = control.FINAL if self._config.max_steps is None else (*control.FINAL, control.LOST)
+        missing = [i for i, worker in self.roster.items() if i and worker["status"] not in ended]
         if self._config.max_steps is None and time.monotonic() - self._started_at < self._config.start_timeout_secs:
             missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
         return sorted(missing)
 
     def _worker_started(self, index: int) -> None:
-        if self._service is not None:
+        is_back = index in self._gone
+        self._gone.discard(index)
+        if is_back and self._service is not None and self._rule.regroups:
+            self._stop.request(PeerLostError(f"worker {index} is back; all begin anew with it"))
+        elif self._service is not None:
             self._service.worker_came(index)
 
     def _worker_ended(self, index: int, status: str) -> None:
-        """A rule with a service goes on without a worker that is done, or that failed while enough are left."""
+        """A rule with a service goes on without a worker that is done, or that is gone while enough are left."""
         if self._service is None and not self._needs_all:
             return
         if status != control.DONE:
-            self._failed.add(index)
-            num_left = self._cluster.num_workers - len(self._failed)
+            self._gone.add(index)
+            num_left = self._cluster.num_workers - len(self._gone)
             if self._needs_all or num_left < self._min_workers:
                 needed = "all" if self._min_workers == self._cluster.num_workers else f"{self._min_workers} workers"
+                error = PeerLostError if status == control.LOST else PeerFailedError
                 self._stop.request(
-                    PeerFailedError(f"worker {index} {status}, and update rule {self._config.update} needs {needed}")
+                    error(f"worker {index} {status}, and update rule {self._config.update} needs {needed}")
                 )
                 return
             logging.warning("worker %d %s; training goes on with the other %d", index, status, num_left)

@@ -14,21 +14,25 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     EXIT_DONE,
+    CheckpointError,
     Interrupted,
-    NanLossError,
+    LostError,
     PeerFailedError,
     PsLostError,
     PsTrainerError,
     StalledError,
+    StartTimeoutError,
 )
 from ps_trainer.hooks import fault
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, facts, preflight
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.heartbeat import Heartbeat
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import chief, graph
+from ps_trainer.training.comeback import Comeback
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.loop import LOST, lost_ps, run_steps
@@ -70,6 +74,8 @@ class Worker:
         self._session_config = session_config(cluster.device)
         self._controls: list[PsControl] = []
         self._run: dict[str, Any] = {"run_id": ""}
+        self._comeback = Comeback(config)
+        self._old_graph: graph.TrainGraph | None = None  # of the chief's run before this one
         self._facts = facts.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._drill = fault.create(cluster.task_name, self._writer)
@@ -87,14 +93,12 @@ class Worker:
             PsTrainerError: the job failed, here or elsewhere.
             Interrupted: a signal came; the chief has saved a checkpoint.
         """
-        self._writer.state("waiting for the ps tasks")
         try:
-            self._controls = preflight.wait_for_ps(self._cluster, self._config, stop)
-            self._find_run_and_train(stop)
+            self._work_through_losses(stop)
         except BaseException as error:
             status = control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED
             self._say(status, reason=str(error), error=type(error).__name__)
-            self._writer.state(f"failed: {error}", isinstance(error, PeerFailedError | PsLostError))
+            self._writer.state(f"failed: {error}", isinstance(error, PeerFailedError | LostError))
             raise
         else:
             self._say(control.DONE, summary=self._progress.summary())
@@ -106,23 +110,90 @@ class Worker:
             self._progress.close()
             self._writer.close()
 
+    def _work_through_losses(self, stop: StopRequest) -> None:
+        """Finds the run and trains; again, when a part of the job was lost that may come back."""
+        while True:
+            try:
+                self._writer.state("waiting for the ps tasks")
+                limit = self._comeback.limit_secs
+                self._controls = preflight.wait_for_ps(self._cluster, self._config, stop, limit_secs=limit)
+                self._find_run_and_train(stop)
+                return
+            except StartTimeoutError as error:
+                raise self._comeback.explain(error) from error
+            except (LostError, tf.errors.OpError) as raised:
+                loss = self._explained(raised, stop)
+                if not self._comeback.may_follow(loss):
+                    raise loss from (None if loss is raised else raised)
+                stop.renew()
+                self._writer.state(self._comeback.note(loss))
+                self._say(control.LOST, reason=str(loss))
+                for ps in self._controls:
+                    ps.close()
+
     def _find_run_and_train(self, stop: StopRequest) -> None:
         if self._cluster.is_chief:
-            self._run, is_alive = preflight.begin_run(self._controls[0], self._cluster, self._config)
-            self._say(control.JOINED)
-            try:
-                self._train(stop, is_alive)
-            except BaseException:
-                self._end_run()
-                raise
+            self._train_as_chief(stop)
             return
         self._writer.state("waiting for the chief")
-        self._run["run_id"], has_ended = preflight.wait_for_run(self._controls[0], self._cluster, self._config, stop)
-        if has_ended:
+        before = self._run["run_id"]
+        self._run = preflight.wait_for_run(
+            self._controls,
+            self._cluster,
+            self._config,
+            stop,
+            not_run=before if self._components.rule.regroups else "",
+            limit_secs=self._comeback.limit_secs,
+        )
+        if self._run["status"] == control.ENDED:
             logging.info("the run ended before this worker came")
             return
+        is_another = self._run["run_id"] != before
+        if is_another and self._comeback.reached and self._run["start"]["how"] == chief.INITIALISED:
+            raise CheckpointError(
+                f"the run has begun again from step 0, and this worker was at step {self._comeback.reached}: state was"
+                " lost of which there was no checkpoint; give a --logdir so that the next loss can be recovered from"
+            )
         self._say(control.JOINED)
-        self._train(stop, is_alive=True)
+        with self._heartbeat():
+            self._train(stop, self._build_graph(self._run["run_id"]), None)
+
+    def _train_as_chief(self, stop: StopRequest) -> None:
+        regroups = self._components.rule.regroups
+        found = preflight.begin_run(self._controls, self._cluster, self._config, anew=regroups)
+        was_ready = bool(self._run.get("start"))
+        self._run = found.run
+        self._say(control.JOINED)
+        try:
+            with self._heartbeat():
+                values = self._take_over(found.old_id) if found.old_id not in ("", self._run["run_id"]) else None
+                train = self._build_graph(self._run["run_id"])
+                start = chief.Start(
+                    is_alive=found.old_id == self._run["run_id"],
+                    values=values,
+                    was_lost=was_ready or found.was_lost or bool(found.old_id),
+                )
+                self._train(stop, train, start)
+        except BaseException as error:
+            if not self._comeback.may_follow(error):
+                self._end_run()
+            raise
+
+    def _heartbeat(self) -> Heartbeat:
+        timeout = self._config.heartbeat_timeout_secs
+        return Heartbeat(self._controls, self._run["run_id"], self._cluster.worker_index, timeout)
+
+    def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
+        """The state of a run that the ps tasks hold, for the one that is begun in its place; None if there is none."""
+        self._old_graph = self._old_graph or self._build_graph(run_id)
+        with self._bare_session(self._old_graph) as session:
+            return chief.take_over(self._old_graph, session)
+
+    def _build_graph(self, run_id: str) -> graph.TrainGraph:
+        self._writer.state("building the graph")
+        train = graph.build(self._components, self._cluster, self._config, run_id)
+        self._comeback.is_possible = train.step.exchange is None
+        return train
 
     def _end_run(self) -> None:
         self._run["status"] = control.ENDED
@@ -131,28 +202,34 @@ class Worker:
         except tf.errors.OpError as error:
             logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
 
-    def _train(self, stop: StopRequest, is_alive: bool) -> None:
-        self._writer.state("building the graph")
-        train = graph.build(self._components, self._cluster, self._config, self._run["run_id"])
+    def _train(self, stop: StopRequest, train: graph.TrainGraph, start: chief.Start | None) -> None:
+        """Trains in one run.
+
+        Args:
+            stop: asked to stop.
+            train: the run's graph.
+            start: where the run's state comes from; for the chief.
+        """
         self._facts |= facts.of_model(train.model_trace)
         preflight.agree_on_model(self._controls[0], self._run, self._facts, self._cluster)
         service = train.step.service
         with self._bare_session(train) as session:
-            if self._cluster.is_chief:
-                self._set_up(train, session, is_alive)
-            peers = Peers(
+            peers = self._peers = Peers(
                 self._cluster,
                 self._config,
                 self._controls,
-                self._run["run_id"],
-                min_workers=self._components.rule.min_workers(self._cluster.num_workers),
+                self._run,
+                rule=self._components.rule,
                 service=service,
                 needs_all=train.step.exchange is not None,
                 stop=stop,
                 writer=self._writer,
                 on_poll=lambda: self._check_progress(service),
+                start_limit_secs=self._comeback.limit_secs,
             )
             try:
+                if start is not None:
+                    self._set_up(train, session, start)
                 if service is not None:
                     service.start(self._bare_session(train))
                     stop.on_release(service.release)
@@ -164,10 +241,11 @@ class Worker:
                 self._run_steps(train, stop, checkpointer, peers)
                 if self._cluster.is_chief:
                     self._close_run(train, session, checkpointer, peers)
-            except BaseException as error:
+            except BaseException as raised:
+                error = self._explained(raised, stop)
                 if self._cluster.is_chief:
                     self._rescue(train, session, error)
-                raise
+                raise error from (None if error is raised else raised)
             finally:
                 peers.close()
                 if service is not None:
@@ -178,13 +256,32 @@ class Worker:
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
 
-    def _set_up(self, train: graph.TrainGraph, session: tf.Session, is_alive: bool) -> None:
+    def _explained(self, error: BaseException, stop: StopRequest) -> BaseException:
+        """An error of TensorFlow's at the set-up or the end of a run as this package's, where a ps task is gone."""
+        if not isinstance(error, tf.errors.OpError):
+            return error
+        if stop.reason is not None:
+            return stop.reason
+        try:
+            is_lost = isinstance(error, LOST) or preflight.incarnations(self._controls) != self._run["ps"]
+        except tf.errors.OpError:
+            is_lost = True
+        return lost_ps(error) if is_lost else error
+
+    def _set_up(self, train: graph.TrainGraph, session: tf.Session, start: chief.Start) -> None:
         chief.write_config(self._cluster, self._config)
         self._writer.state("setting up the parameters")
-        step, how = chief.prepare_state(train, session, self._config, self._cluster.num_ps, is_alive=is_alive)
+        step, how = chief.prepare_state(train, session, self._config, self._cluster.num_ps, start)
         self._writer.state(f"{how}, at step {step}")
-        self._run["status"] = control.READY
+        if self._comeback.loss is not None:
+            reached = max(step, self._comeback.reached)
+            self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
+        self._run |= {"status": control.READY, "start": {"step": step, "how": how}}
         self._controls[0].write_run(self._run)
+        if self._old_graph is not None:
+            with self._bare_session(self._old_graph) as old_session:
+                old_session.run(self._old_graph.free_op)
+        self._old_graph = train
 
     def _run_steps(
         self,
@@ -202,6 +299,7 @@ class Worker:
             self._progress.watch(self._traffic.sample, lambda: int(sent_bytes()))
 
         def after_step(raw: tf.Session) -> None:
+            self._comeback.note_step(self._progress.global_step)
             if self._drill is not None:
                 self._drill.after_step(self._progress.global_step)
             if self._progress.secs_since_report() >= self._config.report_secs:
@@ -230,6 +328,7 @@ class Worker:
             if not peers.wait_for_start():
                 return
             self._writer.state("training")
+            self._progress.close()
             self._progress = self._create_progress(self._config.batch_size)
             if train.straggler is not None:
                 self._progress.count_delays(lambda: train.straggler.last_delay)
@@ -255,7 +354,7 @@ class Worker:
         if error is not None:
             raise lost_ps(error) if isinstance(error, LOST) else PsLostError(f"the chief's updates ended: {error}")
         idle = time.monotonic() - self._progress.last_step_at
-        if self._is_stepping and idle > self._config.stall_timeout_secs:
+        if self._is_stepping and not self._peers.lost and idle > self._config.stall_timeout_secs:
             raise StalledError(
                 f"{self._cluster.task_name} has made no step for {idle:.0f} s, at global step"
                 f" {self._progress.global_step}: a worker or ps task that it waits for is slow or stuck;"
@@ -282,16 +381,17 @@ class Worker:
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = values
-        self.summary = self._summary(step, metrics, counts, peers.roster)
+        self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
         chief.write_summary(self._config, self.summary)
         self._end_run()
         session.run(train.free_op)
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
-        """Saves what there is before the run is given up, and lets waiting workers go."""
+        """Saves what there is before the run is given up or begun anew, and lets waiting workers go."""
+        self._is_stepping = False
         if isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
-                self._check_losses()
+                chief.check_losses(self._controls[0])
                 chief.Checkpointer(train, self._config).save(session)
             except (tf.errors.OpError, PsTrainerError) as failure:
                 logging.warning("no checkpoint was saved: %s", failure)
@@ -300,36 +400,10 @@ class Worker:
                 train.step.service.release()
             except tf.errors.OpError as failure:
                 logging.warning("waiting workers could not be let go: %s", failure)
+        if self._comeback.may_follow(error):
+            return
         status = "interrupted" if isinstance(error, Interrupted) else "failed"
         chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
-
-    def _check_losses(self) -> None:
-        """Raises NanLossError if a worker ended with one, as the parameters are spoiled then.
-
-        Asks ps 0 anew: a launcher ends the chief right after that worker.
-        """
-        workers = self._controls[0].read().roster.get("workers", {})
-        spoiling = [index for index, worker in workers.items() if worker.get("error") == NanLossError.__name__]
-        if spoiling:
-            raise NanLossError(f"the loss of worker {', '.join(spoiling)} is no number; the last one is untouched")
-
-    def _summary(
-        self, step: int, metrics: dict[str, float], counts: dict[str, Any], roster: dict[int, dict[str, Any]]
-    ) -> dict[str, Any]:
-        workers = {0: {"status": control.DONE, **self._progress.summary()}}
-        workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
-        used = counts.get("gradients_used")
-        for index, figures in workers.items():
-            if used is not None and "pushes" in figures:
-                figures["gradients_used"] = used[index]
-                figures["gradients_dropped"] = figures["pushes"] - used[index]
-        return {
-            "status": "done",
-            "global_step": step,
-            "examples_per_sec": sum(figures.get("examples_per_sec", 0.0) for figures in workers.values()),
-            "metrics": metrics,
-            "workers": {str(index): workers[index] for index in sorted(workers)},
-        }
 
     def _say(self, status: str, **content: Any) -> None:
         message = {"run_id": self._run["run_id"], "worker": self._cluster.worker_index, "status": status, **content}

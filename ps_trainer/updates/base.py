@@ -208,11 +208,14 @@ class UpdateRule(abc.ABC):
         holds_tables: whether it can train embedding tables on the ps tasks.
         needs_tables: whether it is for models with embedding tables only.
         keeps_replica: whether each worker trains a copy of the dense parameters (`Piece.replica`).
+        regroups: whether all workers begin anew, from the state at hand, when one that was lost is back or when the
+            chief is: what lies between steps (tokens, half an average) is not to be taken apart by worker.
     """
 
     holds_tables: bool = True
     needs_tables: bool = False
     keeps_replica: bool = False
+    regroups: bool = False
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
         """Raises OptionError where the rule cannot run so; before anything starts."""

@@ -23,8 +23,11 @@ class Options:
     """Options of `sync`."""
 
     replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers")
+    min_workers: int = option(0, "workers with which training goes on; 0 = it waits for all that an update needs")
 
     def __post_init__(self):
+        if self.min_workers < 0:
+            raise OptionError(f"min_workers={self.min_workers}; give 0 or more")
         if self.replicas_to_aggregate < 0:
             raise OptionError(f"replicas_to_aggregate={self.replicas_to_aggregate}; give 0 or more")
 
@@ -47,7 +50,8 @@ class Sync(UpdateRule):
     new global_step.
 
     No tokens exist at the start, so R = num_workers is a true barrier: staleness 0, and n workers with
-    batch b equal one process with batch n·b. A worker that leaves is not waited for any more.
+    batch b equal one process with batch n·b. A worker that leaves is not waited for any more; one that is lost is,
+    while fewer than `min_workers` are left, and all begin anew, from the state at hand, when it is back.
 
     `global_step` counts updates. Gradients are averaged: a learning rate for batch size
     R · `batch_size` is expected (linear scaling: R times the single-process one).
@@ -57,12 +61,18 @@ class Sync(UpdateRule):
     """
 
     Options = Options
+    regroups = True
 
     def __init__(self, options: Options):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
+        if self._options.min_workers > plan.num_workers:
+            raise OptionError(
+                f"min_workers={self._options.min_workers} exceeds num_workers={plan.num_workers};"
+                " lower --update_option min_workers or start more workers"
+            )
         if self._options.replicas_to_aggregate > plan.num_workers:
             raise OptionError(
                 f"replicas_to_aggregate={self._options.replicas_to_aggregate} exceeds num_workers={plan.num_workers};"
@@ -71,7 +81,7 @@ class Sync(UpdateRule):
 
     def min_workers(self, num_workers: int) -> int:
         """See `UpdateRule.min_workers`."""
-        return self._options.replicas_to_aggregate or num_workers
+        return self._options.min_workers or self._options.replicas_to_aggregate or num_workers
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
@@ -99,7 +109,7 @@ class Sync(UpdateRule):
         if context.is_chief:
             service = SyncChief(
                 graph.build_chief(context.applier),
-                self.min_workers(context.num_workers),
+                self._options.replicas_to_aggregate or context.num_workers,
                 context.num_workers,
                 max_steps=context.max_steps,
             )

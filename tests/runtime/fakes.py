@@ -17,7 +17,12 @@ class FakeControl:
     def __init__(self, ps: int = 0, **fields: dict[str, Any]):
         self.ps = ps
         self.name = f"ps-{ps} (host:{2222 + ps})"
-        self.fields: dict[str, dict[str, Any]] = {"hello": {}, "run": {}, "roster": {}, "notice": {}} | fields
+        self.fields: dict[str, dict[str, Any]] = {
+            "hello": {"incarnation": incarnation(ps)},
+            "run": {},
+            "roster": {},
+            "notice": {},
+        } | fields
         self.error: Exception | None = None
         self.said: list[dict[str, Any]] = []
         self.num_reads = 0
@@ -38,6 +43,11 @@ class FakeControl:
 
     def close(self) -> None:
         pass
+
+
+def incarnation(ps: int) -> str:
+    """What a `FakeControl` for ps task `ps` says of itself."""
+    return f"first-{ps}"
 
 
 def roster(run_id: str, **statuses: str) -> dict[str, Any]:

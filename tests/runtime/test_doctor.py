@@ -87,7 +87,6 @@ class TestReach:
         assert "no-such-host.invalid" in reach.fault_between(ps, "/job:worker/task:1")
         assert reach.fault_between(ps, "/job:worker/task:9") == "its cluster definition has no such task"
 
-
     def test_a_peer_that_is_silent_is_given_up_and_the_asked_task_goes_on(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             ps, w0 = (f"localhost:{port}" for port in pick_free_ports(2))

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from ps_trainer.runtime import control, preflight
 from ps_trainer.runtime.supervise import StopRequest
-from tests.runtime.fakes import GONE, FakeControl, roster
+from tests.runtime.fakes import GONE, FakeControl, incarnation, roster
 
 NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)
 
@@ -43,7 +43,10 @@ def cluster_of(num_ps=1, num_workers=2, worker=0):
 class TestWaitForPs:
     def test_gives_a_client_for_each(self, served):
         clients = preflight.wait_for_ps(served, TrainConfig(start_timeout_secs=DEADLINE_SECS), StopRequest())
-        assert [client.read().hello for client in clients] == [control.hello(served, 0), control.hello(served, 1)]
+        for ps, client in enumerate(clients):
+            hello = client.read().hello
+            assert hello.items() >= control.hello(served, ps).items()
+            assert hello["incarnation"]
         for client in clients:
             client.close()
 
@@ -92,54 +95,85 @@ class TestWaitForPs:
 
 class TestBeginRun:
     CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
+    START = {"start": {"step": 5, "how": "initialised"}}
+
+    def begin(self, controls, cluster=None, config=CONFIG, anew=False):
+        return preflight.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config, anew=anew)
+
+    def ready(self, num_ps=1):
+        """ps tasks with a run that is ready, and its record."""
+        controls = [FakeControl(ps) for ps in range(num_ps)]
+        run = self.begin(controls).run | self.START | {"status": control.READY}
+        controls[0].write_run(run)
+        return controls, run
 
     def test_a_fresh_ps_gets_a_new_run(self):
         ps_0 = FakeControl()
-        run, is_alive = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
-        assert not is_alive
-        assert ps_0.fields["run"] == run
-        assert run["status"] == control.STARTING
-        assert run["agreement"] == self.CONFIG.agreement() | {"num_workers": 2}
+        found = self.begin([ps_0])
+        assert (found.old_id, found.was_lost) == ("", False)
+        assert ps_0.fields["run"] == found.run
+        assert found.run["status"] == control.STARTING
+        assert found.run["ps"] == [incarnation(0)]
+        assert found.run["agreement"] == self.CONFIG.agreement() | {"num_workers": 2}
 
-    @pytest.mark.parametrize("status", [control.STARTING, control.READY])
-    def test_a_run_that_its_chief_never_ended_goes_on(self, status):
+    def test_a_run_that_its_chief_never_ended_goes_on(self):
+        controls, run = self.ready()
+        found = self.begin(controls)
+        assert found == preflight.Found(run, run["run_id"], False)
+        assert controls[0].fields["run"] == run  # others may be at work in it
+
+    def test_a_rule_that_regroups_begins_anew_in_its_place(self):
+        controls, run = self.ready()
+        found = self.begin(controls, anew=True)
+        assert (found.old_id, found.was_lost) == (run["run_id"], False)
+        assert found.run["run_id"] != run["run_id"]
+        assert found.run["status"] == control.STARTING
+
+    def test_a_run_of_which_a_ps_has_lost_its_part_is_lost(self):
+        controls, run = self.ready(num_ps=2)
+        controls[1].fields["hello"] = {"incarnation": "second"}
+        found = self.begin(controls)
+        assert (found.old_id, found.was_lost) == ("", True)
+        assert found.run["run_id"] != run["run_id"]
+        assert found.run["ps"] == [incarnation(0), "second"]
+        again = self.begin(controls)  # the chief was killed before it had set the state up
+        assert (again.old_id, again.was_lost) == ("", True)
+
+    def test_a_run_that_never_was_ready_had_nothing_to_lose(self):
         ps_0 = FakeControl()
-        first, _ = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
-        ps_0.write_run(first | {"status": status})
-        second, is_alive = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
-        assert is_alive
-        assert second["run_id"] == first["run_id"]
-        assert second["status"] == control.STARTING  # workers wait until the chief has looked at the state
+        first = self.begin([ps_0])
+        second = self.begin([ps_0])
+        assert (second.old_id, second.was_lost) == ("", False)
+        assert second.run["run_id"] != first.run["run_id"]
 
     def test_a_run_that_ended_is_replaced(self):
-        ps_0 = FakeControl()
-        first, _ = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
-        ps_0.write_run(first | {"status": control.ENDED})
-        second, is_alive = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
-        assert not is_alive
-        assert second["run_id"] != first["run_id"]
+        controls, run = self.ready()
+        controls[0].write_run(run | {"status": control.ENDED})
+        found = self.begin(controls)
+        assert (found.old_id, found.was_lost) == ("", False)
+        assert found.run["run_id"] != run["run_id"]
 
     @pytest.mark.parametrize("change", [{"logdir": "runs/y"}, {"logdir": None}, {"learning_rate": 0.5}])
     def test_another_run_is_not_mistaken_for_this_one(self, change):
-        ps_0 = FakeControl()
-        first, _ = preflight.begin_run(ps_0, cluster_of(), self.CONFIG)
-        second, is_alive = preflight.begin_run(ps_0, cluster_of(), dataclasses.replace(self.CONFIG, **change))
-        assert not is_alive
-        assert second["run_id"] != first["run_id"]
+        controls, run = self.ready()
+        found = self.begin(controls, config=dataclasses.replace(self.CONFIG, **change))
+        assert (found.old_id, found.was_lost) == ("", False)
+        assert found.run["run_id"] != run["run_id"]
 
     def test_another_number_of_workers_is_another_run(self):
-        ps_0 = FakeControl()
-        preflight.begin_run(ps_0, cluster_of(num_workers=2), self.CONFIG)
-        assert not preflight.begin_run(ps_0, cluster_of(num_workers=3), self.CONFIG)[1]
+        controls, _ = self.ready()
+        assert self.begin(controls, cluster_of(num_workers=3)).old_id == ""
 
 
 class TestWaitForRun:
     def ready(self, status=control.READY, config=NO_WAIT, **statuses):
         run = {"run_id": "r", "status": status, "agreement": preflight.agreement(cluster_of(), config)}
+        run["ps"] = [incarnation(0)]
         return FakeControl(run=run, roster=roster("r", **statuses) if statuses else {})
 
-    def wait(self, ps_0, config=NO_WAIT, stop=None):
-        return preflight.wait_for_run(ps_0, cluster_of(worker=1), config, stop or StopRequest())
+    def wait(self, ps_0, config=NO_WAIT, stop=None, **limits):
+        run = preflight.wait_for_run([ps_0], cluster_of(worker=1), config, stop or StopRequest(), **limits)
+        return run["run_id"], run["status"] == control.ENDED
 
     @pytest.mark.parametrize("statuses", [{}, {"w0": "joined"}, {"w0": "training", "w1": "joined"}])
     def test_joins_a_ready_run(self, statuses):
@@ -152,6 +186,24 @@ class TestWaitForRun:
     def test_does_not_join_a_run_that_it_has_left(self, status):
         with pytest.raises(StartTimeoutError):
             self.wait(self.ready(control.ENDED, w0="done", w1=status))
+
+    @pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED, control.LOST])
+    def test_comes_back_to_a_run_that_goes_on_without_it(self, status):
+        assert self.wait(self.ready(w0="training", w1=status)) == ("r", False)
+
+    def test_does_not_come_back_to_a_run_in_which_it_was_done(self):
+        with pytest.raises(StartTimeoutError):
+            self.wait(self.ready(w0="training", w1="done"))
+
+    def test_does_not_join_a_run_of_which_a_ps_has_lost_its_part(self):
+        ps_0 = self.ready()
+        ps_0.fields["hello"] = {"incarnation": "second"}
+        with pytest.raises(StartTimeoutError):
+            self.wait(ps_0)
+
+    def test_does_not_join_the_run_that_it_is_told_not_to(self):
+        with pytest.raises(StartTimeoutError):
+            self.wait(self.ready(), not_run="r", limit_secs=0.01)
 
     def test_what_it_said_in_an_earlier_run_does_not_count(self):
         ps_0 = self.ready()

@@ -40,7 +40,8 @@ class Served:
         (port,) = pick_free_ports(1)
         jobs = {"ps": (f"localhost:{port}",), "worker": ("localhost:1", "localhost:2")}
         cluster = ClusterConfig(jobs=jobs, job_name="ps", task_index=0)
-        config = TrainConfig(**{"start_timeout_secs": DEADLINE_SECS, "isolation": "test"} | fields)
+        defaults = {"start_timeout_secs": DEADLINE_SECS, "isolation": "test", "recover_timeout_secs": 0.0}
+        config = TrainConfig(**defaults | fields)
         task = ps.PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
         self.stop = StopRequest()
         self.control = PsControl(cluster.own_address, 0)
@@ -202,3 +203,72 @@ def test_serves_job_after_job_when_asked_to(serve):
             task.say(worker, control.DONE, run_id=run_id)
         task.wait_for(lambda state: statuses(state) == {0: "done", 1: "done"})
     assert task.is_serving()
+
+
+def joined(task):
+    """Both workers of `task` have joined and train."""
+    for worker in (0, 1):
+        task.say(worker, control.JOINED)
+        task.say(worker, control.TRAINING)
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "training"})
+
+
+def test_a_worker_whose_port_is_gone_is_lost_and_may_come_back(serve, monkeypatch):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
+    state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
+    assert "localhost:2 does not answer (refused)" in state.roster["workers"]["1"]["reason"]
+    task.say(1, control.JOINED)
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "joined"})
+    task.say(1, control.DONE)
+    task.say(0, control.DONE)
+    assert task.end() == 0
+
+
+def test_a_silent_worker_is_lost_and_its_next_sign_of_life_brings_it_back(serve):
+    task = serve(recover_timeout_secs=DEADLINE_SECS, heartbeat_timeout_secs=0.5)
+    joined(task)
+    task.say(1, control.DONE)
+    state = task.wait_for(lambda state: statuses(state) == {0: "lost", 1: "done"})
+    assert "no sign of life for" in state.roster["workers"]["0"]["reason"]
+    task.say(0, control.ALIVE)
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "done"})
+    task.say(0, control.DONE)
+    assert task.end() == 0
+
+
+def test_a_worker_that_says_it_lost_something_is_not_brought_back_by_an_old_sign_of_life(serve):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    task.say(1, control.LOST, reason="ps-1 was lost")
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
+    task.say(1, control.ALIVE)
+    task.say(0, control.JOINED)  # mail is read in order
+    task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "lost"})
+
+
+def test_a_lost_worker_has_failed_when_it_does_not_come_back_in_time(serve):
+    task = serve(recover_timeout_secs=0.3)
+    joined(task)
+    task.say(1, control.LOST, reason="ps-1 was lost")
+    state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "failed"})
+    assert "ps-1 was lost; it did not come back within" in state.roster["workers"]["1"]["reason"]
+
+
+def test_a_lost_worker_is_not_waited_for_when_the_chief_is_done(serve):
+    task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
+    joined(task)
+    task.say(1, control.LOST, reason="gone")
+    task.say(0, control.DONE)
+    assert task.end() == 1
+
+
+def test_words_of_a_run_that_was_replaced_do_not_bring_it_back(serve):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    task.say(0, control.JOINED, run_id="next")
+    task.say(1, control.JOINED, run_id="r")
+    task.say(1, control.JOINED, run_id="next")
+    state = task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "joined"})
+    assert state.roster["run_id"] == "next"

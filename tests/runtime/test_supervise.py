@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from ps_trainer.config import PARENT_PID_VARIABLE
-from ps_trainer.errors import ClusterConfigError, Interrupted, NanLossError, PeerFailedError
+from ps_trainer.errors import ClusterConfigError, Interrupted, NanLossError, PeerFailedError, PsLostError
 from ps_trainer.runtime import supervise
 from ps_trainer.runtime.supervise import StopRequest, run_job
 
@@ -197,3 +197,32 @@ def test_a_real_process_that_is_blocked_ends_by_a_signal(signum):
     finally:
         process.kill()
         process.communicate()
+
+
+class TestRenew:
+    def test_a_loss_is_forgotten_with_all_that_was_to_be_let_go(self):
+        stop = StopRequest()
+        called = []
+        stop.on_release(lambda: called.append("release"))
+        stop.request(PsLostError("ps-0 was lost"))
+        stop.renew()
+        assert not stop.requested and stop.reason is None and stop.rounds == 1
+        stop.check()
+        stop.call("release")
+        assert called == []
+
+    def test_a_signal_counts_more_than_a_loss_before_it(self):
+        stop = StopRequest()
+        stop.request(PsLostError("ps-0 was lost"))
+        stop.request(Interrupted(15))
+        with pytest.raises(Interrupted):
+            stop.renew()
+        with pytest.raises(Interrupted):
+            stop.check()
+
+    def test_a_loss_after_another_reason_changes_nothing(self):
+        stop = StopRequest()
+        stop.request(NanLossError("nan"))
+        stop.request(PsLostError("ps-0 was lost"))
+        with pytest.raises(NanLossError):
+            stop.renew()

@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from ps_trainer.errors import PeerFailedError, PsLostError, StalledError
+from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError, StalledError
 from tests.testing.cluster import DEADLINE_SECS
 
 from ps_trainer.runtime import control, watcher  # isort: skip - after the cluster's environment
 from ps_trainer.runtime.supervise import StopRequest  # isort: skip
-from tests.runtime.fakes import GONE, FakeControl, roster  # isort: skip
+from tests.runtime.fakes import GONE, FakeControl, incarnation, roster  # isort: skip
 
-READY = {"run_id": "r", "status": control.READY}
+READY = {"run_id": "r", "status": control.READY, "ps": [incarnation(0), incarnation(1)]}
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ class Watched:
         self.ended = []
         self.stop = StopRequest()
         self._watcher = watcher.Watcher(
-            controls, "r", 1, self.stop,
+            controls, READY, 1, self.stop,
             on_worker_start=lambda index: self.started.append(index),
             on_worker_end=on_worker_end or (lambda index, status: self.ended.append((index, status))),
             on_poll=on_poll, lost_after_secs=30.0, clock=lambda: self.now,
@@ -100,6 +100,40 @@ def test_the_end_of_another_worker_is_told_once(status):
         watched.poll(5)
     assert watched.ended == [(2, status)]
     assert not watched.stop.requested
+
+
+@pytest.mark.parametrize("worker", [0, 2])
+def test_a_lost_worker_is_told_and_told_again_when_it_is_back_and_when_it_has_failed(worker):
+    ps_0 = FakeControl(run=READY, roster=roster("r", w1="training") | {})
+    entries = ps_0.fields["roster"]["workers"]
+    with Watched(ps_0) as watched:
+        seen = []
+        for status in ("training", "lost", "training", "lost", "failed"):
+            entries[str(worker)] = {"status": status, "reason": "no sign of life"}
+            watched.poll()
+            seen.append((list(watched.started), list(watched.ended), set(watched.lost)))
+        assert seen == [
+            ([worker], [], set()),
+            ([worker], [(worker, "lost")], {worker}),
+            ([worker] * 2, [(worker, "lost")], set()),
+            ([worker] * 2, [(worker, "lost")] * 2, {worker}),
+            ([worker] * 2, [(worker, "lost")] * 2 + [(worker, "failed")], set()),
+        ]
+        assert watched.stop.requested == (worker == 0)  # only a chief that failed ends the others
+
+
+def test_a_ps_that_was_started_anew_is_lost_at_once():
+    controls = [FakeControl(0, run=READY), FakeControl(1, hello={"incarnation": "second-1"})]
+    with Watched(*controls) as watched:
+        watched.poll()
+    assert isinstance(watched.stop.reason, PsLostError)
+    assert "ps-1 (host:2223) was started anew" in str(watched.stop.reason)
+
+
+def test_a_run_that_was_begun_anew_ends_the_old_one():
+    with Watched(FakeControl(run=READY | {"run_id": "other"})) as watched:
+        watched.poll()
+    assert isinstance(watched.stop.reason, RunReplacedError)
 
 
 def test_its_own_end_is_no_news():

@@ -36,6 +36,7 @@ _FLAGS = (
     "--start_timeout_secs=60",
     "--stall_timeout_secs=60",
 )
+_NO_RECOVERY = "--recover_timeout_secs=0"  # unless a test asks for one
 
 
 def wait_until(condition: Callable[[], Any], deadline_secs: float, what: str) -> Any:
@@ -138,7 +139,8 @@ class ClusterRun:
         hosts = [f"localhost:{port}" for port in pick_free_ports(num_ps + num_workers)]
         self.ps_hosts, self.worker_hosts = hosts[:num_ps], hosts[num_ps:]
         self.tasks: list[Task] = []
-        self._flags = [*_FLAGS, *flags]
+        asks = any(flag.startswith("--recover_timeout_secs") for flag in flags)
+        self._flags = [*_FLAGS, *([] if asks else [_NO_RECOVERY]), *flags]
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         for name in ("TF_CONFIG", "PS_TRAINER_PARENT_PID"):
             self._env.pop(name, None)

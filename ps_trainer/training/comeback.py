@@ -1,0 +1,55 @@
+"""`Comeback`: whether, and for how long, a worker that lost a part of the job waits for it to come back."""
+
+from __future__ import annotations
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import LostError, RunError, StartTimeoutError
+
+# Losses in a row without a step in between, after which a worker gives up: what is lost each time is not coming back.
+_VAIN = 5
+
+
+class Comeback:
+    """Keeps the losses of one worker.
+
+    Args:
+        config: the run.
+
+    Attributes:
+        loss: the last one; None before the first.
+        reached: the largest global_step that this worker has seen.
+        is_possible: whether a worker of this run can go on in its process. False for rules whose workers are joined
+            by a collective: TensorFlow keeps a broken one broken until the process ends.
+    """
+
+    def __init__(self, config: TrainConfig):
+        self._config = config
+        self._in_vain = 0
+        self.loss: LostError | None = None
+        self.reached = 0
+        self.is_possible = True
+
+    def may_follow(self, error: BaseException) -> bool:
+        """Whether the worker goes on after `error`."""
+        limit = self._config.recover_timeout_secs
+        return isinstance(error, LostError) and self.is_possible and limit > 0 and self._in_vain < _VAIN
+
+    def note(self, loss: LostError) -> str:
+        """Counts a loss; returns what the worker does now, in words."""
+        self.loss = loss
+        self._in_vain += 1
+        return f"{loss}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back"
+
+    def note_step(self, global_step: int) -> None:
+        """Counts a step."""
+        self._in_vain = 0
+        self.reached = max(self.reached, global_step)
+
+    @property
+    def limit_secs(self) -> float:
+        """How long to wait for other tasks now."""
+        return self._config.start_timeout_secs if self.loss is None else self._config.recover_timeout_secs
+
+    def explain(self, error: StartTimeoutError) -> RunError:
+        """The error to end with when somebody did not come in time."""
+        return error if self.loss is None else type(self.loss)(f"{self.loss}. {error}")

@@ -1,0 +1,87 @@
+"""Tasks that are killed or frozen and come back: the others wait or go on, and nothing that was saved is lost."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+
+pytestmark = pytest.mark.slow
+
+RECOVERY = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02")
+
+
+def recovered(run, task_name="worker-0"):
+    return [event for event in run.metrics(task_name, "event") if event["event"] == "recovered"]
+
+
+def end(run, tasks):
+    """Ends a run of unlimited steps by SIGTERM to the chief; all end, and the last checkpoint is there."""
+    for task in tasks:
+        if "worker-0" in task.name:
+            task.send(signal.SIGTERM)
+    for task in tasks:
+        assert task.wait(END_SECS + 15) != 0
+
+
+@pytest.mark.parametrize("update", ["async", "sync", "ssp"])
+def test_a_ps_that_is_killed_and_started_again(create_run, update):
+    run = create_run(num_ps=2, flags=RECOVERY)
+    flags = (UNLIMITED, f"--update={update}")
+    ps_0, ps_1, chief, worker = run.start_all(*flags)
+    run.wait_for_step(200)
+    saved = run.checkpoint_step()
+    ps_1.send(signal.SIGKILL)
+    assert ps_1.wait(END_SECS) == -signal.SIGKILL
+    chief.wait_for_log("waiting up to 90 s for it to come back")
+    ps_1 = run.start_ps(1, *flags)
+    chief.wait_for_log("restored .*model.ckpt-", LOST_SECS)
+    (event,) = recovered(run)
+    assert event["global_step"] >= saved
+    assert event["rolled_back"] == event["reached"] - event["global_step"]
+    run.wait_for_step(event["reached"] + 100)
+    end(run, [ps_0, ps_1, chief, worker])
+
+
+@pytest.mark.parametrize("update", ["async", "sync", "ssp"])
+def test_a_chief_that_is_killed_and_started_again_goes_on_with_the_live_state(create_run, update):
+    run = create_run(flags=RECOVERY)
+    flags = (UNLIMITED, f"--update={update}")
+    ps, chief, worker = run.start_all(*flags)
+    run.wait_for_step(200)
+    chief.send(signal.SIGKILL)
+    assert chief.wait(END_SECS) == -signal.SIGKILL
+    reached = run.last_step(1)
+    chief = run.start_worker(0, *flags)
+    chief.wait_for_log("attached to the run|took over the state")
+    run.wait_for_step(reached + 200)
+    end(run, [ps, chief, worker])
+    assert run.checkpoint_step() >= reached
+
+
+@pytest.mark.parametrize("update", ["async", "sync", "ssp"])
+def test_a_worker_that_is_killed_and_started_again(create_run, update):
+    run = create_run(flags=RECOVERY)
+    flags = (UNLIMITED, f"--update={update}")
+    ps, chief, worker = run.start_all(*flags)
+    run.wait_for_step(200)
+    worker.send(signal.SIGKILL)
+    assert worker.wait(END_SECS) == -signal.SIGKILL
+    ps.wait_for_log("worker 1 lost")
+    reached = run.last_step(0)
+    worker = run.start_worker(1, *flags)
+    run.wait_for_step(reached + 200)
+    end(run, [ps, chief, worker])
+    assert run.checkpoint_step() >= reached
+
+
+def test_a_worker_that_never_comes_back_ends_sync_after_the_wait(create_run):
+    run = create_run(flags=("--recover_timeout_secs=5",))
+    ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
+    run.wait_for_step(100)
+    worker.send(signal.SIGKILL)
+    assert chief.wait(LOST_SECS) == 1
+    assert "worker 1 lost, and update rule sync needs all" in chief.log
+    assert ps.wait(START_SECS) == 1
