@@ -54,3 +54,17 @@ def test_the_doctor_before_and_during_a_job(create_run):
     assert chief.wait(END_SECS + START_SECS) == 128 + signal.SIGTERM
     ps.wait(START_SECS)
     worker.wait(START_SECS)
+
+
+def test_a_worker_that_a_ps_does_not_reach_does_not_start_and_says_so(create_run):
+    run = create_run(num_workers=1)
+    right, run.worker_hosts = run.worker_hosts, ["no-such-host.invalid:2222"]
+    ps = run.start_ps()
+    ps.wait_for_log("serving on")
+    run.worker_hosts = right
+    worker = run.start_worker(0, "--start_timeout_secs=3")
+    assert worker.wait(START_SECS) == FAILED
+    assert f"ps-0 ({run.ps_hosts[0]}) does not reach worker-0 ({right[0]})" in worker.log
+    assert "errors resolving no-such-host.invalid:2222" in worker.log
+    ps.send(signal.SIGTERM)
+    assert ps.wait(END_SECS) == 128 + signal.SIGTERM
