@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 FAILED = 1
 USAGE = 2
+RECOVER = "--recover_timeout_secs=90"
 SLOW = "--straggler=det:mean_ms=20"  # steps take long beside a restart, and leave it the CPU
 
 
@@ -37,7 +38,7 @@ def pid_of(run, task_name):
 
 
 def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
-    run = create_run()
+    run = create_run(flags=(RECOVER,))
     launcher = run.start_local(
         "--max_steps=800", "--update=async", "--max_restarts=2", "--fault=kill:worker:1@step=100", SLOW
     )
@@ -57,14 +58,14 @@ def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
 
 
 def test_without_preloading_a_fresh_process_is_started(create_run):
-    run = create_run()
+    run = create_run(flags=(RECOVER,))
     launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--preload=false", "--fault=kill:worker:1@step=100")
     wait_until(lambda: events(run, "restart"), START_SECS, "worker-1 is not started again")
     restarted_at = events(run, "restart")[0]["wall_time"]
     wait_until(
-        lambda: run.metrics("worker-1", "state")[-1]["wall_time"] > restarted_at + 1.0,
+        lambda: run.metrics("worker-1", "train")[-1]["wall_time"] > restarted_at + 1.0,
         START_SECS,
-        "worker-1 says nothing after its restart",
+        "worker-1 makes no step after its restart",
     )
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 128 + signal.SIGINT

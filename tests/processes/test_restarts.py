@@ -1,0 +1,53 @@
+"""Tasks that die and are started again by the launcher: the run goes on and is done, with no step unaccounted for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import accounting, leftovers
+from tests.testing.processes import END_SECS, START_SECS
+
+pytestmark = pytest.mark.slow
+
+RECOVER = "--recover_timeout_secs=90"
+SLOW = "--straggler=det:mean_ms=20"  # steps take long beside a restart, and leave it the CPU
+
+
+@pytest.mark.parametrize(
+    ("update", "fault", "restarted"),
+    [
+        ("async", "kill:ps:0@step=100", "ps-0"),  # it holds global_step
+        ("async", "kill:chief@step=100", "worker-0"),
+        ("async", "raise:worker:1@step=100", "worker-1"),
+        ("sync", "kill:ps:1@step=100", "ps-1"),
+        ("sync", "kill:chief@step=100", "worker-0"),
+        ("sync", "kill:worker:1@step=100", "worker-1"),
+        ("sync", "term:worker:1@step=100", "worker-1"),
+    ],
+)
+def test_run_goes_on_and_is_done(create_run, update, fault, restarted):
+    run = create_run(num_ps=2, flags=(RECOVER, SLOW))
+    max_steps = 450 if update == "async" else 200
+    launcher = run.start_local(
+        f"--max_steps={max_steps}",
+        f"--update={update}",
+        "--max_restarts=2",
+        f"--fault={fault}",
+        "--step_log",
+        "--save_checkpoint_secs=1",
+    )
+    assert launcher.wait(START_SECS) == 0
+    summary = run.summary()
+    assert summary["status"] == "done"
+    assert max_steps <= summary["global_step"] <= max_steps + run.num_workers - 1
+    assert summary["restarts"][restarted] == 1  # a worker that is terminated takes the others of sync along
+    assert summary["faults"][0]["global_step"] >= 100
+    assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
+    books = accounting.read(run.logdir, summary["global_step"], is_joined=update != "async")
+    assert books.is_balanced(run.num_workers, num_kills=1), books
+    assert all(rollback.secs < 1 + 2 for rollback in books.rollbacks), books
+    assert leftovers.processes(run.logdir, END_SECS) == []
+    made_again = [json.loads(line)["global_step"] for line in (run.logdir / "steps" / "worker-1.jsonl").open()]
+    assert made_again[-1] >= max_steps - 10, "worker 1 was not there at the end"
