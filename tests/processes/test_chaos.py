@@ -1,0 +1,39 @@
+"""Chaos and soak in a short form: real tasks are killed at random, and the drivers find nothing wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import chaos, soak
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_run_with_tasks_killed_at_random_is_as_good_as_the_undisturbed_one(tmp_path, update):
+    out_dir = tmp_path / "out"
+    max_steps = {"async": 2000, "sync": 800}[update]
+    code = chaos.main(
+        ["--kills=3", "--seeds=1", f"--updates={update}", f"--max_steps={max_steps}", f"--out_dir={out_dir}"]
+    )
+    undisturbed, disturbed = json.loads((out_dir / "results.json").read_text())["runs"]
+    print(disturbed)
+    assert (undisturbed["problem"], disturbed["problem"]) == ("", "")
+    assert code == 0
+    assert (undisturbed["kills"], disturbed["kills"]) == (0, 3)
+    for row in (undisturbed, disturbed):
+        assert row["applied"] + row["rolled_back"] == row["logged"] + row["unlogged"]
+
+
+def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(soak, "MOST_GROWTH", 0.15)  # a quarter of two minutes holds few processes
+    out_dir = tmp_path / "out"
+    flags = ["--minutes=2.5", "--kill_every_secs=20", "--warmup_secs=40", "--sample_secs=2"]
+    code = soak.main([*flags, f"--out_dir={out_dir}"])
+    results = json.loads((out_dir / "results.json").read_text())
+    assert results["problems"] == []
+    assert code == 0
+    assert results["kills"] >= 5
+    assert {(one["role"], one["figure"]) for one in results["growth"]} >= {("ps", "rss_mib"), ("workers", "num_fds")}
