@@ -25,10 +25,11 @@ LEAST = {
     "keep_checkpoints": 1,
     "max_failed_saves": 1,
     "join_wait_secs": 0,
+    "recover_timeout_secs": 0,
     "intra_op_threads": 0,
     "inter_op_threads": 0,
 }
-POSITIVE = ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs")
+POSITIVE = ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs", "heartbeat_timeout_secs")
 NAMES = ("model", "dataset", "update", "optimizer", "schedule", "layout")
 PRIVATE = {
     "dataset_option": ("a=1",),
@@ -47,6 +48,8 @@ PRIVATE = {
     "hook": ("a:B",),
     "start_timeout_secs": 1.0,
     "join_wait_secs": 1.0,
+    "heartbeat_timeout_secs": 3.0,
+    "recover_timeout_secs": 4.0,
     "stall_timeout_secs": 1.0,
     "intra_op_threads": 1,
     "inter_op_threads": 1,

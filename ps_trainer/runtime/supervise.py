@@ -28,8 +28,6 @@ from ps_trainer.errors import EXIT_FAILED, Interrupted, LostError, PsTrainerErro
 RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
 EXIT_SECS = 8.0
-# After a `LostError`, from which the job may go on: closing what was open to a lost ps task takes its time.
-LOST_EXIT_SECS = 40.0
 
 
 class StopRequest:
@@ -40,6 +38,8 @@ class StopRequest:
     Attributes:
         reason: None until somebody asks.
         rounds: how often the job has begun anew.
+        patience_secs: after a `LostError`: how much longer the job may take to leave what it does. TensorFlow closes
+            no session before a ps task has answered, or is gone: one that is frozen holds it as long as it is.
     """
 
     def __init__(self):
@@ -48,6 +48,7 @@ class StopRequest:
         self._callbacks: dict[str, list[Callable[[], Any]]] = {"release": [], "abort": []}
         self.reason: BaseException | None = None
         self.rounds = 0
+        self.patience_secs = 0.0
 
     @property
     def requested(self) -> bool:
@@ -153,13 +154,16 @@ def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[
         reason = stop.reason
         if reason is None:
             continue
-        asked_at = asked_at or time.monotonic()
+        if asked_at is None:
+            asked_at = time.monotonic()
+            if isinstance(reason, LostError):
+                logging.warning("%s", reason)
         waited = time.monotonic() - asked_at
         for kind, after in (("release", RELEASE_SECS), ("abort", ABORT_SECS)):
             if waited > after and kind not in done:
                 done.add(kind)
                 stop.call(kind)
-        limit = LOST_EXIT_SECS if isinstance(reason, LostError) else EXIT_SECS
+        limit = EXIT_SECS + (stop.patience_secs if isinstance(reason, LostError) else 0.0)
         if waited > limit:
             logging.error("the job did not stop within %.0f s; ending the process. Its threads:", limit)
             faulthandler.dump_traceback()

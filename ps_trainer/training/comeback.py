@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import LostError, RunError, StartTimeoutError
+from ps_trainer.errors import CheckpointError, LostError, RunError, StartTimeoutError
 
 # Losses in a row without a step in between, after which a worker gives up: what is lost each time is not coming back.
 _VAIN = 5
@@ -44,6 +44,14 @@ class Comeback:
         """Counts a step."""
         self._in_vain = 0
         self.reached = max(self.reached, global_step)
+
+    def check_start(self) -> None:
+        """Called when a run has begun from step 0; raises CheckpointError where this worker has been further."""
+        if self.reached:
+            raise CheckpointError(
+                f"the run has begun again from step 0, and this worker was at step {self.reached}: state was lost of"
+                " which there was no checkpoint; give a --logdir so that the next loss can be recovered from"
+            )
 
     @property
     def limit_secs(self) -> float:

@@ -164,6 +164,25 @@ def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, s
     progress.begin()
 
 
+def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], bool]) -> BaseException:
+    """The error to raise for one that came outside of the steps.
+
+    Args:
+        error: what was raised; one of TensorFlow's is this package's where a ps task is gone.
+        stop: its reason comes first.
+        has_state: asks whether the ps tasks still hold the run.
+    """
+    if not isinstance(error, tf.errors.OpError):
+        return error
+    if stop.reason is not None:
+        return stop.reason
+    try:
+        is_lost = isinstance(error, LOST) or not has_state()
+    except tf.errors.OpError:
+        is_lost = True
+    return lost_ps(error) if is_lost else error
+
+
 def lost_ps(error: tf.errors.OpError) -> PsLostError:
     """`PsLostError` for one of `LOST`, naming the ps tasks that its message names."""
     tasks = _TARGET.findall(error.message) or _SENDER.findall(error.message)

@@ -14,7 +14,6 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     EXIT_DONE,
-    CheckpointError,
     Interrupted,
     LostError,
     PeerFailedError,
@@ -35,7 +34,7 @@ from ps_trainer.training import chief, graph
 from ps_trainer.training.comeback import Comeback
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.loop import LOST, lost_ps, run_steps
+from ps_trainer.training.loop import LOST, explained, lost_ps, run_steps
 from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
 from ps_trainer.training.step_log import progress_for
@@ -75,7 +74,7 @@ class Worker:
         self._controls: list[PsControl] = []
         self._run: dict[str, Any] = {"run_id": ""}
         self._comeback = Comeback(config)
-        self._old_graph: graph.TrainGraph | None = None  # of the chief's run before this one
+        self._graphs: dict[str, graph.TrainGraph] = {}  # of the chief's runs that lie on the ps tasks, by run id
         self._facts = facts.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._drill = fault.create(cluster.task_name, self._writer)
@@ -112,6 +111,7 @@ class Worker:
 
     def _work_through_losses(self, stop: StopRequest) -> None:
         """Finds the run and trains; again, when a part of the job was lost that may come back."""
+        stop.patience_secs = self._config.recover_timeout_secs
         while True:
             try:
                 self._writer.state("waiting for the ps tasks")
@@ -122,7 +122,7 @@ class Worker:
             except StartTimeoutError as error:
                 raise self._comeback.explain(error) from error
             except (LostError, tf.errors.OpError) as raised:
-                loss = self._explained(raised, stop)
+                loss = explained(raised, stop, self._has_state)
                 if not self._comeback.may_follow(loss):
                     raise loss from (None if loss is raised else raised)
                 stop.renew()
@@ -148,12 +148,8 @@ class Worker:
         if self._run["status"] == control.ENDED:
             logging.info("the run ended before this worker came")
             return
-        is_another = self._run["run_id"] != before
-        if is_another and self._comeback.reached and self._run["start"]["how"] == chief.INITIALISED:
-            raise CheckpointError(
-                f"the run has begun again from step 0, and this worker was at step {self._comeback.reached}: state was"
-                " lost of which there was no checkpoint; give a --logdir so that the next loss can be recovered from"
-            )
+        if self._run["run_id"] != before and self._run["start"]["how"] == chief.INITIALISED:
+            self._comeback.check_start()
         self._say(control.JOINED)
         with self._heartbeat():
             self._train(stop, self._build_graph(self._run["run_id"]), None)
@@ -185,15 +181,19 @@ class Worker:
 
     def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
         """The state of a run that the ps tasks hold, for the one that is begun in its place; None if there is none."""
-        self._old_graph = self._old_graph or self._build_graph(run_id)
-        with self._bare_session(self._old_graph) as session:
-            return chief.take_over(self._old_graph, session)
+        train = self._graphs[run_id] = self._graphs.get(run_id) or self._build_graph(run_id)
+        with self._bare_session(train) as session:
+            return chief.take_over(train, session)
 
     def _build_graph(self, run_id: str) -> graph.TrainGraph:
         self._writer.state("building the graph")
         train = graph.build(self._components, self._cluster, self._config, run_id)
         self._comeback.is_possible = train.step.exchange is None
         return train
+
+    def _has_state(self) -> bool:
+        """Whether every ps task still is the one on which the run was set up."""
+        return preflight.incarnations(self._controls) == self._run["ps"]
 
     def _end_run(self) -> None:
         self._run["status"] = control.ENDED
@@ -242,7 +242,7 @@ class Worker:
                 if self._cluster.is_chief:
                     self._close_run(train, session, checkpointer, peers)
             except BaseException as raised:
-                error = self._explained(raised, stop)
+                error = explained(raised, stop, self._has_state)
                 if self._cluster.is_chief:
                     self._rescue(train, session, error)
                 raise error from (None if error is raised else raised)
@@ -256,18 +256,6 @@ class Worker:
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
 
-    def _explained(self, error: BaseException, stop: StopRequest) -> BaseException:
-        """An error of TensorFlow's at the set-up or the end of a run as this package's, where a ps task is gone."""
-        if not isinstance(error, tf.errors.OpError):
-            return error
-        if stop.reason is not None:
-            return stop.reason
-        try:
-            is_lost = isinstance(error, LOST) or preflight.incarnations(self._controls) != self._run["ps"]
-        except tf.errors.OpError:
-            is_lost = True
-        return lost_ps(error) if is_lost else error
-
     def _set_up(self, train: graph.TrainGraph, session: tf.Session, start: chief.Start) -> None:
         chief.write_config(self._cluster, self._config)
         self._writer.state("setting up the parameters")
@@ -278,10 +266,11 @@ class Worker:
             self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
         self._run |= {"status": control.READY, "start": {"step": step, "how": how}}
         self._controls[0].write_run(self._run)
-        if self._old_graph is not None:
-            with self._bare_session(self._old_graph) as old_session:
-                old_session.run(self._old_graph.free_op)
-        self._old_graph = train
+        self._graphs.pop(self._run["run_id"], None)
+        for old in self._graphs.values():
+            with self._bare_session(old) as old_session:
+                old_session.run(old.free_op)
+        self._graphs = {self._run["run_id"]: train}
 
     def _run_steps(
         self,

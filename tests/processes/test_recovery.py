@@ -85,3 +85,39 @@ def test_a_worker_that_never_comes_back_ends_sync_after_the_wait(create_run):
     assert chief.wait(LOST_SECS) == 1
     assert "worker 1 lost, and update rule sync needs all" in chief.log
     assert ps.wait(START_SECS) == 1
+
+
+FROZEN = ("--heartbeat_timeout_secs=3", *RECOVERY)
+
+
+@pytest.mark.parametrize(("update", "frozen"), [("async", 0), ("async", 1), ("sync", 0), ("sync", 1)])
+def test_a_worker_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run, update, frozen):
+    run = create_run(flags=FROZEN)
+    ps, *workers = run.start_all(UNLIMITED, f"--update={update}")
+    run.wait_for_step(200)
+    workers[frozen].send(signal.SIGSTOP)
+    ps.wait_for_log(f"worker {frozen} lost: no sign of life for", LOST_SECS)
+    other = 1 - frozen
+    reached = run.last_step(other)
+    if update == "async":
+        run.wait_for_step(reached + 200, workers=[other])
+    workers[frozen].send(signal.SIGCONT)
+    run.wait_for_step(run.last_step(other) + 200)
+    end(run, [ps, *workers])
+    assert run.checkpoint_step() >= reached
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_a_ps_that_is_frozen_is_named_and_nothing_is_lost_when_it_thaws(create_run, update):
+    run = create_run(num_ps=2, flags=FROZEN)
+    ps_0, ps_1, *workers = run.start_all(UNLIMITED, f"--update={update}")
+    run.wait_for_step(200)
+    reached = run.last_step(0)
+    ps_1.send(signal.SIGSTOP)
+    for worker in workers:
+        worker.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
+    ps_1.send(signal.SIGCONT)
+    run.wait_for_step(reached + 400)
+    for event in recovered(run):
+        assert event["global_step"] >= reached  # the live state was taken over, no checkpoint
+    end(run, [ps_0, ps_1, *workers])
