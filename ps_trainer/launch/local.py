@@ -81,7 +81,7 @@ def run(
         130 or 143 after SIGINT or SIGTERM.
 
     Raises:
-        OptionError: a count is out of range, such hosts cannot be made here, or the log folder cannot be made.
+        OptionError: a count is out of range, such hosts cannot be made here, or a folder cannot be made.
         UsageError: a delay of `config.straggler`, or a fault, cannot be, or is for a task that there is not.
         RunError: a host cannot be made, or a task cannot be started.
     """
@@ -112,7 +112,7 @@ def run(
         logdir = create_logdir(config)
         started_at = time.time()
         # What killed tasks leave there ends with the run.
-        temporary = files.enter_context(tempfile.TemporaryDirectory(prefix="ps_trainer-", ignore_cleanup_errors=True))
+        temporary = files.enter_context(temporary_folder())
         environment = task_environment(environ, temporary)
         if preload and server is None and ForkServer.is_available():
             server = files.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
@@ -178,6 +178,20 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
             f"--logdir={path}: cannot make this folder ({error}); name one that can be written"
         ) from error
     return path
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory:
+    """A new folder for temporary files; on entering, its path; on leaving, it is removed with what is in it.
+
+    Raises:
+        OptionError: there is no place for it.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix="ps_trainer-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise OptionError(
+            f"no folder for temporary files can be made ({error}); set TMPDIR to a folder that can be written"
+        ) from error
 
 
 def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:

@@ -238,6 +238,53 @@ def test_folder_that_cannot_be_made_is_a_usage_error(tmp_path):
         local.create_logdir(TrainConfig(logdir=str(tmp_path / "file" / "run")))
 
 
+def test_temporary_files_of_killed_tasks_end_with_the_run(launch, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    leave = "pathlib.Path(os.environ['TMPDIR'], 'left-' + name).touch()\nmark('left-' + name)\n"
+    code, _ = launch(
+        {"ps": SERVE, "worker-0": "sleep_for_ever()", "worker-1": leave + "os.kill(os.getpid(), signal.SIGKILL)"}
+    )
+    assert code == 1
+    assert "left-worker-1" in fakes.marks(launch.logdir)
+    assert not list(tmp_path.glob("ps_trainer-*"))
+
+
+def test_without_a_place_for_temporary_files_it_says_what_to_set(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(OptionError, match="set TMPDIR to a folder that can be written"):
+        local.temporary_folder()
+
+
+def test_faults_and_restarts_are_checked_before_anything_is_made(launch):
+    with pytest.raises(OptionError, match="there is no worker 2"):
+        launch({}, faults=["kill:worker:2@step=5"])
+    with pytest.raises(OptionError, match="--max_restarts=-1 is too small"):
+        launch({}, max_restarts=-1)
+    assert not launch.logdir.exists()
+
+
+def test_task_that_was_killed_is_started_again_with_the_same_flags(launch):
+    work = (
+        "print(json.dumps(sys.argv[1:]))\n"
+        "if not has('first'):\n    mark('first')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    code, output = launch(
+        {
+            "ps": SERVE_UNTIL_WORKERS_ARE_DONE,
+            "worker-0": "wait_for('done-worker-1')\n" + FINISH,
+            "worker-1": work + FINISH,
+        },
+        max_restarts=1,
+    )
+    assert code == 0, output
+    lines = (launch.logdir / "logs" / "worker-1.log").read_text().splitlines()
+    flags = [json.loads(line) for line in lines if line.startswith("[")]
+    assert len(flags) == 2 and flags[0] == flags[1]
+    assert "started again in 1 s (restart 1 of 1)" in output
+    assert "restarts: worker-1 1" in output.splitlines()
+    assert json.loads((launch.logdir / "summary.json").read_text())["restarts"] == {"worker-1": 1}
+
+
 def test_environment_defaults_give_way_to_the_users():
     assert local.task_environment({})["PYTHONUNBUFFERED"] == "1"
     assert local.task_environment({"PYTHONUNBUFFERED": ""})["PYTHONUNBUFFERED"] == ""
