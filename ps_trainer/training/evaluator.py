@@ -77,7 +77,7 @@ class Evaluator:
 
     def _watch(self, ps_0: PsControl, stop: StopRequest) -> None:
         progressed_at = time.monotonic()
-        joined, unanswered = False, 0
+        joined, unanswered, silent_since = False, 0, progressed_at
         while True:
             stop.check()
             status = self._chief_status(ps_0)  # before the look at the folder, so that the last one is seen
@@ -85,8 +85,10 @@ class Evaluator:
             unanswered = unanswered + 1 if status == "" else 0
             if self._evaluate_new():
                 progressed_at = time.monotonic()
-            if status in control.FINAL or (joined and unanswered >= _UNANSWERED):
+            if status in control.FINAL or (joined and unanswered >= _UNANSWERED and self._is_over(silent_since)):
                 return self._end(status)
+            if not unanswered:
+                silent_since = time.monotonic()
             if time.monotonic() - progressed_at > self._config.stall_timeout_secs:
                 raise StalledError(
                     f"no new checkpoint in {self._directory} for {self._config.stall_timeout_secs:.0f} s;"
@@ -94,10 +96,18 @@ class Evaluator:
                 )
             stop.wait(_POLL_SECS)
 
+    def _is_over(self, silent_since: float) -> bool:
+        """Whether a ps 0 that does not answer has ended with the run, or is not coming back in time."""
+        waited = time.monotonic() - silent_since
+        return self._has_summary() or waited >= self._config.recover_timeout_secs
+
+    def _has_summary(self) -> bool:
+        return (pathlib.Path(self._config.logdir) / "summary.json").exists()
+
     def _end(self, status: str) -> None:
         if status in (control.FAILED, control.INTERRUPTED):
             raise PeerFailedError(f"the chief {status}")
-        if status == "" and not (pathlib.Path(self._config.logdir) / "summary.json").exists():
+        if status == "" and not self._has_summary():
             raise PsLostError("ps 0 went away before the chief had ended")
         self._writer.state("done")
 
