@@ -1,4 +1,4 @@
-"""A worker's heartbeat: a word to every ps task, from a thread, however long a step takes."""
+"""A worker's heartbeat: a word to every ps task, from a thread for each, however long a step takes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ class Heartbeat:
     """
 
     def __init__(self, controls: Sequence[PsControl], run_id: str, worker_index: int, timeout_secs: float):
-        self._controls = controls
         self._message = {"run_id": run_id, "worker": worker_index, "status": control.ALIVE}
         self._interval = timeout_secs / _PER_TIMEOUT
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        # One each: a ps task that does not answer holds a call for seconds.
+        self._threads = [
+            threading.Thread(target=self._beat, args=(ps,), name=f"heartbeat-{ps.ps}", daemon=True) for ps in controls
+        ]
 
     def __enter__(self) -> Heartbeat:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -41,8 +44,7 @@ class Heartbeat:
     ) -> None:
         self._closing.set()  # a beat on its way to a lost ps task may take seconds; nobody waits for it
 
-    def _beat(self) -> None:
+    def _beat(self, ps: PsControl) -> None:
         while not self._closing.wait(self._interval):
-            for ps in self._controls:
-                with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
-                    ps.say(self._message)
+            with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
+                ps.say(self._message)

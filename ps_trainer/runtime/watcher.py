@@ -92,6 +92,7 @@ class Watcher:
 
     def _poll_until_closed(self) -> None:
         answered = [self._clock()] * len(self._controls)
+        missed = [0] * len(self._controls)
         while not self._closing.wait(_POLL_SECS):
             try:
                 self._on_poll()
@@ -102,12 +103,13 @@ class Watcher:
                     state = ps.read()
                 except tf.errors.OpError as error:
                     silent = self._clock() - answered[ps.ps]
-                    if silent > self._lost_after_secs and not self._closing.is_set():
+                    missed[ps.ps] += 1  # one alone may be this process's own pause
+                    if silent > self._lost_after_secs and missed[ps.ps] > 1 and not self._closing.is_set():
                         self._stop.request(
                             PsLostError(f"{ps.name} has not answered for {silent:.0f} s ({error.message})")
                         )
                     continue
-                answered[ps.ps] = self._clock()
+                answered[ps.ps], missed[ps.ps] = self._clock(), 0
                 self._look_at(ps, state)
 
     def _look_at(self, ps: PsControl, state: PsState) -> None:

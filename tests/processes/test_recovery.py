@@ -77,6 +77,20 @@ def test_a_worker_that_is_killed_and_started_again(create_run, update):
     assert run.checkpoint_step() >= reached
 
 
+def test_sync_goes_on_with_min_workers_and_counts_a_worker_again_that_is_back(create_run):
+    run = create_run(num_workers=3, flags=RECOVERY)
+    flags = (UNLIMITED, "--update=sync", "--update_option=min_workers=2")
+    ps, chief, second, third = run.start_all(*flags)
+    run.wait_for_step(100)
+    third.send(signal.SIGKILL)
+    chief.wait_for_log("sync: worker 2 left; updates now need 2 gradients", LOST_SECS)
+    run.wait_for_step(run.last_step(0) + 100, workers=[0, 1])
+    third = run.start_worker(2, *flags)
+    chief.wait_for_log("worker 2 is back; all begin anew with it")
+    run.wait_for_step(run.last_step(0) + 100)
+    end(run, [ps, chief, second, third])
+
+
 def test_a_worker_that_never_comes_back_ends_sync_after_the_wait(create_run):
     run = create_run(flags=("--recover_timeout_secs=5",))
     ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")

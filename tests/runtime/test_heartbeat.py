@@ -1,0 +1,48 @@
+"""A worker's sign of life goes to every ps task, one that does not answer holding up no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ps_trainer.runtime.heartbeat import Heartbeat
+from tests.testing.cluster import DEADLINE_SECS
+
+from ps_trainer.runtime import control  # isort: skip - after the cluster's environment
+from tests.runtime.fakes import GONE, FakeControl  # isort: skip
+
+
+class Frozen(FakeControl):
+    """Does not answer until it is let go."""
+
+    def __init__(self, ps):
+        super().__init__(ps)
+        self.thaw = threading.Event()
+
+    def say(self, message):
+        self.thaw.wait(DEADLINE_SECS)
+
+
+def wait_for_words(ps, number):
+    deadline = time.monotonic() + DEADLINE_SECS
+    while len(ps.said) < number:
+        assert time.monotonic() < deadline, f"{len(ps.said)} of {number} words"
+        time.sleep(0.01)
+
+
+def test_says_alive_to_each_ps_beside_a_frozen_and_a_lost_one():
+    controls = [Frozen(0), FakeControl(1), FakeControl(2)]
+    controls[2].error = GONE
+    with Heartbeat(controls, "r", 3, timeout_secs=0.06):
+        wait_for_words(controls[1], 3)
+        controls[2].error = None
+        wait_for_words(controls[2], 3)
+    assert controls[1].said[0] == {"run_id": "r", "worker": 3, "status": control.ALIVE}
+    controls[0].thaw.set()
+
+
+def test_is_silent_when_it_is_left():
+    ps = FakeControl(0)
+    with Heartbeat([ps], "r", 3, timeout_secs=DEADLINE_SECS):
+        pass
+    assert ps.said == []
