@@ -186,14 +186,14 @@ class Supervisor:
     def _will_restart(self, task: TaskProcess) -> bool:
         if task.job_name != "evaluator" and (self._is_trained() or not self._is_needed(task)):
             return False
-        delay_secs = self._restarts.delay_for(task)
+        self._board.refresh()
+        status = self._board.status_of(task)
+        delay_secs = self._restarts.delay_for(task, status.is_peer_failure)
         if delay_secs is None:
             return False
-        words = self._restarts.words(task, delay_secs)
         self._restart_at[task] = self._clock() + delay_secs
-        self._board.refresh()
-        reason = self._board.status_of(task).reason
-        self._watcher.on_event(task, f"{reason}; {words}" if reason else words)
+        words = self._restarts.words(task, delay_secs, status.is_peer_failure)
+        self._watcher.on_event(task, f"{status.reason}; {words}" if status.reason else words)
         if self._log is not None:
             step, number = self._board.reached_step, self._restarts.counts[task.name]
             self._log.write("restart", task.name, step, number=number, delay_secs=delay_secs, ended=task.outcome())

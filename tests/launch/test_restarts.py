@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from ps_trainer.launch.restarts import STEADY_SECS, Restarts
+from ps_trainer.launch.restarts import PEER_SHARE, STEADY_SECS, Restarts
 from tests.launch.fakes import ScriptedTask
 
 
@@ -33,6 +33,15 @@ def test_each_task_has_a_number_of_its_own():
     assert restarts.counts == {"ps-0": 1, "worker-1": 1}
 
 
+def test_failures_of_other_tasks_do_not_count_but_have_an_end_too():
+    restarts = Restarts(1)
+    delays = [restarts.delay_for(ended(), is_peer_failure=True) for _ in range(PEER_SHARE + 1)]
+    assert delays == [1, 2, 4] + [8] * (PEER_SHARE - 3) + [None]
+    assert restarts.delay_for(ended()) == 8
+    assert restarts.delay_for(ended()) is None
+    assert restarts.counts == {"worker-1": PEER_SHARE + 1}
+
+
 def test_delays_begin_anew_after_a_task_that_ran_for_long():
     restarts = Restarts(9)
     assert [restarts.delay_for(ended()) for _ in range(3)] == [1, 2, 4]
@@ -59,3 +68,5 @@ def test_words():
     assert restarts.problem(task) == "killed (SIGKILL), after 1 restart"
     assert restarts.words(task, restarts.delay_for(task)) == "started again in 2 s (restart 2 of 2)"
     assert restarts.problem(task) == "killed (SIGKILL), after 2 restarts"
+    delay_secs = restarts.delay_for(task, is_peer_failure=True)
+    assert restarts.words(task, delay_secs, is_peer_failure=True) == "started again in 4 s (another task's failure)"

@@ -69,7 +69,7 @@ def supervise(tmp_path):
 
 def write_peer_failure(task, folder):
     if getattr(task, "claims_peer_failure", False):
-        line = json.dumps({"kind": "state", "state": "another task failed", "peer_failure": True})
+        line = json.dumps({"kind": "state", "state": "failed: another task failed", "peer_failure": True})
         (folder / f"{task.name}.jsonl").write_text(line + "\n")
 
 
@@ -216,6 +216,18 @@ def test_whole_job_can_be_started_again(supervise):
     tasks = [ScriptedTask(name, (3, 1), (30, 0)) for name in ("ps-0", "worker-0", "worker-1")]
     assert supervise(*tasks, max_restarts=1).exit_code == 0
     assert [task.num_starts for task in tasks] == [2, 2, 2]
+
+
+def test_who_failed_because_of_another_task_has_its_restarts_left(supervise):
+    tasks = [peer_failure(ScriptedTask(name, (4, 1), (30, 0))) for name in ("ps-0", "worker-0")]
+    culprit = ScriptedTask("worker-1", (3, -signal.SIGKILL), (50, 0))
+    watcher = Watcher()
+    assert supervise(*tasks, culprit, watcher=watcher, max_restarts=1).exit_code == 0
+    assert [text for _, _, text in watcher.told] == [
+        "started again in 1 s (restart 1 of 1)",
+        "another task failed; started again in 1 s (another task's failure)",
+        "another task failed; started again in 1 s (another task's failure)",
+    ]
 
 
 def test_once_the_chief_is_done_nobody_is_started_again(supervise):

@@ -206,7 +206,8 @@ def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: A
 
     A model of another module is given in full, as `package.module:Class`.
     """
-    fields = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "report_secs": 0.2, "recover_timeout_secs": 0.0} | fields
+    waits = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "recover_timeout_secs": 0.0}
+    fields = {**waits, "report_secs": 0.2, **fields}
     config = TrainConfig(
         model=model if ":" in model else f"tests.testing.components:{model}",
         dataset=f"tests.testing.components:{dataset}",
