@@ -32,6 +32,7 @@ class Watcher:
         worker_index: this worker's.
         stop: asked to stop.
         on_worker_start: called with the index of every other worker that is ready to train.
+        on_worker_return: called with the index of one that has come back before anybody knew that it was gone.
         on_worker_end: called with index and status of every other worker that ends, or is lost.
         on_poll: called at every poll; its errors ask the job to stop.
         lost_after_secs: see above.
@@ -50,6 +51,7 @@ class Watcher:
         worker_index: int,
         stop: StopRequest,
         on_worker_start: Callable[[int], None],
+        on_worker_return: Callable[[int], None],
         on_worker_end: Callable[[int, str], None],
         on_poll: Callable[[], None],
         *,
@@ -61,11 +63,12 @@ class Watcher:
         self._worker_index = worker_index
         self._stop = stop
         self._on_worker_start = on_worker_start
+        self._on_worker_return = on_worker_return
         self._on_worker_end = on_worker_end
         self._on_poll = on_poll
         self._lost_after_secs = lost_after_secs
         self._clock = clock
-        self._started: set[int] = set()
+        self._started: dict[int, str] = {}  # index -> what tells its joining from another one
         self._ended: dict[int, str] = {}
         self._closing = threading.Event()
         self.run_status = ""
@@ -132,14 +135,19 @@ class Watcher:
 
     def _look_at_worker(self, index: int, entry: dict) -> None:
         status = entry["status"]
+        join = entry.get("join", "")
+        if status in (control.JOINED, control.TRAINING) and self._started.get(index, join) != join:
+            del self._started[index]
+            logging.warning("worker %d was started again", index)
+            self._on_worker_return(index)
         if status == control.TRAINING and index not in self._started:
-            self._started.add(index)
+            self._started[index] = join
             self._ended.pop(index, None)
             self._on_worker_start(index)
         if status not in (*control.FINAL, control.LOST) or self._ended.get(index) == status:
             return
         self._ended[index] = status
-        self._started.discard(index)
+        self._started.pop(index, None)
         if status != control.DONE:
             reason = f"worker {index} {status}: {entry.get('reason')}"
             logging.warning("%s", reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, LostError, RunError, StartTimeoutError
 
@@ -16,6 +18,7 @@ class Comeback:
         config: the run.
 
     Attributes:
+        join: tells this joining of a run from another one of the same worker.
         loss: the last one; None before the first.
         reached: the largest global_step that this worker has seen.
         is_possible: whether a worker of this run can go on in its process. False for rules whose workers are joined
@@ -25,6 +28,7 @@ class Comeback:
     def __init__(self, config: TrainConfig):
         self._config = config
         self._in_vain = 0
+        self.join = uuid.uuid4().hex[:12]
         self.loss: LostError | None = None
         self.reached = 0
         self.is_possible = True
@@ -37,6 +41,7 @@ class Comeback:
     def note(self, loss: LostError) -> str:
         """Counts a loss; returns what the worker does now, in words."""
         self.loss = loss
+        self.join = uuid.uuid4().hex[:12]
         self._in_vain += 1
         return f"{loss}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back"
 

@@ -71,6 +71,7 @@ class Peers:
             cluster.worker_index,
             stop,
             on_worker_start=self._worker_started,
+            on_worker_return=self._worker_returned,
             on_worker_end=self._worker_ended,
             on_poll=on_poll,
             lost_after_secs=config.heartbeat_timeout_secs,
@@ -164,6 +165,10 @@ class Peers:
         if self._config.max_steps is None and time.monotonic() - self._started_at < self._config.start_timeout_secs:
             missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
         return sorted(missing)
+
+    def _worker_returned(self, index: int) -> None:
+        if self._service is not None and self._rule.regroups:
+            self._stop.request(PeerLostError(f"worker {index} was started again; all begin anew with it"))
 
     def _worker_started(self, index: int) -> None:
         is_back = index in self._gone

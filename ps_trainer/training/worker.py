@@ -396,5 +396,5 @@ class Worker:
 
     def _say(self, status: str, **content: Any) -> None:
         message = {"run_id": self._run["run_id"], "worker": self._cluster.worker_index, "status": status, **content}
-        message["facts"] = self._facts
+        message |= {"facts": self._facts, "join": self._comeback.join}
         preflight.say_everywhere(self._controls, message)

@@ -28,11 +28,13 @@ class Watched:
         self.controls = controls
         self.now = 0.0
         self.started = []
+        self.returned = []
         self.ended = []
         self.stop = StopRequest()
         self._watcher = watcher.Watcher(
             controls, READY, 1, self.stop,
             on_worker_start=lambda index: self.started.append(index),
+            on_worker_return=lambda index: self.returned.append(index),
             on_worker_end=on_worker_end or (lambda index, status: self.ended.append((index, status))),
             on_poll=on_poll, lost_after_secs=30.0, clock=lambda: self.now,
         )  # fmt: skip
@@ -120,6 +122,21 @@ def test_a_lost_worker_is_told_and_told_again_when_it_is_back_and_when_it_has_fa
             ([worker] * 2, [(worker, "lost")] * 2 + [(worker, "failed")], set()),
         ]
         assert watched.stop.requested == (worker == 0)  # only a chief that failed ends the others
+
+
+@pytest.mark.parametrize("seen", ["joined", "training"])
+def test_a_worker_that_was_started_again_unnoticed_is_told(seen):
+    ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
+    entries = ps_0.fields["roster"]["workers"]
+    with Watched(ps_0) as watched:
+        entries["2"] = {"status": "training", "join": "first"}
+        watched.poll()
+        assert (watched.started, watched.returned) == ([0, 2], [])
+        entries["2"] = {"status": seen, "join": "second"}
+        watched.poll()
+        entries["2"] = {"status": "training", "join": "second"}
+        watched.poll()
+    assert (watched.started, watched.returned) == ([0, 2, 2], [2])
 
 
 def test_a_ps_that_was_started_anew_is_lost_at_once():
