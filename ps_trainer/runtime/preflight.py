@@ -76,7 +76,6 @@ def wait_for_run(
     config: TrainConfig,
     stop: StopRequest,
     *,
-    not_run: str = "",
     limit_secs: float | None = None,
 ) -> dict[str, Any]:
     """Waits until the chief's run is ready, or has ended without this worker; returns its record.
@@ -88,7 +87,6 @@ def wait_for_run(
         cluster: with this worker's place in it.
         config: the run.
         stop: ends the wait.
-        not_run: id of a run that is not the one to join either.
         limit_secs: of the wait; None = `start_timeout_secs`.
 
     Raises:
@@ -108,7 +106,7 @@ def wait_for_run(
                     )
                 if run["status"] == control.ENDED:
                     return run
-                if run["run_id"] != not_run and incarnations(controls) == run["ps"]:
+                if incarnations(controls) == run["ps"]:
                     return run
         except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
             logging.warning("a ps task does not answer (%s)", type(error).__name__)

@@ -137,14 +137,8 @@ class Worker:
             return
         self._writer.state("waiting for the chief")
         before = self._run["run_id"]
-        self._run = preflight.wait_for_run(
-            self._controls,
-            self._cluster,
-            self._config,
-            stop,
-            not_run=before if self._components.rule.regroups else "",
-            limit_secs=self._comeback.limit_secs,
-        )
+        limit = self._comeback.limit_secs
+        self._run = preflight.wait_for_run(self._controls, self._cluster, self._config, stop, limit_secs=limit)
         if self._run["status"] == control.ENDED:
             logging.info("the run ended before this worker came")
             return

@@ -171,8 +171,8 @@ class TestWaitForRun:
         run["ps"] = [incarnation(0)]
         return FakeControl(run=run, roster=roster("r", **statuses) if statuses else {})
 
-    def wait(self, ps_0, config=NO_WAIT, stop=None, **limits):
-        run = preflight.wait_for_run([ps_0], cluster_of(worker=1), config, stop or StopRequest(), **limits)
+    def wait(self, ps_0, config=NO_WAIT, stop=None):
+        run = preflight.wait_for_run([ps_0], cluster_of(worker=1), config, stop or StopRequest())
         return run["run_id"], run["status"] == control.ENDED
 
     @pytest.mark.parametrize("statuses", [{}, {"w0": "joined"}, {"w0": "training", "w1": "joined"}])
@@ -200,10 +200,6 @@ class TestWaitForRun:
         ps_0.fields["hello"] = {"incarnation": "second"}
         with pytest.raises(StartTimeoutError):
             self.wait(ps_0)
-
-    def test_does_not_join_the_run_that_it_is_told_not_to(self):
-        with pytest.raises(StartTimeoutError):
-            self.wait(self.ready(), not_run="r", limit_secs=0.01)
 
     def test_what_it_said_in_an_earlier_run_does_not_count(self):
         ps_0 = self.ready()
