@@ -80,6 +80,7 @@ class Accumulate(UpdateRule):
             self._wrapped: UpdateRule = Sync(SyncOptions(replicas_to_aggregate=options.replicas_to_aggregate))
         else:
             self._wrapped = Async()
+        self.regroups = self._wrapped.regroups
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""

@@ -33,6 +33,7 @@ def test_options_are_those_of_the_cluster(name):
     ("name", "option"),
     [
         ("sync", "replicas_to_aggregate=-1"),
+        ("sync", "min_workers=-1"),
         ("backup", "backup_workers=-1"),
         ("softsync", "splits=0"),
         ("k_sync", "k=0"),

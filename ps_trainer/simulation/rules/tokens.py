@@ -27,16 +27,17 @@ class Sync(ScheduleRule):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `sync`."""
+        """Options of `sync`; `min_workers` changes nothing where no worker is ever lost."""
 
         replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers")
+        min_workers: int = option(0, "workers with which training goes on; 0 = it waits for all that an update needs")
 
         def __post_init__(self):
-            check_at_least(self, replicas_to_aggregate=0)
+            check_at_least(self, replicas_to_aggregate=0, min_workers=0)
 
     def __init__(self, options: Any, cluster: ClusterModel):
         super().__init__(options, cluster)
-        check_at_most(cluster, replicas_to_aggregate=options.replicas_to_aggregate)
+        check_at_most(cluster, replicas_to_aggregate=options.replicas_to_aggregate, min_workers=options.min_workers)
         self.required = options.replicas_to_aggregate or cluster.num_workers
         self.tokens: deque[int] = deque([0] * self.required if self.starts_with_tokens else [])
         self._stamps = [0] * cluster.num_workers
