@@ -32,7 +32,7 @@ UNRESOLVABLE = "no-such-host.invalid:2222"
 @pytest.fixture(scope="module")
 def served():
     """The worker's view of a cluster of two ps tasks and two workers, all of which serve."""
-    with InProcessCluster(num_ps=2, num_workers=2) as cluster:
+    with InProcessCluster(num_ps=2, num_workers=2, is_new=True) as cluster:
         yield cluster.task("worker", 0)
 
 

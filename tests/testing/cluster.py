@@ -105,11 +105,17 @@ class _Servers:
 
 
 class InProcessCluster:
-    """A cluster in this process; its ps tasks serve job after job until `close`."""
+    """A cluster in this process; its ps tasks serve job after job until `close`.
 
-    def __init__(self, num_ps: int, num_workers: int):
+    Args:
+        num_ps: ps tasks.
+        num_workers: workers.
+        is_new: whether no job has run on its servers before, of which they could tell.
+    """
+
+    def __init__(self, num_ps: int, num_workers: int, *, is_new: bool = False):
         self.num_ps, self.num_workers = num_ps, num_workers
-        self._servers = _Servers.take(num_ps, num_workers)
+        self._servers = (_Servers if is_new else _Servers.take)(num_ps, num_workers)
         self._calls: list[_Call] = []
 
     def task(self, job_name: str, index: int) -> ClusterConfig:
