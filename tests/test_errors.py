@@ -11,7 +11,8 @@ from ps_trainer import errors
 from ps_trainer.errors import Interrupted, PsTrainerError, RunError, UsageError
 
 USAGE = ("UsageError", "ClusterConfigError", "OptionError", "UnknownNameError", "DataError", "CheckpointError")
-RUN = ("RunError", "StartTimeoutError", "PsLostError", "StalledError", "PeerFailedError", "NanLossError", "SaveError")
+LOST = ("LostError", "PsLostError", "PeerLostError", "RunReplacedError")
+RUN = ("RunError", "StartTimeoutError", *LOST, "StalledError", "PeerFailedError", "NanLossError", "SaveError")
 
 
 @pytest.mark.parametrize("name", USAGE)
@@ -26,6 +27,11 @@ def test_a_failed_job_exits_with_1(name):
     error = getattr(errors, name)("why")
     assert isinstance(error, RunError) and isinstance(error, PsTrainerError)
     assert error.exit_code == errors.EXIT_FAILED == 1
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_may_come_back(name):
+    assert issubclass(getattr(errors, name), errors.LostError)
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 128 + 2), (signal.SIGTERM, 128 + 15)])

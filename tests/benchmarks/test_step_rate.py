@@ -153,13 +153,13 @@ sys.exit(step_rate.main(["--out_dir={tmp_path}/out"]))
     script = script.replace('["--out', '["--who=stock", "--out')
     process = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(pids := [p.read_text() for p in tmp_path.glob("out/runs/*/report-*") if p.read_text()]) < 2:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signum)
-        assert process.wait(timeout=20) != 0
+        assert process.wait(timeout=60) != 0
     finally:
         process.kill()
         process.wait()
