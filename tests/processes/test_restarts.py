@@ -13,6 +13,7 @@ from tests.testing.processes import END_SECS, START_SECS
 pytestmark = pytest.mark.slow
 
 RECOVER = "--recover_timeout_secs=90"
+SAVE_SLACK_SECS = 15.0  # for a save on a machine with much other work
 SLOW = "--straggler=det:mean_ms=20"  # steps take long beside a restart, and leave it the CPU
 
 
@@ -55,7 +56,7 @@ def test_run_goes_on_and_is_done(create_run, update, fault, restarted):
     assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
     books = accounting.read(run.logdir, summary["global_step"], is_joined=update != "async")
     assert books.is_balanced(run.num_workers, num_kills=1), books
-    assert all(rollback.secs < 1 + 2 for rollback in books.rollbacks), books
+    assert all(rollback.secs < 1 + SAVE_SLACK_SECS for rollback in books.rollbacks), books
     assert leftovers.processes(run.logdir, END_SECS) == []
     made_again = [json.loads(line)["global_step"] for line in (run.logdir / "steps" / "worker-1.jsonl").open()]
     assert made_again[-1] >= max_steps - 10, "worker 1 was not there at the end"
