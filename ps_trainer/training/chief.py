@@ -80,7 +80,7 @@ def take_over(train: TrainGraph, session: tf.Session) -> dict[str, np.ndarray] |
     if train.step.exchange is not None or train.state.lost(session):
         return None
     values = train.state.snapshot(session)
-    return values if are_finite(values) else None
+    return None if spoiled(values) else values
 
 
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
@@ -133,10 +133,9 @@ class Checkpointer:
         if self._exchange is not None:
             self._exchange.publish(session)
         values = self._state.snapshot(session)
-        if not are_finite(values):
-            spoiled = [name for name, value in values.items() if not np.all(np.isfinite(value))]
+        if names := spoiled(values):
             raise NanLossError(
-                f"{spoiled[0]} holds values that are no numbers at step {values['global_step']}; nothing was saved."
+                f"{names[0]} holds values that are no numbers at step {values['global_step']}; nothing was saved."
                 " Lower --learning_rate or check the data; the last checkpoint is untouched"
             )
         step = int(values["global_step"])
@@ -174,9 +173,9 @@ class Checkpointer:
         return f"the newest checkpoint is {prefixes[-1]}" if prefixes else "there is no checkpoint yet"
 
 
-def are_finite(values: Mapping[str, np.ndarray]) -> bool:
-    """Whether all values are numbers."""
-    return all(np.all(np.isfinite(value)) for value in values.values())
+def spoiled(values: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of those that hold something that is no number."""
+    return [name for name, value in values.items() if not np.all(np.isfinite(value))]
 
 
 def check_checkpoints(config: TrainConfig) -> None:
