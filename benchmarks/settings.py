@@ -126,12 +126,12 @@ RULES: dict[str, Setting] = _rules(
             why="2 of 3 gradients make an update, so as for sync with 2 workers",
         ),
         "k_async": Setting(
-            max_steps=500,
-            learning_rate=0.15,
+            max_steps=600,
+            learning_rate=0.1,
             optimizer="sgd",
             options=("k=2",),
             num_workers=3,
-            why="averages of 2 allow more than the single-process 0.1; staleness with momentum makes the end noisy",
+            why="the single-process learning rate; with more, or with momentum, one stale gradient can spoil the end",
         ),
         "k_batch_sync": Setting(
             max_steps=400,
@@ -141,8 +141,8 @@ RULES: dict[str, Setting] = _rules(
             why="2 gradients make an update, so as for sync with 2 workers",
         ),
         "k_batch_async": Setting(
-            max_steps=500,
-            learning_rate=0.15,
+            max_steps=600,
+            learning_rate=0.1,
             optimizer="sgd",
             options=("k=2",),
             num_workers=3,

@@ -51,20 +51,26 @@ def resolve(host: str, deadline_secs: float = RESOLVE_SECS) -> Resolved:
 
 
 def fault_of(address: str, deadline_secs: float = CONNECT_SECS) -> str:
-    """Why no TCP connection to "host:port" is possible, in words; empty if it is. The connection is closed at once."""
+    """Why no TCP connection to "host:port" is possible, in words; empty if it is. The connection is closed at once.
+
+    Args:
+        address: of which each IP address that its name stands for is tried in turn.
+        deadline_secs: for each of them.
+    """
     host, port = addresses.split_address(address, "address")
     resolved = resolve(host)
-    if not resolved.ips:
-        return f"the name {host} does not resolve: {resolved.problem}"
-    try:
-        socket.create_connection((host, port), deadline_secs).close()
-    except ConnectionRefusedError:
-        return "nothing listens there: connection refused"
-    except TimeoutError:
-        return f"no answer within {deadline_secs:g} s: its machine is off, or a firewall drops the packets"
-    except OSError as error:
-        return f"{error.strerror or error}"
-    return ""
+    fault = f"the name {host} does not resolve: {resolved.problem}"
+    for ip in resolved.ips:
+        try:
+            socket.create_connection((ip, port), deadline_secs).close()
+            return ""
+        except ConnectionRefusedError:
+            fault = "nothing listens there: connection refused"
+        except TimeoutError:
+            fault = f"no answer within {deadline_secs:g} s: its machine is off, or a firewall drops the packets"
+        except OSError as error:
+            fault = f"{error.strerror or error}"
+    return fault
 
 
 def is_own(ip: str) -> bool:

@@ -43,9 +43,11 @@ class DataSource(abc.ABC):
 
     Attributes:
         num_classes: number of classes of "label"; None where the examples have no classes.
+        max_shuffled: examples among which the next one is drawn, where a shard has more; None = the whole shard.
     """
 
     num_classes: int | None = None
+    max_shuffled: int | None = None
 
     @property
     @abc.abstractmethod
@@ -83,7 +85,8 @@ class DataSource(abc.ABC):
         num_examples = shard.num_examples(self.num_train_examples)
         shard_seed = int(np.random.SeedSequence([seed, shard.index]).generate_state(1)[0])
         records = self._records("train", shard)
-        records = records.shuffle(num_examples, seed=shard_seed, reshuffle_each_iteration=True)
+        num_shuffled = min(num_examples, self.max_shuffled or num_examples)
+        records = records.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=True)
         return self._batches(records.repeat(num_epochs), batch_size, drop_remainder=True)
 
     def check_shard(self, shard: Shard, batch_size: int) -> None:

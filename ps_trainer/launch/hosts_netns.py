@@ -33,7 +33,7 @@ model of 4.5 MB at 100 mbit/s took 1.41 s; pull and push one after the other tak
   times for 77 MB). 16 KiB fit.
 * `QUEUE_SECS`: what may wait at one end; what comes on top is dropped. Four senders of 4 MiB each at once, at
   100 mbit/s, lose few packets or none under bbr, some 6,000 under reno, and get 95 to 96 % of the rate under both. It
-  bounds what a short message waits behind bulk, well below the 2 s after which a ps task counts a worker's
+  bounds what a short message waits behind bulk, well below the 3 s after which a ps task counts a worker's
   silence as a miss.
 """
 

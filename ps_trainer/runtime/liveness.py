@@ -7,12 +7,12 @@ step does not matter to that, as the kernel answers.
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Collection, Mapping
 
+from ps_trainer.cluster.network import fault_of
+
 INTERVAL_SECS = 1.0
-CONNECT_SECS = 2.0
 MISSES = 3  # in a row; one may be a moment without a route
 
 
@@ -52,13 +52,3 @@ class Liveness:
                 if self._misses[index] == MISSES and index in self._watched and not self._closing.is_set():
                     address = self._addresses[index]
                     self._on_lost(index, f"{address} does not answer ({fault}): it was killed, or is cut off")
-
-
-def fault_of(address: str) -> str:
-    """Why no TCP connection to "host:port" is possible, in words; empty if it is."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECS).close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""

@@ -106,6 +106,53 @@ def test_conv2d_equals_numpy(padding, strides):
     np.testing.assert_allclose(y_v, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_conv2d_without_bias_has_only_a_kernel_with_the_given_start():
+    layers.conv2d(tf.zeros([1, 4, 4, 2]), 3, 3, "layer", use_bias=False, kernel_initializer=tf.ones_initializer())
+    (kernel,) = _run(tf.global_variables())
+    np.testing.assert_array_equal(kernel, np.ones((3, 3, 2, 3)))
+
+
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_batch_norm_equals_numpy_in_training_and_evaluation(num_parts):
+    x = np.random.RandomState(0).normal(2, 3, size=(4, 3, 2, 5)).astype(np.float32)
+    with _partitioned(num_parts):
+        y = layers.batch_norm(tf.constant(x), "bn", training=True, momentum=0.8, epsilon=1e-3)
+    with _partitioned(num_parts) as scope:
+        scope.reuse_variables()
+        y_later = layers.batch_norm(tf.constant(x), "bn", training=False, epsilon=1e-3)
+    moving = [v for v in tf.global_variables() if "moving" in v.op.name]
+    gamma = [v for v in tf.global_variables() if "gamma" in v.op.name]
+    assert moving == [v for v in tf.global_variables() if v not in tf.trainable_variables()]
+    mean, variance = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
+    unbiased = variance * 24 / 23
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for v in gamma:
+            v.load(np.full(v.shape, 2, np.float32), session)
+        wanted = 2 * (x - mean) / np.sqrt(variance + 1e-3)
+        np.testing.assert_allclose(session.run(y), wanted, rtol=1e-4, atol=1e-5)
+        for step in (1, 2):
+            session.run(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
+            kept = 0.8**step
+            moved = [(1 - kept) * mean, kept + (1 - kept) * unbiased]
+            np.testing.assert_allclose(session.run(moving), moved, rtol=1e-4)
+        wanted = 2 * (x - moved[0]) / np.sqrt(moved[1] + 1e-3)
+        np.testing.assert_allclose(session.run(y_later), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_weight_decay_counts_what_has_two_dimensions():
+    layers.batch_norm(layers.conv2d(tf.zeros([1, 4, 4, 2]), 3, 3, "conv"), "bn", training=True)
+    layers.dense(tf.zeros([1, 4]), 2, "dense")
+    values = {variable.op.name: variable for variable in tf.trainable_variables()}
+    squares, kernels = _run([layers.weight_decay(0.1), [values["conv/kernel"], values["dense/kernel"]]])
+    assert squares == pytest.approx(0.05 * sum(np.sum(kernel**2) for kernel in kernels), rel=1e-5)
+
+
+def test_global_average_pool_is_the_mean_over_pixels():
+    x = np.random.RandomState(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    np.testing.assert_allclose(_run(layers.global_average_pool(tf.constant(x))), x.mean(axis=(1, 2)), rtol=1e-5)
+
+
 def test_max_pool_keeps_the_incomplete_window():
     x = tf.reshape(tf.range(9, dtype=tf.float32), [1, 3, 3, 1])
     np.testing.assert_array_equal(_run(layers.max_pool2d(x))[0, :, :, 0], [[4, 5], [7, 8]])

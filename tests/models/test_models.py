@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from models.cnn import Cnn
+from models.lenet import LeNet
 from models.mlp import Mlp
+from models.resnet import ResNet
 from models.softmax import Softmax
+from models.vgg import Vgg
 from ps_trainer import registry
 from ps_trainer.data.base import Shard
 from ps_trainer.data.digits import Digits
 
-MODELS = [Softmax, Mlp, Cnn]
+MODELS = [Softmax, Mlp, LeNet, Cnn, Vgg, ResNet]
+SMALL = {Vgg: {"width": 1 / 16, "hidden": 8}, ResNet: {"depth": 8}}
 
 
 def _build(model, images, labels, training=False):
@@ -25,7 +31,7 @@ def _build(model, images, labels, training=False):
 @pytest.mark.parametrize("cls", MODELS)
 def test_output_has_one_prediction_and_metric_per_example(cls, shape):
     with tf.Graph().as_default():
-        output = _build(cls(cls.Options(num_classes=4)), np.random.rand(3, *shape), [0, 1, 3])
+        output = _build(cls(cls.Options(num_classes=4, **SMALL.get(cls, {}))), np.random.rand(3, *shape), [0, 1, 3])
         assert output.loss.dtype == tf.float32
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
@@ -41,12 +47,86 @@ def test_output_has_one_prediction_and_metric_per_example(cls, shape):
 def test_batch_size_may_be_unknown(cls):
     with tf.Graph().as_default():
         batch = {"image": tf.placeholder(tf.float32, [None, 8, 8, 1]), "label": tf.placeholder(tf.int64, [None])}
-        output = cls(cls.Options()).build(batch, training=False)
+        output = cls(cls.Options(**SMALL.get(cls, {}))).build(batch, training=False)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             for size in (1, 5):
                 feed = {batch["image"]: np.zeros((size, 8, 8, 1)), batch["label"]: np.zeros(size)}
                 assert session.run(output.predictions, feed).shape == (size, 10)
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_at_the_start_all_classes_are_about_as_likely(cls):
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        output = _build(
+            cls(cls.Options(**SMALL.get(cls, {}))), np.random.RandomState(0).rand(64, 8, 8, 1), np.arange(64) % 10
+        )
+        label = tf.constant(np.arange(64) % 10)
+        loss = -tf.reduce_mean(tf.math.log(tf.gather(output.predictions, label, axis=1, batch_dims=1)))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            assert session.run(loss) == pytest.approx(np.log(10), rel=0.2)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("cls", MODELS)
+def test_gradients_are_slopes_of_the_loss(cls, training):
+    """Along a random direction in the space of all parameters, by the difference quotient."""
+    random = np.random.RandomState(0)
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        no_dropout = {"dropout": 0.0} if "dropout" in {field.name for field in dataclasses.fields(cls.Options)} else {}
+        model = cls(cls.Options(num_classes=4, **SMALL.get(cls, {}), **no_dropout))
+        loss = _build(model, random.rand(6, 8, 8, 1), [0, 1, 2, 3, 0, 1], training).loss
+        variables = tf.trainable_variables()
+        gradients = tf.gradients(loss, variables)
+        assert all(gradient is not None for gradient in gradients)
+        directions = [random.choice([-1.0, 1.0], size=variable.shape) for variable in variables]
+        step = tf.placeholder(tf.float32, [])
+        move = [v.assign_add(step * d.astype(np.float32)) for v, d in zip(variables, directions, strict=True)]
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            slope = sum(np.sum(g * d) for g, d in zip(session.run(gradients), directions, strict=True))
+            losses = []
+            for distance in (1e-5, -2e-5):
+                session.run(move, {step: distance})
+                losses.append(session.run(loss))
+    assert (losses[0] - losses[1]) / 2e-5 == pytest.approx(slope, rel=0.05, abs=0.05)
+
+
+@pytest.mark.parametrize(("depth", "num_parameters"), [(20, 269_722), (32, 464_154), (56, 853_018)])
+def test_a_resnet_has_the_parameters_of_the_paper(depth, num_parameters):
+    with tf.Graph().as_default():
+        _build(ResNet(ResNet.Options(depth=depth)), np.zeros((1, 32, 32, 3)), [0], training=True)
+        assert sum(variable.shape.num_elements() for variable in tf.trainable_variables()) == num_parameters
+        assert len(tf.get_collection(tf.GraphKeys.UPDATE_OPS)) == 2 * (depth - 1)
+
+
+def test_a_large_vgg_has_one_variable_that_dominates():
+    with tf.Graph().as_default():
+        batch = {"image": tf.placeholder(tf.float32, [1, 224, 224, 3]), "label": tf.placeholder(tf.int64, [1])}
+        Vgg(Vgg.Options(depth=16, hidden=4096, num_classes=1000)).build(batch, training=True)
+        sizes = {variable.op.name: variable.shape.num_elements() for variable in tf.trainable_variables()}
+    assert sizes["hidden0/kernel"] == 102_760_448
+    assert sum(sizes.values()) == 138_357_544
+
+
+def test_weight_decay_is_in_the_training_loss_only():
+    losses = []
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        for rate in (0.0, 0.5):
+            model = ResNet(ResNet.Options(depth=8, weight_decay=rate))
+            for training in (True, False):
+                with tf.variable_scope("", reuse=bool(losses)):
+                    losses.append(_build(model, np.ones((2, 8, 8, 1)), [0, 1], training).loss)
+        squares = sum(tf.nn.l2_loss(v) for v in tf.trainable_variables() if "kernel" in v.op.name)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            (plain, evaluated, decayed, evaluated_too), squares_v = session.run([losses, squares])
+    assert decayed - plain == pytest.approx(0.5 * squares_v, rel=1e-4)
+    assert evaluated_too == evaluated
 
 
 @pytest.mark.parametrize(
@@ -88,10 +168,10 @@ def test_options_decide_the_variables(name, options, shapes):
         assert {v.op.name: v.shape.as_list() for v in tf.trainable_variables()} == shapes
 
 
-@pytest.mark.parametrize("cls", [Mlp, Cnn])
+@pytest.mark.parametrize("cls", [Mlp, Cnn, Vgg])
 def test_dropout_changes_the_loss_in_training_only(cls):
     with tf.Graph().as_default():
-        model = cls(cls.Options(dropout=0.5))
+        model = cls(cls.Options(dropout=0.5, **({"width": 1 / 16} if cls is Vgg else {})))
         losses = []
         for training in (True, False):
             with tf.variable_scope("", reuse=not training):
@@ -115,6 +195,16 @@ def test_dropout_changes_the_loss_in_training_only(cls):
         (Cnn, {"filters": (0,)}, r"filters=\(0,\)"),
         (Cnn, {"hidden": 0}, "hidden=0"),
         (Cnn, {"dropout": -0.1}, "dropout=-0.1"),
+        (LeNet, {"num_classes": 1}, "num_classes=1"),
+        (Vgg, {"num_classes": 1}, "num_classes=1"),
+        (Vgg, {"depth": 12}, "depth=12 must be one of 11, 16"),
+        (Vgg, {"width": 0.0}, "width=0.0 must be more than 0"),
+        (Vgg, {"hidden": 0}, "hidden=0"),
+        (Vgg, {"dropout": 1.0}, "dropout=1.0"),
+        (ResNet, {"num_classes": 1}, "num_classes=1"),
+        (ResNet, {"depth": 21}, r"depth=21 must be 6 n \+ 2"),
+        (ResNet, {"depth": 2}, "depth=2 must be"),
+        (ResNet, {"weight_decay": -1.0}, "weight_decay=-1.0"),
     ],
 )
 def test_wrong_option_is_named(cls, options, message):
@@ -155,9 +245,10 @@ def _train_on_digits(model, learning_rate, num_steps):
     [
         (Softmax(Softmax.Options()), 0.5, 500, 0.92),
         (Mlp(Mlp.Options()), 0.3, 500, 0.93),
+        (LeNet(LeNet.Options()), 0.2, 500, 0.95),
         (Cnn(Cnn.Options()), 0.3, 400, 0.96),
     ],
-    ids=["softmax", "mlp", "cnn"],
+    ids=["softmax", "mlp", "lenet", "cnn"],
 )
 def test_learns_digits(model, learning_rate, num_steps, accuracy):
     assert _train_on_digits(model, learning_rate, num_steps) >= accuracy

@@ -1,4 +1,7 @@
-"""Tasks that are killed or frozen and come back: the others wait or go on, and nothing that was saved is lost."""
+"""Tasks that are killed or frozen and come back: the others wait or go on, and nothing that was saved is lost.
+
+Started again by hand here; by the launcher, with every role under `async` and `sync`, in `test_restarts.py`.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,9 @@ def end(run, tasks):
         assert task.wait(END_SECS + 15) != 0
 
 
-@pytest.mark.parametrize("update", ["async", "sync"])
-def test_a_ps_that_is_killed_and_started_again(create_run, update):
+def test_a_ps_that_is_killed_and_started_again(create_run):
     run = create_run(num_ps=2, flags=RECOVERY)
-    flags = (UNLIMITED, f"--update={update}")
+    flags = (UNLIMITED, "--update=sync")
     ps_0, ps_1, chief, worker = run.start_all(*flags)
     run.wait_for_step(200)
     saved = run.checkpoint_step()
@@ -61,10 +63,9 @@ def test_a_chief_that_is_killed_and_started_again_goes_on_with_the_live_state(cr
     assert run.checkpoint_step() >= reached
 
 
-@pytest.mark.parametrize("update", ["async", "sync", "ssp"])
-def test_a_worker_that_is_killed_and_started_again(create_run, update):
+def test_a_worker_that_is_killed_and_started_again(create_run):
     run = create_run(flags=RECOVERY)
-    flags = (UNLIMITED, f"--update={update}")
+    flags = (UNLIMITED, "--update=ssp")
     ps, chief, worker = run.start_all(*flags)
     run.wait_for_step(200)
     worker.send(signal.SIGKILL)

@@ -63,6 +63,16 @@ class Rows(DataSource):
         return batch
 
 
+class Pictures(Rows):
+    """Random pictures of 8x8 pixels, with the labels and in the order of `Rows`."""
+
+    def __init__(self, options: RowOptions, *, data_dir: str | None = None):
+        super().__init__(options, data_dir=data_dir)
+        labels = self.arrays["label"]
+        images = np.random.RandomState(8).uniform(size=(len(labels), 8, 8, 1)).astype(np.float32)
+        self.arrays = {"image": images, "label": labels}
+
+
 class Dense:
     """Two dense layers; weights of both are larger than a ps task's even share of some cluster sizes."""
 

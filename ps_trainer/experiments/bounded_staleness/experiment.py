@@ -52,6 +52,9 @@ _ON_CLUSTERS = (
     " computing as waiting.",
     "A real worker's lead is that over what the others may have completed at most: their steps count as completed when"
     " the delay is over. So what is above the bound is a violation, whatever the messages take.",
+    "The simulator is given a real run's delays and the least (5th percentile) that its steps take beside them. When"
+    " others take the cores, a real step takes more, and the real cluster falls behind the simulator; the quiet runs of"
+    " a bound are within a few per cent of it.",
 )
 
 

@@ -21,7 +21,7 @@ from ps_trainer.experiments.frame import page, plots
 from ps_trainer.experiments.frame.base import Analysis, Experiment, Results, RunResult
 from ps_trainer.experiments.frame.claims import Checked, verdict_on
 from ps_trainer.experiments.frame.provenance import origin_sentence
-from ps_trainer.experiments.frame.runner import Carried, Job, contended_sentence
+from ps_trainer.experiments.frame.runner import Carried, Job, contended_sentence, others_sentence
 from ps_trainer.experiments.frame.store import write_atomically
 from ps_trainer.experiments.frame.tables import Column, Table
 from ps_trainer.launch.view import duration
@@ -194,8 +194,7 @@ def _remarks(job: Job, results: Results) -> list[str]:
         f"{len(results)} runs, {len(job.seeds)} seeds each where a seed matters, {duration(secs)} together;"
         f" {levels_of(results)}."
     ]
-    if contended := contended_sentence(results):
-        said.append(contended)
+    said += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
     if job.old_versions:
         said.append(f"Some runs were measured by other versions of the code: {', '.join(job.old_versions)}.")
     return said

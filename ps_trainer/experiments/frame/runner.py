@@ -9,8 +9,10 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ps_trainer.errors import Interrupted, PsTrainerError
-from ps_trainer.experiments.frame.base import Experiment, Results, Run, RunResult
+from ps_trainer.experiments.frame.base import Experiment, Level, Results, Run, RunResult
 from ps_trainer.experiments.frame.cpu import CONTENDED_SHARE, CpuWatch
 from ps_trainer.experiments.frame.progress import Progress
 from ps_trainer.experiments.frame.provenance import code_version
@@ -141,6 +143,19 @@ def contended_sentence(results: Results) -> str:
     return (
         f"{len(keys)} of {len(results)} runs kept more than {100 * CONTENDED_SHARE:.0f} % of the cores busy"
         f" (CPU-contended; claims about time leave them out): {', '.join(keys)}."
+    )
+
+
+def others_sentence(results: Results) -> str:
+    """How much of the cores others had while real runs were made; empty where that is not known."""
+    used = [r.cpu for r in results if r.run.level is not Level.VIRTUAL and r.cpu is not None]
+    shares = [100 * cpu.share * cpu.others_secs / max(cpu.tasks_secs + cpu.others_secs, 1e-9) for cpu in used]
+    if not shares:
+        return ""
+    low, middle, high = (np.percentile(shares, percent) for percent in (10, 50, 90))
+    return (
+        f"While the {len(shares)} real runs were made, others had {middle:.0f} % of the cores at the median"
+        f" ({low:.0f} % to {high:.0f} %, 10th to 90th percentile): other processes, and other machines of this host."
     )
 
 

@@ -72,6 +72,15 @@ class MeteredHosts:
         self._hosts.__exit__(exc_type, exc, traceback)
 
     @property
+    def has_links(self) -> bool:
+        """See `Hosts`; not where tasks share one."""
+        return not self._shared
+
+    def set_link(self, task: str, is_up: bool) -> None:
+        """See `Hosts`."""
+        self._hosts.set_link(task, is_up)
+
+    @property
     def summary(self) -> str:
         """See `Hosts`."""
         together = ", ".join(f"{task} with {host}" for task, host in self._shared.items())

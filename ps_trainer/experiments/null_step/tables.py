@@ -19,6 +19,8 @@ _NOTES = (
     "The gradient of these models is what was pulled, times 1: no constant can stand for it, and TensorFlow's graph"
     " rewriting is off. Tables are written in full before the first step, so no page is touched for the first time in"
     " one; gradients of tables travel as rows and ids (`sgd` applies them row by row).",
+    "Where the step with the larger table is the shorter one, the difference is not the table's: single runs on cores"
+    " that others use differ by as much, and so does a dense step of one worker from A10.",
     "On few cores the growth of the scalar step at L2 is that of processes waiting for a core: all workers wake at"
     " the same moment, and n + p processes share the cores, where the source has a machine for each.",
     "A10 has all pulls and then all pushes. A worker that has its parameters before the others begins to push while"

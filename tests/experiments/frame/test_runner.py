@@ -12,7 +12,7 @@ from ps_trainer.errors import Interrupted, RunError
 from ps_trainer.experiments.frame.base import Level
 from ps_trainer.experiments.frame.cpu import CpuUse
 from ps_trainer.experiments.frame.progress import PlainProgress
-from ps_trainer.experiments.frame.runner import carry_out, contended_sentence, prepare
+from ps_trainer.experiments.frame.runner import carry_out, contended_sentence, others_sentence, prepare
 
 
 def job_of(dice, folder, **changes):
@@ -111,6 +111,17 @@ def test_contended_runs_are_told(dice, tmp_path, monkeypatch):
     assert "4 of 4 runs kept more than 70 % of the cores busy" in contended_sentence(carried.results)
     assert "CPU-contended, 90 % busy" in said
     assert contended_sentence(carried.results[:0]) == ""
+
+
+def test_what_others_took_of_the_cores_is_told_of_real_runs(dice, tmp_path, monkeypatch):
+    monkeypatch.setattr("ps_trainer.experiments.frame.cpu.CpuMeter.between", lambda *_: CpuUse(0.8, 3.0, 1.0))
+    virtual, _ = carry(job_of(dice, tmp_path / "virtual"))
+    assert others_sentence(virtual.results) == ""
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    real, _ = carry(job_of(dice, tmp_path / "real"))
+    assert "While the 4 real runs were made, others had 20 % of the cores at the median" in others_sentence(
+        real.results
+    )
 
 
 def test_the_cpu_use_of_a_run_is_measured(dice, tmp_path):

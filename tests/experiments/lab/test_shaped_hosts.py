@@ -8,8 +8,8 @@ import pytest
 
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.lab.shaped_hosts import MeteredHosts
-from ps_trainer.launch.hosts import TaskHost
-from ps_trainer.launch.hosts_netns import HostTraffic
+from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
+from ps_trainer.launch.hosts_netns import HostTraffic, NetnsHosts
 
 MB = 10**6
 
@@ -40,6 +40,9 @@ class Namespaces:
     def place(self, tasks):
         self.events.append(list(tasks))
         return {task: TaskHost(f"10.0.0.{i}:2222", f"netns-{task}") for i, task in enumerate(tasks, start=1)}
+
+    def set_link(self, task, is_up):
+        self.events.append((task, is_up))
 
     def write_report(self, logdir):
         self.events.append(logdir)
@@ -109,3 +112,15 @@ def test_leaving_before_any_task_was_placed_is_no_error():
     with metered(inner):
         pass
     assert inner.events == ["enter", "exit"]
+
+
+@pytest.mark.parametrize("cls", [LocalHosts, NetnsHosts, MeteredHosts])
+def test_all_kinds_of_hosts_have_what_the_launcher_asks_for(cls):
+    assert {name for name in vars(Hosts) if not name.startswith("_")} - set(dir(cls)) == set()
+
+
+def test_links_can_be_cut_unless_tasks_share_them():
+    inner = Namespaces()
+    assert metered(inner).has_links and not metered(inner, {"ps-0": "worker-0"}).has_links
+    metered(inner).set_link("worker-0", False)
+    assert inner.events == [("worker-0", False)]

@@ -1,0 +1,64 @@
+"""Sparse logistic regression."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+
+class LogisticRegression:
+    """Logistic regression over sparse features, one weight for each, in a table of which only rows in use travel.
+
+        P(label = 1) = 1 / (1 + exp(-(bias + sum over j of weights[ids[j]] * values[j])))
+
+    Weights that are exactly 0 where a feature says nothing come from the optimizer: `--optimizer=ftrl
+    --optimizer_option l1=…`.
+
+    Source: H. B. McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013; M. Li et al., "Scaling
+    Distributed Machine Learning with the Parameter Server", OSDI 2014, section 5.1 (sparse, with l1).
+
+    Shape suffixes: B batch, M features of an example.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `LogisticRegression`; ValueError where one is out of range."""
+
+        num_features: int = dataclasses.field(
+            default=500, metadata={"help": "more than the largest index of a feature"}
+        )
+
+        def __post_init__(self):
+            if self.num_features < 1:
+                raise ValueError(f"num_features={self.num_features} must be at least 1")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "ids" int64 [B, M]; "values" float32 [B, M], 0 where an example has fewer than M features;
+                "label" int64 [B], 0 or 1.
+            training: makes no difference.
+
+        Returns:
+            Mean log loss; the probability of label 1, float32 [B]; "accuracy" and "log_loss".
+        """
+        weights_BM1 = layers.embedding(
+            "weights", self.options.num_features, 1, batch["ids"], initializer=tf.zeros_initializer()
+        )
+        bias = tf.convert_to_tensor(tf.get_variable("bias", [1], initializer=tf.zeros_initializer()))
+        logits_B = tf.reduce_sum(weights_BM1[..., 0] * batch["values"], axis=1) + bias
+        label_B = tf.cast(batch["label"], tf.float32)
+        loss_B = tf.nn.sigmoid_cross_entropy_with_logits(labels=label_B, logits=logits_B)
+        is_right_B = tf.equal(logits_B > 0, label_B > 0)
+        return layers.ModelOutput(
+            loss=tf.reduce_mean(loss_B),
+            predictions=tf.sigmoid(logits_B),
+            metrics={"accuracy": tf.cast(is_right_B, tf.float32), "log_loss": loss_B},
+        )

@@ -1,0 +1,71 @@
+"""Matrix factorization for ratings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+
+class MatrixFactorization:
+    """Ratings as the product of a user's and an item's factors, with a bias of each.
+
+        rating = mean + b[user] + c[item] + p[user] . q[item]
+        loss   = mean over the batch of (rating of the data - rating) ** 2
+                 + decay * (b[user] ** 2 + c[item] ** 2 + |p[user]| ** 2 + |q[item]| ** 2)
+
+    A row of the table "users" is p[user] and b[user], one of "items" q[item] and c[item]: of two tables only the rows
+    of a batch travel.
+
+    Source: Y. Koren, R. Bell, C. Volinsky, "Matrix Factorization Techniques for Recommender Systems", Computer 42(8),
+    2009, equation 5.
+
+    Shape suffixes: B batch, F factors.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `MatrixFactorization`; ValueError where one is out of range."""
+
+        num_users: int = dataclasses.field(default=300, metadata={"help": "more than the largest number of a user"})
+        num_items: int = dataclasses.field(default=200, metadata={"help": "more than the largest number of an item"})
+        dim: int = dataclasses.field(default=4, metadata={"help": "factors of a user and of an item"})
+        mean: float = dataclasses.field(
+            default=3.5, metadata={"help": "what is said of an unknown item to an unknown user"}
+        )
+        decay: float = dataclasses.field(default=0.0, metadata={"help": "strength of the decay, at least 0"})
+
+        def __post_init__(self):
+            for name in ("num_users", "num_items", "dim"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+            if self.decay < 0:
+                raise ValueError(f"decay={self.decay} must be at least 0")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "user" and "item" int64 [B]; "rating" float32 [B].
+            training: whether the decay is in the loss.
+
+        Returns:
+            Loss; the rating, float32 [B]; "squared_error", whose mean is the square of the RMSE.
+        """
+        dim = self.options.dim
+        start = tf.truncated_normal_initializer(stddev=0.1)
+        user_BF = layers.embedding("users", self.options.num_users, dim + 1, batch["user"], initializer=start)
+        item_BF = layers.embedding("items", self.options.num_items, dim + 1, batch["item"], initializer=start)
+        rating_B = self.options.mean + user_BF[:, dim] + item_BF[:, dim]
+        rating_B += tf.reduce_sum(user_BF[:, :dim] * item_BF[:, :dim], axis=1)
+        error_B = tf.math.squared_difference(rating_B, batch["rating"])
+        loss = tf.reduce_mean(error_B)
+        if training and self.options.decay > 0:
+            squares_B = tf.reduce_sum(user_BF**2 + item_BF**2, axis=1)
+            loss += self.options.decay * tf.reduce_mean(squares_B)
+        return layers.ModelOutput(loss=loss, predictions=rating_B, metrics={"squared_error": error_B})

@@ -1,0 +1,103 @@
+"""Residual network for small images."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+STAGE_FILTERS = (16, 32, 64)
+
+
+class ResNet:
+    """Residual network of 6 n + 2 layers for small images, as for CIFAR-10 in the paper.
+
+        conv 3x3, 16
+        n blocks with 16 filters, n with 32 (the first halves the image), n with 64 (the first halves it)
+        mean over the pixels, dense
+
+    A block is relu(x + bn(conv(relu(bn(conv(x)))))). Where it halves the image and doubles the channels, x goes past it
+    as every second pixel with zeros for the new channels (the paper's option A, without parameters). All convolutions
+    are 3x3 without bias, their kernels normal with variance 2 / fan_in.
+
+    Parameters for 10 classes and 3 channels: 269,722 (`depth` 20), 464,154 (32), 853,018 (56), and as many moving
+    averages as the batch norms have channels twice.
+
+    Source: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2
+    and table 6: test error on CIFAR-10 8.75 % (20), 7.51 % (32), 6.97 % (56), with momentum 0.9, weight decay 1e-4,
+    batch 128, rate 0.1, and images padded, cut and mirrored at random.
+
+    Shape suffixes: B batch, H height, W width, C channels, N classes.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `ResNet`; ValueError where one is out of range."""
+
+        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
+        depth: int = dataclasses.field(
+            default=20, metadata={"help": "layers with weights: 6 n + 2, such as 20, 32, 56"}
+        )
+        weight_decay: float = dataclasses.field(
+            default=1e-4, metadata={"help": "factor of half the sum of the squared kernels, added to the loss"}
+        )
+
+        def __post_init__(self):
+            if self.num_classes < 2:
+                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
+            if self.depth < 8 or self.depth % 6 != 2:
+                raise ValueError(f"depth={self.depth} must be 6 n + 2 with n at least 1: 8, 14, 20, 26, 32, …")
+            if self.weight_decay < 0:
+                raise ValueError(f"weight_decay={self.weight_decay} must be at least 0")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
+            training: whether batch norms use the batch's own statistics, and weight decay is in the loss.
+
+        Returns:
+            Loss, class probabilities [B, N] and "accuracy".
+        """
+        num_blocks = (self.options.depth - 2) // 6
+        x_BHWC = _conv_bn(batch["image"] * 2 - 1, STAGE_FILTERS[0], 1, "first", training, tf.nn.relu)
+        for stage, filters in enumerate(STAGE_FILTERS):
+            for block in range(num_blocks):
+                strides = 2 if stage > 0 and block == 0 else 1
+                x_BHWC = _block(x_BHWC, filters, strides, f"stage{stage}/block{block}", training)
+        logits_BN = layers.dense(layers.global_average_pool(x_BHWC), self.options.num_classes, "logits")
+        output = layers.classifier_output(logits_BN, batch["label"])
+        if not training:
+            return output
+        return output._replace(loss=output.loss + layers.weight_decay(self.options.weight_decay))
+
+
+def _block(x_BHWC: tf.Tensor, filters: int, strides: int, name: str, training: bool) -> tf.Tensor:
+    with tf.variable_scope(name):
+        y_BHWC = _conv_bn(x_BHWC, filters, strides, "conv0", training, tf.nn.relu)
+        y_BHWC = _conv_bn(y_BHWC, filters, 1, "conv1", training)
+        return tf.nn.relu(_shortcut(x_BHWC, filters, strides) + y_BHWC)
+
+
+def _conv_bn(
+    x_BHWC: tf.Tensor, filters: int, strides: int, name: str, training: bool, activation=tf.identity
+) -> tf.Tensor:
+    with tf.variable_scope(name):
+        x_BHWC = layers.conv2d(
+            x_BHWC, filters, 3, "conv", strides, use_bias=False, kernel_initializer=tf.initializers.he_normal()
+        )
+        return activation(layers.batch_norm(x_BHWC, "bn", training))
+
+
+def _shortcut(x_BHWC: tf.Tensor, filters: int, strides: int) -> tf.Tensor:
+    """Every second pixel, and channels of zeros around the ones there are."""
+    more = filters - int(x_BHWC.shape[3])
+    if strides > 1:
+        x_BHWC = x_BHWC[:, ::strides, ::strides]
+    return tf.pad(x_BHWC, [[0, 0], [0, 0], [0, 0], [more // 2, more - more // 2]]) if more else x_BHWC

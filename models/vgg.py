@@ -1,0 +1,88 @@
+"""VGG networks for small images."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+# Convolutions of each stage; after each stage the image is halved.
+STAGES = {
+    11: ((64,), (128,), (256, 256), (512, 512), (512, 512)),
+    16: ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)),
+}
+
+
+class Vgg:
+    """VGG-11 or VGG-16 for small images: stages of 3x3 convolutions, then two wide dense layers.
+
+    As configurations A and D of the paper, with the dense layers (4,096 units there, on 7x7x512 features) as wide as
+    `hidden` says. A stage halves the image by 2x2 pooling; stages that would find a single pixel leave it as it is.
+
+    The first dense layer is the largest variable by far where the image is large: with 224x224 pixels and 4,096 units
+    it has 102,760,448 of 138 million weights, which no placement of whole variables can balance. The placement in a
+    run's output shows it.
+
+    Source: K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015,
+    table 1. Its initial values are those of K. He et al., "Delving Deep into Rectifiers", ICCV 2015, with which the
+    networks train from the start.
+
+    Shape suffixes: B batch, H height, W width, C channels, D features, N classes.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Vgg`; ValueError where one is out of range."""
+
+        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
+        depth: int = dataclasses.field(default=11, metadata={"help": "layers with weights: 11 or 16"})
+        width: float = dataclasses.field(default=1.0, metadata={"help": "factor of the filters of all convolutions"})
+        hidden: int = dataclasses.field(default=512, metadata={"help": "units of each hidden dense layer"})
+        dropout: float = dataclasses.field(default=0.5, metadata={"help": "share of hidden units dropped in training"})
+
+        def __post_init__(self):
+            if self.num_classes < 2:
+                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
+            if self.depth not in STAGES:
+                raise ValueError(f"depth={self.depth} must be one of {', '.join(map(str, STAGES))}")
+            if not self.width > 0:
+                raise ValueError(f"width={self.width} must be more than 0")
+            if self.hidden < 1:
+                raise ValueError(f"hidden={self.hidden}: a hidden layer needs at least 1 unit")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "image" float32 [B, H, W, C] in 0..1, H and W known; "label" int64 [B].
+            training: whether dropout acts.
+
+        Returns:
+            Loss, class probabilities [B, N] and "accuracy".
+        """
+        x_BHWC = batch["image"] * 2 - 1
+        for stage, all_filters in enumerate(STAGES[self.options.depth]):
+            for i, filters in enumerate(all_filters):
+                x_BHWC = layers.conv2d(
+                    x_BHWC,
+                    max(1, round(filters * self.options.width)),
+                    3,
+                    f"stage{stage}/conv{i}",
+                    activation=tf.nn.relu,
+                    kernel_initializer=tf.initializers.he_normal(),
+                )
+            if max(x_BHWC.shape[1:3].as_list()) > 1:
+                x_BHWC = layers.max_pool2d(x_BHWC)
+        x_BD = layers.flatten(x_BHWC)
+        for i in range(2):
+            x_BD = layers.dense(x_BD, self.options.hidden, f"hidden{i}", activation=tf.nn.relu)
+            x_BD = layers.dropout(x_BD, self.options.dropout, training)
+        logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
+        return layers.classifier_output(logits_BN, batch["label"])

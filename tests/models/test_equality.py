@@ -1,0 +1,60 @@
+"""The models of images compute on a cluster what they compute in one process, moving averages included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer import registry
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.components import Pictures, RowOptions, plain_loop
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+BATCH_SIZE, NUM_STEPS = 8, 6
+MODELS = {
+    "models.lenet:LeNet": (),
+    "models.vgg:Vgg": ("width=0.0625", "hidden=8", "dropout=0"),
+    "models.resnet:ResNet": ("depth=8",),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with InProcessCluster(1, 1) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"), [*((model, "packed") for model in MODELS), ("models.resnet:ResNet", "per_variable")]
+)
+def test_one_worker_equals_one_process(cluster, model, layout):
+    options = (*MODELS[model], "num_classes=4")
+    config = config_of(
+        model, "Pictures", model_option=options, layout=layout, optimizer="momentum",
+        learning_rate=0.02, batch_size=BATCH_SIZE, max_steps=NUM_STEPS, seed=3,
+    )  # fmt: skip
+    (outcome,) = cluster.run(config)
+    arrays = Pictures(RowOptions()).arrays
+    batches = [
+        {name: array[step * BATCH_SIZE : (step + 1) * BATCH_SIZE] for name, array in arrays.items()}
+        for step in range(NUM_STEPS)
+    ]
+    alone = _AndItsAverages(registry.MODELS.create(model, options))
+    losses, values = plain_loop(alone, batches, lambda: tf.train.MomentumOptimizer(0.02, 0.9), seed=3)
+    np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-5)
+    assert set(outcome.worker.final_values) == set(values) | {"global_step"}
+    for name, value in values.items():
+        np.testing.assert_allclose(outcome.worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+class _AndItsAverages:
+    """A model whose loss is there after its UPDATE_OPS, which a plain loop does not run."""
+
+    def __init__(self, model):
+        self._model = model
+
+    def build(self, batch, training):
+        output = self._model.build(batch, training)
+        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+            return output._replace(loss=tf.identity(output.loss))

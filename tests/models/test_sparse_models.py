@@ -1,0 +1,143 @@
+"""The models of sparse data find what was planted, on a parameter server, and compute what NumPy computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.logistic_regression import LogisticRegression
+from models.matrix_factorization import MatrixFactorization
+from models.word2vec import Word2Vec
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.planted import PlantedWeights
+from tests.testing.cluster import InProcessCluster
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+
+def run(fetches, values):
+    """Fetches with the variables set to `values` by name."""
+    with tf.Session() as session:
+        for variable in tf.global_variables():
+            variable.load(values[variable.op.name], session)
+        return session.run(fetches)
+
+
+def test_logistic_regression_equals_numpy():
+    random = np.random.RandomState(0)
+    ids, values, label = random.randint(0, 7, (5, 3)), random.normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
+    weights, bias = random.normal(size=(7, 1)), np.array([0.3])
+    with tf.Graph().as_default():
+        batch = {"ids": tf.constant(ids), "values": tf.constant(values, tf.float32), "label": tf.constant(label)}
+        output = run(
+            LogisticRegression(LogisticRegression.Options(num_features=7)).build(batch, training=True),
+            {"weights": weights, "bias": bias},
+        )
+    probability = 1 / (1 + np.exp(-(np.sum(weights[ids, 0] * values, axis=1) + bias)))
+    loss = -np.log(np.where(label, probability, 1 - probability))
+    np.testing.assert_allclose(output.predictions, probability, rtol=1e-5)
+    np.testing.assert_allclose(output.metrics["log_loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(output.loss, loss.mean(), rtol=1e-5)
+    np.testing.assert_array_equal(output.metrics["accuracy"], (probability > 0.5) == label)
+
+
+@pytest.mark.parametrize(("training", "decay"), [(True, 0.0), (True, 0.1), (False, 0.1)])
+def test_matrix_factorization_equals_numpy(training, decay):
+    random = np.random.RandomState(0)
+    user, item, rating = random.randint(0, 4, 6), random.randint(0, 5, 6), random.normal(size=6)
+    users, items = random.normal(size=(4, 3)), random.normal(size=(5, 3))
+    options = MatrixFactorization.Options(num_users=4, num_items=5, dim=2, mean=1.5, decay=decay)
+    with tf.Graph().as_default():
+        batch = {"user": tf.constant(user), "item": tf.constant(item), "rating": tf.constant(rating, tf.float32)}
+        output = run(MatrixFactorization(options).build(batch, training), {"users": users, "items": items})
+    said = 1.5 + users[user, 2] + items[item, 2] + np.sum(users[user, :2] * items[item, :2], axis=1)
+    squares = np.sum(users[user] ** 2, axis=1) + np.sum(items[item] ** 2, axis=1)
+    np.testing.assert_allclose(output.predictions, said, rtol=1e-5)
+    np.testing.assert_allclose(output.metrics["squared_error"], (said - rating) ** 2, rtol=1e-4)
+    wanted = np.mean((said - rating) ** 2) + (decay * squares.mean() if training else 0)
+    np.testing.assert_allclose(output.loss, wanted, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with InProcessCluster(2, 2) as cluster:
+        yield cluster
+
+
+def train(cluster, **fields):
+    config = TrainConfig(report_secs=1.0, recover_timeout_secs=0.0, **fields)
+    config.check()
+    return cluster.run(config)[0].worker
+
+
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+def test_the_planted_weights_are_found_and_the_others_are_0(cluster, layout):
+    options = ("num_features=100", "num_planted=10", "num_ids=10", "num_train=8192", "num_test=2000")
+    worker = train(
+        cluster, model="logistic_regression", model_option=("num_features=100",), dataset="planted_weights",
+        dataset_option=options, layout=layout, optimizer="ftrl", optimizer_option=("l1=1.0",), learning_rate=0.3,
+        batch_size=64, max_steps=400,
+    )  # fmt: skip
+    found = worker.final_values["weights"][:, 0]
+    planted = PlantedWeights(PlantedWeights.Options(num_features=100, num_planted=10, num_ids=10)).weights
+    assert np.all(np.sign(found[planted != 0]) == np.sign(planted[planted != 0]))
+    assert np.abs(found[planted != 0]).min() > np.abs(found[planted == 0]).max()
+    assert np.mean(found[planted == 0] == 0) > 0.8
+
+
+def test_the_planted_factors_are_found(cluster):
+    data = ("num_users=60", "num_items=50", "rank=2", "num_train=8000", "num_test=1000", "noise=0.2")
+    worker = train(
+        cluster, model="matrix_factorization", model_option=("num_users=60", "num_items=50", "dim=2"),
+        dataset="planted_ratings", dataset_option=data, optimizer="adagrad", learning_rate=0.4, batch_size=200,
+        max_steps=800,
+    )  # fmt: skip
+    error = np.sqrt(worker.summary["metrics"]["squared_error"])
+    assert 0.19 < error < 0.25  # the noise is 0.2; without any factors it would be 1
+
+
+def test_planted_synonyms_are_nearest_neighbours(cluster):
+    worker = train(
+        cluster, model="word2vec", model_option=("vocab_size=60", "dim=16"),
+        dataset="planted_synonyms", dataset_option=("num_meanings=30", "num_neighbours=5", "num_train=8000"),
+        optimizer="adagrad", learning_rate=0.5, batch_size=64, max_steps=800,
+    )  # fmt: skip
+    assert worker.summary["metrics"]["recovered"] >= 0.9
+
+
+@pytest.mark.parametrize("form", ["skip_gram", "cbow"])
+@pytest.mark.parametrize("loss", ["negative_sampling", "nce", "sampled_softmax"])
+def test_word2vec_equals_numpy(loss, form):
+    random = np.random.RandomState(0)
+    vocab_size, dim = 6, 3
+    words, biases = random.normal(size=(vocab_size, dim)), random.normal(size=(vocab_size, 1))
+    told_vectors = random.normal(size=(vocab_size, dim))
+    center, context = np.array([0, 2, 5, 3]), np.array([[1, 2], [0, 0], [4, 5], [3, 1]])
+    options = Word2Vec.Options(vocab_size=vocab_size, dim=dim, form=form, loss=loss, num_sampled=4, sampler="uniform")
+    with tf.Graph().as_default() as graph:
+        batch = {"center": tf.constant(center), "context": tf.constant(context)}
+        output = Word2Vec(options).build(batch, training=True)
+        with tf.variable_scope("", reuse=True):
+            evaluated = Word2Vec(options).build(batch, training=False)
+        values = {"input": words, "output": np.concatenate([told_vectors, biases], axis=1)}
+        (sampler,) = [op for op in graph.get_operations() if op.type == "UniformCandidateSampler"]
+        fetches = [output.metrics["log_loss"], evaluated, list(sampler.outputs)]
+        training_v, evaluated_v, (sample, expected_told, expected) = run(fetches, values)
+    h, told = (words[context].mean(axis=1), center[:, None]) if form == "cbow" else (words[center], context)
+    scores = h @ told_vectors.T + biases[:, 0]
+    is_corrected = loss != "negative_sampling"
+    expected_told = expected_told.reshape(told.shape)
+    wanted = np.zeros(told.shape)
+    for b, t in np.ndindex(told.shape):
+        right = scores[b, told[b, t]] - is_corrected * np.log(expected_told[b, t])
+        wrong = (scores[b, sample] - is_corrected * np.log(expected))[sample != told[b, t]]
+        if loss == "sampled_softmax":
+            wanted[b, t] = np.log(np.exp(right) + np.sum(np.exp(wrong))) - right
+        else:
+            wanted[b, t] = np.log1p(np.exp(-right)) + np.sum(np.log1p(np.exp(wrong)))
+    np.testing.assert_allclose(training_v, wanted.mean(axis=1), rtol=1e-4)
+    full = np.log(np.sum(np.exp(scores), axis=1, keepdims=True)) - np.take_along_axis(scores, told, axis=1)
+    np.testing.assert_allclose(evaluated_v.metrics["log_loss"], full.mean(axis=1), rtol=1e-4)
+    unit = words / np.linalg.norm(words, axis=1, keepdims=True)
+    cosine = unit @ unit.T - 10 * np.eye(vocab_size)
+    np.testing.assert_array_equal(evaluated_v.predictions, cosine[center].argmax(axis=1))
