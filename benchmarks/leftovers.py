@@ -11,7 +11,10 @@ _POLL_SECS = 0.1
 
 
 def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
-    """Command lines of the processes that still name the run's folder after so long, as a list to be empty."""
+    """Command lines of the processes that after so long still belong to a run, as a list to be empty.
+
+    They name its folder, or, forked of a process that does not, their output goes there.
+    """
     deadline = time.monotonic() + within_secs
     while (found := _processes(logdir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
@@ -32,6 +35,14 @@ def _processes(logdir: pathlib.Path) -> list[str]:
         except OSError:
             continue  # another user's, or it has just ended
         names_it = any(os.fsencode(str(logdir)) == word.rpartition(b"=")[2] for word in words)
-        if names_it and int(process.name) != os.getpid():
+        if (names_it or _writes_to(process, logdir)) and int(process.name) != os.getpid():
             found.append(b" ".join(words).decode(errors="replace").strip())
     return found
+
+
+def _writes_to(process: pathlib.Path, folder: pathlib.Path) -> bool:
+    """Whether the standard output of a process is a file in that folder."""
+    try:
+        return folder in pathlib.Path(os.readlink(process / "fd" / "1")).parents
+    except OSError:
+        return False

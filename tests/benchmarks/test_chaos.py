@@ -105,3 +105,17 @@ def test_finds_processes_and_files_that_were_left(tmp_path):
     assert leftovers.processes(logdir, 5.0) == []
     names = [os.path.basename(path) for path in leftovers.files(logdir, temporary)]
     assert sorted(names) == ["left.py", "model.ckpt-5_temp", "summary.tmp"]
+
+
+def test_a_process_whose_output_goes_into_the_folder_is_left_over_whatever_it_is_called(tmp_path):
+    logdir = tmp_path / "logdir"
+    logdir.mkdir()
+    with (logdir / "task.log").open("w") as log:
+        process = subprocess.Popen(["sleep", "60"], stdout=log)
+    try:
+        assert len(leftovers.processes(logdir, 0.0)) == 1
+        assert leftovers.processes(tmp_path / "other", 0.0) == []
+    finally:
+        process.kill()
+        process.wait()
+    assert leftovers.processes(logdir, 5.0) == []

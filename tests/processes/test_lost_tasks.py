@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,9 @@ def test_killed_worker_does_not_hold_async_up_and_the_ps_ends(create_run):
 
 @pytest.mark.parametrize(
     ("update", "option", "max_steps"),
-    [("backup", "backup_workers=1", 1500), ("ssp", "staleness=2", 3000), ("k_batch_sync", "k=3", 800)],
+    repetitions(
+        [("backup", "backup_workers=1", 1500), ("ssp", "staleness=2", 3000), ("k_batch_sync", "k=3", 800)], every=3
+    ),
 )
 def test_killed_worker_does_not_hold_up_a_rule_that_can_do_without(create_run, update, option, max_steps):
     run = create_run(num_workers=3)

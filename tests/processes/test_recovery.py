@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ def test_a_ps_that_is_killed_and_started_again(create_run):
     end(run, [ps_0, ps_1, chief, worker])
 
 
-@pytest.mark.parametrize("update", ["sync", "ssp"])
+@pytest.mark.parametrize("update", repetitions(["sync", "ssp"]))
 def test_a_chief_that_is_killed_and_started_again_goes_on_with_the_live_state(create_run, update):
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, f"--update={update}")
@@ -105,7 +106,7 @@ def test_a_worker_that_never_comes_back_ends_sync_after_the_wait(create_run):
 FROZEN = ("--heartbeat_timeout_secs=3", *RECOVERY)
 
 
-@pytest.mark.parametrize(("update", "frozen"), [("async", 1), ("sync", 0)])
+@pytest.mark.parametrize(("update", "frozen"), repetitions([("async", 1), ("sync", 0)], first=1))
 def test_a_worker_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run, update, frozen):
     run = create_run(flags=FROZEN)
     ps, *workers = run.start_all(UNLIMITED, f"--update={update}")
@@ -122,7 +123,7 @@ def test_a_worker_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run, 
     assert run.checkpoint_step() >= reached
 
 
-@pytest.mark.parametrize("update", ["async", "sync"])
+@pytest.mark.parametrize("update", repetitions(["async", "sync"]))
 def test_a_ps_that_is_frozen_is_named_and_nothing_is_lost_when_it_thaws(create_run, update):
     run = create_run(num_ps=2, flags=FROZEN)
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, f"--update={update}")

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import accounting, leftovers
 from tests.testing.processes import END_SECS, START_SECS
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -24,16 +25,18 @@ def own_restarts(run, task):
 
 @pytest.mark.parametrize(
     ("update", "fault", "restarted"),
-    [
-        ("async", "kill:ps:0@step=100", "ps-0"),  # it holds global_step
-        ("async", "kill:chief@step=100", "worker-0"),
-        ("async", "raise:worker:1@step=100", "worker-1"),
-        ("sync", "kill:ps:1@step=100", "ps-1"),
-        ("sync", "kill:chief@step=100", "worker-0"),
-        ("sync", "kill:worker:1@step=100", "worker-1"),
-        ("sync", "term:worker:1@step=100", "worker-1"),
-        ("all_reduce", "kill:worker:1@step=100", "worker-1"),  # and with it all others
-    ],
+    repetitions(
+        [
+            ("async", "kill:ps:0@step=100", "ps-0"),  # it holds global_step
+            ("async", "kill:chief@step=100", "worker-0"),
+            ("sync", "kill:worker:1@step=100", "worker-1"),
+            ("async", "raise:worker:1@step=100", "worker-1"),
+            ("all_reduce", "kill:worker:1@step=100", "worker-1"),  # and with it all others
+            ("sync", "kill:ps:1@step=100", "ps-1"),
+            ("sync", "term:worker:1@step=100", "worker-1"),
+            ("sync", "kill:chief@step=100", "worker-0"),
+        ]
+    ),
 )
 def test_run_goes_on_and_is_done(create_run, update, fault, restarted):
     run = create_run(num_ps=2, flags=(RECOVER, SLOW))

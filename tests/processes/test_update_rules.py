@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
 
+from benchmarks import leftovers
 from benchmarks.settings import RULES, TRANSFORMS, Setting
 from benchmarks.trained import Outcome, outcome
 from ps_trainer import registry
-from tests.testing.processes import ClusterRun
+from ps_trainer.launch.command import run_local, shared_server
+from tests.testing.processes import END_SECS
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -25,33 +29,40 @@ TRANSFORM_STEPS = 300
 TRANSFORM_ACCURACY = 0.85
 
 
-def run_to_its_end(folder: pathlib.Path, setting: Setting, *flags: str, num_workers: int) -> Outcome:
-    """Trains by the launcher, which must end with 0 and leave no process behind."""
-    with ClusterRun(folder, num_workers=num_workers) as run:
-        # Of a flag given twice the last one counts.
-        launcher = run.start_local(*setting.flags, *flags)
-        assert launcher.wait(DONE_SECS) == 0
-        assert run.remaining() == []
-        return outcome(run.summary(), wall_secs=0.0)
+@pytest.fixture(scope="module", autouse=True)
+def fork_server(tmp_path_factory):
+    """What the launchers are forked of; its own output is not in the folder of a run."""
+    shared_server(tmp_path_factory.mktemp("server"))
+
+
+def run_to_its_end(folder: pathlib.Path, setting: Setting, *flags: str) -> Outcome:
+    """Trains by the launcher, which must end with 0 and leave no process behind.
+
+    The launcher is forked of a process that has TensorFlow imported, which all these tests share.
+    """
+    # Of a flag given twice the last one counts.
+    wall_secs = run_local([*setting.flags, *flags], folder, DONE_SECS, preloaded=True)
+    assert leftovers.processes(folder, END_SECS) == []
+    return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)
 
 
 @pytest.mark.parametrize("rule", registry.UPDATES.names())
 def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
     setting = RULES[rule]
-    result = run_to_its_end(tmp_path, setting, num_workers=setting.num_workers)
+    result = run_to_its_end(tmp_path, setting)
     assert result.accuracy >= 0.96
     assert result.global_step >= setting.max_steps
     assert len(result.local_steps) == setting.num_workers
     assert all(result.local_steps)
 
 
-@pytest.mark.parametrize("transform", registry.GRADIENT_TRANSFORMS.names())
+@pytest.mark.parametrize("transform", repetitions(registry.GRADIENT_TRANSFORMS.names(), every=3))
 def test_transform_trains_and_a_lossy_one_sends_fewer_bytes(tmp_path, transform):
     assert transform in TRANSFORMS, f"gradient transform {transform!r} has no setting in benchmarks/settings.py"
     setting = TRANSFORMS[transform]
     flags = ("--num_workers=1", f"--max_steps={TRANSFORM_STEPS}")
-    result = run_to_its_end(tmp_path, setting, *flags, num_workers=1)
+    result = run_to_its_end(tmp_path, setting, *flags)
     assert result.accuracy >= TRANSFORM_ACCURACY
     assert result.global_step == TRANSFORM_STEPS
     if setting.least_factor > 1:
