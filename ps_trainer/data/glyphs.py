@@ -24,7 +24,7 @@ FONT = (
     (0x0E, 0x11, 0x11, 0x0F, 0x01, 0x02, 0x0C),
 )
 ROWS, COLUMNS = 7, 5
-LEAST_CONTRAST = 80  # of 255, between the means of glyph and ground, in one channel at least
+GROUND, INK = (0, 80), (176, 256)  # from which values each channel's colour is drawn, of 255
 _AT_LEAST = {"size": 8, "channels": 1, "num_train": 1, "num_test": 1}
 
 
@@ -34,8 +34,8 @@ class Glyphs(ArraySource):
     Batches: "image" float32 [B, size, size, channels] in 0..1; "label" int64 [B], 0..9. Convolutions learn them, a
     linear model does not. Each picture shows one digit
     of a font of 5x7 pixels, magnified in height and in width by factors of its own (1 to `size // 7`), anywhere in the
-    picture, in a random colour on a ground of another one (in one channel at least they are 80 of 255 apart), with
-    normal noise of deviation `noise` on every value.
+    picture, in a light colour (each channel 176 to 255) on a dark ground (0 to 79), with normal noise of deviation
+    `noise` on every value.
 
     Args:
         options: sizes, noise and seed.
@@ -93,15 +93,8 @@ def _draw(glyph: np.ndarray, options: Glyphs.Options, random: np.random.RandomSt
     drawn = np.kron(glyph, np.ones(random.randint(1, options.size // ROWS + 1, 2), bool))
     top, left = (random.randint(0, options.size - side + 1) for side in drawn.shape)
     is_set[top : top + drawn.shape[0], left : left + drawn.shape[1]] = drawn
-    ground, colour = _two_colours(options.channels, random)
+    ground, colour = (random.randint(*values, options.channels) for values in (GROUND, INK))
     image = np.where(is_set[..., np.newaxis], colour, ground) + options.noise * random.normal(
         size=(options.size, options.size, options.channels)
     )
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
-
-
-def _two_colours(channels: int, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    while True:
-        ground, colour = random.randint(0, 256, (2, channels))
-        if np.abs(ground - colour).max() >= LEAST_CONTRAST:
-            return ground, colour

@@ -29,6 +29,7 @@ _LINGER_SECS = 0.5
 _PAUSE_SECS = 2.0
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
 _NOTICE_SECS = 6.0
+_FAILED_SECS = 15.0  # for workers to say how they ended when the chief has failed
 
 
 class PsTask:
@@ -120,8 +121,12 @@ class PsTask:
         logging.info("%s: every worker has ended: %s", self._cluster.task_name, self._describe())
 
     def _check_missing(self, waited: float) -> None:
-        """The chief waits for the workers that joined, so who is missing now is late or lost."""
-        if waited > self._config.start_timeout_secs:
+        """A chief that is done has waited for the workers that joined, so who is missing now is late or lost.
+
+        One that failed waits for nobody, and nobody is waited for long.
+        """
+        is_done = self._workers[0]["status"] == control.DONE
+        if waited > (self._config.start_timeout_secs if is_done else _FAILED_SECS):
             missing = sorted(set(range(self._cluster.num_workers)) - self._final())
             raise RunError(
                 f"{self._cluster.task_name}: the chief ended {waited:.0f} s ago and worker {missing} never said"

@@ -149,6 +149,15 @@ def test_without_any_worker_it_ends_after_the_start_timeout(serve):
         serve(start_timeout_secs=0.05).end()
 
 
+def test_after_a_chief_that_failed_nobody_is_waited_for_long(serve, monkeypatch):
+    monkeypatch.setattr(ps, "_FAILED_SECS", 0.5)
+    task = serve(start_timeout_secs=120.0)
+    task.say(0, control.JOINED)
+    task.say(0, control.FAILED, reason="worker 1 lost")
+    with pytest.raises(RunError, match=r"the chief ended 1 s ago and worker \[1\] never said how it ended"):
+        task.end()
+
+
 def test_a_worker_that_is_silent_after_the_chief_ended_is_named(serve):
     task = serve(start_timeout_secs=2.0)
     task.say(0, control.JOINED)

@@ -236,6 +236,8 @@ _NOTES = (
     "Times are of the same batch per worker: a synchronous worker with the n-th part of it would have shorter steps.",
     "The real trainings end at a loss instead, as steps of clusters log no accuracy; the virtual ones beside them do,"
     " too. Time counts from the end of the first step, in which a cluster still builds its graph.",
+    "The simulator's steps have the least that a real step takes beside its delay; where the cores are busy, a real"
+    " cluster makes fewer steps.",
     "An arm that does not reach the target counts with all examples it may see: a lower bound.",
 )
 
