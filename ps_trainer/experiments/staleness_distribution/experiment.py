@@ -198,8 +198,9 @@ class StalenessDistribution(Experiment):
                 " gaps between a push and the next pull (below n − 1) or parameters pulled ahead (above) change it.",
                 "The sources' bound of 2n on the staleness is a statement about even step times: see the last claim.",
                 "The first 20 % of each run are left out; seeds are pooled.",
-                "Real steps that are to be even are so only while a core is free at once: what others take of the cores spreads the"
-                " staleness of even steps, and makes that of exponential ones less than geometric. The mean stays n − 1.",
+                "Real steps that are to be even are so only while a core is free at once: what others take of the cores"
+                " spreads the staleness of even steps, and makes that of exponential ones less than geometric. The mean"
+                " stays n − 1.",
             ],
         )
 
