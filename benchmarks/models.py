@@ -57,7 +57,7 @@ class Task:
 TASKS = {
     "lenet": Task(
         flags=(
-            "--dataset=digits", "--update=sync", "--optimizer=momentum", "--learning_rate=0.04", "--max_steps=1500",
+            "--dataset=digits", "--update=sync", "--optimizer=momentum", "--learning_rate=0.02", "--max_steps=2500",
         ),
         metric="accuracy",
         least=0.98,
