@@ -53,7 +53,7 @@ WORKER = {
     "--stall_timeout_secs=inf": "--stall_timeout_secs=inf; give a finite number",
     "--intra_op_threads=-1": "--intra_op_threads=-1 is too small",
     "--inter_op_threads=99999999999": "--inter_op_threads=99999999999 is too large; the most is 4096",
-    "--model=cmn": "--model=cmn: unknown model; did you mean cnn? known: softmax, mlp, cnn",
+    "--model=cmn": "--model=cmn: unknown model; did you mean cnn? known: softmax, mlp, lenet, cnn, vgg, ",
     "--model=": "--model=: unknown model; known: softmax",
     "--model=a:b:c": "--model=a:b:c: unknown model",
     "--model=pkg:": "one of your own is given as package.module:Class",
