@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -173,6 +174,24 @@ class ArraySource(DataSource):
         if "image" not in batch or batch["image"].dtype != tf.uint8:
             return batch
         return {**batch, "image": scale_image(batch["image"], self._image_scale)}
+
+
+def folder_of(data_dir: str | None, needs: str) -> pathlib.Path:
+    """The folder of a dataset's files.
+
+    Args:
+        data_dir: `--data_dir`, or None where it is not given.
+        needs: which files the dataset needs there, in words.
+
+    Raises:
+        DataError: not given, or no folder.
+    """
+    if data_dir is None:
+        raise DataError(f"--data_dir is not given; {needs}")
+    folder = pathlib.Path(data_dir)
+    if not folder.is_dir():
+        raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
+    return folder
 
 
 def scale_image(image: tf.Tensor, scale: float) -> tf.Tensor:

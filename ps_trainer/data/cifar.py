@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import DataSource, Shard, scale_image
+from ps_trainer.data.base import DataSource, Shard, folder_of, scale_image
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -83,11 +83,7 @@ class Cifar10(DataSource):
 
     def _find_folder(self, data_dir: str | None) -> pathlib.Path:
         needs = f"dataset {self.name} needs --data_dir=<folder> with {', '.join(_all(self.file_names))}"
-        if data_dir is None:
-            raise DataError(f"--data_dir is not given; {needs}")
-        folder = pathlib.Path(data_dir)
-        if not folder.is_dir():
-            raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
+        folder = folder_of(data_dir, needs)
         if (folder / self.folder_name).is_dir():
             folder = folder / self.folder_name
         missing = [name for name in _all(self.file_names) if not (folder / name).is_file()]

@@ -32,10 +32,9 @@ class Glyphs(ArraySource):
     """Made-up pictures of the printed digits 0 to 9, somewhere in the picture; as many as you like.
 
     Batches: "image" float32 [B, size, size, channels] in 0..1; "label" int64 [B], 0..9. Convolutions learn them, a
-    linear model does not. Each picture shows one digit
-    of a font of 5x7 pixels, magnified in height and in width by factors of its own (1 to `size // 7`), anywhere in the
-    picture, in a light colour (each channel 176 to 255) on a dark ground (0 to 79), with normal noise of deviation
-    `noise` on every value.
+    linear model does not. Each picture shows one digit of a font of 5x7 pixels, magnified in height and in width by
+    factors of its own (1 to `size // 7`), anywhere in the picture, in a light colour (each channel 176 to 255) on a
+    dark ground (0 to 79), with normal noise of deviation `noise` on every value.
 
     Args:
         options: sizes, noise and seed.

@@ -11,10 +11,10 @@ Source: the README file of LIBSVM, C.-C. Chang, C.-J. Lin; https://www.csie.ntu.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.base import folder_of
 from ps_trainer.data.lines import LineSource, text_file
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
@@ -57,9 +57,7 @@ class LibSvm(LineSource):
     def __init__(self, options: Options, *, data_dir: str | None = None):
         names = [*options.train_files, *options.test_files]
         needs = f"dataset libsvm needs --data_dir=<folder> with {', '.join(names)}"
-        if data_dir is None:
-            raise DataError(f"--data_dir is not given; {needs}")
-        folder = pathlib.Path(data_dir)
+        folder = folder_of(data_dir, needs)
         missing = [name for name in names if not (folder / name).is_file()]
         if missing:
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")

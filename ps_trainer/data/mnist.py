@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data import idx
-from ps_trainer.data.base import DataSource, Shard, scale_image
+from ps_trainer.data.base import DataSource, Shard, folder_of, scale_image
 from ps_trainer.errors import DataError
 
 NUM_CLASSES = 10
@@ -105,12 +105,7 @@ def _check_folder(name: str, data_dir: str | None) -> pathlib.Path:
         for kind, num_dims in (("images", 3), ("labels", 1))
     ]
     needs = f"dataset {name} needs --data_dir=<folder> with four files: " + "; ".join(wanted)
-    if data_dir is None:
-        raise DataError(f"--data_dir is not given; {needs}")
-    folder = pathlib.Path(data_dir)
-    if not folder.is_dir():
-        raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
-    return folder
+    return folder_of(data_dir, needs)
 
 
 def _load_split(folder: pathlib.Path, prefix: str) -> _SplitFiles:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.base import folder_of
 from ps_trainer.data.lines import LineSource, text_file
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
@@ -76,11 +77,7 @@ class MovieLens(LineSource):
 
 def _find(data_dir: str | None) -> tuple[_Format, pathlib.Path]:
     needs = f"dataset movielens needs --data_dir=<folder> with {' or '.join(one.file_name for one in FORMATS)}"
-    if data_dir is None:
-        raise DataError(f"--data_dir is not given; {needs}")
-    folder = pathlib.Path(data_dir)
-    if not folder.is_dir():
-        raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
+    folder = folder_of(data_dir, needs)
     found = [(one, path) for one in FORMATS for path in [folder / one.file_name, *folder.glob(f"ml-*/{one.file_name}")]]
     found = [(one, path) for one, path in found if path.is_file()]
     if not found:
