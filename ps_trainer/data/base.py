@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import abc
 import pathlib
+import re
+import zipfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.shards import ShardPlan
 from ps_trainer.errors import DataError
 
 PREFETCH_BATCHES = 2
@@ -44,10 +47,12 @@ class DataSource(abc.ABC):
 
     Attributes:
         num_classes: number of classes of "label"; None where the examples have no classes.
+        vocab_size: number of ids that words or characters have; None where the examples have none.
         max_shuffled: examples among which the next one is drawn, where a shard has more; None = the whole shard.
     """
 
     num_classes: int | None = None
+    vocab_size: int | None = None
     max_shuffled: int | None = None
 
     @property
@@ -90,6 +95,40 @@ class DataSource(abc.ABC):
         records = records.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=True)
         return self._batches(records.repeat(num_epochs), batch_size, drop_remainder=True)
 
+    def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
+        """Batches of the shards that a worker is given one after the other, instead of one shard for the whole run.
+
+        The order within a shard depends on epoch, shard and `plan.seed` only, so that a shard which one worker has
+        begun can be finished by another.
+
+        Args:
+            leases: int64 [3] each: epoch, shard, and the batch of the shard to begin with.
+            plan: how the examples are cut; `plan.num_examples` are `num_train_examples`.
+
+        Returns:
+            (position, batch): int64 [2], the batch's place in the counts (`runtime/leases.py`), and a dict of tensors
+            [<= batch_size, ...].
+        """
+        records = self._records("train", Shard(0, 1))
+        base_seed = int(np.random.SeedSequence([plan.seed, plan.num_shards]).generate_state(1)[0])
+
+        def read(lease: tf.Tensor) -> tf.data.Dataset:
+            epoch, shard, first = tf.unstack(lease)
+            size = (plan.num_examples - shard + plan.num_shards - 1) // plan.num_shards
+            num_batches = -(-size // plan.batch_size)
+            own = records.shard(plan.num_shards, shard)
+            num_shuffled = tf.minimum(size, self.max_shuffled or plan.num_examples)
+            shard_seed = base_seed + epoch * plan.num_shards + shard
+            own = own.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
+            numbered = self._load(own).batch(-(-size // num_batches)).enumerate()
+            # Not `skip`, which crashes TensorFlow 2.21 here.
+            numbered = numbered.filter(lambda number, batch: number >= first)
+            place = shard * plan.max_batches
+            return numbered.map(lambda number, batch: (tf.stack([epoch % plan.rows, place + number]), batch))
+
+        positioned = leases.flat_map(read).map(lambda position, batch: (position, self._decode(batch)))
+        return positioned.prefetch(PREFETCH_BATCHES)
+
     def check_shard(self, shard: Shard, batch_size: int) -> None:
         """Raises DataError where a worker's part has fewer examples than a batch."""
         num_examples = shard.num_examples(self.num_train_examples)
@@ -109,11 +148,44 @@ class DataSource(abc.ABC):
         Returns:
             Batches: dict of tensors [<= batch_size, ...].
         """
-        return self._batches(self._records("test", Shard(0, 1)), batch_size, drop_remainder=False)
+        return self.in_order("test", batch_size=batch_size)
+
+    def in_order(self, split: str, *, batch_size: int) -> tf.data.Dataset:
+        """Every example of "train" or "test" exactly once, in file order; the last batch may be smaller."""
+        return self._batches(self._records(split, Shard(0, 1)), batch_size, drop_remainder=False)
+
+    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
+        """Every example of another file of this dataset's format, in file order; the last batch may be smaller.
+
+        Args:
+            path: of the file.
+            batch_size: examples per batch.
+
+        Returns:
+            Batches as `test` gives them. Where a file of the format says nothing of labels, they are 0.
+
+        Raises:
+            DataError: the file cannot be read, or the examples of this dataset do not come from one file each.
+        """
+        return self._batches(self._read_file(path), batch_size, drop_remainder=False)
+
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        """The examples of a file, as `_records` gives them."""
+        raise self._no_single_file(path)
+
+    def _no_single_file(self, path: pathlib.Path) -> DataError:
+        return DataError(
+            f"{path}: dataset {type(self).__name__} does not read single files; put it where --data_dir has its test"
+            " examples"
+        )
 
     @abc.abstractmethod
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
         """The examples of a shard of "train" or "test", in file order, one by one and as small as they are stored."""
+
+    def _load(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Shuffled records, each with what must be read or decoded one by one, such as the image that it names."""
+        return records
 
     @abc.abstractmethod
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -121,7 +193,12 @@ class DataSource(abc.ABC):
 
     def _batches(self, records: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         # Decoding after batching: one call for many examples, and images stay bytes until then.
-        return records.batch(batch_size, drop_remainder=drop_remainder).map(self._decode).prefetch(PREFETCH_BATCHES)
+        return (
+            self._load(records)
+            .batch(batch_size, drop_remainder=drop_remainder)
+            .map(self._decode)
+            .prefetch(PREFETCH_BATCHES)
+        )
 
 
 class ArraySource(DataSource):
@@ -137,6 +214,9 @@ class ArraySource(DataSource):
         num_classes: number of classes of "label", or None.
         image_scale: factor that brings a pixel into 0..1.
 
+    Attributes:
+        arrays: "train" and "test" -> the arrays given.
+
     Raises:
         DataError: arrays of different length, other names in `test`, no example, or too many bytes.
     """
@@ -151,8 +231,8 @@ class ArraySource(DataSource):
     ):
         if set(train) != set(test):
             raise DataError(f"training arrays are {sorted(train)}, test arrays {sorted(test)}; they must be the same")
-        self._arrays = {"train": dict(train), "test": dict(test)}
-        self._lengths = {split: _common_length(split, arrays) for split, arrays in self._arrays.items()}
+        self.arrays = {"train": dict(train), "test": dict(test)}
+        self._lengths = {split: _common_length(split, arrays) for split, arrays in self.arrays.items()}
         self._image_scale = image_scale
         self.num_classes = num_classes
 
@@ -167,8 +247,12 @@ class ArraySource(DataSource):
         return self._lengths["test"]
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
-        arrays = self._arrays[split]
+        arrays = self.arrays[split]
         return tf.data.Dataset.from_tensor_slices({k: v[shard.index :: shard.count] for k, v in arrays.items()})
+
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        """Of a NumPy archive (.npz) with the arrays of the training examples; "label" may be left out."""
+        return tf.data.Dataset.from_tensor_slices(_load_archive(path, self.arrays["train"]))
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if "image" not in batch or batch["image"].dtype != tf.uint8:
@@ -194,9 +278,33 @@ def folder_of(data_dir: str | None, needs: str) -> pathlib.Path:
     return folder
 
 
+def problem_of(error: tf.errors.OpError) -> str:
+    """What the loader says of a broken record, where `error` comes of one; else what TensorFlow says."""
+    said = re.search(r"assertion failed: \[(.*)\]$", error.message, re.MULTILINE)
+    return said[1] if said else error.message
+
+
 def scale_image(image: tf.Tensor, scale: float) -> tf.Tensor:
     """uint8 pixels, any shape, as float32 multiplied by `scale`."""
     return tf.cast(image, tf.float32) * scale
+
+
+def _load_archive(path: pathlib.Path, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, of the types and shapes of `like`; zeros where it has no "label"."""
+    try:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in like if name in file.files or name != "label"}
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: should be a NumPy archive (.npz) with {', '.join(like)}: {error}") from error
+    for name, array in arrays.items():
+        if array.dtype != like[name].dtype or array.shape[1:] != like[name].shape[1:]:
+            wanted, got = (f"{one.dtype} [examples, {str(one.shape[1:])[1:-1]}]" for one in (like[name], array))
+            raise DataError(f"{path}: array {name!r} is {got}, wanted {wanted}")
+    if "label" in like and "label" not in arrays:
+        length = len(next(iter(arrays.values()), []))
+        arrays["label"] = np.zeros([length, *like["label"].shape[1:]], like["label"].dtype)
+    _common_length(str(path), arrays)
+    return arrays
 
 
 def _common_length(split: str, arrays: Mapping[str, np.ndarray]) -> int:

@@ -68,10 +68,17 @@ class Cifar10(DataSource):
         return self._lengths["test"]
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
-        files = [str(file.resolve()) for file in self._files[split]]
-        records = tf.data.FixedLengthRecordDataset(files, record_bytes=self.label_bytes + PIXEL_BYTES)
         # Cached, because a shard is found by reading all files: once instead of every epoch.
-        return records.map(lambda record: {"record": record}).shard(shard.count, shard.index).cache()
+        return self._stream(self._files[split]).shard(shard.count, shard.index).cache()
+
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        self._check(path)
+        return self._stream([path])
+
+    def _stream(self, files: Sequence[pathlib.Path]) -> tf.data.Dataset:
+        names = [str(file.resolve()) for file in files]
+        records = tf.data.FixedLengthRecordDataset(names, record_bytes=self.label_bytes + PIXEL_BYTES)
+        return records.map(lambda record: {"record": record})
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # Static where batches are always full; -1 where the last one may be smaller.
@@ -138,6 +145,18 @@ class Cifar100(Cifar10):
         if options.coarse:
             self.num_classes, self.label_at = 20, 0
         super().__init__(options, data_dir=data_dir)
+
+
+def write(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
+    """Writes a file of records.
+
+    Args:
+        path: of the file.
+        images: uint8 [n, 32, 32, 3].
+        labels: [n, 1] for CIFAR-10; [n, 2] for CIFAR-100, coarse and fine.
+    """
+    planes = images.transpose(0, 3, 1, 2).reshape(len(images), PIXEL_BYTES)
+    path.write_bytes(np.concatenate([labels.astype(np.uint8), planes], axis=1).tobytes())
 
 
 def _all(file_names: dict[str, Sequence[str]]) -> list[str]:

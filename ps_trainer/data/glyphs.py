@@ -1,4 +1,4 @@
-"""Pictures of printed digits, made up: somewhere in the picture, of some size and colour, on a noisy ground."""
+"""Pictures of printed characters, made up: somewhere in the picture, of some size and colour, on a noisy ground."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from ps_trainer.data.base import MAX_ARRAY_BYTES, ArraySource
+from ps_trainer.data import font as font_lib
+from ps_trainer.data.base import ArraySource
+from ps_trainer.data.generated import check_bytes, check_options
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
@@ -24,6 +26,7 @@ FONT = (
     (0x0E, 0x11, 0x11, 0x0F, 0x01, 0x02, 0x0C),
 )
 ROWS, COLUMNS = 7, 5
+DIGITS = "0123456789"
 GROUND, INK = (0, 80), (176, 256)  # from which values each channel's colour is drawn, of 255
 _AT_LEAST = {"size": 8, "channels": 1, "num_train": 1, "num_test": 1}
 
@@ -35,6 +38,9 @@ class Glyphs(ArraySource):
     linear model does not. Each picture shows one digit of a font of 5x7 pixels, magnified in height and in width by
     factors of its own (1 to `size // 7`), anywhere in the picture, in a light colour (each channel 176 to 255) on a
     dark ground (0 to 79), with normal noise of deviation `noise` on every value.
+
+    With `font`, pictures show `characters` of that font instead, in a height of `size // 2` to `size` pixels, and the
+    label is the place among them. So every worker must have the same font, and libraries that draw it alike.
 
     Args:
         options: sizes, noise and seed.
@@ -50,29 +56,32 @@ class Glyphs(ArraySource):
         num_train: int = option(4096, "training examples")
         num_test: int = option(1024, "test examples")
         noise: float = option(20.0, "standard deviation of the noise on a pixel in 0..255")
+        font: str = option("", "file or name of a font, drawn by Pillow; empty: built-in digits of 5x7 pixels")
+        characters: str = option(DIGITS, "what is drawn; without font digits only")
         seed: int = option(0, "of the pictures, at least 0")
 
         def __post_init__(self):
-            for name, least in _AT_LEAST.items():
-                if getattr(self, name) < least:
-                    raise OptionError(f"{name}={getattr(self, name)} is too small; the least is {least}")
+            if len(self.characters) < 2 or len(set(self.characters)) < len(self.characters):
+                raise OptionError(f"characters={self.characters!r} must be at least two, each once")
+            if not self.font and not set(self.characters) <= set(DIGITS):
+                raise OptionError(
+                    f"characters={self.characters!r}: the built-in font has only digits; give font as well"
+                )
+            check_options(self, **_AT_LEAST)
             if not 0 <= self.noise <= 255:
                 raise OptionError(f"noise={self.noise} must be in 0..255")
-            if not 0 <= self.seed < 2**32:
-                raise OptionError(f"seed={self.seed} must be in 0 .. 2**32 - 1")
-            num_bytes = max(self.num_train, self.num_test) * (self.size * self.size * self.channels + 8)
-            if num_bytes > MAX_ARRAY_BYTES:
-                raise OptionError(
-                    f"images and labels take {num_bytes} bytes, the most is {MAX_ARRAY_BYTES};"
-                    " lower num_train, num_test, size or channels"
-                )
+            check_bytes(
+                max(self.num_train, self.num_test) * (self.size * self.size * self.channels + 8),
+                "num_train, num_test, size or channels",
+            )
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
         # RandomState, because its sequence is frozen for all versions of NumPy; that of default_rng is not.
         random = np.random.RandomState(options.seed)
-        arrays = [_draw_all(options, count, random) for count in (options.num_train, options.num_test)]
-        super().__init__(*arrays, num_classes=len(FONT))
+        path = font_lib.find(options.font) if options.font else None
+        arrays = [_draw_all(options, path, count, random) for count in (options.num_train, options.num_test)]
+        super().__init__(*arrays, num_classes=len(options.characters))
 
 
 def bitmap(digit: int) -> np.ndarray:
@@ -80,20 +89,36 @@ def bitmap(digit: int) -> np.ndarray:
     return (np.array(FONT[digit])[:, np.newaxis] >> np.arange(COLUMNS)[::-1] & 1).astype(bool)
 
 
-def _draw_all(options: Glyphs.Options, count: int, random: np.random.RandomState) -> dict[str, np.ndarray]:
-    labels = random.randint(0, len(FONT), count)
-    images = np.stack([_draw(bitmap(label), options, random) for label in labels])
+def _draw_all(
+    options: Glyphs.Options, path: str | None, count: int, random: np.random.RandomState
+) -> dict[str, np.ndarray]:
+    labels = random.randint(0, len(options.characters), count)
+    images = np.stack([_draw(options.characters[label], options, path, random) for label in labels])
     return {"image": images, "label": labels.astype(np.int64)}
 
 
-def _draw(glyph: np.ndarray, options: Glyphs.Options, random: np.random.RandomState) -> np.ndarray:
+def _draw(character: str, options: Glyphs.Options, path: str | None, random: np.random.RandomState) -> np.ndarray:
     """uint8 [size, size, channels]."""
-    is_set = np.zeros((options.size, options.size), bool)
-    drawn = np.kron(glyph, np.ones(random.randint(1, options.size // ROWS + 1, 2), bool))
+    covered = np.zeros((options.size, options.size, 1))
+    if path is None:
+        drawn = np.kron(bitmap(int(character)), np.ones(random.randint(1, options.size // ROWS + 1, 2)))
+    else:
+        drawn = _fitting(path, character, random.randint(options.size // 2, options.size + 1), options.size)
     top, left = (random.randint(0, options.size - side + 1) for side in drawn.shape)
-    is_set[top : top + drawn.shape[0], left : left + drawn.shape[1]] = drawn
+    covered[top : top + drawn.shape[0], left : left + drawn.shape[1], 0] = drawn
     ground, colour = (random.randint(*values, options.channels) for values in (GROUND, INK))
-    image = np.where(is_set[..., np.newaxis], colour, ground) + options.noise * random.normal(
-        size=(options.size, options.size, options.channels)
+    image = (
+        ground
+        + covered * (colour - ground)
+        + options.noise * random.normal(size=(options.size, options.size, options.channels))
     )
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+
+
+def _fitting(path: str, character: str, height: int, size: int) -> np.ndarray:
+    """The character in this height, or the greatest below in which it fits."""
+    drawn = font_lib.render(path, character, height)
+    while max(drawn.shape) > size:
+        height -= 1
+        drawn = font_lib.render(path, character, height)
+    return drawn

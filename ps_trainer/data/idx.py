@@ -22,7 +22,7 @@ import numpy as np
 from ps_trainer.errors import DataError
 
 UNSIGNED_BYTE = 0x08
-_TYPE_NAMES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}
+TYPE_NAMES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 2**20
 
@@ -69,6 +69,12 @@ def read_idx(path: str | pathlib.Path, *, num_dims: int) -> np.ndarray:
     return np.frombuffer(data, np.uint8, offset=begin).reshape(shape)
 
 
+def write_idx(path: pathlib.Path, array: np.ndarray) -> None:
+    """Writes an array, uint8 of any shape, as an IDX file."""
+    header = struct.pack(f">4B{array.ndim}I", 0, 0, UNSIGNED_BYTE, array.ndim, *array.shape)
+    path.write_bytes(header + array.astype(np.uint8, casting="equiv").tobytes())
+
+
 def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         if path.suffix == ".gz":
@@ -101,7 +107,7 @@ def _parse_header(path: pathlib.Path, data: bytes, num_dims: int) -> tuple[int, 
     if data[:2] != b"\0\0":
         raise _error(path, 0, f"magic is 0x{data[:4].hex()}, an IDX file starts with 0x0000: not an IDX file")
     if data[2] != UNSIGNED_BYTE:
-        name = _TYPE_NAMES.get(data[2], "unknown")
+        name = TYPE_NAMES.get(data[2], "unknown")
         raise _error(path, 2, f"type code 0x{data[2]:02x} ({name}); only 0x{UNSIGNED_BYTE:02x} (uint8) is read")
     if data[3] != num_dims:
         raise _error(

@@ -11,16 +11,15 @@ Source: the README file of LIBSVM, C.-C. Chang, C.-J. Lin; https://www.csie.ntu.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import folder_of
-from ps_trainer.data.lines import LineSource, text_file
-from ps_trainer.errors import DataError, OptionError
-from ps_trainer.options import option
+from ps_trainer.data.lines import LineSource, NamedFiles
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
-_LINE = rf"\s*{_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:{_NUMBER})*\s*(#.*)?"
+LINE = rf"\s*{_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:{_NUMBER})*\s*(#.*)?"
 
 
 class LibSvm(LineSource):
@@ -41,33 +40,13 @@ class LibSvm(LineSource):
     num_classes = 2
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `LibSvm`; OptionError where one is missing or out of range."""
-
-        train_files: tuple[str, ...] = option((), "names of the files to train on, with commas")
-        test_files: tuple[str, ...] = option((), "names of the files to test on; none: a part of the training files")
-        test_every: int = option(10, "without test_files, of so many lines one is a test example, at least 2")
-
-        def __post_init__(self):
-            if not self.train_files:
-                raise OptionError("train_files is not given; name the files, such as train_files=a9a")
-            if self.test_every < 2:
-                raise OptionError(f"test_every={self.test_every} is too small; the least is 2")
+    class Options(NamedFiles):
+        """Options of `LibSvm`."""
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
-        names = [*options.train_files, *options.test_files]
-        needs = f"dataset libsvm needs --data_dir=<folder> with {', '.join(names)}"
-        folder = folder_of(data_dir, needs)
-        missing = [name for name in names if not (folder / name).is_file()]
-        if missing:
-            raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
-        super().__init__(
-            [text_file(folder / name) for name in options.train_files],
-            [text_file(folder / name) for name in options.test_files],
-            pattern=_LINE,
-            form="<label> <index>:<value> … with numbers",
-            test_every=options.test_every,
-        )
+        train, test = options.find("libsvm", data_dir)
+        form = "<label> <index>:<value> … with numbers"
+        super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         line_B = tf.strings.strip(tf.strings.regex_replace(line_B, r"(#.*|\s+qid:\d+)", ""))
@@ -80,3 +59,18 @@ class LibSvm(LineSource):
             "values": features.with_values(tf.strings.to_number(pairs[:, 1])).to_tensor(),
             "label": tf.cast(label_B > 0, tf.int64),
         }
+
+
+def write(path: pathlib.Path, labels: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:
+    """Writes examples that all have the same number of features.
+
+    Args:
+        path: of the file.
+        labels: [n].
+        ids: int [n, m], ascending in each row.
+        values: float [n, m].
+    """
+    with path.open("w", encoding="ascii") as file:
+        for label, row_ids, row_values in zip(labels, ids, values, strict=True):
+            pairs = [f"{i}:{value:.9g}" for i, value in zip(row_ids, row_values, strict=True)]
+            file.write(" ".join([f"{label:+d}", *pairs]) + "\n")

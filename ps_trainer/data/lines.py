@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import dataclasses
 import gzip
 import pathlib
 import zlib
-from collections.abc import Sequence
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import DataSource, Shard
-from ps_trainer.errors import DataError
+from ps_trainer.data.base import folder_of
+from ps_trainer.data.files import CountedFile, FileSource
+from ps_trainer.errors import DataError, OptionError
+from ps_trainer.options import option
 
 SHUFFLED_LINES = 2**17
 """Lines among which the next one is drawn: all of a smaller shard, a sliding window over a larger one."""
 
 _CHUNK_BYTES = 2**20
+_HEAD_BYTES = 2**16
 _SHOWN_CHARACTERS = 80
 
 
-class TextFile(NamedTuple):
-    """A file of lines, plain or packed by gzip (told by its first bytes).
-
-    Attributes:
-        path: absolute.
-        num_lines: lines with examples: without the header, without empty lines at the end.
-        num_header_lines: lines before them.
-        is_packed: whether it is unpacked when it is read.
-    """
-
-    path: pathlib.Path
-    num_lines: int
-    num_header_lines: int
-    is_packed: bool
-
-
-class LineSource(DataSource):
+class LineSource(FileSource):
     """Examples that are lines of text files.
 
     A subclass says what a line looks like by `pattern`, and makes tensors of a batch of lines by `_parse`. A line
-    that does not match ends the run, or the evaluation, with an error that names file and line. Files are read anew in
-    each epoch: they may be larger than the memory.
+    that does not match ends the run, or the evaluation, with an error that names file and line.
 
     Args:
         train: files of the training examples, at least one.
@@ -56,31 +44,19 @@ class LineSource(DataSource):
     """
 
     max_shuffled = SHUFFLED_LINES
+    record_name = "line"
 
     def __init__(
         self,
-        train: Sequence[TextFile],
-        test: Sequence[TextFile],
+        train: Sequence[CountedFile],
+        test: Sequence[CountedFile],
         *,
         pattern: str,
         form: str,
         test_every: int = 10,
     ):
-        self._files = [("train", file) for file in train] + [("test", file) for file in test]
-        self._test_every = 0 if test else test_every
         self._pattern, self._form = pattern, form
-        if self.num_train_examples < 1:
-            raise DataError(f"{train[0].path}: its only line is a test example; give more lines, or a test file")
-
-    @property
-    def num_train_examples(self) -> int:
-        """Number of training examples, of all workers together."""
-        return self._num_lines("train") - (self._num_held_out() if self._test_every else 0)
-
-    @property
-    def num_test_examples(self) -> int:
-        """Number of test examples."""
-        return self._num_held_out() if self._test_every else self._num_lines("test")
+        super().__init__(train, test, test_every=test_every)
 
     @abc.abstractmethod
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -90,21 +66,11 @@ class LineSource(DataSource):
             line_B: string [B].
         """
 
-    def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
-        numbers = [number for number, (of, _) in enumerate(self._files) if of == split or self._test_every]
-        lines = self._lines(numbers[0])
-        for number in numbers[1:]:
-            lines = lines.concatenate(self._lines(number))
-        if self._test_every:
-            lines = lines.filter(lambda record: tf.equal(tf.equal(record["at"] % self._test_every, 0), split == "test"))
-        return lines.shard(shard.count, shard.index)
+    def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})
 
-    def _lines(self, number: int) -> tf.data.Dataset:
-        """The lines of a file: "line"; "file", its number; "at", the line's, from 0 after the header."""
-        file = self._files[number][1]
-        lines = tf.data.TextLineDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
-        lines = lines.skip(file.num_header_lines).take(file.num_lines)
-        return lines.enumerate().map(lambda at, line: {"line": line, "file": number, "at": at})
+    def _counted(self, path: pathlib.Path) -> CountedFile:
+        return text_file(path, num_header_lines=self._files[0][1].num_header_lines)
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         line_B = batch["line"]
@@ -115,23 +81,49 @@ class LineSource(DataSource):
     def _assert(self, is_right_B: tf.Tensor, batch: dict[str, tf.Tensor], problem: str) -> tf.Operation:
         """Fails where a line is not right, naming the first one."""
         first = tf.argmin(tf.cast(is_right_B, tf.int32))
-        paths = tf.constant([str(file.path) for _, file in self._files])
-        header = tf.constant([file.num_header_lines for _, file in self._files], tf.int64)
-        file, line = batch["file"][first], batch["line"][first]
-        number = batch["at"][first] + tf.gather(header, file) + 1
+        line = batch["line"][first]
         shown = tf.strings.substr(line, 0, tf.minimum(_SHOWN_CHARACTERS, tf.strings.length(line)))
-        place = [tf.gather(paths, file), ": line ", tf.strings.as_string(number), f": {problem}: ", shown]
+        shown = tf.strings.unicode_transcode(shown, "UTF-8", "UTF-8")  # other bytes would hide the message in Python
+        place = [self._place(batch["file"][first], batch["at"][first]), f": {problem}: ", shown]
         return tf.debugging.Assert(tf.reduce_all(is_right_B), [tf.strings.join(place)])
 
-    def _num_lines(self, split: str) -> int:
-        return sum(file.num_lines for of, file in self._files if of == split)
 
-    def _num_held_out(self) -> int:
-        return sum(-(-file.num_lines // self._test_every) for _, file in self._files)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamedFiles:
+    """Options of a dataset whose files the user names; OptionError where one is missing or out of range."""
+
+    train_files: tuple[str, ...] = option((), "names of the files to train on, with commas")
+    test_files: tuple[str, ...] = option((), "names of the files to test on; none: a part of the training files")
+    test_every: int = option(10, "without test_files, of so many lines one is a test example, at least 2")
+
+    def __post_init__(self):
+        if not self.train_files:
+            raise OptionError("train_files is not given; name the files, such as train_files=a9a")
+        if self.test_every < 2:
+            raise OptionError(f"test_every={self.test_every} is too small; the least is 2")
+
+    def find(self, dataset: str, data_dir: str | None) -> tuple[list[CountedFile], list[CountedFile]]:
+        """The files to train on and to test on, looked at.
+
+        Args:
+            dataset: its name, for messages.
+            data_dir: their folder.
+
+        Raises:
+            DataError: no folder, or a missing or empty file.
+        """
+        names = [*self.train_files, *self.test_files]
+        needs = f"dataset {dataset} needs --data_dir=<folder> with {', '.join(names)}"
+        folder = folder_of(data_dir, needs)
+        missing = [name for name in names if not (folder / name).is_file()]
+        if missing:
+            raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
+        train, test = ([text_file(folder / name) for name in files] for files in (self.train_files, self.test_files))
+        return train, test
 
 
-def text_file(path: pathlib.Path, *, num_header_lines: int = 0) -> TextFile:
-    """Looks at a whole file: how many lines it has, and whether it can be unpacked.
+def text_file(path: pathlib.Path, *, num_header_lines: int = 0) -> CountedFile:
+    """Looks at a whole file: how many lines it has, and whether it is packed by gzip and can be unpacked.
 
     Args:
         path: of the file.
@@ -140,19 +132,48 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0) -> TextFile:
     Raises:
         DataError: it cannot be read or unpacked, or it has no line after the header.
     """
+    with unpacked(path) as (file, is_packed):
+        num_lines = _count_lines(file)
+    if num_lines <= num_header_lines:
+        after = f" after the header of {num_header_lines}" if num_header_lines else ""
+        raise DataError(f"{path}: {num_lines} lines, none{after} to read; is it the right file?")
+    return CountedFile(path.resolve(), num_lines - num_header_lines, num_header_lines, is_packed)
+
+
+@contextlib.contextmanager
+def unpacked(path: pathlib.Path) -> Iterator[tuple[BinaryIO, bool]]:
+    """Opens a file that may be packed by gzip, which its first bytes tell.
+
+    Gives:
+        The bytes, unpacked, and whether they had to be.
+
+    Raises:
+        DataError: it cannot be opened, or, while it is read, cannot be read or unpacked.
+    """
     try:
         with path.open("rb") as file:
             is_packed = file.read(2) == b"\x1f\x8b"
         with (gzip.open if is_packed else open)(path, "rb") as file:
-            num_lines = _count_lines(file)
+            yield file, is_packed
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: cannot be unpacked ({error}): fetch it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if num_lines <= num_header_lines:
-        after = f" after the header of {num_header_lines}" if num_header_lines else ""
-        raise DataError(f"{path}: {num_lines} lines, none{after} to read; is it the right file?")
-    return TextFile(path.resolve(), num_lines - num_header_lines, num_header_lines, is_packed)
+
+
+def head(path: pathlib.Path) -> bytes:
+    """The first 64 KB of a file, unpacked where it is packed by gzip."""
+    with unpacked(path) as (file, _):
+        return file.read(_HEAD_BYTES)
+
+
+def first_line(path: pathlib.Path) -> str:
+    """The first line of a text file; "" where it is no text."""
+    line = head(path).partition(b"\n")[0].removesuffix(b"\r")
+    try:
+        return "" if b"\0" in line else line.decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
 
 
 def _count_lines(file: BinaryIO) -> int:

@@ -1,10 +1,11 @@
-"""MNIST and Fashion-MNIST, read from their four IDX files in `--data_dir`."""
+"""MNIST, Fashion-MNIST and EMNIST, read from their four IDX files in `--data_dir`."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,24 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data import idx
 from ps_trainer.data.base import DataSource, Shard, folder_of, scale_image
-from ps_trainer.errors import DataError
+from ps_trainer.errors import DataError, OptionError
+from ps_trainer.options import option
 
 NUM_CLASSES = 10
-_FILE_PREFIX = {"train": "train", "test": "t10k"}
+FILE_PREFIX = {"train": "train", "test": "t10k"}
+
+EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
+"""Splits of EMNIST and how many classes each has."""
+
+
+def _four_files(file_prefix: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
+    return tuple(
+        (prefix, kind, dims) for prefix in file_prefix.values() for kind, dims in (("images", 3), ("labels", 1))
+    )
+
+
+FILES = _four_files(FILE_PREFIX)
+"""Arguments of `accepted_names` for each of MNIST's four files."""
 
 
 class Mnist(DataSource):
@@ -35,6 +50,7 @@ class Mnist(DataSource):
 
     name = "mnist"
     num_classes = NUM_CLASSES
+    file_prefix = FILE_PREFIX
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -42,8 +58,10 @@ class Mnist(DataSource):
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del options
-        folder = _check_folder(self.name, data_dir)
-        self._files = {split: _load_split(folder, prefix) for split, prefix in _FILE_PREFIX.items()}
+        folder = _check_folder(self.name, data_dir, self.file_prefix)
+        self._files = {
+            split: _load_split(folder, prefix, self.num_classes) for split, prefix in self.file_prefix.items()
+        }
         train, test = self._files["train"], self._files["test"]
         if train.image_shape != test.image_shape:
             raise DataError(
@@ -71,6 +89,16 @@ class Mnist(DataSource):
         # Cached, because a shard is found by reading, and unpacking, the whole file: once instead of every epoch.
         return tf.data.Dataset.zip(records).shard(shard.count, shard.index).cache()
 
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        """Of a file of images; its examples have label 0."""
+        image_shape = idx.read_idx(path, num_dims=3).shape[1:]
+        if image_shape != self._image_shape:
+            raise DataError(
+                f"{path}: images of {image_shape} pixels, wanted {self._image_shape} as in the training file"
+            )
+        images = _stream(path.resolve(), num_dims=3, record_bytes=math.prod(image_shape))
+        return images.map(lambda image: {"image": image, "label": tf.constant(b"\0")})
+
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # Static where batches are always full; -1 where the last one may be smaller.
         batch_size = batch["label"].shape[0] or -1
@@ -83,6 +111,46 @@ class FashionMnist(Mnist):
     """Articles of clothing, 28x28 pixels, in files named and laid out like those of MNIST, from --data_dir."""
 
     name = "fashion_mnist"
+
+
+class Emnist(Mnist):
+    """Handwritten letters and digits, 28x28 pixels, from the EMNIST files in --data_dir.
+
+    Batches as of `Mnist`. The images lie in the files with rows and columns exchanged, and are turned back here.
+    Labels are those of the files: of the split `letters` 1 for a to 26 for z, so that class 0 of its 27 is empty; of
+    the others 0 to 9 for the digits, then letters, see `emnist-<split>-mapping.txt`.
+
+    Source: G. Cohen, S. Afshar, J. Tapson, A. van Schaik, "EMNIST: an extension of MNIST to handwritten letters", 2017.
+
+    Args:
+        options: which of the six splits.
+        data_dir: folder of `emnist-<split>-train-images-idx3-ubyte`, `emnist-<split>-train-labels-idx1-ubyte`, and
+            the two of `-test-`; each may end in `.gz`.
+
+    Raises:
+        DataError: see `Mnist`.
+    """
+
+    name = "emnist"
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Emnist`; OptionError where one is out of range."""
+
+        split: str = option("balanced", f"{', '.join(EMNIST_CLASSES)}")
+
+        def __post_init__(self):
+            if self.split not in EMNIST_CLASSES:
+                raise OptionError(f"split={self.split} must be one of {', '.join(EMNIST_CLASSES)}")
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        self.num_classes = EMNIST_CLASSES[options.split]
+        self.file_prefix = {split: f"emnist-{options.split}-{split}" for split in FILE_PREFIX}
+        super().__init__(options, data_dir=data_dir)
+
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        batch = super()._decode(batch)
+        return {**batch, "image": tf.transpose(batch["image"], [0, 2, 1, 3])}
 
 
 class _SplitFiles(NamedTuple):
@@ -98,27 +166,23 @@ def accepted_names(prefix: str, kind: str, num_dims: int) -> list[str]:
     return [stem + suffix for stem in stems for suffix in ("", ".gz")]
 
 
-def _check_folder(name: str, data_dir: str | None) -> pathlib.Path:
-    wanted = [
-        " or ".join(accepted_names(prefix, kind, num_dims))
-        for prefix in _FILE_PREFIX.values()
-        for kind, num_dims in (("images", 3), ("labels", 1))
-    ]
+def _check_folder(name: str, data_dir: str | None, file_prefix: Mapping[str, str]) -> pathlib.Path:
+    wanted = [" or ".join(accepted_names(*file)) for file in _four_files(file_prefix)]
     needs = f"dataset {name} needs --data_dir=<folder> with four files: " + "; ".join(wanted)
     return folder_of(data_dir, needs)
 
 
-def _load_split(folder: pathlib.Path, prefix: str) -> _SplitFiles:
+def _load_split(folder: pathlib.Path, prefix: str, num_classes: int) -> _SplitFiles:
     image_file, label_file = _find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1)
     image_shape = idx.read_idx(image_file, num_dims=3).shape
     labels = idx.read_idx(label_file, num_dims=1)
     if image_shape[0] != len(labels):
         raise DataError(f"{image_file}: {image_shape[0]} images, but {label_file}: {len(labels)} labels")
-    bad = np.flatnonzero(labels >= NUM_CLASSES)
+    bad = np.flatnonzero(labels >= num_classes)
     if bad.size:
         raise DataError(
             f"{label_file}: byte {idx.header_bytes(1) + bad[0]}: label {labels[bad[0]]} of example {bad[0]}"
-            f" is not in 0..{NUM_CLASSES - 1} ({bad.size} of {len(labels)} labels are not)"
+            f" is not in 0..{num_classes - 1} ({bad.size} of {len(labels)} labels are not)"
         )
     return _SplitFiles(image_file.resolve(), label_file.resolve(), len(labels), image_shape[1:])
 

@@ -14,6 +14,7 @@ import dataclasses
 import pathlib
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.base import folder_of
@@ -73,6 +74,21 @@ class MovieLens(LineSource):
         line_B = tf.strings.regex_replace(line_B, self._format.separator, ",")
         user_B, item_B, rating_B, _ = tf.io.decode_csv(line_B, kinds)
         return {"user": user_B, "item": item_B, "rating": rating_B}
+
+
+def write_u_data(path: pathlib.Path, users: np.ndarray, items: np.ndarray, ratings: np.ndarray) -> None:
+    """Writes ratings in the form of the 100K set, with four decimals and 0 seconds.
+
+    Args:
+        path: of the file.
+        users: int [n].
+        items: int [n].
+        ratings: float [n], 0 .. 9.9999.
+    """
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(
+            f"{user}\t{item}\t{rating:.4f}\t0\n" for user, item, rating in zip(users, items, ratings, strict=True)
+        )
 
 
 def _find(data_dir: str | None) -> tuple[_Format, pathlib.Path]:

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from ps_trainer.data.base import MAX_ARRAY_BYTES, ArraySource
+from ps_trainer.data.base import ArraySource
+from ps_trainer.data.generated import check_bytes, check_options
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
@@ -42,11 +43,11 @@ class PlantedWeights(ArraySource):
         seed: int = option(0, "of weights and examples, at least 0")
 
         def __post_init__(self):
-            _check(self, num_features=1, num_planted=1, num_ids=1, num_train=1, num_test=1)
+            check_options(self, num_features=1, num_planted=1, num_ids=1, num_train=1, num_test=1)
             for name in ("num_planted", "num_ids"):
                 if getattr(self, name) > self.num_features:
                     raise OptionError(f"{name}={getattr(self, name)} exceeds num_features={self.num_features}")
-            _check_bytes(max(self.num_train, self.num_test) * (12 * self.num_ids + 8), "num_train, num_test or num_ids")
+            check_bytes(max(self.num_train, self.num_test) * (12 * self.num_ids + 8), "num_train, num_test or num_ids")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
@@ -98,8 +99,8 @@ class PlantedRatings(ArraySource):
         seed: int = option(0, "of everything, at least 0")
 
         def __post_init__(self):
-            _check(self, num_users=1, num_items=1, rank=1, num_train=1, num_test=1, noise=0)
-            _check_bytes(max(self.num_train, self.num_test) * 20, "num_train or num_test")
+            check_options(self, num_users=1, num_items=1, rank=1, num_train=1, num_test=1, noise=0)
+            check_bytes(max(self.num_train, self.num_test) * 20, "num_train or num_test")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
@@ -143,10 +144,10 @@ class PlantedSynonyms(ArraySource):
         seed: int = option(0, "of everything, at least 0")
 
         def __post_init__(self):
-            _check(self, num_meanings=2, num_neighbours=1, context_size=1, num_train=1)
+            check_options(self, num_meanings=2, num_neighbours=1, context_size=1, num_train=1)
             if self.num_neighbours > self.num_meanings:
                 raise OptionError(f"num_neighbours={self.num_neighbours} exceeds num_meanings={self.num_meanings}")
-            _check_bytes(self.num_train * 8 * (self.context_size + 1), "num_train or context_size")
+            check_bytes(self.num_train * 8 * (self.context_size + 1), "num_train or context_size")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
@@ -165,16 +166,3 @@ class PlantedSynonyms(ArraySource):
         test = {"center": words, "context": np.repeat((words ^ 1)[:, np.newaxis], options.context_size, axis=1)}
         arrays = [{name: values.astype(np.int64) for name, values in split.items()} for split in (train, test)]
         super().__init__(*arrays, num_classes=None)
-
-
-def _check(options: object, **least: int) -> None:
-    for name, value in least.items():
-        if getattr(options, name) < value:
-            raise OptionError(f"{name}={getattr(options, name)} is too small; the least is {value}")
-    if not 0 <= options.seed < 2**32:
-        raise OptionError(f"seed={options.seed} must be in 0 .. 2**32 - 1")
-
-
-def _check_bytes(num_bytes: int, names: str) -> None:
-    if num_bytes > MAX_ARRAY_BYTES:
-        raise OptionError(f"the examples take {num_bytes} bytes, the most is {MAX_ARRAY_BYTES}; lower {names}")

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from ps_trainer.data.base import MAX_ARRAY_BYTES, ArraySource
+from ps_trainer.data.base import ArraySource
+from ps_trainer.data.generated import check_bytes, check_options
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
@@ -59,19 +60,13 @@ class Synthetic(ArraySource):
         seed: int = option(0, "of the teacher and the images, at least 0")
 
         def __post_init__(self):
-            for name, least in _AT_LEAST.items():
-                if getattr(self, name) < least:
-                    raise OptionError(f"{name}={getattr(self, name)} is too small; the least is {least}")
-            if not 0 <= self.seed < 2**32:
-                raise OptionError(f"seed={self.seed} must be in 0 .. 2**32 - 1")
+            check_options(self, **_AT_LEAST)
             if self.teacher not in TEACHERS:
                 raise OptionError(f"teacher={self.teacher}: unknown teacher; known: {', '.join(TEACHERS)}")
-            num_bytes = max(self.num_train, self.num_test) * (self.height * self.width * self.channels + 8)
-            if num_bytes > MAX_ARRAY_BYTES:
-                raise OptionError(
-                    f"images and labels take {num_bytes} bytes, the most is {MAX_ARRAY_BYTES};"
-                    " lower num_train, num_test, height, width or channels"
-                )
+            check_bytes(
+                max(self.num_train, self.num_test) * (self.height * self.width * self.channels + 8),
+                "num_train, num_test, height, width or channels",
+            )
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir

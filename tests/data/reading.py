@@ -7,6 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.base import DataSource, Shard
+from ps_trainer.data.shards import ShardPlan
+
 
 def read_batches(
     make_dataset: Callable[[], tf.data.Dataset], max_batches: int | None = None
@@ -17,7 +20,7 @@ def read_batches(
         batch = iterator.get_next()
         batches: list[dict[str, np.ndarray]] = []
         with tf.Session() as session:
-            session.run(iterator.initializer)
+            session.run([iterator.initializer, tf.tables_initializer()])
             while max_batches is None or len(batches) < max_batches:
                 try:
                     batches.append(session.run(batch))
@@ -29,3 +32,31 @@ def read_batches(
 def read_column(make_dataset: Callable[[], tf.data.Dataset], name: str) -> np.ndarray:
     """One column of all batches, joined."""
     return np.concatenate([batch[name] for batch in read_batches(make_dataset)])
+
+
+def read_shards(source: DataSource, num_workers: int, name: str) -> np.ndarray:
+    """One column of the training examples of all workers, shard after shard, each in file order.
+
+    By one pipeline for all of them, which is much less to build than one for each.
+    """
+
+    def make_dataset() -> tf.data.Dataset:
+        records = source._records("train", Shard(0, num_workers))
+        for index in range(1, num_workers):
+            records = records.concatenate(source._records("train", Shard(index, num_workers)))
+        return source._batches(records, 1, False)
+
+    return read_column(make_dataset, name)
+
+
+def read_leased(source: DataSource, name: str) -> np.ndarray:
+    """One column of the training examples as a worker reads them that is given all shards of an epoch."""
+    num_examples = source.num_train_examples
+    plan = ShardPlan(num_examples, batch_size=2, num_shards=min(2, num_examples), num_epochs=1, seed=0)
+    leases = np.array([[0, shard, 0] for shard in plan.order(0)])
+
+    def make_dataset() -> tf.data.Dataset:
+        leased = source.train_leased(tf.data.Dataset.from_tensor_slices(leases), plan)
+        return leased.map(lambda position, batch: batch)
+
+    return read_column(make_dataset, name)

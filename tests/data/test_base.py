@@ -137,3 +137,36 @@ def test_arrays_too_large_for_the_graph_are_refused():
     images = np.broadcast_to(np.uint8(0), (base.MAX_ARRAY_BYTES + 1, 1))
     with pytest.raises(DataError, match=f"{base.MAX_ARRAY_BYTES + 1} bytes"):
         ArraySource({"image": images}, {"image": images[:1]}, num_classes=None)
+
+
+class TestArchives:
+    def read(self, source, path, **arrays):
+        np.savez(path, **arrays)
+        return read_batches(lambda: source.read(path, 2))
+
+    def test_are_read_like_the_arrays_and_may_have_no_labels(self, source, tmp_path):
+        columns = _columns(3)
+        batches = self.read(source, tmp_path / "a.npz", **columns)
+        assert [list(batch["label"]) for batch in batches] == [[0, 1], [2]]
+        assert batches[1]["image"][0, 0, 0, 0] == pytest.approx(2 / 255)
+        batches = self.read(source, tmp_path / "a.npz", image=columns["image"])
+        assert [list(batch["label"]) for batch in batches] == [[0, 0], [0]]
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"label": np.zeros(3, np.int64)}, "with image, label: .*image"),
+            ({"image": np.zeros([3, 2, 3, 1])}, r"'image' is float64 \[examples, 2, 3, 1\], wanted uint8"),
+            ({"image": np.zeros([3, 2, 2, 1], np.uint8)}, r"'image' is uint8 \[examples, 2, 2, 1\], wanted uint8"),
+            ({"image": np.zeros([0, 2, 3, 1], np.uint8)}, "at least 1"),
+        ],
+    )
+    def test_of_another_form_are_named(self, source, tmp_path, arrays, message):
+        with pytest.raises(DataError, match=f"a.npz.*{message}"):
+            self.read(source, tmp_path / "a.npz", **arrays)
+
+    @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut"])
+    def test_that_are_none_are_named(self, source, tmp_path, content):
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"a.npz: should be a NumPy archive \(.npz\) with image, label"):
+            source.read(tmp_path / "a.npz", 2)

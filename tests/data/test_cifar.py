@@ -116,3 +116,14 @@ def test_files_of_the_other_dataset_are_refused(tmp_path):
     (tmp_path / "data_batch_1.bin").rename(tmp_path / "train.bin")
     with pytest.raises(DataError, match="no whole number of records of 3074 bytes"):
         create(tmp_path, Cifar100)
+
+
+def test_another_file_is_read_whole_and_checked(tmp_path):
+    write_10(tmp_path)
+    data, _ = records(4, 1, first=2)
+    (tmp_path / "mine.bin").write_bytes(data.tobytes())
+    source = create(tmp_path)
+    assert list(read_column(lambda: source.read(tmp_path / "mine.bin", 3), "label")) == [2, 3, 4, 5]
+    (tmp_path / "mine.bin").write_bytes(data.tobytes()[:-1])
+    with pytest.raises(DataError, match="mine.bin: byte 9219: the file ends after"):
+        source.read(tmp_path / "mine.bin", 3)

@@ -62,10 +62,35 @@ def test_options_come_from_the_command_line():
         ({"size": 7}, "size=7 is too small; the least is 8"),
         ({"channels": 0}, "channels=0 is too small"),
         ({"noise": -1.0}, "noise=-1.0 must be in"),
+        ({"characters": "1"}, "characters='1' must be at least two"),
+        ({"characters": "121"}, "each once"),
+        ({"characters": "12a"}, "the built-in font has only digits; give font as well"),
         ({"seed": -1}, "seed=-1 must be in"),
-        ({"num_train": 10**6}, "images and labels take 776000000 bytes"),
+        ({"num_train": 10**6}, "the examples take 776000000 bytes"),
     ],
 )
 def test_wrong_option_is_named(options, message):
     with pytest.raises(OptionError, match=message):
         Glyphs.Options(**options)
+
+
+def test_characters_of_a_font_are_drawn_in_the_picture():
+    pytest.importorskip("matplotlib")
+    batch = pictures(font="DejaVu Sans", characters="oIW", size=24, channels=1, noise=0.0, num_test=90)
+    assert set(batch["label"]) == {0, 1, 2}
+    widths = [[] for _ in range(3)]
+    for image, label in zip(batch["image"], batch["label"], strict=True):
+        is_set = image[..., 0] > (image.min() + image.max()) / 2
+        rows, columns = np.flatnonzero(is_set.any(axis=1)), np.flatnonzero(is_set.any(axis=0))
+        widths[label].append((columns[-1] - columns[0] + 1) / (rows[-1] - rows[0] + 1))
+    o, stroke, w = (np.median(one) for one in widths)
+    assert stroke < 0.4 < 0.8 < o < 1.2 < w
+
+
+def test_a_font_that_is_not_there_is_named(tmp_path):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(OptionError, match="font=No Such Font: no such file or font; fonts: .*DejaVu Sans"):
+        Glyphs(Glyphs.Options(font="No Such Font"))
+    (tmp_path / "text.ttf").write_text("no font")
+    with pytest.raises(OptionError, match="text.ttf is no font that can be drawn"):
+        Glyphs(Glyphs.Options(font=str(tmp_path / "text.ttf")))

@@ -138,3 +138,11 @@ def test_lines_are_counted_as_python_counts_them(seed, monkeypatch):
     text = bytes(random.choice([ord("a"), ord("\n")], size=random.randint(0, 30)).tolist())
     stripped = text.rstrip(b"\n")
     assert lines._count_lines(io.BytesIO(text)) == (len(stripped.split(b"\n")) if stripped else 0)
+
+
+def test_another_file_is_read_whole_and_leaves_the_training_files_as_they_are(tmp_path):
+    source = Numbers([text_file(write(tmp_path / "a", range(6), "head\n"), num_header_lines=1)], test_every=3)
+    other = write(tmp_path / "b.gz", range(10, 14), "head\n")
+    assert list(read_column(lambda: source.read(other, 3), "number")) == [10, 11, 12, 13]
+    assert sorted(train_numbers(source)[0]) == [1, 2, 4, 5]
+    assert list(read_column(lambda: source.test(batch_size=3), "number")) == [0, 3]

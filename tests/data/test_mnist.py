@@ -10,8 +10,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.base import Shard
-from ps_trainer.data.mnist import FashionMnist, Mnist
-from ps_trainer.errors import DataError
+from ps_trainer.data.mnist import Emnist, FashionMnist, Mnist
+from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_column
 
 HEIGHT, WIDTH = 5, 4
@@ -170,3 +170,50 @@ def test_labels_in_place_of_images_are_refused(tmp_path):
     _write(tmp_path / "train-images-idx3-ubyte", arrays["train-labels"])
     with pytest.raises(DataError, match="byte 3: 1 dimensions, expected 3"):
         _create(tmp_path)
+
+
+def test_a_file_of_images_is_read_with_label_0(tmp_path):
+    _write_all(tmp_path, _arrays())
+    images = _arrays(seed=1)["t10k-images"]
+    _write(tmp_path / "mine.gz", images)
+    source = _create(tmp_path)
+    batches = read_batches(lambda: source.read(tmp_path / "mine.gz", 4))
+    read = np.concatenate([batch["image"] for batch in batches])
+    np.testing.assert_allclose(read, images[..., np.newaxis] / np.float32(255), rtol=1e-6)
+    assert [list(batch["label"]) for batch in batches] == [[0] * 4, [0] * 2]
+    _write(tmp_path / "other", images[:, 1:])
+    with pytest.raises(DataError, match=r"other: images of \(4, 4\) pixels, wanted \(5, 4\)"):
+        source.read(tmp_path / "other", 4)
+
+
+def _write_emnist(folder, split="letters", largest=26):
+    """Images as they are written: columns before rows."""
+    upright, labels = {}, {}
+    for part, n in (("train", NUM_TRAIN), ("test", NUM_TEST)):
+        upright[part] = np.random.RandomState(n).randint(0, 256, (n, HEIGHT, HEIGHT), np.uint8)
+        labels[part] = np.linspace(1, largest, n).astype(np.uint8)
+        prefix = f"emnist-{split}-{part}"
+        _write(folder / f"{prefix}-images-idx3-ubyte.gz", upright[part].transpose(0, 2, 1).copy())
+        _write(folder / f"{prefix}-labels-idx1-ubyte.gz", labels[part])
+    return upright, labels
+
+
+def test_emnist_is_turned_back(tmp_path):
+    upright, labels = _write_emnist(tmp_path)
+    source = Emnist(Emnist.Options(split="letters"), data_dir=str(tmp_path))
+    assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (NUM_TRAIN, NUM_TEST, 27)
+    (batch,) = read_batches(lambda: source.test(batch_size=NUM_TEST))
+    np.testing.assert_allclose(batch["image"][..., 0], upright["test"] / np.float32(255), rtol=1e-6)
+    np.testing.assert_array_equal(batch["label"], labels["test"])
+
+
+def test_emnist_names_what_is_wrong(tmp_path):
+    with pytest.raises(
+        OptionError, match="split=all must be one of byclass, bymerge, balanced, letters, digits, mnist"
+    ):
+        Emnist.Options(split="all")
+    with pytest.raises(DataError, match="dataset emnist needs .*emnist-digits-test-labels-idx1-ubyte.gz"):
+        Emnist(Emnist.Options(split="digits"))
+    _write_emnist(tmp_path, "digits")
+    with pytest.raises(DataError, match=r"label 11 of example 4 is not in 0\.\.9"):
+        Emnist(Emnist.Options(split="digits"), data_dir=str(tmp_path))

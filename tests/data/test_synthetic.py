@@ -67,7 +67,7 @@ def test_options_come_from_the_command_line():
         ("teacher_hidden=1", "teacher_hidden=1 is too small; the least is 2"),
         ("seed=-1", "seed=-1 must be in"),
         ("teacher=cubic", "teacher=cubic: unknown teacher; known: linear, mlp"),
-        ("num_train=10000000", r"images and labels take 720000000 bytes, the most is 33554432"),
+        ("num_train=10000000", r"the examples take 720000000 bytes, the most is 33554432"),
     ],
 )
 def test_wrong_option_is_named(option, message):

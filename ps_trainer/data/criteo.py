@@ -1,0 +1,119 @@
+"""Clicks on advertisements in the form of the Criteo sets: the Kaggle challenge's, and the terabyte logs'.
+
+    <label> TAB <13 whole numbers> TAB <26 hashes>          40 columns, with tabs between them
+
+The label is 1 for a click. The numbers, most of them counts, may be negative, and the hashes are 32 bits in hexadecimal
+digits; each of both may be missing, an empty column then.
+
+Source: "Display Advertising Challenge", Criteo Labs and Kaggle, 2014; "Criteo 1TB Click Logs dataset", Criteo AI Lab.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.lines import LineSource, NamedFiles
+from ps_trainer.errors import OptionError
+from ps_trainer.options import option
+
+NUM_NUMBERS, NUM_HASHES = 13, 26
+_HASH_DIGITS = 8
+LINE = rf"[01](\t(-?\d{{1,18}})?){{{NUM_NUMBERS}}}(\t[0-9a-fA-F]{{0,{_HASH_DIGITS}}}){{{NUM_HASHES}}}"
+
+
+class Criteo(LineSource):
+    """Clicks with 13 numbers and 26 categories, in the format of the Criteo sets, from --data_dir.
+
+    Batches: "dense" float32 [B, 13], log(1 + max(x, 0)) of each number, 0 where it is missing; "ids" int64 [B, 26], of
+    each hash 1 + hash mod (`num_buckets` - 1), 0 where it is missing; "label" int64 [B], 0 or 1. Files may be packed by
+    gzip. The test file of the Kaggle challenge has no labels, so that without `test_files` a part of the training
+    lines is tested on.
+
+    Args:
+        options: the names of the files, and the number of buckets.
+        data_dir: their folder.
+
+    Raises:
+        DataError: no folder, or a missing or empty file.
+    """
+
+    num_classes = 2
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(NamedFiles):
+        """Options of `Criteo`; OptionError where one is out of range."""
+
+        train_files: tuple[str, ...] = option(("train.txt",), "names of the files to train on, with commas")
+        num_buckets: int = option(2**12, "ids per categorical column, that of missing ones among them, at least 2")
+
+        def __post_init__(self):
+            super().__post_init__()
+            check_num_buckets(self.num_buckets)
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        train, test = options.find("criteo", data_dir)
+        form = f"0 or 1, {NUM_NUMBERS} whole numbers and {NUM_HASHES} hashes in hexadecimal digits with tabs between"
+        super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
+        self._num_buckets = options.num_buckets
+
+    def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        kinds = [tf.constant([0], tf.int64), *[tf.constant([0.0])] * NUM_NUMBERS, *[tf.constant([""])] * NUM_HASHES]
+        columns = tf.io.decode_csv(line_B, kinds, field_delim="\t", use_quote_delim=False)
+        numbers_BN = tf.stack(columns[1 : 1 + NUM_NUMBERS], axis=1)
+        hashes_BN = tf.stack(columns[1 + NUM_NUMBERS :], axis=1)
+        ids_BN = tf.where(
+            tf.equal(hashes_BN, ""),
+            tf.zeros_like(hashes_BN, tf.int64),
+            1 + tf.math.floormod(_from_hexadecimal(hashes_BN), self._num_buckets - 1),
+        )
+        return {"dense": tf.math.log1p(tf.maximum(numbers_BN, 0)), "ids": ids_BN, "label": columns[0]}
+
+
+def write(path: pathlib.Path, labels: np.ndarray, numbers: np.ndarray, hashes: np.ndarray) -> None:
+    """Writes a file.
+
+    Args:
+        path: of the file.
+        labels: int [n], 0 or 1.
+        numbers: float [n, 13], whole ones, and NaN where one is missing.
+        hashes: int [n, 26], less than 2**32, and -1 where one is missing.
+    """
+    with path.open("w", encoding="ascii") as file:
+        for label, row_numbers, row_hashes in zip(labels.tolist(), numbers.tolist(), hashes.tolist(), strict=True):
+            columns: Iterable[str] = [
+                str(label),
+                *("" if number != number else str(int(number)) for number in row_numbers),
+                *("" if value < 0 else f"{value:0{_HASH_DIGITS}x}" for value in row_hashes),
+            ]
+            file.write("\t".join(columns) + "\n")
+
+
+def check_num_buckets(num_buckets: int) -> None:
+    """Raises OptionError where a column cannot have so many buckets."""
+    if not 2 <= num_buckets <= 2**31:
+        raise OptionError(f"num_buckets={num_buckets} must be in 2 .. 2**31")
+
+
+def logarithms(numbers: np.ndarray) -> np.ndarray:
+    """What `Criteo` makes of numbers, NaN where one is missing."""
+    return np.log1p(np.maximum(np.nan_to_num(numbers), 0))
+
+
+def buckets(hashes: np.ndarray, num_buckets: int) -> np.ndarray:
+    """What `Criteo` makes of hashes, -1 where one is missing."""
+    return np.where(hashes < 0, 0, 1 + hashes % (num_buckets - 1))
+
+
+def _from_hexadecimal(text: tf.Tensor) -> tf.Tensor:
+    """Up to eight hexadecimal digits as an int64, of the shape of `text`."""
+    digits = tf.strings.substr(
+        tf.strings.join(["0" * _HASH_DIGITS, tf.strings.lower(text)]), -_HASH_DIGITS, _HASH_DIGITS
+    )
+    codes = tf.cast(tf.io.decode_raw(digits, tf.uint8), tf.int64)
+    values = tf.where(codes >= ord("a"), codes - (ord("a") - 10), codes - ord("0"))
+    return tf.reduce_sum(values * [16**place for place in reversed(range(_HASH_DIGITS))], axis=-1)

@@ -1,0 +1,88 @@
+"""Says what a file or folder of data holds, and by which flags it is read: `python -m ps_trainer data info PATH`."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer import registry
+from ps_trainer.data.base import DataSource, problem_of
+from ps_trainer.data.kinds import Found, recognise
+from ps_trainer.errors import DataError
+
+_SHOWN_EXAMPLES = 3
+_SHOWN_VALUES = 12
+_BATCH_SIZE = 256
+
+
+def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
+    """What a path holds, as text: its kind, how many examples, the first of them, and the flags of a run.
+
+    Args:
+        path: a file or folder.
+        reads_all: whether every example is read, by which a broken one is found, instead of the first ones.
+
+    Raises:
+        DataError: it is not there, of no kind that is known, or broken.
+    """
+    found = recognise(path)
+    lines = [f"{path}: {found.kind}", *(f"  {fact}" for fact in found.facts)]
+    if found.dataset is not None:
+        source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
+        lines += _examples(source, reads_all)
+        lines.append(f"  read by {shlex.join(flags_of(found))}")
+    return "\n".join(lines)
+
+
+def flags_of(found: Found) -> list[str]:
+    """The flags of a run by which what was found is read."""
+    options = [f"--dataset_option={option}" for option in found.options]
+    return [f"--dataset={found.dataset}", *options, f"--data_dir={found.data_dir}"]
+
+
+def _examples(source: DataSource, reads_all: bool) -> Iterator[str]:
+    counts = {"train": source.num_train_examples, "test": source.num_test_examples}
+    yield f"  {counts['train']:,} training examples, {counts['test']:,} test examples"
+    if source.num_classes is not None:
+        yield f"  {source.num_classes} classes"
+    if source.vocab_size is not None:
+        yield f"  {source.vocab_size:,} ids of words or characters: --model_option=vocab_size={source.vocab_size}"
+    shown = _read(source, "train", None if reads_all else 1)
+    for number in range(min(_SHOWN_EXAMPLES, counts["train"])):
+        yield f"  example {number}: " + "; ".join(_value(name, values[number]) for name, values in shown.items())
+    if reads_all:
+        if counts["test"]:
+            _read(source, "test", None)
+        yield "  every example was read: none is broken"
+
+
+def _read(source: DataSource, split: str, max_batches: int | None) -> Mapping[str, np.ndarray]:
+    """The first batch in file order, after up to `max_batches` have been read, or all."""
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        iterator = tf.data.make_initializable_iterator(source.in_order(split, batch_size=_BATCH_SIZE))
+        batch = iterator.get_next()
+        first, num_batches = {}, 0
+        try:
+            session.run([iterator.initializer, tf.tables_initializer()])
+            while num_batches != max_batches:
+                read = session.run(batch)
+                first, num_batches = first or read, num_batches + 1
+        except tf.errors.OutOfRangeError:
+            pass
+        except tf.errors.OpError as error:
+            raise DataError(problem_of(error)) from error
+    return first
+
+
+def _value(name: str, value: np.ndarray) -> str:
+    value = np.asarray(value)
+    if value.dtype == object:
+        value = np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])(value)
+    if value.size <= _SHOWN_VALUES:
+        return f"{name} {np.array2string(value, precision=4, separator=' ', max_line_width=10**6)}"
+    shape = f"{name} {value.dtype.name} {list(value.shape)}"
+    return shape if value.dtype == object else f"{shape} from {value.min():.4g} to {value.max():.4g}"

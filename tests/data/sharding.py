@@ -1,0 +1,35 @@
+"""Whether the workers' shards together hold every record exactly once, for tests of loaders."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps_trainer.data.base import DataSource, Shard
+from tests.data.reading import read_column
+
+NUM_WORKERS = (1, 2, 3, 7)
+
+
+def assert_every_record_once(source: DataSource, key: str) -> None:
+    """Asserts that for 1, 2, 3 and 7 workers their shards make up the training examples.
+
+    Args:
+        source: with at least 7 training examples, all different in `key`.
+        key: of the batch.
+    """
+    total = source.num_train_examples
+    expected = _sorted_rows(read_column(lambda: source.in_order("train", batch_size=total), key))
+    assert len(np.unique(expected, axis=0)) == total >= 7
+    for count in NUM_WORKERS:
+        shards = [_read(source, key, Shard(index, count)) for index in range(count)]
+        np.testing.assert_array_equal(_sorted_rows(np.concatenate(shards)), expected)
+
+
+def _read(source: DataSource, key: str, shard: Shard) -> np.ndarray:
+    size = shard.num_examples(source.num_train_examples)
+    return read_column(lambda: source.train(shard=shard, batch_size=size, seed=0, num_epochs=1), key)
+
+
+def _sorted_rows(values: np.ndarray) -> np.ndarray:
+    rows = values.reshape(len(values), -1)
+    return rows[np.lexsort(rows.T)]

@@ -1,0 +1,93 @@
+"""Files in the format of Criteo: missing and negative numbers, hashes, gzip, and broken lines."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data import criteo
+from ps_trainer.data.criteo import Criteo
+from ps_trainer.errors import DataError, OptionError
+from tests.data.reading import read_batches
+from tests.data.sharding import assert_every_record_once
+
+NUMBERS = ["1", "-3", "", "7", *["0"] * 9]
+HASHES = ["68fd1e64", "", "fb936136", *["00000001"] * 23]
+LINES = [
+    "\t".join(["0", *NUMBERS, *HASHES]),
+    "\t".join(["1", *[""] * 39]),
+    "\t".join(["1", *["1382"] * 13, *["FFffffff"] * 26]),
+]
+
+
+def create(folder, **options):
+    return Criteo(Criteo.Options(**options), data_dir=str(folder))
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_numbers_are_logarithms_and_hashes_are_buckets(tmp_path, is_packed):
+    text = ("\n".join(LINES) + "\n").encode()
+    (tmp_path / "train.txt").write_bytes(gzip.compress(text) if is_packed else text)
+    source = create(tmp_path, test_files=("train.txt",), num_buckets=1000)
+    assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (3, 3, 2)
+    (batch,) = read_batches(lambda: source.test(batch_size=3))
+    logarithms = [np.log(1 + 1), 0, 0, np.log(1 + 7), *[0] * 9]
+    np.testing.assert_allclose(batch["dense"], [logarithms, [0] * 13, [np.log(1 + 1382)] * 13], rtol=1e-6)
+    ids = [1 + 0x68FD1E64 % 999, 0, 1 + 0xFB936136 % 999, *[1 + 1] * 23]
+    np.testing.assert_array_equal(batch["ids"], [ids, [0] * 26, [1 + 0xFFFFFFFF % 999] * 26])
+    np.testing.assert_array_equal(batch["label"], [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LINES[0].replace("0\t1", "2\t1", 1),
+        LINES[0] + "\t",
+        LINES[0].rpartition("\t")[0],
+        LINES[0].replace("-3", "3.5"),
+        LINES[0].replace("68fd1e64", "68fd1e6g"),
+        LINES[0].replace("68fd1e64", "68fd1e640"),
+        LINES[0].replace("\t", " "),
+        "",
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, line):
+    (tmp_path / "train.txt").write_text("\n".join([LINES[0], line, LINES[1]]))
+    source = create(tmp_path, test_files=("train.txt",))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="train.txt: line 2: not 0 or 1, 13 whole numbers and 26"):
+        read_batches(lambda: source.test(batch_size=3))
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(DataError, match="dataset criteo needs --data_dir=<folder> with train.txt"):
+        Criteo(Criteo.Options())
+    with pytest.raises(DataError, match="has no train.txt, day_1"):
+        create(tmp_path, test_files=("day_1",))
+    with pytest.raises(OptionError, match="num_buckets=1 must be in 2"):
+        Criteo.Options(num_buckets=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_records_come_back(tmp_path, seed):
+    random = np.random.RandomState(seed)
+    numbers = np.floor(random.lognormal(3, 3, (21, 13))) - 2
+    numbers[random.uniform(size=numbers.shape) < 0.3] = np.nan
+    hashes = random.randint(0, 2**32, (21, 26))
+    hashes[random.uniform(size=hashes.shape) < 0.3] = -1
+    labels = random.randint(0, 2, 21)
+    criteo.write(tmp_path / "train.txt", labels, numbers, hashes)
+    source = create(tmp_path, test_every=21, num_buckets=2**20)
+    batch = {
+        key: np.concatenate([split[key] for split in (test, train)])
+        for test in read_batches(lambda: source.test(batch_size=1))
+        for train in read_batches(lambda: source.in_order("train", batch_size=20))
+        for key in test
+    }
+    np.testing.assert_array_equal(batch["label"], labels)
+    np.testing.assert_allclose(batch["dense"], np.log1p(np.maximum(np.nan_to_num(numbers), 0)), rtol=1e-5)
+    np.testing.assert_array_equal(batch["ids"], np.where(hashes < 0, 0, 1 + hashes % (2**20 - 1)))
+    if not seed:
+        assert_every_record_once(source, "ids")

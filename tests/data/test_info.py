@@ -1,0 +1,123 @@
+"""What a path is said to be: kind, counts, examples, flags that do read it; what is unknown or broken is refused."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.data import generate, info, kinds
+from ps_trainer.errors import DataError
+
+COUNTS = ("num_train=6", "num_test=4")
+
+# Generator with options -> what is said of the folder.
+SAID = {
+    ("glyphs", ("size=9",)): ["images and labels in IDX files", "6 training examples, 4 test", "--dataset=mnist "],
+    ("glyphs", ("size=32", "channels=3")): ["photographs in files of cifar10", "6 training examples", "10 classes"],
+    ("planted_weights", ()): [
+        "sparse examples in the format of LIBSVM",
+        "6 training examples, 4 test examples",
+        "ids int64 [20] from ",
+        "--dataset_option=train_files=train.libsvm --dataset_option=test_files=test.libsvm",
+    ],
+    ("tones", ()): [
+        "speech with transcripts",
+        "6 training examples, 4 test",
+        "alphabet=",
+        "10 classes",
+        "frames float32",
+    ],
+    ("planted_clicks", ()): ["in the format of Criteo", "6 training examples, 4 test", "dense float32 [13] from 0 to"],
+    ("numbers", ()): [
+        "the languages en and zh, line by line",
+        "6 training examples, 4 test",
+        "--dataset=parallel_text",
+    ],
+    ("planted_ratings", ()): ["the form of MovieLens, u.data", "9 training examples, 1 test", "example 0: user "],
+}
+
+
+@pytest.fixture
+def generated(tmp_path):
+    def make(name, *options):
+        generate.generate(name, [*options, *COUNTS], tmp_path / "set")
+        return tmp_path / "set"
+
+    return make
+
+
+@pytest.mark.parametrize(("name", "options"), SAID)
+def test_a_generated_set_is_told_with_flags_that_read_it(generated, name, options):
+    folder = generated(name, *options)
+    text = info.describe(folder, reads_all=True)
+    for words in SAID[name, options]:
+        assert words in text
+    assert "every example was read: none is broken" in text
+    found = kinds.recognise(folder)
+    source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
+    assert source.num_train_examples + source.num_test_examples == 10
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_single_file_of_a_set_is_told(generated, suffix):
+    folder = generated("synthetic", "height=3", "width=5")
+    path = folder / "train-images-idx3-ubyte"
+    if suffix:
+        packed = path.with_name(f"{path.name}.gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+        path = packed
+    assert "an IDX file, one of a set\n  uint8 [6, 3, 5]: 6 items\n  6 training examples" in info.describe(path)
+    (folder / "t10k-labels-idx1-ubyte").unlink()
+    text = info.describe(path)
+    assert "uint8 [6, 3, 5]: 6 items" in text and "need the folder of all four files" in text
+
+
+def test_a_single_text_file_is_told(generated):
+    folder = generated("planted_weights")
+    text = info.describe(folder / "test.libsvm")
+    assert f"--dataset=libsvm --dataset_option=train_files=test.libsvm --data_dir={folder}" in text
+    packed = folder / "packed.gz"
+    packed.write_bytes(gzip.compress((folder / "test.libsvm").read_bytes()))
+    assert "--dataset_option=train_files=packed.gz" in info.describe(packed)
+
+
+@pytest.mark.parametrize(("name", "options"), [("text8.gz", ""), ("ptb.train.txt", "--dataset_option=unit=word ")])
+def test_running_text_is_told_by_its_name(tmp_path, name, options):
+    text = ("the cat\n" * 200).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    for path in (tmp_path, tmp_path / name):
+        said = info.describe(path)
+        assert "running text" in said
+        assert "--model_option=vocab_size=" in said
+        assert f"--dataset=text {options}--data_dir={tmp_path}" in said
+
+
+def test_what_is_unknown_or_broken_is_refused(generated, tmp_path):
+    with pytest.raises(DataError, match="nothing: no such file or folder"):
+        kinds.recognise(tmp_path / "nothing")
+    with pytest.raises(DataError, match="the folder holds no set that is known; known: IDX files of MNIST"):
+        kinds.recognise(tmp_path)
+    (tmp_path / "zeros").write_bytes(bytes(100))
+    with pytest.raises(DataError, match="zeros: the file is of no kind that is known"):
+        kinds.recognise(tmp_path / "zeros")
+    folder = generated("synthetic")
+    path = folder / "train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match="train-images-idx3-ubyte: byte .* truncated"):
+        info.describe(folder)
+    packed = folder / "cut.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes())[:-20])
+    with pytest.raises(DataError, match="cut.gz: cannot be unpacked"):
+        kinds.recognise(packed)
+
+
+def test_reading_all_finds_a_line_broken_far_down(generated):
+    folder = generated("planted_weights")
+    path = folder / "test.libsvm"
+    path.write_text(path.read_text() + "1 3:x\n")
+    assert "6 training examples, 5 test examples" in info.describe(folder)
+    with pytest.raises(DataError, match="test.libsvm: line 5: not <label> <index>:<value> .*: 1 3:x"):
+        info.describe(folder, reads_all=True)
