@@ -21,6 +21,9 @@ class Mlp:
 
         num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
         hidden: tuple[int, ...] = dataclasses.field(default=(128,), metadata={"help": "units of each hidden layer"})
+        num_stages: int = dataclasses.field(
+            default=1, metadata={"help": "stages among which the layers are spread, for --placement=model_parallel"}
+        )
         dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of hidden units dropped in training"})
 
         def __post_init__(self):
@@ -28,6 +31,8 @@ class Mlp:
                 raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
             if any(units < 1 for units in self.hidden):
                 raise ValueError(f"hidden={self.hidden}: each hidden layer needs at least 1 unit")
+            if not 1 <= self.num_stages <= len(self.hidden) + 1:
+                raise ValueError(f"num_stages={self.num_stages}: there are {len(self.hidden) + 1} layers to spread")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
 
@@ -45,8 +50,11 @@ class Mlp:
             Loss, class probabilities [B, N] and "accuracy".
         """
         x_BD = layers.flatten(batch["image"])
+        num_layers = len(self.options.hidden) + 1
         for i, units in enumerate(self.options.hidden):
-            x_BD = layers.dense(x_BD, units, f"hidden{i}", activation=tf.nn.relu)
-            x_BD = layers.dropout(x_BD, self.options.dropout, training)
-        logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
-        return layers.classifier_output(logits_BN, batch["label"])
+            with layers.stage(layers.spread(i, num_layers, self.options.num_stages)):
+                x_BD = layers.dense(x_BD, units, f"hidden{i}", activation=tf.nn.relu)
+                x_BD = layers.dropout(x_BD, self.options.dropout, training)
+        with layers.stage(self.options.num_stages - 1):
+            logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
+            return layers.classifier_output(logits_BN, batch["label"])

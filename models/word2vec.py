@@ -9,12 +9,6 @@ import tensorflow.compat.v1 as tf
 from models import layers
 
 FORMS = ("skip_gram", "cbow")
-LOSSES = ("negative_sampling", "nce", "sampled_softmax")
-SAMPLERS = {
-    "log_uniform": tf.random.log_uniform_candidate_sampler,
-    "uniform": tf.random.uniform_candidate_sampler,
-}
-_NEVER = -1e9  # as a logit
 
 
 class Word2Vec:
@@ -59,7 +53,7 @@ class Word2Vec:
             for name in ("vocab_size", "dim", "num_sampled"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-            for name, known in (("form", FORMS), ("loss", LOSSES), ("sampler", SAMPLERS)):
+            for name, known in (("form", FORMS), ("loss", layers.SAMPLED_LOSSES), ("sampler", layers.SAMPLERS)):
                 if getattr(self, name) not in known:
                     raise ValueError(f"{name}={getattr(self, name)} must be one of {', '.join(known)}")
             if self.num_sampled > self.vocab_size:
@@ -76,8 +70,8 @@ class Word2Vec:
             training: whether the loss is against a sample.
 
         Returns:
-            Loss; in evaluation the word nearest to the centre by the cosine, int64 [B], and the share of it that is the
-            first word of the context, "recovered" (of use where that is known to be a synonym).
+            Loss; in evaluation the word nearest to the centre by the cosine, int64 [B], and "recovered", 1 where it is
+            in the context (of use where that is synonyms, or the most similar words by another measure).
         """
         center_B, context_BW = batch["center"], batch["context"]
         if self.options.form == "cbow":
@@ -87,13 +81,22 @@ class Word2Vec:
             h_BD = self._input(center_B)
             told_BT = context_BW
         if training:
-            loss_B = self._sampled_loss(h_BD, told_BT)
+            loss_BT = layers.sampled_loss(
+                h_BD,
+                told_BT,
+                self._output,
+                vocab_size=self.options.vocab_size,
+                num_sampled=self.options.num_sampled,
+                loss=self.options.loss,
+                sampler=self.options.sampler,
+            )
+            loss_B = tf.reduce_mean(loss_BT, axis=1)
             return layers.ModelOutput(tf.reduce_mean(loss_B), center_B, {"log_loss": loss_B})
         loss_B = self._full_loss(h_BD, told_BT)
         with tf.variable_scope("", reuse=True):
             nearest_B = self._nearest(center_B)
-        recovered_B = tf.cast(tf.equal(nearest_B, context_BW[:, 0]), tf.float32)
-        metrics = {"log_loss": loss_B, "recovered": recovered_B}
+        is_recovered_B = tf.reduce_any(tf.equal(nearest_B[:, tf.newaxis], context_BW), axis=1)
+        metrics = {"log_loss": loss_B, "recovered": tf.cast(is_recovered_B, tf.float32)}
         return layers.ModelOutput(tf.reduce_mean(loss_B), nearest_B, metrics)
 
     def _input(self, ids: tf.Tensor) -> tf.Tensor:
@@ -107,30 +110,6 @@ class Word2Vec:
             "output", self.options.vocab_size, dim + 1, ids, initializer=tf.random_normal_initializer(stddev=0.01)
         )
         return rows[..., :dim], rows[..., dim]
-
-    def _sampled_loss(self, h_BD: tf.Tensor, told_BT: tf.Tensor) -> tf.Tensor:
-        told = tf.reshape(told_BT, [-1, 1])
-        sample_S, expected_told, expected_S = SAMPLERS[self.options.sampler](
-            told, 1, self.options.num_sampled, unique=True, range_max=self.options.vocab_size
-        )
-        sample_S = tf.stop_gradient(sample_S)
-        num_told = tf.shape(told)[0]
-        vectors, biases = self._output(tf.concat([told[:, 0], sample_S], axis=0))  # one lookup for both
-        shape = tf.shape(told_BT)
-        vector_BTD = tf.reshape(vectors[:num_told], tf.concat([shape, [self.options.dim]], axis=0))
-        right_BT = tf.einsum("bd,btd->bt", h_BD, vector_BTD) + tf.reshape(biases[:num_told], shape)
-        wrong_BS = tf.matmul(h_BD, vectors[num_told:], transpose_b=True) + biases[num_told:]
-        if self.options.loss != "negative_sampling":
-            right_BT -= tf.math.log(tf.reshape(expected_told, shape))
-            wrong_BS -= tf.math.log(expected_S)
-        is_told_BTS = tf.equal(told_BT[..., tf.newaxis], sample_S)
-        wrong_BTS = tf.where_v2(is_told_BTS, _NEVER, wrong_BS[:, tf.newaxis])
-        if self.options.loss == "sampled_softmax":
-            all_logits = tf.concat([right_BT[..., tf.newaxis], wrong_BTS], axis=2)
-            loss_BT = tf.reduce_logsumexp(all_logits, axis=2) - right_BT
-        else:
-            loss_BT = tf.nn.softplus(-right_BT) + tf.reduce_sum(tf.nn.softplus(wrong_BTS), axis=2)
-        return tf.reduce_mean(loss_BT, axis=1)
 
     def _full_loss(self, h_BD: tf.Tensor, told_BT: tf.Tensor) -> tf.Tensor:
         vector_VD, bias_V = self._output(tf.range(self.options.vocab_size, dtype=tf.int64))

@@ -1,4 +1,4 @@
-"""The models of images compute on a cluster what they compute in one process, moving averages included."""
+"""The models compute on a cluster what they compute in one process, moving averages included."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ import pytest
 
 from ps_trainer import registry
 from tests.testing.cluster import InProcessCluster, config_of
-from tests.testing.components import Pictures, RowOptions, plain_loop
+from tests.testing.components import VOCAB_SIZE, Pictures, RowOptions, Rows, Sounds, Texts, plain_loop
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 BATCH_SIZE, NUM_STEPS = 8, 6
+# Model -> dataset of `tests.testing.components`, options.
 MODELS = {
-    "models.lenet:LeNet": (),
-    "models.vgg:Vgg": ("width=0.0625", "hidden=8", "dropout=0"),
-    "models.resnet:ResNet": ("depth=8",),
+    "models.lenet:LeNet": (Pictures, ("num_classes=4",)),
+    "models.vgg:Vgg": (Pictures, ("num_classes=4", "width=0.0625", "hidden=8", "dropout=0")),
+    "models.resnet:ResNet": (Pictures, ("num_classes=4", "depth=8")),
+    "models.speech:Speech": (Sounds, ("num_classes=4", "units=3,2")),
+    "models.lstm_lm:LstmLm": (Rows, (f"vocab_size={VOCAB_SIZE}", "dim=3", "units=4", "num_layers=2")),
+    "models.bert:Bert": (Texts, ("vocab_size=9", "dim=8", "hidden=8", "num_classes=4")),
+    "models.gpt:Gpt": (Texts, ("vocab_size=9", "dim=8", "hidden=8", "num_buckets=11", "ngram_dropout=0")),
+    "models.transformer:Transformer": (Texts, ("source_vocab_size=9", "target_vocab_size=9", "dim=8", "hidden=8")),
 }
+IN_BOTH_LAYOUTS = (
+    "models.speech:Speech",
+    "models.resnet:ResNet",
+    "models.lstm_lm:LstmLm",
+    "models.transformer:Transformer",
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +38,17 @@ def cluster():
 
 
 @pytest.mark.parametrize(
-    ("model", "layout"), [*((model, "packed") for model in MODELS), ("models.resnet:ResNet", "per_variable")]
+    ("model", "layout"),
+    [*((model, "packed") for model in MODELS), *((model, "per_variable") for model in IN_BOTH_LAYOUTS)],
 )
 def test_one_worker_equals_one_process(cluster, model, layout):
-    options = (*MODELS[model], "num_classes=4")
+    dataset, options = MODELS[model]
     config = config_of(
-        model, "Pictures", model_option=options, layout=layout, optimizer="momentum",
+        model, dataset.__name__, model_option=options, layout=layout, optimizer="momentum",
         learning_rate=0.02, batch_size=BATCH_SIZE, max_steps=NUM_STEPS, seed=3,
     )  # fmt: skip
     (outcome,) = cluster.run(config)
-    arrays = Pictures(RowOptions()).arrays
+    arrays = dataset(RowOptions()).arrays
     batches = [
         {name: array[step * BATCH_SIZE : (step + 1) * BATCH_SIZE] for name, array in arrays.items()}
         for step in range(NUM_STEPS)

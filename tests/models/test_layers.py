@@ -178,8 +178,10 @@ def test_dropout_acts_in_training_only():
 
 
 def test_wrong_ranks_are_refused_with_the_layer_and_the_shape():
-    with pytest.raises(ValueError, match=r"dense layer 'out' needs \[batch, features\].*\(2, 3, 4\)"):
-        layers.dense(tf.zeros([2, 3, 4]), 5, "out")
+    with pytest.raises(ValueError, match=r"dense layer 'out' needs \[batch, …, features\].*\(4,\)"):
+        layers.dense(tf.zeros([4]), 5, "out")
+    with pytest.raises(ValueError, match=r"dense layer 'out' needs .* known features"):
+        layers.dense(tf.placeholder(tf.float32, [2, 3, None]), 5, "out")
     with pytest.raises(ValueError, match=r"convolution 'conv' needs .*\(2, 3\)"):
         layers.conv2d(tf.zeros([2, 3]), 5, 3, "conv")
     with pytest.raises(ValueError, match="flatten needs every dimension"):

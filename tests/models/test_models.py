@@ -17,6 +17,7 @@ from models.vgg import Vgg
 from ps_trainer import registry
 from ps_trainer.data.base import Shard
 from ps_trainer.data.digits import Digits
+from tests.testing.gradients import assert_gradients_are_slopes
 
 MODELS = [Softmax, Mlp, LeNet, Cnn, Vgg, ResNet]
 SMALL = {Vgg: {"width": 1 / 16, "hidden": 8}, ResNet: {"depth": 8}}
@@ -72,27 +73,12 @@ def test_at_the_start_all_classes_are_about_as_likely(cls):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("cls", MODELS)
 def test_gradients_are_slopes_of_the_loss(cls, training):
-    """Along a random direction in the space of all parameters, by the difference quotient."""
     random = np.random.RandomState(0)
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         no_dropout = {"dropout": 0.0} if "dropout" in {field.name for field in dataclasses.fields(cls.Options)} else {}
         model = cls(cls.Options(num_classes=4, **SMALL.get(cls, {}), **no_dropout))
-        loss = _build(model, random.rand(6, 8, 8, 1), [0, 1, 2, 3, 0, 1], training).loss
-        variables = tf.trainable_variables()
-        gradients = tf.gradients(loss, variables)
-        assert all(gradient is not None for gradient in gradients)
-        directions = [random.choice([-1.0, 1.0], size=variable.shape) for variable in variables]
-        step = tf.placeholder(tf.float32, [])
-        move = [v.assign_add(step * d.astype(np.float32)) for v, d in zip(variables, directions, strict=True)]
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            slope = sum(np.sum(g * d) for g, d in zip(session.run(gradients), directions, strict=True))
-            losses = []
-            for distance in (1e-5, -2e-5):
-                session.run(move, {step: distance})
-                losses.append(session.run(loss))
-    assert (losses[0] - losses[1]) / 2e-5 == pytest.approx(slope, rel=0.05, abs=0.05)
+        assert_gradients_are_slopes(_build(model, random.rand(6, 8, 8, 1), [0, 1, 2, 3, 0, 1], training).loss)
 
 
 @pytest.mark.parametrize(("depth", "num_parameters"), [(20, 269_722), (32, 464_154), (56, 853_018)])

@@ -11,6 +11,7 @@ from models.word2vec import Word2Vec
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.planted import PlantedWeights
 from tests.testing.cluster import InProcessCluster
+from tests.testing.gradients import assert_gradients_are_slopes
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -141,3 +142,18 @@ def test_word2vec_equals_numpy(loss, form):
     unit = words / np.linalg.norm(words, axis=1, keepdims=True)
     cosine = unit @ unit.T - 10 * np.eye(vocab_size)
     np.testing.assert_array_equal(evaluated_v.predictions, cosine[center].argmax(axis=1))
+
+
+@pytest.mark.parametrize("form", ["skip_gram", "cbow"])
+def test_word2vec_begins_with_what_knowing_nothing_costs_and_its_gradients_are_slopes(form):
+    options = Word2Vec.Options(vocab_size=6, dim=3, form=form, num_sampled=4)
+    with tf.Graph().as_default():
+        ids = {"center": [0, 2, 5], "context": [[1, 3], [0, 0], [4, 3]]}
+        batch = {name: tf.constant(values, tf.int64) for name, values in ids.items()}
+        assert_gradients_are_slopes(Word2Vec(options).build(batch, training=False).loss)
+        with tf.variable_scope("", reuse=True):
+            loss = Word2Vec(options).build(batch, training=True).loss
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            # A word that is told is not among those of the sample for it.
+            assert np.log(2) * (1 + 3) - 0.01 <= session.run(loss) <= np.log(2) * (1 + 4) + 0.01

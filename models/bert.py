@@ -1,0 +1,141 @@
+"""Masked language model, and the classifier that it is tuned into."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+_HIDDEN_SHARE, _RANDOM_SHARE = 0.8, 0.1
+
+
+class Bert:
+    """Blocks of attention to both sides, which tell symbols that were hidden; or, tuned, the class of a text.
+
+        embedding * sqrt(dim) + positions, `num_layers` blocks, norm
+        without classes   at the hidden positions: dense layer, GELU, norm, dense layer to the logits of the symbols
+        with classes      the mean over the positions: dense layer, tanh, dense layer to the logits of the classes
+
+    Of the positions of a text the share `mask_share`, drawn anew for each batch, is to be told. There a symbol is
+    replaced by one of its own, "hidden", 80 % of the time, by any symbol 10 % of the time, and left 10 % of the time.
+    In evaluation positions and replacements are the same each time.
+
+    A run with `num_classes` that begins with `--init_from` of a run without takes embedding and blocks from there.
+    (The paper reads the class at an extra symbol, whose vector it trains by telling whether one sentence follows
+    another; here there is no such task, and the mean takes its place.)
+
+    Parameters with the defaults: 117,864 without classes, 111,496 with 8.
+
+    Source: J. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+    NAACL 2019, sections 3.1 and A.1.
+
+    Shape suffixes: B batch, T symbols, K positions to be told, D features, V vocabulary, N classes.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `Bert`; ValueError where one is out of range."""
+
+        vocab_size: int = dataclasses.field(default=104, metadata={"help": "more than the largest number of a symbol"})
+        num_classes: int = dataclasses.field(default=0, metadata={"help": "of texts; 0 = hidden symbols are told"})
+        mask_share: float = dataclasses.field(default=0.15, metadata={"help": "share of the positions to be told"})
+        num_layers: int = dataclasses.field(default=2, metadata={"help": "blocks"})
+        dim: int = dataclasses.field(default=64, metadata={"help": "features, an even number"})
+        num_heads: int = dataclasses.field(default=4, metadata={"help": "of each attention; divides dim"})
+        hidden: int = dataclasses.field(default=256, metadata={"help": "units of the feed-forward part of a block"})
+        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of values set to 0 in training"})
+
+        def __post_init__(self):
+            for name in ("vocab_size", "num_layers", "dim", "num_heads", "hidden"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+            if self.dim % 2 or self.dim % self.num_heads:
+                raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
+            if self.num_classes < 0 or self.num_classes == 1:
+                raise ValueError(f"num_classes={self.num_classes} must be 0, for hidden symbols, or at least 2")
+            if not 0 < self.mask_share <= 1:
+                raise ValueError(f"mask_share={self.mask_share} must be more than 0 and at most 1")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "ids" int64 [B, T]; with classes also "label" int64 [B].
+            training: whether there is dropout, and other positions are hidden each time.
+
+        Returns:
+            With classes: see `layers.classifier_output`. Without: the loss, the mean over the hidden positions;
+            predictions int64 [B, K], the most probable symbols there; "masked_accuracy", the share of these that is
+            right, and "unigram_accuracy", what it would be if the symbol 0, the most frequent one of the dataset
+            `text`, were told each time.
+        """
+        ids_BT = batch["ids"]
+        if self.options.num_classes:
+            return layers.classifier_output(self._class_logits(self._encode(ids_BT, training)), batch["label"])
+        place_BK, seen_BT = self._hide(ids_BT, training)
+        told_BK = tf.gather(ids_BT, place_BK, axis=1, batch_dims=1)
+        logits_BKV = self._symbol_logits(tf.gather(self._encode(seen_BT, training), place_BK, axis=1, batch_dims=1))
+        loss_BK = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=told_BK, logits=logits_BKV)
+        said_BK = tf.argmax(logits_BKV, axis=2)
+        metrics = {
+            "masked_accuracy": tf.reduce_mean(tf.cast(tf.equal(said_BK, told_BK), tf.float32), axis=1),
+            "unigram_accuracy": tf.reduce_mean(tf.cast(tf.equal(told_BK, 0), tf.float32), axis=1),
+        }
+        return layers.ModelOutput(tf.reduce_mean(loss_BK), said_BK, metrics)
+
+    def _hide(self, ids_BT: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Positions to be told, int32 [B, K], as many in each text, and the texts as the model sees them."""
+        length = int(ids_BT.shape[1])
+        place_BK = tf.nn.top_k(_uniform(ids_BT, training, 0), max(1, round(self.options.mask_share * length))).indices
+        is_told_BT = tf.reduce_any(tf.one_hot(place_BK, length, on_value=True, off_value=False), axis=1)
+        kind_BT = _uniform(ids_BT, training, 1)
+        any_BT = tf.cast(_uniform(ids_BT, training, 2) * self.options.vocab_size, tf.int64)
+        other_BT = tf.where_v2(kind_BT < _HIDDEN_SHARE + _RANDOM_SHARE, any_BT, ids_BT)
+        other_BT = tf.where_v2(kind_BT < _HIDDEN_SHARE, tf.constant(self.options.vocab_size, tf.int64), other_BT)
+        return place_BK, tf.where_v2(is_told_BT, other_BT, ids_BT)
+
+    def _encode(self, ids_BT: tf.Tensor, training: bool) -> tf.Tensor:
+        dim = self.options.dim
+        with tf.variable_scope("encoder"):
+            # One row more than symbols: the last is "hidden".
+            x_BTD = layers.embedding("embedding", self.options.vocab_size + 1, dim, ids_BT) * dim**0.5
+            x_BTD += layers.sinusoidal_positions(int(ids_BT.shape[1]), dim)
+            for layer in range(self.options.num_layers):
+                x_BTD = layers.transformer_block(
+                    x_BTD,
+                    num_heads=self.options.num_heads,
+                    hidden=self.options.hidden,
+                    name=f"block{layer}",
+                    training=training,
+                    dropout_rate=self.options.dropout,
+                    activation=layers.gelu,
+                )
+            return layers.layer_norm(x_BTD, "norm")
+
+    def _symbol_logits(self, x_BKD: tf.Tensor) -> tf.Tensor:
+        with tf.variable_scope("masked"):
+            x_BKD = layers.layer_norm(layers.dense(x_BKD, self.options.dim, "dense", layers.gelu), "norm")
+            return _logits(x_BKD, self.options.vocab_size)
+
+    def _class_logits(self, x_BTD: tf.Tensor) -> tf.Tensor:
+        with tf.variable_scope("classifier"):
+            pooled_BD = layers.dense(tf.reduce_mean(x_BTD, axis=1), self.options.dim, "pooled", tf.nn.tanh)
+            return _logits(pooled_BD, self.options.num_classes)
+
+
+def _logits(x: tf.Tensor, units: int) -> tf.Tensor:
+    return layers.dense(x, units, "logits", kernel_initializer=tf.truncated_normal_initializer(stddev=0.02))
+
+
+def _uniform(ids_BT: tf.Tensor, training: bool, purpose: int) -> tf.Tensor:
+    """float32 [B, T] in [0, 1); in evaluation the same each time."""
+    if training:
+        return tf.random.uniform(tf.shape(ids_BT))
+    return tf.random.stateless_uniform(tf.shape(ids_BT), seed=[0, purpose])

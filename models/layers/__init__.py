@@ -1,0 +1,61 @@
+"""Layers for models: functions over `tf.get_variable` and `tf.nn`.
+
+A variable is created by `tf.get_variable` under the caller's variable scope, and only its value is used:
+the parameter store hands out worker-side tensors or partitioned variables in its place. Initial values
+carry no seed of their own; the graph's seed or the parameter store decides them.
+"""
+
+from models.layers.attention import (
+    causal_mask,
+    multi_head_attention,
+    padding_mask,
+    sinusoidal_positions,
+    transformer_block,
+)
+from models.layers.decoding import END_ID, PADDING_ID, START_ID, decode
+from models.layers.feedforward import dense, dropout, flatten, gelu, layer_norm
+from models.layers.images import batch_norm, conv2d, global_average_pool, max_pool2d
+from models.layers.output import ModelOutput, classifier_output, weight_decay
+from models.layers.pooled import Pooled, roc_auc
+from models.layers.recurrent import Recurrence, bidirectional, gru, lstm
+from models.layers.sampled import SAMPLED_LOSSES, SAMPLERS, sampled_loss
+from models.layers.stages import spread, stage
+from models.layers.tables import EMBEDDING_TABLES, embedding
+
+__all__ = [
+    "EMBEDDING_TABLES",
+    "END_ID",
+    "ModelOutput",
+    "PADDING_ID",
+    "Recurrence",
+    "SAMPLED_LOSSES",
+    "SAMPLERS",
+    "START_ID",
+    "Pooled",
+    "Recurrence",
+    "batch_norm",
+    "bidirectional",
+    "causal_mask",
+    "classifier_output",
+    "conv2d",
+    "decode",
+    "dense",
+    "dropout",
+    "embedding",
+    "flatten",
+    "gelu",
+    "global_average_pool",
+    "gru",
+    "layer_norm",
+    "lstm",
+    "max_pool2d",
+    "multi_head_attention",
+    "padding_mask",
+    "roc_auc",
+    "sinusoidal_positions",
+    "spread",
+    "stage",
+    "transformer_block",
+    "sampled_loss",
+    "weight_decay",
+]

@@ -1,0 +1,106 @@
+"""Dense layers and what goes with them.
+
+Shape suffixes: B batch, D features, U units; … for any number of dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import tensorflow.compat.v1 as tf
+
+
+def dense(
+    x_BD: tf.Tensor,
+    units: int,
+    name: str,
+    activation: Callable | None = None,
+    kernel_initializer: Callable | None = None,
+) -> tf.Tensor:
+    """`activation(x @ kernel + bias)`, over the last dimension of `x`.
+
+    Variables: `<name>/kernel` [D, U]; `<name>/bias` [U], zeros.
+
+    Args:
+        x_BD: float32 [B, D], or [B, …, D]; D is known when the graph is built.
+        units: U.
+        name: variable scope.
+        activation: such as `tf.nn.relu`; None for none.
+        kernel_initializer: None = Glorot uniform.
+
+    Returns:
+        float32 [B, U], or [B, …, U].
+
+    Raises:
+        ValueError: `x_BD` has fewer than 2 dimensions, or D is unknown.
+    """
+    if x_BD.shape.rank is None or x_BD.shape.rank < 2 or x_BD.shape[-1] is None:
+        raise ValueError(f"dense layer {name!r} needs [batch, …, features] with known features, got shape {x_BD.shape}")
+    with tf.variable_scope(name):
+        kernel_DU = tf.get_variable(
+            "kernel", [int(x_BD.shape[-1]), units], initializer=kernel_initializer or tf.glorot_uniform_initializer()
+        )
+        bias_U = tf.get_variable("bias", [units], initializer=tf.zeros_initializer())
+        product = tf.matmul if x_BD.shape.rank == 2 else _over_last_dimension
+        y_BU = tf.nn.bias_add(product(x_BD, kernel_DU), bias_U)
+        return y_BU if activation is None else activation(y_BU)
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """`x * P(X <= x)` for X normal, any shape; `tf.nn` has it from TensorFlow 2 on only.
+
+    Source: D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016.
+    """
+    return 0.5 * x * (1 + tf.math.erf(x * 0.5**0.5))
+
+
+def layer_norm(x: tf.Tensor, name: str, epsilon: float = 1e-6) -> tf.Tensor:
+    """Layer normalisation: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, over the last dimension.
+
+    Variables: `<name>/gamma` [D], ones; `<name>/beta` [D], zeros.
+
+    Source: J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, equation 4.
+
+    Args:
+        x: float32 [B, …, D]; D is known when the graph is built.
+        name: variable scope.
+        epsilon: added to the variance.
+
+    Returns:
+        Of the shape of `x`.
+    """
+    with tf.variable_scope(name):
+        size = [int(x.shape[-1])]
+        gamma_D = tf.get_variable("gamma", size, initializer=tf.ones_initializer())
+        beta_D = tf.get_variable("beta", size, initializer=tf.zeros_initializer())
+        centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        return centered * tf.math.rsqrt(variance + epsilon) * gamma_D + beta_D
+
+
+def flatten(x: tf.Tensor) -> tf.Tensor:
+    """[B, ...] as [B, D], D the product of the other dimensions.
+
+    Raises:
+        ValueError: a dimension other than the batch is unknown when the graph is built.
+    """
+    if x.shape.rank is None or not x.shape[1:].is_fully_defined():
+        raise ValueError(f"flatten needs every dimension but the batch known, got shape {x.shape}")
+    return tf.reshape(x, [-1, math.prod(x.shape[1:].as_list())])
+
+
+def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
+    """In training sets a share `rate` of the values to 0 and multiplies the rest by 1 / (1 - rate).
+
+    Args:
+        x: any shape, float32.
+        rate: 0 <= rate < 1.
+        training: False leaves `x` as it is.
+    """
+    return tf.nn.dropout(x, rate=rate) if training and rate > 0 else x
+
+
+def _over_last_dimension(x: tf.Tensor, kernel_DU: tf.Tensor) -> tf.Tensor:
+    """The matrix product for each of the leading dimensions of `x`."""
+    return tf.tensordot(x, kernel_DU, axes=1)

@@ -1,0 +1,124 @@
+"""Layers for images.
+
+Shape suffixes: B batch, H height, W width, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow.compat.v1 as tf
+
+
+def conv2d(
+    x_BHWC: tf.Tensor,
+    filters: int,
+    kernel_size: int,
+    name: str,
+    strides: int = 1,
+    padding: str = "SAME",
+    activation: Callable | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Callable | None = None,
+) -> tf.Tensor:
+    """Two-dimensional convolution.
+
+    Variables: `<name>/kernel` [kernel_size, kernel_size, C, filters]; `<name>/bias` [filters], zeros.
+
+    Args:
+        x_BHWC: float32 [B, H, W, C]; C is known when the graph is built.
+        filters: number of output channels.
+        kernel_size: height and width of the kernel.
+        name: variable scope.
+        strides: step in both directions.
+        padding: "SAME" or "VALID", as in `tf.nn.conv2d`.
+        activation: such as `tf.nn.relu`; None for none.
+        use_bias: False where batch normalisation follows, which takes every bias away again.
+        kernel_initializer: None = Glorot uniform.
+
+    Returns:
+        float32 [B, H', W', filters]; H' = ceil(H / strides) for "SAME".
+
+    Raises:
+        ValueError: `x_BHWC` is not of rank 4, or C is unknown.
+    """
+    if x_BHWC.shape.rank != 4 or x_BHWC.shape[3] is None:
+        raise ValueError(
+            f"convolution {name!r} needs [batch, height, width, channels] with known channels, got shape {x_BHWC.shape}"
+        )
+    with tf.variable_scope(name):
+        kernel_shape = [kernel_size, kernel_size, int(x_BHWC.shape[3]), filters]
+        kernel = tf.get_variable(
+            "kernel", kernel_shape, initializer=kernel_initializer or tf.glorot_uniform_initializer()
+        )
+        y_BHWC = tf.nn.conv2d(x_BHWC, kernel, strides=strides, padding=padding)
+        if use_bias:
+            y_BHWC = tf.nn.bias_add(y_BHWC, tf.get_variable("bias", [filters], initializer=tf.zeros_initializer()))
+        return y_BHWC if activation is None else activation(y_BHWC)
+
+
+def batch_norm(x_BHWC: tf.Tensor, name: str, training: bool, momentum: float = 0.9, epsilon: float = 1e-5) -> tf.Tensor:
+    """Batch normalisation: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, by channel.
+
+    In training mean and variance are those of the worker's own batch; in evaluation they are moving averages:
+
+        moving <- momentum * moving + (1 - momentum) * of the batch
+
+    Every worker adds its batches to the same moving averages, which lie on the parameter servers, by an assignment
+    of the difference, so that none is overwritten by another: with n workers they forget n times as fast per step of
+    a worker, and stand for the data of all of them. The variance is the unbiased one, B * H * W / (B * H * W - 1)
+    times that of the batch. The assignments are in the collection UPDATE_OPS, which training runs with each step.
+
+    Variables: `<name>/gamma` [C], ones; `<name>/beta` [C], zeros; `<name>/moving_mean` [C], zeros, and
+    `<name>/moving_variance` [C], ones, both not trained.
+
+    Source: S. Ioffe, C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal
+    Covariate Shift", ICML 2015.
+
+    Args:
+        x_BHWC: float32 [B, H, W, C]; C is known when the graph is built.
+        name: variable scope.
+        training: whether the batch's own mean and variance are used, and the averages moved.
+        momentum: share of the old value that a moving average keeps.
+        epsilon: added to the variance.
+
+    Returns:
+        float32 [B, H, W, C].
+
+    Raises:
+        ValueError: `x_BHWC` is not of rank 4, or C is unknown.
+    """
+    if x_BHWC.shape.rank != 4 or x_BHWC.shape[3] is None:
+        raise ValueError(
+            f"batch norm {name!r} needs [batch, height, width, channels] with known channels, got shape {x_BHWC.shape}"
+        )
+    with tf.variable_scope(name) as scope:
+        size = [int(x_BHWC.shape[3])]
+        gamma_C = tf.get_variable("gamma", size, initializer=tf.ones_initializer())
+        beta_C = tf.get_variable("beta", size, initializer=tf.zeros_initializer())
+        scope.set_partitioner(None)  # a partitioned variable cannot be assigned as a whole
+        mean = tf.get_variable("moving_mean", size, initializer=tf.zeros_initializer(), trainable=False)
+        variance = tf.get_variable("moving_variance", size, initializer=tf.ones_initializer(), trainable=False)
+        scale_C, offset_C = tf.convert_to_tensor(gamma_C), tf.convert_to_tensor(beta_C)
+        if not training:
+            y_BHWC, _, _ = tf.nn.fused_batch_norm(
+                x_BHWC, scale_C, offset_C, mean=mean, variance=variance, epsilon=epsilon, is_training=False
+            )
+            return y_BHWC
+        y_BHWC, mean_C, variance_C = tf.nn.fused_batch_norm(x_BHWC, scale_C, offset_C, epsilon=epsilon)
+        for moving, value_C in ((mean, mean_C), (variance, variance_C)):
+            # Where the variable is, so that the batch's value travels and nothing else.
+            with tf.device(moving.device):
+                update_op = moving.assign_sub((moving.read_value() - value_C) * (1 - momentum), read_value=False)
+            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, update_op)
+        return y_BHWC
+
+
+def max_pool2d(x_BHWC: tf.Tensor, pool_size: int = 2, strides: int = 2, padding: str = "SAME") -> tf.Tensor:
+    """Maximum over windows of `pool_size` x `pool_size`; "SAME" keeps the last, incomplete window."""
+    return tf.nn.max_pool2d(x_BHWC, ksize=pool_size, strides=strides, padding=padding)
+
+
+def global_average_pool(x_BHWC: tf.Tensor) -> tf.Tensor:
+    """[B, C]: the mean over all pixels."""
+    return tf.reduce_mean(x_BHWC, axis=[1, 2])

@@ -1,0 +1,63 @@
+"""Embedding tables.
+
+Shape suffix: R distinct ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow.compat.v1 as tf
+
+EMBEDDING_TABLES = "embedding_tables"
+"""Collection of the tables that `embedding` makes; the parameter store keeps these as sparse tables."""
+
+
+def embedding(name: str, vocab_size: int, dim: int, ids: tf.Tensor, initializer: Callable | None = None) -> tf.Tensor:
+    """Rows of a trainable table [vocab_size, dim], one per id.
+
+    Each distinct id of the batch is looked up once, so that with the table on parameter servers one row
+    per distinct id travels to the worker, and one gradient row per distinct id travels back: the
+    gradient of the table is a `tf.IndexedSlices` whose indices do not repeat.
+
+    Args:
+        name: variable name of the table.
+        vocab_size: number of rows.
+        dim: length of a row.
+        ids: int32 or int64, any shape, 0 <= id < vocab_size.
+        initializer: of the table; None = normal with deviation dim ** -0.5.
+
+    Returns:
+        float32, shape of `ids` + [dim].
+
+    Raises:
+        ValueError: `ids` are not int32 or int64.
+        tf.errors.InvalidArgumentError: when it runs, an id is out of range; names the table. TensorFlow's
+            own lookup names no table, and on a GPU it gives rows of zeros.
+    """
+    if ids.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"embedding {name!r}: ids must be int32 or int64, got {ids.dtype.name}")
+    table = tf.get_variable(
+        name,
+        [vocab_size, dim],
+        initializer=initializer or tf.truncated_normal_initializer(stddev=dim**-0.5),
+        collections=[tf.GraphKeys.GLOBAL_VARIABLES, EMBEDDING_TABLES],
+    )
+    scope = tf.get_variable_scope().name
+    with tf.name_scope(f"{name}_lookup"):
+        ids_R, position = tf.unique(tf.reshape(ids, [-1]))
+        with tf.control_dependencies([_assert_ids(f"{scope}/{name}" if scope else name, vocab_size, ids_R)]):
+            ids_R = tf.identity(ids_R)
+        # A partitioned table is cut into ranges of consecutive rows, which is what "div" reads. The default,
+        # "mod", takes row i from part i % parts: the wrong rows, without an error.
+        rows_RD = tf.nn.embedding_lookup(table, ids_R, partition_strategy="div")
+        rows = tf.gather(rows_RD, position)
+        return tf.reshape(rows, tf.concat([tf.shape(ids), [dim]], axis=0), name="rows")
+
+
+def _assert_ids(table_name: str, vocab_size: int, ids_R: tf.Tensor) -> tf.Operation:
+    lowest, highest = tf.reduce_min(ids_R), tf.reduce_max(ids_R)
+    is_valid = tf.logical_and(lowest >= 0, highest < vocab_size)
+    message = f"embedding table {table_name} has the ids 0 to {vocab_size - 1}; lowest and highest id of the batch:"
+    # The raw op, because tf.debugging.Assert wraps it into a tf.cond.
+    return tf.raw_ops.Assert(condition=is_valid, data=[tf.constant(message), lowest, highest])

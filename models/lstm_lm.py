@@ -1,0 +1,129 @@
+"""Recurrent language model, as on the Penn Treebank: embedding, LSTM layers, softmax over the words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+LOSSES = ("full_softmax", "sampled_softmax")
+
+
+class LstmLm:
+    """LSTM language model, whose softmax is over all words or, in training, over a sample of them.
+
+    Embedding, `num_layers` LSTM layers of `units`, softmax; dropout before each layer and after the last, never from
+    step to step. The state is zeros at the start of each window. With full_softmax the output's matrix is a dense
+    variable; with sampled_softmax it is a table, of which in training only the rows of the batch's words and of
+    `num_sampled` others travel. In evaluation the loss is that of all words.
+
+    On text that a Markov chain drew, the loss must come near to the chain's entropy rate; on PTB words, the source's
+    small model (dim = units = 200, 2 layers, T = 20, batch 20, gradients clipped to norm 5) has a test perplexity of
+    115.9, with state that is kept from window to window.
+
+    Source: W. Zaremba, I. Sutskever, O. Vinyals, "Recurrent Neural Network Regularization", 2014; for the sample: S.
+    Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", ACL 2015.
+
+    Shape suffixes: B batch, T time, D features, N the B * T words of a batch, V vocabulary.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `LstmLm`; ValueError where one is out of range."""
+
+        vocab_size: int = dataclasses.field(default=10000, metadata={"help": "more than the largest id"})
+        dim: int = dataclasses.field(default=64, metadata={"help": "features of a word"})
+        units: int = dataclasses.field(default=128, metadata={"help": "of each LSTM layer"})
+        num_layers: int = dataclasses.field(default=1, metadata={"help": "LSTM layers"})
+        num_stages: int = dataclasses.field(
+            default=1,
+            metadata={"help": "stages among which LSTM layers and softmax are spread, for --placement=model_parallel"},
+        )
+        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of values set to 0 in training"})
+        loss: str = dataclasses.field(
+            default="full_softmax", metadata={"help": "of training: full_softmax or sampled_softmax"}
+        )
+        num_sampled: int = dataclasses.field(default=64, metadata={"help": "sampled_softmax: words drawn for a batch"})
+
+        def __post_init__(self):
+            for name in ("vocab_size", "dim", "units", "num_layers", "num_sampled"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+            if not 1 <= self.num_stages <= self.num_layers + 1:
+                raise ValueError(
+                    f"num_stages={self.num_stages}: there are {self.num_layers + 1} layers to spread, the softmax one"
+                    " of them"
+                )
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+            if self.loss not in LOSSES:
+                raise ValueError(f"loss={self.loss} must be one of {', '.join(LOSSES)}")
+            if self.loss == "sampled_softmax" and self.num_sampled > self.vocab_size:
+                raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "ids" int64 [B, T + 1]; ids[:, 1:] are told, each from those before it.
+            training: whether there is dropout, and whether a sampled loss is sampled.
+
+        Returns:
+            Loss, nats per word; the most likely word at each place, int64 [B, T] (the word itself, where the loss is
+            sampled); "nats_per_token", whose exponential over all examples is the perplexity, and "accuracy" where
+            the loss is not sampled.
+        """
+        h_BTD = self._hidden(batch["ids"][:, :-1], training)
+        with layers.stage(self.options.num_stages - 1):
+            return self._output(h_BTD, batch["ids"], training)
+
+    def _output(self, h_BTD: tf.Tensor, ids_BS: tf.Tensor, training: bool) -> layers.ModelOutput:
+        """What `build` gives; S = T + 1."""
+        told_BT = ids_BS[:, 1:]
+        h_BTD = layers.dropout(h_BTD, self.options.dropout, training)
+        h_ND = tf.reshape(h_BTD, [-1, self.options.units])
+        if training and self.options.loss == "sampled_softmax":
+            loss_N = layers.sampled_loss(
+                h_ND,
+                tf.reshape(told_BT, [-1, 1]),
+                self._rows,
+                vocab_size=self.options.vocab_size,
+                num_sampled=self.options.num_sampled,
+            )
+            loss_B = tf.reduce_mean(tf.reshape(loss_N, tf.shape(told_BT)), axis=1)
+            return layers.ModelOutput(tf.reduce_mean(loss_B), told_BT, {"nats_per_token": loss_B})
+        logits_NV = self._logits(h_ND)
+        loss_BT = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=told_BT, logits=tf.reshape(logits_NV, tf.concat([tf.shape(told_BT), [-1]], axis=0))
+        )
+        likeliest_BT = tf.reshape(tf.argmax(logits_NV, axis=1), tf.shape(told_BT))
+        is_right_BT = tf.cast(tf.equal(likeliest_BT, told_BT), tf.float32)
+        loss_B = tf.reduce_mean(loss_BT, axis=1)
+        metrics = {"nats_per_token": loss_B, "accuracy": tf.reduce_mean(is_right_BT, axis=1)}
+        return layers.ModelOutput(tf.reduce_mean(loss_B), likeliest_BT, metrics)
+
+    def _hidden(self, ids_BT: tf.Tensor, training: bool) -> tf.Tensor:
+        h_BTD = layers.embedding("embedding", self.options.vocab_size, self.options.dim, ids_BT)
+        h_BTD.set_shape([*ids_BT.shape, self.options.dim])
+        for number in range(self.options.num_layers):
+            with layers.stage(layers.spread(number, self.options.num_layers + 1, self.options.num_stages)):
+                h_BTD = layers.dropout(h_BTD, self.options.dropout, training)
+                h_BTD = layers.lstm(h_BTD, self.options.units, f"lstm{number}").output_BTU
+        return h_BTD
+
+    def _rows(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Vectors and biases of words, out of a table."""
+        units = self.options.units
+        rows = layers.embedding("output", self.options.vocab_size, units + 1, ids)
+        return rows[..., :units], rows[..., units]
+
+    def _logits(self, h_ND: tf.Tensor) -> tf.Tensor:
+        if self.options.loss == "full_softmax":
+            return layers.dense(h_ND, self.options.vocab_size, "logits")
+        vector_VD, bias_V = self._rows(tf.range(self.options.vocab_size, dtype=tf.int64))
+        return tf.matmul(h_ND, vector_VD, transpose_b=True) + bias_V

@@ -1,0 +1,123 @@
+"""Wide & Deep: a linear model of crossed columns and a deep one of embeddings, trained as one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from models import layers
+
+_MULTIPLIER = 0x9E3779B97F4A7C15 - 2**64  # 2**64 divided by the golden ratio, as a signed number: Fibonacci hashing
+_SHIFT = 33  # the upper bits of the product are the mixed ones
+
+
+class WideDeep:
+    """A click or no click, by a sum of two models of the same columns.
+
+        P(label = 1) = 1 / (1 + exp(-(bias + wide + deep)))
+        wide = sum of a weight for each column's value, one for each number, and one for each crossed pair of values
+        deep = MLP with ReLU of the values' embeddings and the numbers
+
+    The wide part remembers what it has seen, the deep one also knows of pairs that it has not seen. Their variables are
+    in the scopes `wide` and `deep`, so that each part can have an optimizer of its own, in the paper FTRL with l1 and
+    AdaGrad: `--optimizer=adagrad --optimizer_for='wide/*=ftrl:learning_rate=…,l1=…'`. Of each table only the rows in
+    use travel. Pairs of values share `cross_buckets` weights by hashing.
+
+    Source: H.-T. Cheng et al., "Wide & Deep Learning for Recommender Systems", DLRS 2016, sections 3.1 to 3.3.
+
+    Shape suffixes: B batch, N numbers, C columns of categories, X crossed pairs, D embedding, H hidden units.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `WideDeep`; ValueError where one is out of range."""
+
+        num_buckets: int = dataclasses.field(default=2**12, metadata={"help": "ids of each column of categories"})
+        crosses: tuple[str, ...] = dataclasses.field(
+            default=("8x9", "10x11"), metadata={"help": "pairs of columns that are crossed, counted from 0"}
+        )
+        cross_buckets: int = dataclasses.field(default=2**14, metadata={"help": "weights of each crossed pair"})
+        dim: int = dataclasses.field(default=8, metadata={"help": "elements of an embedding"})
+        hidden: tuple[int, ...] = dataclasses.field(default=(64, 32), metadata={"help": "units of the hidden layers"})
+
+        def __post_init__(self):
+            for name in ("num_buckets", "cross_buckets", "dim"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+            if any(units < 1 for units in self.hidden):
+                raise ValueError(f"hidden={self.hidden}: each layer must have at least 1 unit")
+            self.pairs()
+
+        def pairs(self) -> list[tuple[int, int]]:
+            """The crossed columns."""
+            pairs = [tuple(cross.split("x")) for cross in self.crosses]
+            if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
+                raise ValueError(f"crosses={','.join(self.crosses)}: write the numbers of two columns, such as 0x3,2x5")
+            return [(int(one), int(other)) for one, other in pairs]
+
+    def __init__(self, options: Options):
+        self.options = options
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+        """The graph of one batch.
+
+        Args:
+            batch: "dense" float32 [B, N]; "ids" int64 [B, C], 0 <= id < num_buckets; "label" int64 [B], 0 or 1.
+            training: makes no difference.
+
+        Returns:
+            Mean log loss; the probability of label 1, float32 [B]; "accuracy", "log_loss", and "auc" of all examples.
+
+        Raises:
+            ValueError: a crossed column is none of the C.
+        """
+        dense_BN, ids_BC = batch["dense"], batch["ids"]
+        num_columns = ids_BC.shape[1]
+        for cross, pair in zip(self.options.crosses, self.options.pairs(), strict=True):
+            if max(pair) >= num_columns:
+                raise ValueError(f"crosses: {cross} names a column that is not there; columns: 0 to {num_columns - 1}")
+        row_BC = ids_BC + self.options.num_buckets * tf.range(num_columns, dtype=tf.int64)
+        bias = tf.convert_to_tensor(tf.get_variable("bias", [], initializer=tf.zeros_initializer()))
+        logit_B = bias + self._wide(dense_BN, ids_BC, row_BC) + self._deep(dense_BN, row_BC)
+        label_B = tf.cast(batch["label"], tf.float32)
+        loss_B = tf.nn.sigmoid_cross_entropy_with_logits(labels=label_B, logits=logit_B)
+        is_right_B = tf.equal(logit_B > 0, label_B > 0)
+        return layers.ModelOutput(
+            loss=tf.reduce_mean(loss_B),
+            predictions=tf.sigmoid(logit_B),
+            metrics={"accuracy": tf.cast(is_right_B, tf.float32), "log_loss": loss_B},
+            pooled={"auc": layers.roc_auc(logit_B, batch["label"])},
+        )
+
+    def _wide(self, dense_BN: tf.Tensor, ids_BC: tf.Tensor, row_BC: tf.Tensor) -> tf.Tensor:
+        zeros, options = tf.zeros_initializer(), self.options
+        with tf.variable_scope("wide"):
+            num_rows = options.num_buckets * row_BC.shape[1]
+            logit_B = tf.reduce_sum(layers.embedding("weights", num_rows, 1, row_BC, zeros)[..., 0], axis=1)
+            slopes_N = tf.convert_to_tensor(tf.get_variable("numbers", [dense_BN.shape[1]], initializer=zeros))
+            logit_B += tf.reduce_sum(dense_BN * slopes_N, axis=1)
+            if not options.crosses:
+                return logit_B
+            row_BX = self._crossed(ids_BC)
+            num_rows = options.cross_buckets * len(options.crosses)
+            return logit_B + tf.reduce_sum(layers.embedding("crosses", num_rows, 1, row_BX, zeros)[..., 0], axis=1)
+
+    def _crossed(self, ids_BC: tf.Tensor) -> tf.Tensor:
+        """int64 [B, X], the row of each crossed pair's weight."""
+        rows = []
+        for number, (one, other) in enumerate(self.options.pairs()):
+            pair_B = ids_BC[:, one] * self.options.num_buckets + ids_BC[:, other]
+            mixed_B = tf.bitwise.right_shift(pair_B * _MULTIPLIER, tf.constant(_SHIFT, tf.int64))
+            rows.append(tf.math.floormod(mixed_B, self.options.cross_buckets) + number * self.options.cross_buckets)
+        return tf.stack(rows, axis=1)
+
+    def _deep(self, dense_BN: tf.Tensor, row_BC: tf.Tensor) -> tf.Tensor:
+        options = self.options
+        with tf.variable_scope("deep"):
+            num_columns = row_BC.shape[1]
+            vectors_BCD = layers.embedding("embeddings", options.num_buckets * num_columns, options.dim, row_BC)
+            x_BH = tf.concat([tf.reshape(vectors_BCD, [-1, num_columns * options.dim]), dense_BN], axis=1)
+            for number, units in enumerate(options.hidden):
+                x_BH = layers.dense(x_BH, units, f"hidden_{number}", activation=tf.nn.relu)
+            return layers.dense(x_BH, 1, "out")[:, 0]
