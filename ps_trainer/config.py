@@ -21,7 +21,10 @@ from ps_trainer.options import option, repeatable
 # Environment variable by which the launcher tells a task its pid: a task ends when that process is gone.
 PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
 
+SHARDINGS = ("static", "dynamic")
 PULL_DTYPES = ("float32", "bfloat16", "float16")
+MODEL_PARALLEL = "model_parallel"
+PLACEMENTS = ("data_parallel", MODEL_PARALLEL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,11 @@ class TrainConfig:
     num_epochs: int | None = option(None, "passes of each worker over its shard; none = until max_steps")
     max_steps: int | None = option(1000, "value of global_step at which training ends; none = at the end of the data")
 
+    sharding: str = option(
+        "static", "static: each worker has its part of the data; dynamic: workers take small shards, and none is lost"
+    )
+    shard_examples: int = option(0, "most examples of a dynamic shard; 0 = an eighth of a worker's share")
+
     update: str = option("async", "update rule")
     update_option: tuple[str, ...] = repeatable("key=value for the update rule")
     gradient_transform: tuple[str, ...] = repeatable(
@@ -48,13 +56,23 @@ class TrainConfig:
     pull_dtype: str = option("float32", "type in which parameters travel to the workers: float32, bfloat16, float16")
     optimizer: str = option("sgd", "optimizer that the parameter servers apply")
     optimizer_option: tuple[str, ...] = repeatable("key=value for the optimizer")
+    optimizer_for: tuple[str, ...] = repeatable(
+        "pattern=name:key=value,… of another optimizer for variables whose names match; learning_rate is a key, too"
+    )
     learning_rate: float = option(0.1, "learning rate, before the schedule")
     schedule: str = option("constant", "learning-rate schedule over global_step")
     schedule_option: tuple[str, ...] = repeatable("key=value for the schedule")
+    placement: str = option(
+        "data_parallel",
+        "data_parallel: each worker computes the whole model; model_parallel: its stages, in groups of as many workers",
+    )
     layout: str = option("packed", "how parameters lie on the ps tasks")
     layout_option: tuple[str, ...] = repeatable("key=value for the layout")
     seed: int = option(0, "seed of initial values and data order")
 
+    init_from: str | None = option(
+        None, "checkpoint, or folder of some, whose variables of the same name and shape a new run begins with"
+    )
     logdir: str | None = option(None, "folder for checkpoints, metrics and summary; none = nothing is kept")
     save_checkpoint_secs: float = option(60.0, "seconds between checkpoints by the chief; 0 = by steps only")
     save_checkpoint_steps: int = option(0, "global steps between checkpoints; 0 = by seconds only")
@@ -89,12 +107,17 @@ class TrainConfig:
         registry.DATASETS.check(self.dataset)
         registry.UPDATES.check(self.update)
         registry.OPTIMIZERS.check(self.optimizer)
+        for text in self.optimizer_for:
+            registry.OPTIMIZERS.check(registry.split_inline(text.partition("=")[2])[0], "--optimizer_for")
         registry.SCHEDULES.check(self.schedule)
         registry.LAYOUTS.check(self.layout)
         for transform in self.gradient_transform:
             registry.GRADIENT_TRANSFORMS.check(registry.split_inline(transform)[0])
-        if self.pull_dtype not in PULL_DTYPES:
-            raise OptionError(f"--pull_dtype={self.pull_dtype}; choose from {', '.join(PULL_DTYPES)}")
+        for field, allowed in (("pull_dtype", PULL_DTYPES), ("placement", PLACEMENTS), ("sharding", SHARDINGS)):
+            if getattr(self, field) not in allowed:
+                raise OptionError(f"--{field}={getattr(self, field)}; choose from {', '.join(allowed)}")
+        if self.shard_examples and self.sharding != "dynamic":
+            raise OptionError(f"--shard_examples={self.shard_examples} is for --sharding=dynamic; set that as well")
         for spec in self.straggler:
             registry.DELAYS.check(registry.split_inline(spec)[0])
         for name in self.hook:
@@ -125,6 +148,15 @@ class TrainConfig:
         return json.loads(json.dumps({name: getattr(self, name) for name in _MUST_AGREE}))
 
 
+def recorded(logdir: pathlib.Path) -> dict[str, Any] | None:
+    """The fields of the last run in `logdir`, as its config.json has them; None where there is none."""
+    try:
+        train = json.loads((logdir / "config.json").read_text(encoding="utf-8"))["train"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return train if isinstance(train, dict) else None
+
+
 def _check_size(name: str, value: Any) -> None:
     """Raises OptionError where a number is none that a run can count with: every wait has an end."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -141,6 +173,7 @@ _AT_LEAST = {
     "batch_size": 1,
     "num_epochs": 1,
     "max_steps": 1,
+    "shard_examples": 0,
     "seed": 0,
     "save_checkpoint_secs": 0,
     "save_checkpoint_steps": 0,
@@ -156,6 +189,8 @@ _MUST_AGREE = (
     "model",
     "model_option",
     "dataset",
+    "sharding",
+    "shard_examples",
     "max_steps",
     "update",
     "update_option",
@@ -163,9 +198,11 @@ _MUST_AGREE = (
     "pull_dtype",
     "optimizer",
     "optimizer_option",
+    "optimizer_for",
     "learning_rate",
     "schedule",
     "schedule_option",
+    "placement",
     "layout",
     "layout_option",
     "seed",

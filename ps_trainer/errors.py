@@ -16,7 +16,7 @@
         ├── StalledError         no step completed before the deadline
         ├── PeerFailedError      another task of the job failed or was interrupted
         ├── NanLossError         the loss is not a number any more
-        └── SaveError            a checkpoint could not be written
+        └── SaveError            a checkpoint, or what is made of one, could not be written
 
 A task that a signal ends raises `Interrupted` (exit 128 + signal: 130 for Ctrl-C, 143 for SIGTERM),
 which is no error of the job.
@@ -102,7 +102,7 @@ class NanLossError(RunError):
 
 
 class SaveError(RunError):
-    """A checkpoint could not be written; those before it are untouched."""
+    """A checkpoint, or what is made of one, could not be written; what was there before is untouched."""
 
 
 class Interrupted(Exception):

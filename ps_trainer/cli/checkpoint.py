@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, OptionError, UsageError, did_you_mean
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, OptionError, UsageError
 from ps_trainer.options import option
 
 _USAGE = """python -m ps_trainer checkpoint info DIR_OR_PREFIX
@@ -37,12 +37,7 @@ def main_checkpoint(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if len(argv) < 2 or argv[1].startswith("-"):
-        flags_lib.parse(argv, _USAGE, PlanFlags, TrainConfig)  # --help, or the message about a wrong flag
-        raise UsageError(f"checkpoint: say what to do: {', '.join(_ACTIONS)}; --help explains them")
-    action, rest = argv[1], list(argv[2:])
-    if action not in _ACTIONS:
-        raise UsageError(f"checkpoint {action}: unknown; {did_you_mean(action, _ACTIONS)}known: {', '.join(_ACTIONS)}")
+    action, rest = flags_lib.action_of(argv, _USAGE, "checkpoint", _ACTIONS, PlanFlags, TrainConfig), list(argv[2:])
     if not rest or rest[0].startswith("-"):
         flags_lib.parse([argv[0], *rest], _USAGE, PlanFlags, TrainConfig)
         raise UsageError(f"checkpoint {action}: give a folder: python -m ps_trainer checkpoint {action} DIR")

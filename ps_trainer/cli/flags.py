@@ -77,6 +77,28 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
     return Parsed(tuple(_instance(group, values) for group in groups), given)
 
 
+def action_of(argv: Sequence[str], usage: str, command: str, actions: Container[str], *groups: type) -> str:
+    """The word after a command that has several actions: `checkpoint info …`.
+
+    Args:
+        argv: program name and arguments.
+        usage: see `parse`.
+        command: its name, for messages.
+        actions: the known ones.
+        *groups: see `parse`.
+
+    Raises:
+        HelpShown: help was asked for in place of an action.
+        UsageError: there is none, or an unknown one.
+    """
+    if len(argv) < 2 or argv[1].startswith("-"):
+        parse(argv, usage, *groups)  # --help, or the message about a wrong flag
+        raise UsageError(f"{command}: say what to do: {', '.join(actions)}; --help explains them")
+    if argv[1] not in actions:
+        raise UsageError(f"{command} {argv[1]}: unknown; {did_you_mean(argv[1], actions)}known: {', '.join(actions)}")
+    return argv[1]
+
+
 def help_text(usage: str, *groups: type) -> str:
     """Usage, then the flags of each group with default, type and help."""
     parts = [f"usage: {usage}"]

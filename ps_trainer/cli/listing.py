@@ -33,11 +33,22 @@ def describe(kind: str) -> str:
     lines = [f"{kind} (--{components.flag})"]
     for name in components.names():
         cls = components.load(name)
-        summary = (inspect.getdoc(cls) or "").partition("\n")[0]
-        lines.append(f"  {name.ljust(_NAME_COLUMN)}{summary}".rstrip())
         flag = f"--{components.flag} {name}:" if components.has_inline_options else f"--{components.flag}_option "
-        lines.extend(_option_lines(getattr(cls, "Options", None), flag))
+        lines += describe_one(name, cls, getattr(cls, "Options", None), flag)
     return "\n".join(lines)
+
+
+def describe_one(name: str, documented: object, options_type: type | None, flag: str) -> list[str]:
+    """Lines about one component: its name, the first line of its docstring, its options.
+
+    Args:
+        name: by which it is asked for.
+        documented: what has the docstring.
+        options_type: dataclass of its options, or None.
+        flag: what stands before `key=value` on the command line, with the space between them.
+    """
+    summary = (inspect.getdoc(documented) or "").partition("\n")[0]
+    return [f"  {name.ljust(_NAME_COLUMN)}{summary}".rstrip(), *_option_lines(options_type, flag)]
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -26,10 +26,15 @@ _COMMANDS = {
     "task": _Command("ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)"),
     "doctor": _Command("ps_trainer.cli.doctor", "main_doctor", "say what will keep a cluster's tasks from working"),
     "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
+    "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
+    "predict": _Command("ps_trainer.cli.predict", "main_predict", "write what a checkpoint says about examples"),
     "checkpoint": _Command(
         "ps_trainer.cli.checkpoint",
         "main_checkpoint",
         "say what checkpoints hold, whether they are whole, and fit a run",
+    ),
+    "data": _Command(
+        "ps_trainer.cli.data", "main_data", "say what data files hold and how they are read; write generated sets"
     ),
     "experiment": _Command(
         "ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature, with a verdict on each"

@@ -5,8 +5,9 @@ Every ps task holds, in a container of its own that no training session touches:
     hello    who the ps task is: version, its index, the cluster's size      written by the ps at its start
     run      the run in progress: id, key, status, settings                  written by the chief, on ps 0
     roster   for the run: what each worker said last                         written by the ps
+    leases   what ps 0 gave each worker of the data (`leases.py`)          written by the ps
     notice   why the job has to end, when this ps was told to (SIGTERM)      written by the ps
-    mail     queue of what workers say: joined, training, done, failed …   read by the ps
+    mail     queue of what workers say: joined, training, lease, done …    read by the ps
 
 All but the queue are JSON. A client (`PsControl`) is a session on the ps task itself: it needs no server
 of its own, and each of its calls has a deadline.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -35,12 +37,13 @@ INTERRUPTED = "interrupted"
 FINAL = (DONE, FAILED, INTERRUPTED)
 LOST = "lost"  # said of a worker that may come back, by a ps task or by the worker that lost a ps task
 ALIVE = "alive"  # a heartbeat, in the mail only
+LEASE = "lease"  # asks for a shard of the data, in the mail only
 
 STARTING = "starting"
 READY = "ready"
 ENDED = "ended"
 
-_FIELDS = ("hello", "run", "roster", "notice")
+_FIELDS = ("hello", "run", "roster", "notice", "leases")
 
 
 class PsState(NamedTuple):
@@ -52,12 +55,14 @@ class PsState(NamedTuple):
             run's state lies, "start" how it came there, {"step", "how"}, once it has.
         roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
+        leases: of the run, {"<worker>": {"request", "lease"}}: the answer to a worker's last question.
     """
 
     hello: dict[str, Any]
     run: dict[str, Any]
     roster: dict[str, Any]
     notice: dict[str, Any]
+    leases: dict[str, Any] = MappingProxyType({})
 
 
 class ControlGraph:

@@ -24,9 +24,9 @@ from ps_trainer.runtime import control, facts, reach
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.supervise import StopRequest
 
-_POLL_SECS = 0.1
+POLL_SECS = 0.1
 _LOG_SECS = 10.0
-_REACH_SECS = 5.0  # for a ps task to answer that it reaches a worker; asked again until the start's deadline
+REACH_SECS = 5.0  # for a ps task to answer that it reaches a worker; asked again until the start's deadline
 _MUST_BE_EQUAL = ("version", "ps", "num_ps", "num_workers")
 
 
@@ -47,7 +47,7 @@ def wait_for_ps(
     """
     controls = [PsControl(address, ps) for ps, address in enumerate(cluster.ps_addresses)]
     missing = dict.fromkeys(range(len(controls)), "not asked yet")
-    wait = _Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
+    wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     with ThreadPoolExecutor(max_workers=min(32, len(controls))) as pool:
         while True:
             asked = sorted(missing)
@@ -67,7 +67,7 @@ def wait_for_ps(
                     " everywhere, and does a firewall let the port through? A longer wait: --start_timeout_secs"
                 )
             wait.log(f"waiting for {who}")
-            stop.wait(_POLL_SECS)
+            stop.wait(POLL_SECS)
 
 
 def wait_for_run(
@@ -93,7 +93,7 @@ def wait_for_run(
         StartTimeoutError: no run was ready in time.
         OptionError: the chief runs with other settings than this worker.
     """
-    wait = _Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
+    wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     while True:
         try:
             state = controls[0].read()
@@ -118,7 +118,7 @@ def wait_for_run(
                 " its log. A longer wait: --start_timeout_secs"
             )
         wait.log("waiting for the chief to set up the run")
-        stop.wait(_POLL_SECS)
+        stop.wait(POLL_SECS)
 
 
 class Found(NamedTuple):
@@ -254,7 +254,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         raise ClusterConfigError(strange.message)
     if cluster.job_name == "evaluator":
         return None  # no ps task talks to it
-    fault = reach.fault_between(ps.address, cluster.device, _REACH_SECS)
+    fault = reach.fault_between(ps.address, cluster.device, REACH_SECS)
     return unreached(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None
 
 
@@ -268,8 +268,13 @@ def _warn_of_differences(controls: Sequence[PsControl], cluster: ClusterConfig) 
             logging.warning("%s", finding.message)
 
 
-class _Wait:
-    """The deadline of a wait, and a log line now and then."""
+class Wait:
+    """The deadline of a wait, and a log line now and then.
+
+    Args:
+        limit_secs: after which it is over.
+        clock: seconds, monotonic.
+    """
 
     def __init__(self, limit_secs: float, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -277,12 +282,15 @@ class _Wait:
         self._start = self._logged = clock()
 
     def secs(self) -> float:
+        """How long it has lasted."""
         return self._clock() - self._start
 
     def is_over(self) -> bool:
+        """Whether it has lasted longer than its limit."""
         return self.secs() > self._limit
 
     def log(self, message: str) -> None:
+        """Logs what is waited for, now and then."""
         if self._clock() - self._logged > _LOG_SECS:
             self._logged = self._clock()
             logging.info("%s (%.0f of %.0f s)", message, self.secs(), self._limit)

@@ -19,6 +19,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control
+from ps_trainer.runtime.leases import LeaseDesk
 from ps_trainer.runtime.liveness import Liveness
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
@@ -57,8 +58,13 @@ class PsTask:
         self._keep_serving = keep_serving
         self._clock = clock
         self._control = control.ControlGraph()
-        self._session = tf.Session(
-            server.target, graph=self._control.graph, config=session_config(cluster.device, peers=())
+        own = session_config(cluster.device, peers=())
+        self._session = tf.Session(server.target, graph=self._control.graph, config=own)
+        self._leases = LeaseDesk(
+            server.target,
+            own,
+            read_run=lambda: control.decode(self._session.run(self._control.read)).run,
+            write=lambda answers: self._write("leases", answers),
         )
         self._mail: queue.Queue[dict[str, Any]] = queue.Queue()
         self._run_id = ""
@@ -95,6 +101,7 @@ class PsTask:
                 self._forget_run()
         finally:
             self._liveness.close()
+            self._leases.close()
             self._session.close()
             writer.close()
 
@@ -159,6 +166,9 @@ class PsTask:
             self._run_id = run_id
         before = self._workers.get(worker, {})
         self._heard_at[worker] = self._clock()
+        if status == control.LEASE:
+            self._leases.answer(message)
+            return
         if status == control.ALIVE:
             if before.get("status") != control.LOST or not before.get("is_presumed"):
                 return
@@ -170,6 +180,8 @@ class PsTask:
                 return
             message = message | {"was": before, "at": self._clock()}
         self._workers[worker] = message
+        if status not in (control.ALIVE, control.TRAINING):
+            self._leases.give_back(worker)
         if status in (control.FAILED, control.LOST):
             logging.error("worker %d %s: %s", worker, status, message.get("reason"))
         elif status != control.TRAINING:
@@ -200,6 +212,7 @@ class PsTask:
     def _forget_run(self) -> None:
         self._old_runs.add(self._run_id)
         self._run_id, self._workers, self._heard_at = "", {}, {}
+        self._leases.close()
 
     def _receive(self) -> None:
         try:

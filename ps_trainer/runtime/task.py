@@ -6,6 +6,7 @@ from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, WARNING
+from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.base import DataSource, Shard
 from ps_trainer.errors import CheckpointError
@@ -16,6 +17,7 @@ from ps_trainer.runtime.supervise import run_job
 from ps_trainer.training import components
 from ps_trainer.training.chief import check_checkpoints
 from ps_trainer.training.evaluator import Evaluator
+from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.worker import Worker
 
 
@@ -37,8 +39,11 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     loaded = components.load(config, cluster.num_workers)
     if cluster.job_name == "evaluator":
         return run_job(Evaluator(cluster, config, loaded).work)
+    group = group_of(cluster, loaded.num_stages)
+    if group.stage:
+        return run_job(StageHost(cluster, config, group, create_server(cluster, config)).work)
     if isinstance(loaded.dataset, DataSource):
-        loaded.dataset.check_shard(Shard(cluster.worker_index, cluster.num_workers), config.batch_size)
+        loaded.dataset.check_shard(Shard(cluster.worker_index, group.cluster.num_workers), config.batch_size)
     if cluster.is_chief:
         check_checkpoints(config)
     return run_job(Worker(cluster, config, loaded, create_server(cluster, config)).work)

@@ -21,7 +21,7 @@ when it is fetched from the ps tasks.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -44,6 +44,7 @@ class Piece(NamedTuple):
         spec_names: names of the model variables in it.
         trainable: whether it takes part in updates.
         is_table: whether it is (part of) an embedding table.
+        device: where it is pulled to and its gradient is computed; of a table the worker's own.
         replica: this worker's own copy of a trainable dense variable, where the update rule keeps one.
     """
 
@@ -53,6 +54,7 @@ class Piece(NamedTuple):
     pulled: Any
     trainable: bool
     is_table: bool
+    device: str = ""
     replica: tf.Variable | None = None
 
 
@@ -93,6 +95,7 @@ class ParameterStore(abc.ABC):
         worker_index: this worker's index.
         pull_dtype: name of the type in which float32 parameters travel to the worker.
         keeps_replica: whether the model reads a copy on the worker, which the update rule fetches.
+        stage_devices: device of each of the model's stages, the worker's own first, where other workers compute them.
 
     Attributes:
         pieces: all variables that hold model variables, made by `create`.
@@ -110,20 +113,23 @@ class ParameterStore(abc.ABC):
         worker_index: int,
         pull_dtype: str = "float32",
         keeps_replica: bool = False,
+        stage_devices: Sequence[str] = (),
     ):
         self.options = options
         self.num_ps = num_ps
         self.worker_device = worker_device
         self.keeps_replica = keeps_replica
+        self._stage_devices = tuple(stage_devices) or (worker_device,)
         self._worker_index = worker_index
         self._pull_dtype = tf.as_dtype(pull_dtype)
         self.pieces: list[Piece] = []
         self.clocks: list[tf.Variable] = []
         self.clock_reads: list[tf.Tensor] = []
         self.specs: tuple[VariableSpec, ...] = ()
+        self._group_of: Callable[[str], int] = lambda name: 0
         self._model_values: dict[str, Any] = {}
         self._given: set[str] = set()
-        self._unstaged: list[tf.Tensor] = []
+        self._unstaged: dict[str, list[tf.Tensor]] = {}  # by device
         # One for all tables, so that the next table goes on where the last one ended.
         self._table_setter = tf.train.replica_device_setter(ps_tasks=num_ps, worker_device=worker_device)
 
@@ -139,18 +145,26 @@ class ParameterStore(abc.ABC):
         """The device of ps task `ps`."""
         return f"/job:ps/task:{ps}"
 
-    def create(self, trace: ModelTrace) -> None:
-        """Makes clocks, variables and pulls for a traced model, in the default graph."""
-        self.specs = trace.specs
+    def create(self, trace: ModelTrace, group_of: Callable[[str], int] = lambda name: 0) -> None:
+        """Makes clocks, variables and pulls for a traced model, in the default graph.
+
+        Args:
+            trace: the model's variables.
+            group_of: name of a model variable -> number of its group; no two groups share a variable on a ps task.
+        """
+        is_split = len(self._stage_devices) > 1
+        self.specs = trace.specs if is_split else tuple(spec._replace(stage=0) for spec in trace.specs)
+        self._group_of = group_of
         for ps in range(self.num_ps):
             with tf.device(self.ps_device(ps)):
                 self.clocks.append(_create_clock("global_step" if ps == 0 else f"ps_trainer/clock_{ps}"))
                 if not self.keeps_replica:
                     self.clock_reads.append(_unstage([tf.int64], [[]], self._stage_name(f"clock_{ps}"))[0])
-        dense = [spec for spec in trace.specs if spec.trainable and not spec.is_table]
-        if dense:
-            self._create_trained(dense)
-        for position, spec in enumerate(s for s in trace.specs if s.is_table or not s.trainable):
+        for stage, device in enumerate(self._stage_devices):
+            dense = [spec for spec in self.specs if spec.trainable and not spec.is_table and spec.stage == stage]
+            if dense:
+                self._create_trained(dense, device)
+        for position, spec in enumerate(s for s in self.specs if s.is_table or not s.trainable):
             if spec.is_table and spec.trainable:
                 self._create_table(spec)
             else:
@@ -182,11 +196,13 @@ class ParameterStore(abc.ABC):
             OptionError: the loss depends on no trainable variable.
         """
         trained = [piece for piece in self.pieces if piece.trainable]
-        values = tf.gradients(loss, [piece.pulled for piece in trained])
+        # Of a model in one place TensorFlow puts everything there, and colocation would only bind it to the ps tasks.
+        is_split = len(self._stage_devices) > 1
+        values = tf.gradients(loss, [piece.pulled for piece in trained], colocate_gradients_with_ops=is_split)
         gradients = []
         for piece, value in zip(trained, values, strict=True):
             if value is not None:
-                with tf.device(self.worker_device):
+                with tf.device(piece.device):
                     gradients.append(Gradient(piece, value if piece.is_table else tf.convert_to_tensor(value)))
         if not gradients:
             raise OptionError("the model's loss depends on none of its trainable variables")
@@ -231,7 +247,10 @@ class ParameterStore(abc.ABC):
             for piece, value in snapshot.values:
                 with tf.device(self.ps_device(piece.ps)):
                     ops.append(on_pull(piece, tf.cast(value, piece.variable.dtype.base_dtype)))
-        return [*ops, *self._stage([value for _, value in snapshot.values])]
+        by_device: dict[str, list[tf.Tensor]] = {}
+        for piece, value in snapshot.values:
+            by_device.setdefault(piece.device, []).append(value)
+        return [*ops, *self._stage(by_device)]
 
     def build_hold(self) -> list[tf.Operation]:
         """In place of a pull: the ops that keep this step's parameters for the next one; nothing travels."""
@@ -243,23 +262,24 @@ class ParameterStore(abc.ABC):
         for ps in range(self.num_ps):
             with tf.device(self.ps_device(ps)):
                 clears.append(tf.raw_ops.StageClear(dtypes=[tf.int64], shared_name=self._stage_name(f"clock_{ps}")))
-        if self._unstaged:
-            with tf.device(self.worker_device):
-                dtypes = [value.dtype for value in self._unstaged]
+        for device, values in self._unstaged.items():
+            with tf.device(device):
+                dtypes = [value.dtype for value in values]
                 clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=self._stage_name("values")))
         with tf.control_dependencies(clears):
             return tf.group(*self.build_pull([tf.group(*clears)] * self.num_ps, on_pull))
 
-    def _create_trained(self, specs: Sequence[VariableSpec]) -> None:
+    def _create_trained(self, specs: Sequence[VariableSpec], device: str) -> None:
+        """Makes the trainable dense variables of a stage, and their pull."""
         parts = self._create_dense(specs)
-        with tf.device(self.worker_device):
+        with tf.device(device):
             replicas = [_create_replica(part.variable) if self.keeps_replica else None for part in parts]
             if self.keeps_replica:
                 values = [replica.read_value() for replica in replicas]
             else:
-                values = self._unstage_parts(parts)
+                values = self._unstage_parts(parts, device)
             pieces = [
-                Piece(part.variable, part.ps, tuple(part.extents), value, True, False, replica)
+                Piece(part.variable, part.ps, tuple(part.extents), value, True, False, device, replica)
                 for part, value, replica in zip(parts, values, replicas, strict=True)
             ]
             tensors = self._assemble(specs, pieces)
@@ -268,19 +288,21 @@ class ParameterStore(abc.ABC):
         for tensor in tensors.values():  # so that code that walks tf.trainable_variables() finds them
             tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensor)
 
-    def _unstage_parts(self, parts: Sequence[Part]) -> list[tf.Tensor]:
+    def _unstage_parts(self, parts: Sequence[Part], device: str) -> list[tf.Tensor]:
         if not parts:
             return []
         dtypes = [part.variable.dtype.base_dtype for part in parts]
         shapes = [part.variable.shape for part in parts]
-        self._unstaged = _unstage([self._wire_dtype(d) for d in dtypes], shapes, self._stage_name("values"))
-        return [tf.cast(value, dtype) for value, dtype in zip(self._unstaged, dtypes, strict=True)]
+        unstaged = _unstage([self._wire_dtype(d) for d in dtypes], shapes, self._stage_name("values"))
+        self._unstaged[device] = unstaged
+        return [tf.cast(value, dtype) for value, dtype in zip(unstaged, dtypes, strict=True)]
 
-    def _stage(self, values: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        if not values:
-            return []
-        with tf.device(self.worker_device):
-            return [tf.raw_ops.Stage(values=values, shared_name=self._stage_name("values"))]
+    def _stage(self, by_device: Mapping[str, Sequence[tf.Tensor]]) -> list[tf.Operation]:
+        ops = []
+        for device, values in by_device.items():
+            with tf.device(device):
+                ops.append(tf.raw_ops.Stage(values=values, shared_name=self._stage_name("values")))
+        return ops
 
     def _wire_dtype(self, dtype: tf.DType) -> tf.DType:
         return self._pull_dtype if dtype == tf.float32 else dtype
@@ -304,9 +326,7 @@ class ParameterStore(abc.ABC):
             )
         self._model_values[spec.name] = table
         for variable, extent in parts_of(table, spec):
-            self.pieces.append(
-                Piece(variable, ps_of(variable), (extent,), pulled=variable, trainable=True, is_table=True)
-            )
+            self.pieces.append(Piece(variable, ps_of(variable), (extent,), variable, True, True, self.worker_device))
 
     def _create_untrained(self, spec: VariableSpec, ps: int) -> None:
         """A variable that the model itself assigns, such as a moving average: one whole variable on one ps."""
@@ -314,7 +334,7 @@ class ParameterStore(abc.ABC):
             variable = create_variable(spec.name, spec.shape, spec.dtype)
         self._model_values[spec.name] = variable
         extent = Extent(spec.name, 0, spec.size, 0)
-        self.pieces.append(Piece(variable, ps, (extent,), pulled=None, trainable=False, is_table=False))
+        self.pieces.append(Piece(variable, ps, (extent,), None, False, False, self.worker_device))
 
 
 def _create_replica(variable: tf.Variable) -> tf.Variable:

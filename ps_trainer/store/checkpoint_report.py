@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ps_trainer.config import recorded
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import checkpoint_folder, worker_file
 from ps_trainer.store.checkpoint import Checkpoint, in_brackets, latest
@@ -141,16 +141,6 @@ def newest_loadable(findings: list[Finding]) -> Finding | None:
     return next((f for f in reversed(findings) if f.step is not None and not f.fault), None)
 
 
-def recorded_config(directory: pathlib.Path) -> dict[str, Any] | None:
-    """The training flags in the config.json of the logdir around a folder of checkpoints; None where there is none."""
-    try:
-        content = json.loads((directory.parent / "config.json").read_text(encoding="utf-8"))
-        train = content["train"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return train if isinstance(train, dict) else None
-
-
 def worker_files(directory: pathlib.Path) -> list[str]:
     """A line for each file of what one worker alone knows (`training/worker_state.py`)."""
     lines = []
@@ -219,7 +209,7 @@ def _num_bytes(checkpoint: Checkpoint, name: str) -> int:
 
 
 def _recorded(directory: pathlib.Path) -> list[str]:
-    train = recorded_config(directory)
+    train = recorded(directory.parent)
     if train is None:
         return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or holds no run"]
     words = [f"--{name}={train[name]}" for name in _RECORDED if name in train]

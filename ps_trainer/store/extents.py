@@ -22,6 +22,7 @@ class VariableSpec(NamedTuple):
         dtype: NumPy dtype.
         trainable: whether gradients are taken with respect to it.
         is_table: whether it is an embedding table, which only its touched rows leave the ps.
+        stage: of the model's stages the one that it belongs to (`models.layers.stage`).
     """
 
     name: str
@@ -29,6 +30,7 @@ class VariableSpec(NamedTuple):
     dtype: np.dtype
     trainable: bool
     is_table: bool
+    stage: int = 0
 
     @property
     def size(self) -> int:

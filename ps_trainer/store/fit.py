@@ -13,6 +13,9 @@ import numpy as np
 from ps_trainer.store.checkpoint import Checkpoint, in_brackets, listed
 from ps_trainer.store.extents import VariableSpec
 
+DATA_PREFIX = "data/"
+"""Of the names of tensors that say which examples have been read."""
+
 
 class Fit(NamedTuple):
     """What a run finds in a checkpoint.
@@ -56,10 +59,11 @@ def compare(wanted: Sequence[VariableSpec], checkpoint: Checkpoint) -> Fit:
     """Compares names, shapes and types, without reading any value.
 
     Args:
-        wanted: model variables and slots of the run; global_step goes without saying.
+        wanted: model variables and slots of the run; global_step and what was read of the data go without saying.
         checkpoint: what there is.
     """
-    fit = Fit([], [], [], [], sorted(set(checkpoint) - {spec.name for spec in wanted} - {"global_step"}))
+    others = set(checkpoint) - {spec.name for spec in wanted} - {"global_step"}
+    fit = Fit([], [], [], [], sorted(name for name in others if not name.startswith(DATA_PREFIX)))
     for spec in wanted:
         if spec.name not in checkpoint:
             fit.missing.append(spec)

@@ -32,7 +32,8 @@ class Options:
 class Packed(ParameterStore):
     """One flat variable per ps task (balanced to the element): one message per ps and direction.
 
-    The trainable dense variables of a dtype are laid end to end; ps k of P holds the k-th P-th of that
+    The trainable dense variables of a dtype (and of an optimizer, where `--optimizer_for` gives some
+    variables another one) are laid end to end; ps k of P holds the k-th P-th of that
     line, so a variable may lie on two ps tasks. A worker reads each flat variable once and cuts the
     model's tensors out of it; gradients come back as one vector. Traffic per step and worker: the bytes
     of the parameters each way, in O(P) messages instead of O(number of variables). Element-wise
@@ -42,15 +43,21 @@ class Packed(ParameterStore):
     Options = Options
 
     def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
-        by_dtype = defaultdict(list)
+        lines = defaultdict(list)
         for spec in specs:
-            by_dtype[spec.dtype.name].append(spec)
+            group = self._group_of(spec.name)
+            parts_of_name = (
+                f"stage_{spec.stage}/" if spec.stage else "",
+                spec.dtype.name,
+                f"/group_{group}" if group else "",
+            )
+            lines["".join(parts_of_name)].append(spec)
         parts: list[Part] = []
-        for dtype_name, group in by_dtype.items():
-            parts += self._create_group(dtype_name, group)
+        for name, line in lines.items():
+            parts += self._create_line(name, line)
         return parts
 
-    def _create_group(self, dtype_name: str, specs: Sequence[VariableSpec]) -> list[Part]:
+    def _create_line(self, name: str, specs: Sequence[VariableSpec]) -> list[Part]:
         total = sum(spec.size for spec in specs)
         max_size = self.options.max_piece_bytes // specs[0].dtype.itemsize
         plan = []  # (ps, number within the ps, elements)
@@ -62,7 +69,7 @@ class Packed(ParameterStore):
         parts = []
         for (ps, i, size), extents in zip(plan, cut(specs, [size for _, _, size in plan]), strict=True):
             with tf.device(self.ps_device(ps)):
-                variable = create_variable(f"packed/{dtype_name}/ps_{ps}/piece_{i}", [size], specs[0].dtype)
+                variable = create_variable(f"packed/{name}/ps_{ps}/piece_{i}", [size], specs[0].dtype)
             parts.append(Part(variable, ps, extents))
         return parts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -51,13 +52,9 @@ class PerVariable(ParameterStore):
     Options = Options
 
     def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
-        strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
-        setter = tf.train.replica_device_setter(
-            ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
-        )
         parts = []
         for spec in specs:
-            with tf.device(setter):
+            with tf.device(self._setter):
                 variable = tf.get_variable(
                     spec.name,
                     spec.shape,
@@ -81,6 +78,14 @@ class PerVariable(ParameterStore):
             value = pulled[0] if len(pulled) == 1 else tf.concat(pulled, axis=0)
             tensors[spec.name] = tf.identity(value, name=f"{spec.name}/pulled")
         return tensors
+
+    @functools.cached_property
+    def _setter(self) -> Callable:
+        """One for all stages, so that the next one goes on where the last one ended."""
+        strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
+        return tf.train.replica_device_setter(
+            ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
+        )
 
     def _partitioner(self, spec: VariableSpec) -> Callable | None:
         if self.options.partitioner == "none" or not spec.shape or spec.shape[0] < 2:

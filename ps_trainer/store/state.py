@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import extents as extents_lib
@@ -32,9 +33,17 @@ class StoredState:
     Args:
         store: the created store.
         slots: for each piece that the optimizer keeps slots for: slot variables, of the piece's shape.
+        counts: what else is saved, under its own name, and starts with zeros where a checkpoint lacks it.
     """
 
-    def __init__(self, store: ParameterStore, slots: Sequence[tuple[Piece, tf.Variable]]):
+    def __init__(
+        self,
+        store: ParameterStore,
+        slots: Sequence[tuple[Piece, tf.Variable]],
+        counts: Sequence[tf.Variable] = (),
+    ):
+        self._counts = {variable.op.name: variable for variable in counts}
+        self._count_reads = {name: variable.read_value() for name, variable in self._counts.items()}
         self._clocks = store.clocks
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
@@ -46,7 +55,7 @@ class StoredState:
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
-        self.variables = [held.variable for held in self._held] + self._clocks
+        self.variables = [held.variable for held in self._held] + self._clocks + list(counts)
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
         self._reads = [held.variable.read_value() for held in self._held]
         self._step_read = store.clocks[0].read_value()
@@ -68,6 +77,7 @@ class StoredState:
         for held in self._held:
             if not held.is_slot:
                 _load(session, held, initial_values)
+        session.run([variable.initializer for variable in self._counts.values()])
         self._set_clocks(session, 0)
 
     def restore(self, session: tf.Session, checkpoint: Checkpoint) -> int:
@@ -83,15 +93,29 @@ class StoredState:
         """Sets everything from values as `snapshot` gives them; returns their global_step."""
         for held in self._held:
             _load(session, held, values)
+        self._load_counts(session, values)
         step = int(values["global_step"])
         self._set_clocks(session, step)
         return step
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
         """The values at present, by name. Each piece is read atomically; other workers go on meanwhile."""
-        values, step = session.run([self._reads, self._step_read])
+        values, step, counts = session.run([self._reads, self._step_read, self._count_reads])
         pieces = [(held.extents, value) for held, value in zip(self._held, values, strict=True)]
-        return extents_lib.from_pieces(list(self._specs.values()), pieces) | {"global_step": step}
+        return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
+
+    def _load_counts(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
+        for name, variable in self._counts.items():
+            if name in values and values[name].shape == tuple(variable.shape.as_list()):
+                session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
+                continue
+            session.run(variable.initializer)
+            logging.warning(
+                "%s starts with zeros: the checkpoint has none of the shape %s, as the run had other --sharding,"
+                " --shard_examples, --batch_size, --num_epochs or number of workers; examples are counted anew",
+                name,
+                variable.shape.as_list(),
+            )
 
     def _set_clocks(self, session: tf.Session, step: int) -> None:
         for clock in self._clocks:

@@ -20,6 +20,10 @@ from ps_trainer.store.extents import VariableSpec
 
 # The collection by which `models.layers.embedding` marks a table; a name, so that models need not import us.
 EMBEDDING_TABLES = "embedding_tables"
+# The collections of `models.layers.stages`.
+_STAGES = "model_stages"
+_CURRENT_STAGE = "current_model_stage"
+STAGE_DEVICES = "model_stage_devices"
 
 
 class ModelTrace:
@@ -28,12 +32,14 @@ class ModelTrace:
     Attributes:
         specs: the global variables, in creation order.
         has_tables: whether any of them is an embedding table.
+        stages: the stages that the model has named, stage 0 among them.
         graph: the scratch graph, without devices.
     """
 
     def __init__(self, graph: tf.Graph, variables: dict[str, tf.Variable], specs: Sequence[VariableSpec]):
         self.specs = tuple(specs)
         self.has_tables = any(spec.is_table for spec in specs)
+        self.stages = frozenset({0, *graph.get_collection(_STAGES)})
         self.graph = graph
         self._variables = variables
 
@@ -72,6 +78,7 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
                     dtype=np.dtype(variable.dtype.base_dtype.as_numpy_dtype),
                     trainable=bool(variable.trainable),
                     is_table=EMBEDDING_TABLES in (kwargs.get("collections") or ()),
+                    stage=next(iter(graph.get_collection(_CURRENT_STAGE)[-1:]), 0),
                 )
             )
         return variable

@@ -21,6 +21,7 @@ from ps_trainer.runtime.control import PsControl
 from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.store import checkpoint_writer, durable
 from ps_trainer.store.report import placement_report
+from ps_trainer.training import warm_start
 from ps_trainer.training.graph import TrainGraph
 
 INITIALISED = "initialised"
@@ -46,7 +47,8 @@ def prepare_state(
     """Brings the run's state on the ps tasks to where training goes on; returns global_step and how.
 
     State that is alive on the ps tasks (after the chief alone was restarted) is attached to, or taken over from
-    the run before; else the newest loadable checkpoint is restored; else the model's initial values are set, and saved.
+    the run before; else the newest loadable checkpoint is restored; else the model's initial values, or those of
+    `init_from`, are set, and saved.
 
     Raises:
         CheckpointError: the checkpoints cannot be continued from, or state of a living run was lost and
@@ -69,7 +71,10 @@ def prepare_state(
             "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
             " ps tasks, and give a --logdir so that the next loss can be recovered from"
         )
-    train.state.initialize(session, train.model_trace.initial_values())
+    initial_values = train.model_trace.initial_values()
+    if config.init_from is not None:
+        initial_values |= warm_start.values(config.init_from, train.model_trace.specs)
+    train.state.initialize(session, initial_values)
     if config.checkpoint_dir is not None:  # so that there always is one to go back to
         checkpoint_writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
     return _begin(train, session, INITIALISED)
@@ -182,8 +187,10 @@ def check_checkpoints(config: TrainConfig) -> None:
     """Puts the logdir's checkpoints in order, before anything starts.
 
     Raises:
-        CheckpointError: there are some and none loads, or none could be saved there.
+        CheckpointError: there are some and none loads, or none could be saved there; or `init_from` is none.
     """
+    if config.init_from is not None:
+        warm_start.find(config.init_from)
     if config.checkpoint_dir is not None:
         checkpoint_writer.repair(config.checkpoint_dir)
 
@@ -229,6 +236,15 @@ def summarize(
         "metrics": metrics,
         "workers": {str(index): workers[index] for index in sorted(workers)},
     }
+
+
+def end_run(ps_0: PsControl, run: dict[str, Any]) -> None:
+    """Notes in the run's record that it is over."""
+    run["status"] = control.ENDED
+    try:
+        ps_0.write_run(run)
+    except tf.errors.OpError as error:
+        logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
 
 
 def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:

@@ -7,17 +7,19 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import delays, options, registry
-from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.config import TrainConfig
+from ps_trainer.cluster.groups import Group, count_groups
+from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.data.base import Shard
 from ps_trainer.delays import DelaySpec
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Transform
 from ps_trainer.gradients.parse import check_optimizer
 from ps_trainer.gradients.parse import load as load_transforms
+from ps_trainer.optimizers.assigned import Assigned, Optimizers
+from ps_trainer.optimizers.assigned import load as load_assigned
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.store.trace import placeholders, trace
+from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.updates.base import RunPlan, UpdateRule
 
 
@@ -27,49 +29,70 @@ class Components(NamedTuple):
     model: Any
     dataset: Any
     rule: UpdateRule
-    optimizer: PsOptimizer
+    optimizers: Optimizers
     schedule: Any
     layout: type[ParameterStore]
     layout_options: Any
     hooks: tuple[type, ...]
     transforms: list[Transform]
     stragglers: list[DelaySpec]
+    num_stages: int
 
-    def create_store(self, cluster: ClusterConfig, config: TrainConfig) -> ParameterStore:
-        """A store of the run's layout, seen from this worker."""
+    @property
+    def optimizer(self) -> PsOptimizer:
+        """The run's own, of every variable that `--optimizer_for` does not name."""
+        return self.optimizers.all[0].optimizer
+
+    def create_store(self, group: Group, config: TrainConfig) -> ParameterStore:
+        """A store of the run's layout, seen from the worker that trains for `group`."""
         return self.layout(
             self.layout_options,
-            num_ps=cluster.num_ps,
-            worker_device=cluster.device,
-            worker_index=cluster.worker_index,
+            num_ps=group.cluster.num_ps,
+            worker_device=group.cluster.device,
+            worker_index=group.cluster.worker_index,
             pull_dtype=config.pull_dtype,
             keeps_replica=self.rule.keeps_replica,
+            stage_devices=group.devices,
         )
 
 
 def load(config: TrainConfig, num_workers: int) -> Components:
     """Loads everything that `config` names.
 
+    Args:
+        config: the run.
+        num_workers: workers of the cluster, among them those that compute stages for others.
+
     Raises:
         UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
     """
     rule = registry.UPDATES.create(config.update, config.update_option)
     layout = registry.LAYOUTS.load(config.layout)
+    model = _create_model(config)
+    dataset = registry.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
+    num_stages = _count_stages(model, dataset, rule, config) if config.placement == MODEL_PARALLEL else 1
+    num_workers = count_groups(num_workers, num_stages)
     components = Components(
-        model=_create_model(config),
-        dataset=registry.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir),
+        model=model,
+        dataset=dataset,
         rule=rule,
-        optimizer=registry.OPTIMIZERS.create(config.optimizer, config.optimizer_option),
+        optimizers=_create_optimizers(config),
         schedule=registry.SCHEDULES.create(config.schedule, config.schedule_option),
         layout=layout,
         layout_options=options.parse(layout.Options, config.layout_option, "--layout_option"),
         hooks=tuple(registry.HOOKS.load(name) for name in config.hook),
         transforms=load_transforms(config.gradient_transform),
         stragglers=delays.parse_all(config.straggler, num_workers),
+        num_stages=num_stages,
     )
     rule.check(_plan(components, config, num_workers))
-    check_optimizer(components.transforms, config.optimizer, components.optimizer.momentum)
-    _check_classes(components, config)
+    for one in components.optimizers.all:
+        check_optimizer(components.transforms, one.name, one.optimizer.momentum)
+    _check_sizes(components, config)
+    if config.optimizer_for:
+        components.optimizers.check(
+            [spec.name for spec in _trace(components.model, components.dataset, config).specs if spec.trainable]
+        )
     if not rule.holds_tables or rule.needs_tables:
         _check_tables(components, config)
     return components
@@ -82,23 +105,60 @@ def _create_model(config: TrainConfig) -> Any:
         raise OptionError(f"--model_option: {error}") from error
 
 
+def _create_optimizers(config: TrainConfig) -> Optimizers:
+    own = registry.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
+    assigned = load_assigned(config.optimizer_for, config.learning_rate)
+    return Optimizers(Assigned(own, config.learning_rate, config.optimizer), assigned)
+
+
 def _plan(components: Components, config: TrainConfig, num_workers: int) -> RunPlan:
     return RunPlan(
         num_workers=num_workers,
         optimizer=components.optimizer,
         optimizer_name=config.optimizer,
+        assigned=components.optimizers.all[1:],
         transforms=[registry.split_inline(text)[0] for text in config.gradient_transform],
         is_lossy=any(transform.is_lossy for transform in components.transforms),
     )
 
 
+def _count_stages(model: Any, dataset: Any, rule: UpdateRule, config: TrainConfig) -> int:
+    """How many stages the model has.
+
+    Raises:
+        OptionError: one only, or some are missing; or the rule has no use for them.
+    """
+    if rule.keeps_replica:
+        raise OptionError(
+            f"--placement=model_parallel: with --update={config.update} each worker keeps a copy of the whole model;"
+            " use --update=async, sync or another rule that keeps none, or --placement=data_parallel"
+        )
+    stages = _trace(model, dataset, config).stages
+    if len(stages) == 1:
+        raise OptionError(
+            f"--placement=model_parallel: model {config.model!r} names no stage but the first; where the number of its"
+            " stages is an option, give --model_option num_stages=2, else build parts in `with layers.stage(1):`, or"
+            " use --placement=data_parallel"
+        )
+    missing = sorted(set(range(max(stages))) - stages)
+    if missing:
+        raise OptionError(
+            f"--placement=model_parallel: model {config.model!r} names the stages {sorted(stages)}, and"
+            f" {', '.join(map(str, missing))} is missing; number them from 0 without a gap"
+        )
+    return len(stages)
+
+
+def _trace(model: Any, dataset: Any, config: TrainConfig) -> ModelTrace:
+    """The model's variables and stages, as it makes them for a batch of the run's."""
+    with tf.Graph().as_default():
+        examples = dataset.train(shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1)
+    return trace(lambda: model.build(placeholders(examples.element_spec), training=True), config.seed)
+
+
 def _check_tables(components: Components, config: TrainConfig) -> None:
     """Raises OptionError where the model has embedding tables and the rule cannot train them, or has none and must."""
-    with tf.Graph().as_default():
-        examples = components.dataset.train(
-            shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1
-        )
-    model_trace = trace(lambda: components.model.build(placeholders(examples.element_spec), training=True), config.seed)
+    model_trace = _trace(components.model, components.dataset, config)
     tables = [spec.name for spec in model_trace.specs if spec.is_table]
     if components.rule.needs_tables and not tables:
         raise OptionError(
@@ -112,11 +172,13 @@ def _check_tables(components: Components, config: TrainConfig) -> None:
         )
 
 
-def _check_classes(components: Components, config: TrainConfig) -> None:
-    model_classes = getattr(getattr(components.model, "options", None), "num_classes", None)
-    data_classes = components.dataset.num_classes
-    if model_classes is not None and data_classes is not None and model_classes < data_classes:
-        raise OptionError(
-            f"dataset {config.dataset!r} has {data_classes} classes, model {config.model!r} only {model_classes};"
-            f" set --model_option num_classes={data_classes}"
-        )
+def _check_sizes(components: Components, config: TrainConfig) -> None:
+    """Raises OptionError where the dataset has more classes, or more ids, than the model is made for."""
+    for size, what in (("num_classes", "classes"), ("vocab_size", "ids")):
+        of_model = getattr(getattr(components.model, "options", None), size, None)
+        of_data = getattr(components.dataset, size, None)
+        if of_model is not None and of_data is not None and of_model < of_data:
+            raise OptionError(
+                f"dataset {config.dataset!r} has {of_data} {what}, model {config.model!r} only {of_model};"
+                f" set --model_option {size}={of_data}"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ _BATCH_SIZE = 256
 
 
 def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The mean of the loss and of each of the model's metrics over all test examples.
+    """The mean of the loss and of each of the model's metrics over all test examples, and its pooled metrics.
 
     Args:
         components: of the run.
@@ -29,40 +29,61 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
     with tf.Graph().as_default() as graph:
         iterator = tf.data.make_initializable_iterator(components.dataset.test(batch_size=_BATCH_SIZE))
         batch = iterator.get_next()
-        with tf.variable_scope("", custom_getter=_whole_getter, use_resource=True):
-            output = components.model.build(batch, training=False)
+        output = build_plain(components.model, batch)
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
+        pooled_metrics = getattr(output, "pooled", {})  # a model of one's own may have a type of its own for this
+        parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
     totals: defaultdict[str, float] = defaultdict(float)
+    collected: list[dict[str, list[np.ndarray]]] = []
     num_examples = 0
     with tf.Session(graph=graph) as session:
-        _load(session, variables, values)
+        load_values(session, variables, values)
         session.run(init_op)
         while True:
             try:
-                size_v, loss_v, sums_v = session.run([size, output.loss, sums])
+                size_v, loss_v, sums_v, parts_v = session.run([size, output.loss, sums, parts])
             except tf.errors.OutOfRangeError:
                 break
+            collected.append(parts_v)
             num_examples += int(size_v)
             totals["loss"] += float(loss_v) * size_v
             for name, value in sums_v.items():
                 totals[name] += float(value)
-    return {name: total / num_examples for name, total in totals.items()}
+    means = {name: total / num_examples for name, total in totals.items()}
+    return means | {
+        name: _compute(pooled, [batch[name] for batch in collected]) for name, pooled in pooled_metrics.items()
+    }
 
 
-def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:
-    return getter(name, *args, **whole(kwargs))
+def _compute(pooled: Any, batches: Sequence[Sequence[np.ndarray]]) -> float:
+    return float(pooled.compute(*(np.concatenate(parts) for parts in zip(*batches, strict=True))))
 
 
-def _load(session: tf.Session, variables: list[tf.Variable], values: Mapping[str, np.ndarray]) -> None:
+def build_plain(model: Any, batch: Any) -> Any:
+    """The model's output for `batch`, in the default graph, with ordinary variables and none of them partitioned."""
+    with tf.variable_scope("", custom_getter=_whole_getter, use_resource=True):
+        return model.build(batch, training=False)
+
+
+def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: Mapping[str, np.ndarray]) -> None:
+    """Sets the variables of `build_plain`.
+
+    Raises:
+        CheckpointError: one is missing in `values` or has another shape.
+    """
     for variable in variables:
         name = variable.op.name
         if name not in values or tuple(values[name].shape) != tuple(variable.shape.as_list()):
             got = f"has the shape {list(values[name].shape)}" if name in values else "is missing"
             raise CheckpointError(
                 f"model variable {name!r} {got}, wanted {variable.shape.as_list()};"
-                " evaluate with the --model and --model_option that the checkpoint was trained with"
+                " give the --model and --model_option that the checkpoint was trained with"
             )
         session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
+
+
+def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:
+    return getter(name, *args, **whole(kwargs))

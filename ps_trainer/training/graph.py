@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.base import Shard
 from ps_trainer.gradients.wire import Wire
@@ -15,10 +17,11 @@ from ps_trainer.hooks.straggler import Straggler
 from ps_trainer.hooks.straggler import create as create_straggler
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.store.state import StoredState
-from ps_trainer.store.trace import ModelTrace, placeholders, trace
+from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, placeholders, trace
+from ps_trainer.training import shards
 from ps_trainer.training.components import Components
 from ps_trainer.updates.apply import Applier
-from ps_trainer.updates.base import RuleContext, TrainStep
+from ps_trainer.updates.base import Phase, RuleContext, TrainStep
 from ps_trainer.updates.push import Push
 
 
@@ -42,6 +45,8 @@ class TrainGraph(NamedTuple):
         free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
         scaffold: for `MonitoredTrainingSession`; initialises only what is local to this worker.
         straggler: what delays this worker's steps, if anything; to be started before the first one.
+        shard_reader: asks for this worker's shards, where they are dealt out as the run goes; to be connected before
+            the session is opened.
     """
 
     graph: tf.Graph
@@ -59,6 +64,7 @@ class TrainGraph(NamedTuple):
     free_op: tf.Operation
     scaffold: tf.train.Scaffold
     straggler: Straggler | None
+    shard_reader: shards.ShardReader | None
 
 
 def build(components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str) -> TrainGraph:
@@ -66,42 +72,50 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
 
     Args:
         components: of the run.
-        cluster: gives this worker's place.
+        cluster: gives the place of this worker, which trains.
         config: the run.
         run_id: names the container that holds all that the run has on the ps tasks.
     """
     graph = tf.Graph()
+    group = group_of(cluster, components.num_stages)
+    cluster = group.cluster
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
-        store = components.create_store(cluster, config)
+        store = components.create_store(group, config)
+        plan = shards.plan_of(components.dataset, config, cluster.num_workers)
+        reader = shards.ShardReader(plan) if plan is not None else None
         with tf.device(cluster.device):
-            iterator = _iterator(components, cluster, config)
-        model_trace = trace(
-            lambda: components.model.build(placeholders(iterator.element_spec), training=True), config.seed
-        )
-        store.create(model_trace)
+            iterator = _iterator(components, cluster, config, reader)
+        batch_spec = iterator.element_spec if reader is None else iterator.element_spec[1]
+        model_trace = trace(lambda: components.model.build(placeholders(batch_spec), training=True), config.seed)
+        store.create(model_trace, components.optimizers.index_of)
         with tf.device(cluster.device):
-            batch = iterator.get_next()
+            batch, position = (iterator.get_next(), None) if reader is None else reversed(iterator.get_next())
+            if components.num_stages > 1:
+                tf.get_collection_ref(STAGE_DEVICES).extend(group.devices)
             with tf.variable_scope("", custom_getter=store.model_getter):
                 output = components.model.build(batch, training=True)
         gradients = store.gradients(output.loss)
         straggler = _straggler(components, cluster, config, run_id)
         if straggler is not None:
             gradients = straggler.hold_back(gradients)
-        applier = Applier(store, components.optimizer, components.schedule, config.learning_rate)
+        applier = Applier(store, components.optimizers, components.schedule)
         push = Push(store, _wire(components, cluster, config, store))
         context = RuleContext(
             cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier, push, run_id
         )
         step = components.rule.build(store, gradients, context)
+        counts = shards.create_counts(plan, store.ps_device(0)) if plan is not None else []
+        may_let_go = components.rule.waits_for_others and step.exchange is None
+        count = functools.partial(shards.count, counts[0], position, after_update=may_let_go) if counts else None
         return TrainGraph(
             graph=graph,
             current_step=store.clocks[0].read_value(),
             loss=output.loss,
             step=step,
-            fetches=_fetches(store, step, output.loss, gradients if config.step_log else None),
+            fetches=_fetches(store, step, output.loss, gradients if config.step_log else None, count),
             store=store,
-            state=StoredState(store, applier.slots),
+            state=StoredState(store, applier.slots, counts),
             model_trace=model_trace,
             worker_state=[*step.worker_state, *push.state],
             sent_bytes=push.sent_bytes.read_value(),
@@ -110,6 +124,7 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             free_op=_free(tf.global_variables()),
             scaffold=_scaffold(store, iterator),
             straggler=straggler,
+            shard_reader=reader,
         )
 
 
@@ -134,8 +149,14 @@ def _wire(components: Components, cluster: ClusterConfig, config: TrainConfig, s
     )
 
 
-def _fetches(store: ParameterStore, step: TrainStep, loss: tf.Tensor, timed: Sequence[Gradient] | None) -> list[list]:
-    """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted."""
+def _fetches(
+    store: ParameterStore,
+    step: TrainStep,
+    loss: tf.Tensor,
+    timed: Sequence[Gradient] | None,
+    count: Callable[[Phase], tf.Operation] | None,
+) -> list[list]:
+    """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted, `count` counts the batch."""
     fetches = []
     with tf.device(store.worker_device):
         computed = _time_after([gradient.value for gradient in timed]) if timed is not None else None
@@ -148,6 +169,8 @@ def _fetches(store: ParameterStore, step: TrainStep, loss: tf.Tensor, timed: Seq
             else:
                 pull_ops = store.build_pull(phase.applied, step.on_pull)
             targets = [*phase.targets, *pull_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
+            if count is not None:
+                targets.append(count(phase))
             fetches.append([phase.global_step, phase.staleness, loss, times, targets])
     return fetches
 
@@ -164,13 +187,18 @@ def _join_ops(store: ParameterStore, step: TrainStep) -> list[tf.Operation]:
         return ops if store.keeps_replica else [*ops, store.build_prime(step.on_pull)]
 
 
-def _iterator(components: Components, cluster: ClusterConfig, config: TrainConfig) -> tf.data.Iterator:
-    examples = components.dataset.train(
-        shard=Shard(cluster.worker_index, cluster.num_workers),
-        batch_size=config.batch_size,
-        seed=config.seed,
-        num_epochs=config.num_epochs,
-    )
+def _iterator(
+    components: Components, cluster: ClusterConfig, config: TrainConfig, reader: shards.ShardReader | None
+) -> tf.data.Iterator:
+    if reader is not None:
+        examples = components.dataset.train_leased(reader.leases(), reader.plan)
+    else:
+        examples = components.dataset.train(
+            shard=Shard(cluster.worker_index, cluster.num_workers),
+            batch_size=config.batch_size,
+            seed=config.seed,
+            num_epochs=config.num_epochs,
+        )
     options = tf.data.Options()
     # The thread that tunes a pipeline may miss its cancellation (TensorFlow tells it before it marks it), and then
     # sleeps on for up to a minute, in which the session cannot be closed. Untuned, `AUTOTUNE` means all of the threads.

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError
+from ps_trainer.errors import LostError, PeerFailedError, PeerLostError, PsLostError
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import Progress
@@ -27,6 +27,7 @@ _REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
 # How its message names the task that did not answer.
 _TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
 _SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
+_STAGE = re.compile(r"remote target /job:(chief|worker)/replica:\d+/task:(\d+)")
 
 
 def run_steps(
@@ -88,6 +89,7 @@ def run_steps(
             try:
                 global_step, staleness, loss, times, _ = runs[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:
+                stop.check()  # the data may have been ended for that reason
                 if "IteratorGetNext" not in str(error) and "End of sequence" not in str(error):
                     raise PsLostError(f"a queue on the ps tasks was closed: {error.message}") from error
                 ended_by.append("end of the data")
@@ -120,12 +122,20 @@ def run_steps(
             raise PeerLostError(str(error)) from error
         except LOST as error:
             stop.check()
-            raise lost_ps(error) from error
+            lost = lost_task(error)
+            if isinstance(lost, PeerLostError):
+                stop.wait(_REASON_SECS)
+                stop.check()
+            raise lost from error
         except (tf.errors.CancelledError, RuntimeError):
             stop.check()  # the session was closed under us, for that reason
             raise
 
-    session.run_step_fn(guarded)
+    try:
+        session.run_step_fn(guarded)
+    finally:
+        if train.shard_reader is not None:
+            train.shard_reader.close()  # the session's end waits for whoever waits for data
     return ended_by[0]
 
 
@@ -180,12 +190,18 @@ def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], b
         is_lost = isinstance(error, LOST) or not has_state()
     except tf.errors.OpError:
         is_lost = True
-    return lost_ps(error) if is_lost else error
+    return lost_task(error) if is_lost else error
 
 
-def lost_ps(error: tf.errors.OpError) -> PsLostError:
-    """`PsLostError` for one of `LOST`, naming the ps tasks that its message names."""
-    tasks = _TARGET.findall(error.message) or _SENDER.findall(error.message)
+def lost_task(error: tf.errors.OpError) -> LostError:
+    """The error for one of `LOST`: `PsLostError`, or `PeerLostError` where another worker did not answer.
+
+    It names the tasks that TensorFlow's message names. A step has no part on another worker but where that computes a
+    stage of the model.
+    """
+    targets, stage = _TARGET.findall(error.message), _STAGE.search(error.message)
+    # Of a step that failed on several tasks at once the message says what each met: who did not answer is the cause.
+    tasks = targets or ([] if stage else _SENDER.findall(error.message))
     names = ", ".join(f"ps-{index}" for index in sorted(set(tasks), key=int))
     if "request was received twice" in error.message:
         return PsLostError(
@@ -193,6 +209,8 @@ def lost_ps(error: tf.errors.OpError) -> PsLostError:
             " (ps_trainer/runtime/request_ids.py); start the run again: it goes on from its last checkpoint"
         )
     said = " ".join(error.message.replace("=", " ").split())
+    if stage and not targets:
+        return PeerLostError(f"{'-'.join(stage.groups())}, which computes a stage, was lost; TensorFlow says: {said}")
     return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 
 

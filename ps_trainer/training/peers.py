@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import logging
 
-from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError, StalledError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
@@ -16,6 +16,7 @@ from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
+from ps_trainer.training.stage_peers import StagePeers
 from ps_trainer.updates.base import ChiefService, UpdateRule
 
 _POLL_SECS = 0.1
@@ -26,7 +27,7 @@ class Peers:
     """The other workers of the job, seen from one.
 
     Args:
-        cluster: with this worker's place in it.
+        group: of this worker, which trains.
         config: the run.
         controls: client of each ps task.
         run: the run's record.
@@ -37,11 +38,13 @@ class Peers:
         stop: asked to stop when another task's end ends this one.
         writer: told what is waited for.
         on_poll: called a few times a second; its errors ask the job to stop.
+
+    Workers that compute stages for others are none of them: see `StagePeers`.
     """
 
     def __init__(
         self,
-        cluster: ClusterConfig,
+        group: Group,
         config: TrainConfig,
         controls: Sequence[PsControl],
         run: Mapping[str, Any],
@@ -54,7 +57,8 @@ class Peers:
         on_poll: Callable[[], None],
         start_limit_secs: float,
     ):
-        self._cluster = cluster
+        self._cluster = cluster = group.cluster
+        self._stages = StagePeers(group, config, stop)
         self._config = config
         self._rule = rule
         self._min_workers = rule.min_workers(cluster.num_workers)
@@ -70,9 +74,9 @@ class Peers:
             run,
             cluster.worker_index,
             stop,
-            on_worker_start=self._worker_started,
-            on_worker_return=self._worker_returned,
-            on_worker_end=self._worker_ended,
+            on_worker_start=self._unless_stage(self._worker_started, self._stages.started),
+            on_worker_return=self._unless_stage(self._worker_returned, self._stages.returned),
+            on_worker_end=self._unless_stage(self._worker_ended, self._stages.ended),
             on_poll=on_poll,
             lost_after_secs=config.heartbeat_timeout_secs,
         )
@@ -85,7 +89,7 @@ class Peers:
     @property
     def roster(self) -> dict[int, dict[str, Any]]:
         """What each worker said last, by index."""
-        return self._watcher.roster
+        return {i: entry for i, entry in self._watcher.roster.items() if i < self._cluster.num_workers}
 
     def start(self) -> None:
         """Begins to watch."""
@@ -94,6 +98,10 @@ class Peers:
     def close(self) -> None:
         """Ends watching; returns when nothing is called any more."""
         self._watcher.close()
+
+    def wait_for_stages(self) -> None:
+        """Waits for those who compute stages for this worker; see `StagePeers.wait`."""
+        self._stages.wait(self._start_limit_secs)
 
     def wait_for_start(self) -> bool:
         """Waits for all workers to be ready to train, so that nobody trains ahead; then for as many as are needed.
@@ -151,6 +159,9 @@ class Peers:
                     " look at its log, or raise --stall_timeout_secs"
                 )
             self._stop.wait(_POLL_SECS)
+
+    def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:
+        return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)
 
     def _not_ready(self) -> list[int]:
         absent = (control.JOINED, control.LOST)

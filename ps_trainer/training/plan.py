@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import TrainConfig, recorded
 from ps_trainer.store import checkpoint_report, fit
 from ps_trainer.store.checkpoint import Checkpoint, in_brackets, latest, listed
 from ps_trainer.store.report import placement_report
@@ -105,10 +105,10 @@ def _steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
 
 def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
     """Flags that the last run in this logdir had otherwise, of those that all workers must agree on."""
-    recorded = checkpoint_report.recorded_config(directory) or {}
+    before = recorded(directory.parent) or {}
     now = config.agreement()
-    changed = [name for name in now if name in recorded and recorded[name] != now[name]]
-    return [f"  --{name}={now[name]} was {recorded[name]} in the last run there" for name in changed]
+    changed = [name for name in now if name in before and before[name] != now[name]]
+    return [f"  --{name}={now[name]} was {before[name]} in the last run there" for name in changed]
 
 
 def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:

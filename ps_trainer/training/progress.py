@@ -25,10 +25,12 @@ class Progress:
         local_steps: steps of this worker.
         global_step: the last value seen.
         last_step_at: clock at the last step, or at the start.
+        examples_of: gives the examples of the first so many steps.
     """
 
     def __init__(self, batch_size: int, clock: Callable[[], float] = time.monotonic):
-        self._batch_size = batch_size
+        self.examples_of: Callable[[int], int] = lambda steps: steps * batch_size
+        self._examples_reported = 0
         self._clock = clock
         self._staleness: Counter[int] = Counter()
         self._pushes = self._dropped = 0
@@ -57,6 +59,18 @@ class Progress:
             read_delay: gives the last step's delay, in seconds.
         """
         self._read_delay = read_delay
+
+    def count_examples(self, examples_of: Callable[[int], int]) -> None:
+        """From now on batches differ in size; call it before the first step.
+
+        Args:
+            examples_of: gives the examples of the first so many steps.
+        """
+        self.examples_of = examples_of
+
+    def wait_for_data(self) -> None:
+        """Notes that there is nothing to train on for the time being: no stall."""
+        self.last_step_at = self._clock()
 
     @property
     def injected_delay(self) -> float:
@@ -115,13 +129,15 @@ class Progress:
         recent = self._fold_staleness()
         dropped = self._dropped - dropped_before
         self._reported_at = self._clock()
+        examples = self.examples_of(self.local_steps)
         figures = {
             "local_step": self.local_steps,
             "steps_per_sec": steps / secs,
-            "examples_per_sec": steps * self._batch_size / secs,
+            "examples_per_sec": (examples - self._examples_reported) / secs,
             "loss": sum(losses) / steps,
         } | ({"staleness_mean": mean_of(recent)} if recent else {})
         figures |= {"gradients_dropped": dropped} if dropped else {}
+        self._examples_reported = examples
         if self._read_delay is not None:
             figures["injected_delay_mean"] = (self._delay_secs - self._delay_secs_reported) / steps
             self._delay_secs_reported = self._delay_secs
@@ -131,14 +147,16 @@ class Progress:
         """Figures of the whole run, as JSON values."""
         self._fold_staleness()
         secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
+        examples = self.examples_of(self.local_steps)
         delays = {"injected_delay_mean": self._delay_secs / max(1, self.local_steps)} if self._read_delay else {}
         figures = {
             "local_steps": self.local_steps,
+            "examples": examples,
             "pushes": self._pushes,
             "gradients_dropped": self._dropped,
             "secs": secs,
             "steps_per_sec": self.local_steps / secs if secs > 0 else 0.0,
-            "examples_per_sec": self.local_steps * self._batch_size / secs if secs > 0 else 0.0,
+            "examples_per_sec": examples / secs if secs > 0 else 0.0,
             "staleness": {str(value): count for value, count in sorted(self._staleness.items())},
             "staleness_mean": mean_of(self._staleness) if self._staleness else None,
         }

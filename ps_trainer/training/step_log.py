@@ -114,7 +114,7 @@ class LoggedProgress(Progress):
             "wall_time": wall_time,
             "injected_delay": self.injected_delay,
             "loss": float(loss) if math.isfinite(loss) else None,
-            "examples": self._batch_size,
+            "examples": self.examples_of(self.local_steps + 1) - self.examples_of(self.local_steps),
             "cpu_user": round(self._cpu.user - cpu.user, 3),
             "cpu_sys": round(self._cpu.system - cpu.system, 3),
         } | ({"staleness_by_ps": values} if len(values) > 1 else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,30 +12,19 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import (
-    EXIT_DONE,
-    Interrupted,
-    LostError,
-    PeerFailedError,
-    PsLostError,
-    PsTrainerError,
-    StalledError,
-    StartTimeoutError,
-)
+from ps_trainer.errors import Interrupted, PeerFailedError, PsLostError, PsTrainerError, StalledError
 from ps_trainer.hooks import fault
 from ps_trainer.metrics.traffic import SocketTraffic
-from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import control, facts, preflight
-from ps_trainer.runtime.control import PsControl
-from ps_trainer.runtime.heartbeat import Heartbeat
+from ps_trainer.runtime import control, facts, preflight, stages
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import chief, graph
-from ps_trainer.training.comeback import Comeback
+from ps_trainer.training import beside, chief, graph
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.loop import LOST, explained, lost_ps, run_steps
+from ps_trainer.training.loop import LOST, explained, lost_task, run_steps
+from ps_trainer.training.member import Member
 from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
 from ps_trainer.training.step_log import progress_for
@@ -42,8 +32,8 @@ from ps_trainer.training.worker_state import WorkerState
 from ps_trainer.updates.base import ChiefService
 
 
-class Worker:
-    """One worker of a job.
+class Worker(Member):
+    """A worker that trains.
 
     Args:
         cluster: with this task's place in it.
@@ -66,17 +56,12 @@ class Worker:
         *,
         create_progress: Callable[[int], Progress] | None = None,
     ):
-        self._cluster = cluster
-        self._config = config
+        super().__init__(cluster, config)
         self._components = components
+        self._group = group_of(cluster, components.num_stages)
         self._target = server.target
-        self._session_config = session_config(cluster.device)
-        self._controls: list[PsControl] = []
-        self._run: dict[str, Any] = {"run_id": ""}
-        self._comeback = Comeback(config)
+        self._session_config = session_config(cluster.device, peers=("/job:ps", *self._group.devices))
         self._graphs: dict[str, graph.TrainGraph] = {}  # of the chief's runs that lie on the ps tasks, by run id
-        self._facts = facts.of(cluster)
-        self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._drill = fault.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._progress = self._create_progress(config.batch_size)
@@ -85,68 +70,20 @@ class Worker:
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
 
-    def work(self, stop: StopRequest) -> int:
-        """Trains until the run ends; returns exit code 0.
+    def _figures(self) -> dict[str, Any]:
+        return self._progress.summary()
 
-        Raises:
-            PsTrainerError: the job failed, here or elsewhere.
-            Interrupted: a signal came; the chief has saved a checkpoint.
-        """
-        try:
-            self._work_through_losses(stop)
-        except BaseException as error:
-            status = control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED
-            self._say(status, reason=str(error), error=type(error).__name__)
-            self._writer.state(f"failed: {error}", isinstance(error, PeerFailedError | LostError))
-            raise
-        else:
-            self._say(control.DONE, summary=self._progress.summary())
-            self._writer.state("done")
-            return EXIT_DONE
-        finally:
-            for ps in self._controls:
-                ps.close()
-            self._progress.close()
-            self._writer.close()
+    def _close(self) -> None:
+        self._progress.close()
 
-    def _work_through_losses(self, stop: StopRequest) -> None:
-        """Finds the run and trains; again, when a part of the job was lost that may come back."""
-        stop.patience_secs = self._config.recover_timeout_secs
-        while True:
-            try:
-                self._writer.state("waiting for the ps tasks")
-                limit = self._comeback.limit_secs
-                self._controls = preflight.wait_for_ps(self._cluster, self._config, stop, limit_secs=limit)
-                self._find_run_and_train(stop)
-                return
-            except StartTimeoutError as error:
-                raise self._comeback.explain(error) from error
-            except (LostError, tf.errors.OpError) as raised:
-                loss = explained(raised, stop, self._has_state)
-                if not self._comeback.may_follow(loss):
-                    raise loss from (None if loss is raised else raised)
-                stop.renew()
-                self._writer.state(self._comeback.note(loss))
-                self._say(control.LOST, reason=str(loss))
-                for ps in self._controls:
-                    ps.close()
-
-    def _find_run_and_train(self, stop: StopRequest) -> None:
+    def _take_part(self, stop: StopRequest) -> None:
+        limit = self._comeback.limit_secs
+        stages.wait_for_stages(self._cluster, self._group, self._config, stop, limit_secs=limit)
         if self._cluster.is_chief:
             self._train_as_chief(stop)
-            return
-        self._writer.state("waiting for the chief")
-        before = self._run["run_id"]
-        limit = self._comeback.limit_secs
-        self._run = preflight.wait_for_run(self._controls, self._cluster, self._config, stop, limit_secs=limit)
-        if self._run["status"] == control.ENDED:
-            logging.info("the run ended before this worker came")
-            return
-        if self._run["run_id"] != before and self._run["start"]["how"] == chief.INITIALISED:
-            self._comeback.check_start()
-        self._say(control.JOINED)
-        with self._heartbeat():
-            self._train(stop, self._build_graph(self._run["run_id"]), None)
+        elif self._join(stop):
+            with self._heartbeat():
+                self._train(stop, self._build_graph(self._run["run_id"]), None)
 
     def _train_as_chief(self, stop: StopRequest) -> None:
         regroups = self._components.rule.regroups
@@ -166,12 +103,8 @@ class Worker:
                 self._train(stop, train, start)
         except BaseException as error:
             if not self._comeback.may_follow(error):
-                self._end_run()
+                chief.end_run(self._controls[0], self._run)
             raise
-
-    def _heartbeat(self) -> Heartbeat:
-        timeout = self._config.heartbeat_timeout_secs
-        return Heartbeat(self._controls, self._run["run_id"], self._cluster.worker_index, timeout)
 
     def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
         """The state of a run that the ps tasks hold, for the one that is begun in its place; None if there is none."""
@@ -185,17 +118,6 @@ class Worker:
         self._comeback.is_possible = train.step.exchange is None
         return train
 
-    def _has_state(self) -> bool:
-        """Whether every ps task still is the one on which the run was set up."""
-        return preflight.incarnations(self._controls) == self._run["ps"]
-
-    def _end_run(self) -> None:
-        self._run["status"] = control.ENDED
-        try:
-            self._controls[0].write_run(self._run)
-        except tf.errors.OpError as error:
-            logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
-
     def _train(self, stop: StopRequest, train: graph.TrainGraph, start: chief.Start | None) -> None:
         """Trains in one run.
 
@@ -207,9 +129,9 @@ class Worker:
         self._facts |= facts.of_model(train.model_trace)
         preflight.agree_on_model(self._controls[0], self._run, self._facts, self._cluster)
         service = train.step.service
-        with self._bare_session(train) as session:
+        with self._bare_session(train) as session, contextlib.ExitStack() as stack:
             peers = self._peers = Peers(
-                self._cluster,
+                self._group,
                 self._config,
                 self._controls,
                 self._run,
@@ -224,12 +146,8 @@ class Worker:
             try:
                 if start is not None:
                     self._set_up(train, session, start)
-                if service is not None:
-                    service.start(self._bare_session(train))
-                    stop.on_release(service.release)
-                if train.straggler is not None:
-                    train.straggler.start(self._target, session_config(self._cluster.device, peers=()))
-                    stop.on_release(train.straggler.let_go)
+                stack.enter_context(self._beside(train, stop))
+                stack.callback(peers.close)
                 peers.start()
                 checkpointer = chief.Checkpointer(train, self._config) if self._cluster.is_chief else None
                 self._run_steps(train, stop, checkpointer, peers)
@@ -240,12 +158,18 @@ class Worker:
                 if self._cluster.is_chief:
                     self._rescue(train, session, error)
                 raise error from (None if error is raised else raised)
-            finally:
-                peers.close()
-                if service is not None:
-                    service.stop()
-                if train.straggler is not None:
-                    train.straggler.close()
+
+    def _beside(self, train: graph.TrainGraph, stop: StopRequest) -> contextlib.AbstractContextManager[None]:
+        return beside.running(
+            train,
+            stop,
+            new_session=lambda: self._bare_session(train),
+            target=self._target,
+            own_config=session_config(self._cluster.device, peers=()),
+            ps_0=self._controls[0],
+            message={"run_id": self._run["run_id"], "worker": self._cluster.worker_index},
+            on_wait=lambda: self._progress.wait_for_data(),
+        )
 
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
@@ -259,6 +183,8 @@ class Worker:
             reached = max(step, self._comeback.reached)
             self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
         self._run |= {"status": control.READY, "start": {"step": step, "how": how}}
+        if train.shard_reader is not None:
+            self._run["shards"] = train.shard_reader.record(self._components.rule)
         self._controls[0].write_run(self._run)
         self._graphs.pop(self._run["run_id"], None)
         for old in self._graphs.values():
@@ -273,6 +199,7 @@ class Worker:
         checkpointer: chief.Checkpointer | None,
         peers: Peers,
     ) -> None:
+        peers.wait_for_stages()
         own_state = WorkerState(train.worker_state, self._config, self._cluster.worker_index)
 
         def after_join(raw: tf.Session, global_step: int) -> None:
@@ -313,6 +240,8 @@ class Worker:
             self._writer.state("training")
             self._progress.close()
             self._progress = self._create_progress(self._config.batch_size)
+            if train.shard_reader is not None:
+                self._progress.count_examples(train.shard_reader.num_examples)
             if train.straggler is not None:
                 self._progress.count_delays(lambda: train.straggler.last_delay)
             self._is_stepping = True
@@ -335,7 +264,7 @@ class Worker:
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
         error = service.error() if service is not None else None
         if error is not None:
-            raise lost_ps(error) if isinstance(error, LOST) else PsLostError(f"the chief's updates ended: {error}")
+            raise lost_task(error) if isinstance(error, LOST) else PsLostError(f"the chief's updates ended: {error}")
         idle = time.monotonic() - self._progress.last_step_at
         if self._is_stepping and not self._peers.lost and idle > self._config.stall_timeout_secs:
             raise StalledError(
@@ -365,8 +294,10 @@ class Worker:
         self._writer.eval(step, metrics)
         self.final_values = values
         self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
+        if train.shard_reader is not None:
+            self.summary["coverage"] = train.shard_reader.coverage(values)
         chief.write_summary(self._config, self.summary)
-        self._end_run()
+        chief.end_run(self._controls[0], self._run)
         session.run(train.free_op)
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
@@ -387,8 +318,3 @@ class Worker:
             return
         status = "interrupted" if isinstance(error, Interrupted) else "failed"
         chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
-
-    def _say(self, status: str, **content: Any) -> None:
-        message = {"run_id": self._run["run_id"], "worker": self._cluster.worker_index, "status": status, **content}
-        message |= {"facts": self._facts, "join": self._comeback.join}
-        preflight.say_everywhere(self._controls, message)

@@ -81,6 +81,7 @@ class Accumulate(UpdateRule):
         else:
             self._wrapped = Async()
         self.regroups = self._wrapped.regroups
+        self.waits_for_others = self._wrapped.waits_for_others
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""

@@ -1,6 +1,6 @@
-"""`Applier`: applies gradients by the run's optimizer, with everything where the parameters are.
+"""`Applier`: applies gradients by the run's optimizers, with everything where the parameters are.
 
-One optimizer instance per ps task, made in its device scope: learning rate, schedule, hyper-parameters
+One instance of each optimizer per ps task, made in its device scope: learning rate, schedule, hyper-parameters
 and slots all lie there, so that a step sends nothing but the gradient. The schedule follows the clock of
 that ps task. A worker's replica gets an optimizer of its own likewise.
 
@@ -11,12 +11,15 @@ of `tf.train.Optimizer` are used here (`tests/updates/test_apply.py` would notic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.optimizers.assigned import Optimizers
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
+
+T = TypeVar("T", bound=tuple)
 
 _REPLICA = -1  # the worker's replica, where else the index of a ps task stands
 
@@ -26,24 +29,23 @@ class Applier:
 
     Args:
         store: the created store.
-        optimizer: component of `registry.OPTIMIZERS`.
+        optimizers: of the run; all pieces with variables of one are updated together.
         schedule: component of `registry.SCHEDULES`.
-        learning_rate: before the schedule.
 
     Attributes:
         slots: (piece, slot variable) of every slot made by `apply` so far.
         replica_slots: the same for `apply_to_replica`.
     """
 
-    def __init__(self, store: ParameterStore, optimizer: Any, schedule: Any, learning_rate: float):
+    def __init__(self, store: ParameterStore, optimizers: Optimizers, schedule: Any):
         self._store = store
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._schedule = schedule
-        self._learning_rate = learning_rate
         self.slots: list[tuple[Piece, tf.Variable]] = []
-        self._slotted: dict[int, tf.train.Optimizer] = {}
+        self._slotted: dict[tuple[int, int], tf.train.Optimizer] = {}  # by place and index of the optimizer
         self.replica_slots: list[tuple[Piece, tf.Variable]] = []
-        if optimizer.walks_whole_table and any(piece.is_table for piece in store.pieces):
+        tables = [optimizers.all[self._index(piece)] for piece in store.pieces if piece.is_table]
+        if any(one.optimizer.walks_whole_table for one in tables):
             logging.warning(
                 "this optimizer walks whole embedding tables each step, not only the batch's rows;"
                 " --optimizer=lazy_adam, sgd, adagrad and momentum touch only those"
@@ -55,10 +57,8 @@ class Applier:
         What is made in there, TensorFlow would have to lift out of the branch; so nothing depends on that.
         """
         with tf.device(self._store.ps_device(ps)):
-            optimizer = self._create(self._store.clocks[ps].read_value(), None)
-            optimizer._create_slots([piece.variable for piece in pieces])
-        self.slots += _slots(optimizer, [(piece, piece.variable) for piece in pieces])
-        self._slotted[ps] = optimizer
+            step = self._store.clocks[ps].read_value()
+            self.slots += self._create_slots(ps, [(piece, piece.variable) for piece in pieces], step)
 
     def apply(
         self,
@@ -85,25 +85,20 @@ class Applier:
             # Otherwise the clock would be read when the worker's step begins, and be as stale as its gradient.
             with tf.control_dependencies([_values(value) for value, _ in pairs]):
                 step = self._store.clocks[ps].read_value()
-            optimizer = self._create(step, rate_factor, use_locking=use_locking)
-            if ps in self._slotted:
-                optimizer._slots = self._slotted[ps]._slots
-            apply_op = optimizer.apply_gradients(pairs)
-        if ps not in self._slotted:
-            self.slots += _slots(optimizer, [(piece, piece.variable) for piece, _ in gradients])
+            updated = [(piece, piece.variable, value) for (piece, _), (value, _) in zip(gradients, pairs, strict=True)]
+            apply_op, slots = self._apply(ps, updated, step, rate_factor, use_locking=use_locking)
+        self.slots += slots
         return apply_op
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
-        """The scheduled learning rate of `step`, float32 scalar in the device scope of the caller."""
-        return tf.convert_to_tensor(self._schedule.build(self._learning_rate, step), tf.float32)
+        """The scheduled learning rate of the run's own optimizer, float32 scalar in the device scope of the caller."""
+        return tf.convert_to_tensor(self._schedule.build(self._optimizers.all[0].learning_rate, step), tf.float32)
 
     def create_replica_slots(self, pieces: Sequence[Piece]) -> None:
         """What `create_slots` is for `apply`, for `apply_to_replica`."""
         with tf.device(self._store.worker_device):
-            optimizer = self._create(tf.zeros([], tf.int64), None)
-            optimizer._create_slots([piece.replica for piece in pieces])
-        self.replica_slots += _slots(optimizer, [(piece, piece.replica) for piece in pieces])
-        self._slotted[_REPLICA] = optimizer
+            replicas = [(piece, piece.replica) for piece in pieces]
+            self.replica_slots += self._create_slots(_REPLICA, replicas, tf.zeros([], tf.int64))
 
     def apply_to_replica(
         self, gradients: Sequence[Gradient], step: tf.Tensor, *, num_applied: tf.Tensor | None = None
@@ -117,27 +112,67 @@ class Applier:
                 correction); None: `step`.
         """
         with tf.device(self._store.worker_device):
-            optimizer = self._create(step, None, num_applied)
-            if _REPLICA in self._slotted:
-                optimizer._slots = self._slotted[_REPLICA]._slots
-            apply_op = optimizer.apply_gradients([(g.value, g.piece.replica) for g in gradients])
-        if _REPLICA not in self._slotted:
-            self.replica_slots += _slots(optimizer, [(g.piece, g.piece.replica) for g in gradients])
+            updated = [(g.piece, g.piece.replica, g.value) for g in gradients]
+            apply_op, slots = self._apply(_REPLICA, updated, step, None, num_applied)
+        self.replica_slots += slots
         return apply_op
+
+    def _create_slots(
+        self, place: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
+    ) -> list[tuple[Piece, tf.Variable]]:
+        slots = []
+        for index, part in self._by_optimizer(variables):
+            optimizer = self._create(index, step, None)
+            optimizer._create_slots([variable for _, variable in part])
+            self._slotted[place, index] = optimizer
+            slots += _slots(optimizer, part)
+        return slots
+
+    def _apply(
+        self,
+        place: int,
+        updated: Sequence[tuple[Piece, tf.Variable, tf.Tensor | tf.IndexedSlices]],
+        step: tf.Tensor,
+        rate_factor: tf.Tensor | None,
+        num_applied: tf.Tensor | None = None,
+        *,
+        use_locking: bool = True,
+    ) -> tuple[tf.Operation, list[tuple[Piece, tf.Variable]]]:
+        """The op that applies (piece, variable, gradient), and the slots that were made for it."""
+        ops, slots = [], []
+        for index, part in self._by_optimizer(updated):
+            optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
+            slotted = self._slotted.get((place, index))
+            if slotted is not None:
+                optimizer._slots = slotted._slots
+            ops.append(optimizer.apply_gradients([(value, variable) for _, variable, value in part]))
+            if slotted is None:
+                slots += _slots(optimizer, [(piece, variable) for piece, variable, _ in part])
+        return ops[0] if len(ops) == 1 else tf.group(*ops), slots
+
+    def _by_optimizer(self, parts: Sequence[T]) -> list[tuple[int, list[T]]]:
+        """Tuples that begin with a piece, by the index of its optimizer."""
+        indices = sorted({self._index(part[0]) for part in parts})
+        return [(index, [part for part in parts if self._index(part[0]) == index]) for index in indices]
+
+    def _index(self, piece: Piece) -> int:
+        return self._optimizers.index_of(piece.extents[0].name)
 
     def _create(
         self,
+        index: int,
         step: tf.Tensor,
         rate_factor: tf.Tensor | None,
         num_applied: tf.Tensor | None = None,
         *,
         use_locking: bool = True,
     ) -> tf.train.Optimizer:
-        learning_rate = self._schedule.build(self._learning_rate, step)
+        own = self._optimizers.all[index]
+        learning_rate = self._schedule.build(own.learning_rate, step)
         if rate_factor is not None:
             learning_rate *= tf.cast(rate_factor, tf.float32)
         step = step if num_applied is None else num_applied
-        return self._optimizer.create(learning_rate, step, use_locking=use_locking)
+        return own.optimizer.create(learning_rate, step, use_locking=use_locking)
 
 
 def _slots(

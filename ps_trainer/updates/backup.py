@@ -57,6 +57,7 @@ class Backup(UpdateRule):
     """
 
     Options = Options
+    waits_for_others = True
 
     def __init__(self, options: Options):
         self._options = options

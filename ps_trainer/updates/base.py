@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.errors import OptionError
+from ps_trainer.optimizers.assigned import FLAG, Assigned
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.updates.apply import Applier
@@ -30,6 +32,7 @@ class RunPlan(NamedTuple):
         num_workers: workers of the cluster, the chief included.
         optimizer: the run's optimizer.
         optimizer_name: its name, for messages.
+        assigned: optimizers of some variables, in its place.
         transforms: names of the gradient transforms, in order.
         is_lossy: whether one of them loses part of the gradient.
     """
@@ -37,8 +40,18 @@ class RunPlan(NamedTuple):
     num_workers: int
     optimizer: PsOptimizer | None = None
     optimizer_name: str = "sgd"
+    assigned: Sequence[Assigned] = ()
     transforms: Sequence[str] = ()
     is_lossy: bool = False
+
+    def refuse_assigned(self, reason: str) -> None:
+        """Raises OptionError where variables have optimizers of their own, which the rule cannot do with.
+
+        Args:
+            reason: the rest of the sentence.
+        """
+        for one in self.assigned:
+            raise OptionError(f"{FLAG} {one.pattern}={one.name}: {reason}; use --update=async, sync or another rule")
 
 
 class RuleContext(NamedTuple):
@@ -210,12 +223,15 @@ class UpdateRule(abc.ABC):
         keeps_replica: whether each worker trains a copy of the dense parameters (`Piece.replica`).
         regroups: whether all workers begin anew, from the state at hand, when one that was lost is back or when the
             chief is: what lies between steps (tokens, half an average) is not to be taken apart by worker.
+        waits_for_others: whether a worker's step may wait for steps of other workers, so that one that has no data for
+            the time being would hold them up.
     """
 
     holds_tables: bool = True
     needs_tables: bool = False
     keeps_replica: bool = False
     regroups: bool = False
+    waits_for_others: bool = False
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
         """Raises OptionError where the rule cannot run so; before anything starts."""

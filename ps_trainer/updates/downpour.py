@@ -81,6 +81,7 @@ class Downpour(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
+        plan.refuse_assigned("--update=downpour moves its local copy by SGD with one learning rate for all variables")
         momentum = getattr(plan.optimizer, "momentum", 0.0)
         if momentum and max(self._options.n_push, self._options.n_fetch) > 1:
             raise OptionError(

@@ -92,6 +92,7 @@ class Easgd(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
+        plan.refuse_assigned("--update=easgd applies no gradients on the ps, its local steps are SGD")
         if plan.optimizer_name != "sgd":
             raise OptionError(
                 f"--optimizer={plan.optimizer_name}: --update=easgd applies no gradients on the ps, its local steps"

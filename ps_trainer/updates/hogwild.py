@@ -44,11 +44,13 @@ class Hogwild(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
-        if plan.optimizer is not None and plan.optimizer.walks_whole_table:
-            raise OptionError(
-                f"--update=hogwild changes single rows without lock, and --optimizer={plan.optimizer_name} changes"
-                " whole tables, under their lock; use --optimizer=lazy_adam, sgd or adagrad, or --update=async"
-            )
+        optimizers = [(plan.optimizer_name, plan.optimizer), *((one.name, one.optimizer) for one in plan.assigned)]
+        for name, optimizer in optimizers:
+            if optimizer is not None and optimizer.walks_whole_table:
+                raise OptionError(
+                    f"--update=hogwild changes single rows without lock, and --optimizer={name} changes"
+                    " whole tables, under their lock; use --optimizer=lazy_adam, sgd or adagrad, or --update=async"
+                )
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""

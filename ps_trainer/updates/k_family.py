@@ -80,6 +80,7 @@ class _KRule(UpdateRule):
     """What the four rules share; the class attributes say which one it is."""
 
     Options = Options
+    waits_for_others = True
     name: ClassVar[str]
     batch_form: ClassVar[str | None] = None
     is_fresh_only: ClassVar[bool]

@@ -62,6 +62,7 @@ class LocalSgd(UpdateRule):
     Options = Options
     holds_tables = False
     keeps_replica = True
+    waits_for_others = True
 
     def __init__(self, options: Options):
         self._options = options

@@ -52,6 +52,7 @@ class SoftSync(UpdateRule):
     """
 
     Options = Options
+    waits_for_others = True
 
     def __init__(self, options: Options):
         self._options = options

@@ -69,6 +69,7 @@ class Ssp(UpdateRule):
     """
 
     Options = Options
+    waits_for_others = True
 
     def __init__(self, options: Options):
         self._options = options

@@ -62,6 +62,7 @@ class Sync(UpdateRule):
 
     Options = Options
     regroups = True
+    waits_for_others = True
 
     def __init__(self, options: Options):
         self._options = options

@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from ps_trainer.cli import evaluate, local, main, task
+from ps_trainer.cli import evaluate, local, main, task, trained
 from ps_trainer.cluster import ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.launch.hosts import LocalHosts
@@ -48,8 +48,8 @@ def calls(monkeypatch):
     stand_in(monkeypatch, "ps_trainer.training", evaluator={"main": work})
     stand_in(monkeypatch, "ps_trainer.launch", local={"run": work})
     monkeypatch.setattr(task, "start_logging", lambda: None)
-    monkeypatch.setattr(evaluate, "start_logging", lambda: None)
-    monkeypatch.setattr(evaluate, "quiet_tensorflow", lambda: None)
+    monkeypatch.setattr(trained, "start_logging", lambda: None)
+    monkeypatch.setattr(trained, "quiet_tensorflow", lambda: None)
     return made
 
 
@@ -140,7 +140,7 @@ def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
         (local.main_local, ["--num_workers=two"], "--num_workers: 'two' is not of type int"),
         (local.main_local, ["--max_steps=0"], "--max_steps=0 is too small"),
         (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
-        (main.main, [], "no command given; one of local, task, doctor, evaluate, checkpoint, experiment, simulate"),
+        (main.main, [], "no command given; one of local, task, doctor, evaluate, export, predict, checkpoint, data"),
     ],
 )
 def test_refuses_wrong_input_before_anything_starts(calls, capsys, command, args, expected):

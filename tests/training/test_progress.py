@@ -81,6 +81,7 @@ def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
     summary = progress.summary()
     assert summary == {
         "local_steps": 3,
+        "examples": 3 * BATCH_SIZE,
         "pushes": 3,
         "gradients_dropped": 0,
         "secs": 4.0,
@@ -178,3 +179,21 @@ def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
     summary = progress.summary()
     assert (summary["push_bytes_per_step"], summary["pull_bytes_per_step"]) == (700 / 4, 70 / 4)
     assert summary["push_bytes_computed"] == 350 / 4
+
+
+def test_examples_of_batches_that_differ_are_those_that_were_read(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    progress.count_examples(lambda steps: sum([16, 16, 3][:steps]))
+    for step in (1, 2):
+        add(progress, clock, 0.5, step, [0])
+    assert progress.report()["examples_per_sec"] == (16 + 16) / 1.0
+    add(progress, clock, 0.5, 3, [0])
+    assert progress.report()["examples_per_sec"] == 3 / 0.5
+    assert progress.summary()["examples"] == 16 + 16 + 3
+
+
+def test_waiting_for_data_is_no_stall(clock):
+    progress = Progress(BATCH_SIZE, clock)
+    clock.now += 50.0
+    progress.wait_for_data()
+    assert progress.last_step_at == clock.now

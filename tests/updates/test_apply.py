@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ps_trainer import registry
+from ps_trainer.optimizers.assigned import Assigned, Optimizers
 from ps_trainer.store.base import Piece
+from ps_trainer.store.extents import Extent
 from ps_trainer.updates.apply import Applier, count_update
 from tests.optimizers import cases, oracle
 
@@ -32,7 +34,7 @@ class OnePs:
     def __init__(self, shape, is_table=False):
         self.clocks = [tf.get_variable("global_step", [], tf.int64, tf.zeros_initializer(), use_resource=True)]
         variable = tf.get_variable("w", initializer=tf.constant(cases.INITIAL, tf.float32), use_resource=True)
-        self.pieces = [Piece(variable, 0, (), None, True, is_table)]
+        self.pieces = [Piece(variable, 0, (Extent("w", 0, cases.INITIAL.size, 0),), None, True, is_table)]
         assert variable.shape == shape
 
     def ps_device(self, ps: int) -> str:
@@ -47,9 +49,8 @@ class Case:
         (self.piece,) = self.store.pieces
         self.applier = Applier(
             self.store,
-            registry.OPTIMIZERS.create(optimizer),
+            Optimizers(Assigned(registry.OPTIMIZERS.create(optimizer), RATE)),
             registry.SCHEDULES.create(schedule, schedule_options),
-            RATE,
         )
         self.values = tf.placeholder(tf.float32, [None, *cases.INITIAL.shape[1:]] if is_sparse else cases.INITIAL.shape)
         self.indices = tf.placeholder(tf.int64, [None])
@@ -62,7 +63,7 @@ class Case:
 
     def states(self):
         """The variable and its slots, by the names that the oracle uses."""
-        optimizer = self.applier._slotted[0]
+        optimizer = self.applier._slotted[0, 0]
         slots = {name: optimizer.get_slot(self.piece.variable, name) for name in optimizer.get_slot_names()}
         return {"w": self.piece.variable.read_value()} | {n: slot.read_value() for n, slot in slots.items()}
 

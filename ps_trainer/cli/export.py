@@ -1,0 +1,53 @@
+"""`python -m ps_trainer export`: a checkpoint as a SavedModel, for programs that know nothing of this package."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Sequence
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli import trained
+from ps_trainer.cli.run import run_main
+from ps_trainer.cli.trained import CheckpointFlags
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, UsageError
+from ps_trainer.options import option
+
+_USAGE = """python -m ps_trainer export --logdir=DIR --out=DIR [flags]
+
+Writes the newest loadable checkpoint as a SavedModel, which plain TensorFlow loads: tf.saved_model.load(out). Its
+signature serving_default takes the batch's tensors on which the predictions depend, by name, and gives "predictions".
+Model, dataset and their options are those of the run, as its config.json says, where they are not given."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportFlags:
+    """Where to."""
+
+    out: str | None = option(None, "folder to write; it must be new or empty")
+
+
+def main_export(argv: Sequence[str]) -> int:
+    """Exports the latest checkpoint; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    parsed = flags_lib.parse(argv, _USAGE, ExportFlags, CheckpointFlags, TrainConfig)
+    export_flags, checkpoint_flags, config = parsed.groups
+    if not export_flags.out:
+        raise UsageError("export: --out is not given; name a new folder for the SavedModel")
+    out = pathlib.Path(export_flags.out)
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        raise UsageError(f"--out={out} is there already, and is not overwritten; name a new folder, or remove it")
+    config, checkpoint_dir = trained.find(checkpoint_flags, config, parsed.given)
+    trained.start()
+
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)  # its SavedModel code warns of its own deprecated parts
+
+    from ps_trainer.training import export
+
+    print(export.write(config, checkpoint_dir, out))
+    return EXIT_DONE

@@ -1,0 +1,69 @@
+"""`python -m ps_trainer predict`: what a checkpoint says about a dataset's test examples, or about a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli import trained
+from ps_trainer.cli.run import run_main
+from ps_trainer.cli.trained import CheckpointFlags
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
+from ps_trainer.options import option
+
+_USAGE = """python -m ps_trainer predict --logdir=DIR --out=FILE [--input=FILE] [flags]
+
+Runs the newest loadable checkpoint over the test examples of the dataset, or over all examples of a file in the
+dataset's format, and writes one prediction for each, in their order. Model, dataset and their options are those of the
+run, as its config.json says, where they are not given.
+
+The form of the output is told by its name: .csv has a row of numbers for each example after a header, .jsonl a line of
+JSON, .npy one array of all predictions."""
+
+FORMS = (".csv", ".jsonl", ".npy")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictFlags:
+    """What to read, and where to write."""
+
+    input: str | None = option(None, "file in the dataset's format; none = the dataset's test examples")
+    out: str | None = option(None, "file to write, .csv, .jsonl or .npy; one that is there is replaced")
+
+
+def main_predict(argv: Sequence[str]) -> int:
+    """Writes the predictions; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    parsed = flags_lib.parse(argv, _USAGE, PredictFlags, CheckpointFlags, TrainConfig)
+    predict_flags, checkpoint_flags, config = parsed.groups
+    out = _checked_out(predict_flags.out)
+    source = pathlib.Path(predict_flags.input) if predict_flags.input else None
+    if source is not None and not source.is_file():
+        raise UsageError(f"--input={source} is no file; give one in the format of the dataset")
+    config, checkpoint_dir = trained.find(checkpoint_flags, config, parsed.given)
+    trained.start()
+
+    from ps_trainer.training import prediction
+
+    print(prediction.write(config, checkpoint_dir, source, out))
+    return EXIT_DONE
+
+
+def _checked_out(given: str | None) -> pathlib.Path:
+    if not given:
+        raise UsageError(f"predict: --out is not given; name a file that ends in {', '.join(FORMS)}")
+    out = pathlib.Path(given)
+    if out.suffix not in FORMS:
+        raise UsageError(
+            f"--out={given}: the form is told by the end of the name; {did_you_mean(out.suffix, FORMS)}known:"
+            f" {', '.join(FORMS)}"
+        )
+    if out.is_dir():
+        raise UsageError(f"--out={given} is a folder; name a file")
+    return out

@@ -1,0 +1,74 @@
+"""Groups of workers that compute one model together, each a stage of it: who is in which group, for which stage.
+
+Of n workers and a model of s stages the first n / s train: each reads data, runs the steps, and computes stage 0.
+Worker k · n / s + i computes stage k for worker i. With one stage every worker trains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.errors import OptionError
+
+
+class Group(NamedTuple):
+    """The group of one worker task.
+
+    Attributes:
+        cluster: the cluster as those see it who train: without the workers that compute stages for them. Worker indices
+            are the same in it, and the number of workers is that of the groups. None for a task that does not train.
+        stage: that this task computes.
+        members: worker index of each stage's worker; the first one trains.
+        devices: their devices.
+        addresses: their "host:port".
+        names: their names in messages.
+    """
+
+    cluster: ClusterConfig | None
+    stage: int
+    members: tuple[int, ...]
+    devices: tuple[str, ...]
+    addresses: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
+    """The group of this task, which is a worker or the chief.
+
+    Raises:
+        OptionError: the workers do not divide into groups.
+    """
+    num_groups = count_groups(cluster.num_workers, num_stages)
+    stage, first = divmod(cluster.worker_index, num_groups)
+    members = tuple(range(first, cluster.num_workers, num_groups))
+    tasks = [cluster.worker_tasks[member] for member in members]
+    return Group(
+        cluster=_first_workers(cluster, num_groups) if stage == 0 else None,
+        stage=stage,
+        members=members,
+        devices=tuple(f"/job:{job}/task:{index}" for job, index in tasks),
+        addresses=tuple(cluster.jobs[job][index] for job, index in tasks),
+        names=tuple(f"{job}-{index}" for job, index in tasks),
+    )
+
+
+def count_groups(num_workers: int, num_stages: int) -> int:
+    """How many groups there are; OptionError where workers would be left over."""
+    if num_workers % num_stages:
+        fitting = num_workers - num_workers % num_stages
+        start = f"start {fitting} or {fitting + num_stages}" if fitting else f"start {num_stages}"
+        raise OptionError(
+            f"--placement=model_parallel: num_workers={num_workers} is no multiple of the model's {num_stages} stages,"
+            f" each of which takes a worker; {start} workers, or use --placement=data_parallel"
+        )
+    return num_workers // num_stages
+
+
+def _first_workers(cluster: ClusterConfig, count: int) -> ClusterConfig:
+    tasks = cluster.worker_tasks[:count]
+    jobs = {job: hosts[: sum(task[0] == job for task in tasks)] for job, hosts in cluster.jobs.items() if job != "ps"}
+    return dataclasses.replace(
+        cluster, jobs={"ps": cluster.jobs["ps"], **{job: hosts for job, hosts in jobs.items() if hosts}}
+    )

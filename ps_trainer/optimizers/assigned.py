@@ -1,0 +1,111 @@
+"""Which optimizer updates which variable: the run's own, and those that `--optimizer_for` gives to some by name.
+
+    --optimizer_for='wide/*=ftrl:learning_rate=0.1,l1=0.5'
+
+A pattern is a shell's (`*`, `?`, `[…]`) and must match a whole name as the model gives it; a variable gets the first
+optimizer whose pattern matches, and the run's own where none does. Slots, and so checkpoints, are under the variables'
+names as ever. A layout puts no two variables with different optimizers into one variable on the ps.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ps_trainer import options as options_lib
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from ps_trainer.optimizers.base import PsOptimizer
+
+FLAG = "--optimizer_for"
+_RATE = "learning_rate="
+
+
+class Assigned(NamedTuple):
+    """An optimizer and whose it is.
+
+    Attributes:
+        optimizer: component of `registry.OPTIMIZERS`.
+        learning_rate: before the schedule, which is the same for all.
+        name: the optimizer's, for messages.
+        pattern: of the names of its variables.
+    """
+
+    optimizer: PsOptimizer
+    learning_rate: float
+    name: str = "sgd"
+    pattern: str = "*"
+
+
+class Optimizers:
+    """The optimizers of a run.
+
+    Args:
+        own: of every variable that no pattern matches.
+        assigned: the others, in the order in which their patterns are tried.
+
+    Attributes:
+        all: `own`, then the others.
+    """
+
+    def __init__(self, own: Assigned, assigned: Sequence[Assigned] = ()):
+        self.all = (own, *assigned)
+
+    def index_of(self, name: str) -> int:
+        """The place in `all` of a variable's optimizer."""
+        matching = (i for i, one in enumerate(self.all) if i and fnmatch.fnmatchcase(name, one.pattern))
+        return next(matching, 0)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises OptionError where an optimizer would have no variable.
+
+        Args:
+            names: of all trainable variables.
+        """
+        used = {self.index_of(name) for name in names}
+        for index, one in enumerate(self.all):
+            if index and index not in used:
+                raise OptionError(
+                    f"{FLAG} {one.pattern}={one.name}: no trainable variable is left that matches {one.pattern!r};"
+                    f" the model has {', '.join(names)}; correct the pattern, or put it before the one that took them"
+                )
+
+
+def load(texts: Sequence[str], learning_rate: float) -> list[Assigned]:
+    """The optimizers that `--optimizer_for` gives.
+
+    Args:
+        texts: `pattern=optimizer` or `pattern=optimizer:key=value,…`, where besides the optimizer's options
+            `learning_rate` is a key.
+        learning_rate: where none is given.
+
+    Raises:
+        OptionError: a text of another form, or a wrong option.
+        UnknownNameError: no optimizer has the name.
+    """
+    return [_parse(text, learning_rate) for text in texts]
+
+
+def _split(text: str) -> tuple[str, str, list[str]]:
+    """Pattern, optimizer and options."""
+    pattern, equals, rest = text.partition("=")
+    name, option_strings = registry.split_inline(rest)
+    if not (pattern and equals and name):
+        raise OptionError(f"{FLAG} {text!r}: write pattern=optimizer:key=value,… such as 'wide/*=ftrl:l1=0.1'")
+    return pattern, name, option_strings
+
+
+def _parse(text: str, learning_rate: float) -> Assigned:
+    pattern, name, option_strings = _split(text)
+    rates = [string for string in option_strings if string.startswith(_RATE)]
+    others = [string for string in option_strings if string not in rates]
+    if rates:
+        learning_rate = options_lib.convert(rates[-1].removeprefix(_RATE), float, f"{FLAG} {text}")
+        if not 0 < learning_rate < math.inf:
+            raise OptionError(f"{FLAG} {text}: learning_rate={learning_rate} must be greater than 0, and finite")
+    cls = registry.OPTIMIZERS.load(name, f"{FLAG} {pattern}")
+    options = options_lib.parse_if_any(getattr(cls, "Options", None), others, f"{FLAG} {text}", f"optimizer {name!r}")
+    optimizer = cls() if options is None else cls(options)
+    return Assigned(optimizer, learning_rate, name, pattern)

@@ -1,0 +1,57 @@
+"""Waits for the workers that compute stages for this one: no session is made with one that is not there."""
+
+from __future__ import annotations
+
+from ps_trainer.cluster import network
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import Group
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import StartTimeoutError
+from ps_trainer.runtime import preflight, reach
+from ps_trainer.runtime.supervise import StopRequest
+
+
+def wait_for_stages(
+    cluster: ClusterConfig, group: Group, config: TrainConfig, stop: StopRequest, *, limit_secs: float
+) -> None:
+    """Waits until the servers that compute stages for this worker are there, and reach it in turn.
+
+    Args:
+        cluster: with this worker's place in it.
+        group: of this worker, which trains.
+        config: the run.
+        stop: ends the wait.
+        limit_secs: of the wait.
+
+    Raises:
+        StartTimeoutError: one is not there in time; names them.
+    """
+    wait = preflight.Wait(limit_secs)
+    stages = list(zip(group.names, group.addresses, group.devices, strict=True))[1:]
+    while True:
+        faults = {name: _fault(cluster, address, device) for name, address, device in stages}
+        missing = "; ".join(f"{name}: {fault}" for name, fault in faults.items() if fault)
+        if not missing:
+            return
+        stop.check()
+        if wait.is_over():
+            raise StartTimeoutError(
+                f"{cluster.task_name} waited {wait.secs():.0f} s for who computes stages for it"
+                f" (--placement={config.placement}): {missing}. Start it, or look at its log. A longer wait:"
+                " --start_timeout_secs, or --recover_timeout_secs for one that was lost"
+            )
+        wait.log(f"waiting for {missing}")
+        stop.wait(preflight.POLL_SECS)
+
+
+def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
+    """Why a worker cannot compute a stage for this one yet, in words; empty if it can."""
+    fault = network.fault_of(address)
+    if fault:
+        return f"no connection: {fault}"
+    own = f"{cluster.task_name} ({cluster.own_address})"
+    fault = reach.fault_between(cluster.own_address, device, preflight.REACH_SECS)
+    if fault:
+        return f"{own} does not reach it: {fault}"
+    fault = reach.fault_between(address, cluster.device, preflight.REACH_SECS)
+    return f"it does not reach {own}: {fault}" if fault else ""

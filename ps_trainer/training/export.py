@@ -1,0 +1,100 @@
+"""Writes a checkpoint as a SavedModel that programs load which know nothing of this package."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import SaveError
+from ps_trainer.store import checkpoint_report, durable
+from ps_trainer.training import components as components_lib
+from ps_trainer.training.components import Components
+from ps_trainer.training.evaluation import build_plain, load_values
+
+PREDICTIONS = "predictions"
+
+# What a program that loads the model uses; the others hold what only training knows.
+_KEPT_COLLECTIONS = (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TABLE_INITIALIZERS)
+
+
+def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) -> str:
+    """Writes the newest loadable checkpoint; returns what was written, in words.
+
+    The signature `serving_default` takes those tensors of a batch on which the predictions depend, by their names in
+    the batch, and gives "predictions". `out` appears in one piece, or not at all.
+
+    Args:
+        config: names model and dataset; the dataset says what a batch looks like.
+        checkpoint_dir: folder of the checkpoints.
+        out: folder to write; absent or empty.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it does not fit the model.
+        UsageError: an unknown name, a wrong option, missing or broken data.
+        SaveError: it cannot be written.
+    """
+    components = components_lib.load(config, num_workers=1)
+    checkpoint = checkpoint_report.find_checkpoint(checkpoint_dir)
+    out = out.resolve()
+    temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
+    try:
+        durable.make_folder(out.parent)
+        signature = _save(components, checkpoint, temporary)
+        for path in [*temporary.rglob("*"), temporary]:
+            durable.sync(path)
+        os.rename(temporary, out)
+        durable.sync(out.parent)
+    except (OSError, tf.errors.OpError) as error:
+        raise SaveError(f"--out={out} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return f"{out}: {config.model} of {checkpoint.prefix}, {signature}"
+
+
+def _save(components: Components, values: Mapping[str, np.ndarray], folder: pathlib.Path) -> str:
+    """Writes the SavedModel; returns its signature in words."""
+    with tf.Graph().as_default() as graph:
+        spec = components.dataset.test(batch_size=1).element_spec
+        batch = {name: tf.placeholder(one.dtype, one.shape, name=name) for name, one in spec.items()}
+        predictions = build_plain(components.model, batch).predictions
+        inputs = _reached(predictions, batch)
+        variables = tf.global_variables()
+        init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+    with tf.Session(graph=graph) as session:
+        load_values(session, variables, values)
+        for name in set(graph.get_all_collection_keys()) - set(_KEPT_COLLECTIONS):
+            graph.clear_collection(name)
+        signature = tf.saved_model.predict_signature_def(inputs, {PREDICTIONS: predictions})
+        builder = tf.saved_model.Builder(str(folder))
+        builder.add_meta_graph_and_variables(
+            session,
+            [tf.saved_model.SERVING],
+            signature_def_map={tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
+            main_op=init_op,
+            strip_default_attrs=True,
+        )
+        builder.save()
+    taken = ", ".join(f"{name} {_described(tensor)}" for name, tensor in inputs.items())
+    return f"{taken} -> {PREDICTIONS} {_described(predictions)}"
+
+
+def _reached(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Those of `batch` without which `output` cannot be computed."""
+    seen: set[tf.Operation] = set()
+    todo = [output.op]
+    while todo:
+        op = todo.pop()
+        if op not in seen:
+            seen.add(op)
+            todo += [tensor.op for tensor in op.inputs] + op.control_inputs
+    return {name: tensor for name, tensor in batch.items() if tensor.op in seen}
+
+
+def _described(tensor: tf.Tensor) -> str:
+    return f"{tensor.dtype.name} {tensor.shape}"

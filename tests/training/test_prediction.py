@@ -1,0 +1,125 @@
+"""Predictions against NumPy, in each form, of the test examples and of files."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from models.layers import ModelOutput
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import DataError, UsageError
+from ps_trainer.store import checkpoint_writer
+from ps_trainer.training import prediction
+from tests.testing import components as small
+from tests.testing.cluster import config_of
+
+NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one
+CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}"])
+LINES = TrainConfig(
+    model="logistic_regression", dataset="libsvm", dataset_option=("train_files=a.txt", "test_every=2"), data_dir=None
+)
+
+
+class Said:
+    """Predictions of a chosen kind: one number, text, or as many numbers as the batch has rows."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        kind: str = "number"
+
+    def __init__(self, options):
+        self.options = options
+
+    def build(self, batch, training):
+        scale = tf.get_variable("scale", [], initializer=tf.ones_initializer())
+        number_B = scale * tf.cast(batch["label"], tf.float32)
+        size = tf.shape(number_B)[0]
+        kinds = {
+            "number": number_B,
+            "text": tf.strings.join(["label ", tf.as_string(batch["label"]), ", ä"]),
+            "ragged": tf.zeros([size, size]),
+        }
+        return ModelOutput(tf.reduce_mean(number_B), kinds[self.options.kind], {})
+
+
+def said(kind, tmp_path, out):
+    config = dataclasses.replace(CONFIG, model=f"{__name__}:Said", model_option=(f"kind={kind}",))
+    folder = tmp_path / "checkpoints"
+    checkpoint_writer.write(folder, 3, {"scale": np.float32(0.1), "global_step": np.int64(3)})
+    return prediction.write(config, folder, None, tmp_path / out)
+
+
+LABELS = small.Rows(small.RowOptions(num_examples=NUM_EXAMPLES)).arrays["label"]
+
+
+@pytest.fixture
+def dense(tmp_path):
+    """Folder of a checkpoint of `Dense`, and its predictions for all rows."""
+    random = np.random.RandomState(0)
+    shapes = {"hidden/kernel": [6, 5], "hidden/bias": [5], "logits/kernel": [5, 4], "logits/bias": [4]}
+    values = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    checkpoint_writer.write(tmp_path / "checkpoints", 3, values | {"global_step": np.int64(3)})
+    x = small.Rows(small.RowOptions(num_examples=NUM_EXAMPLES)).arrays["x"]
+    hidden = np.tanh(x @ values["hidden/kernel"] + values["hidden/bias"])
+    return tmp_path / "checkpoints", hidden @ values["logits/kernel"] + values["logits/bias"]
+
+
+def test_the_forms_hold_the_same_predictions_in_order(dense, tmp_path):
+    folder, wanted = dense
+    for suffix in prediction.WRITERS:
+        told = prediction.write(CONFIG, folder, None, tmp_path / f"out{suffix}")
+        assert f"out{suffix}: {NUM_EXAMPLES} predictions for the test examples of" in told
+    array = np.load(tmp_path / "out.npy")
+    np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+    header, *rows = csv.reader((tmp_path / "out.csv").read_text().splitlines())
+    assert header == ["prediction_0", "prediction_1", "prediction_2", "prediction_3"]
+    np.testing.assert_array_equal(np.array(rows, np.float32), array)
+    lines = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    np.testing.assert_array_equal(np.array(lines, np.float32), array)
+
+
+def test_one_number_or_text_per_example(tmp_path):
+    said("number", tmp_path, "a.csv")
+    assert (tmp_path / "a.csv").read_text().splitlines()[:2] == ["prediction", str(np.float32(0.1) * LABELS[0])]
+    for out in ("a.jsonl", "a.npy"):
+        said("text", tmp_path, out)
+    assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[1]) == {"prediction": f"label {LABELS[1]}, ä"}
+    assert np.load(tmp_path / "a.npy")[-1] == f"label {LABELS[-1]}, ä"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+def test_predictions_of_several_shapes_need_json_lines_and_replace_nothing(tmp_path, suffix):
+    (tmp_path / f"a{suffix}").write_text("before")
+    with pytest.raises(UsageError, match="256.*44.*write .jsonl"):
+        said("ragged", tmp_path, f"a{suffix}")
+    assert (tmp_path / f"a{suffix}").read_text() == "before"
+    said("ragged", tmp_path, "a.jsonl")
+    lengths = [len(json.loads(line)["prediction"]) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert lengths == [256] * 256 + [44] * 44
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", f"a{suffix}", "a.jsonl"}
+
+
+def test_a_file_of_lines_is_read_whole_and_a_broken_line_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("1 1:1\n-1 2:1\n1 1:2\n")
+    (tmp_path / "more.txt").write_text("1 2:1\n1 1:1 2:2\n0 3:1\n")
+    (tmp_path / "broken.txt").write_text("1 2:1\n1 two:1\n")
+    weights = np.array([0, 1, -1, 0.5], np.float32)[:, np.newaxis]
+    state = {"weights": weights, "bias": np.array([0.25], np.float32), "global_step": np.int64(1)}
+    checkpoint_writer.write(tmp_path / "checkpoints", 1, state)
+    config = dataclasses.replace(LINES, data_dir=str(tmp_path), model_option=("num_features=4",))
+    prediction.write(config, tmp_path / "checkpoints", tmp_path / "more.txt", tmp_path / "out.npy")
+    logits = np.array([-1, 1 - 2, 0.5]) + 0.25
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), 1 / (1 + np.exp(-logits)), rtol=1e-6)
+    with pytest.raises(DataError, match=r"broken.txt: line 2: not <label> .*: 1 two:1"):
+        prediction.write(config, tmp_path / "checkpoints", tmp_path / "broken.txt", tmp_path / "none.npy")
+    assert not (tmp_path / "none.npy").exists()
+
+
+def test_a_dataset_that_reads_no_single_files_says_so(dense, tmp_path):
+    with pytest.raises(DataError, match=r"rows.bin: dataset Rows does not read single files; put it where --data_dir"):
+        prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")

@@ -1,0 +1,81 @@
+"""`--sharding dynamic` with real servers: every example is trained on, under every update rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.errors import OptionError
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import shards
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.repetitions import repetitions
+from tests.testing.rule_facts import FACTS
+
+ONCE = {"never": 0, "once": 240, "twice": 0, "more": 0}
+
+
+def _config(**fields):
+    update = fields.get("update", "async")
+    defaults = {"sharding": "dynamic", "batch_size": 8, "num_epochs": 2, "max_steps": None, "learning_rate": 0.01}
+    facts = FACTS[update]
+    return config_of(facts.model, "Rows", update_option=facts.options, **defaults | fields)
+
+
+@pytest.mark.parametrize("update", repetitions(registry.UPDATES.names(), every=4))
+def test_every_example_is_trained_on_once_an_epoch(update):
+    with InProcessCluster(1, 2) as cluster:
+        chief, other = cluster.run(_config(update=update))
+    assert chief.worker.summary["coverage"] == {"0": ONCE, "1": ONCE}
+    examples = [worker["examples"] for worker in chief.worker.summary["workers"].values()]
+    assert sum(examples) == 2 * 240
+    assert min(examples) > 0
+
+
+def test_what_was_read_is_saved_with_the_parameters_and_goes_on_from_there(tmp_path):
+    with InProcessCluster(2, 2) as cluster:
+        first = cluster.run(_config(max_steps=20, logdir=str(tmp_path)))[0].worker
+        seen = first.summary["coverage"]["0"]
+        assert 8 * 20 <= seen["once"] < 240
+        assert seen["never"] == 240 - seen["once"]
+        second = cluster.run(_config(logdir=str(tmp_path)))[0].worker
+    assert second.summary["coverage"] == {"0": ONCE, "1": ONCE}
+    assert sum(worker["examples"] for worker in second.summary["workers"].values()) == 2 * 240 - seen["once"]
+
+
+def test_the_shards_of_a_worker_that_never_came_are_read_by_the_other():
+    with InProcessCluster(1, 2) as cluster:
+        config = _config(join_wait_secs=0.0, num_epochs=1, start_timeout_secs=3.0)
+        call = cluster.start(config, 0)
+        outcome = cluster.finish(call)
+        assert outcome.error is None
+        assert outcome.worker.summary["coverage"] == {"0": ONCE}
+        late = cluster.start(config, 1)
+        wait_until(lambda: late.worker is not None)
+        cluster.finish_call(late)
+
+
+def test_fewer_shards_than_workers_are_refused():
+    config = _config(shard_examples=240)
+    dataset = components_lib.load(config, 2).dataset
+    with pytest.raises(OptionError, match=r"--shard_examples=240 --batch_size=8: 240 .* make 1 shards for 2 workers"):
+        shards.plan_of(dataset, config, 2)
+
+
+def test_without_dynamic_sharding_nothing_is_counted():
+    with InProcessCluster(1, 1) as cluster:
+        worker = cluster.run(_config(sharding="static"))[0].worker
+    assert "coverage" not in worker.summary
+    assert worker.summary["workers"]["0"]["examples"] == 2 * 240
+    assert not [name for name in worker.final_values if name.startswith("data/")]
+
+
+def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():
+    plan = shards.shards.ShardPlan(53, 4, 3, None, 0)
+    reader = shards.ShardReader(plan)
+    for lease in (shards.Lease(0, 2, 3), shards.Lease(0, 0, 0)):  # 4 + 1, then 4 + 4 + 4 + 4 + 2
+        reader._take(lease)
+    assert [reader.num_examples(count) for count in range(4)] == [0, 4, 5, 9]
+    assert reader.num_examples(7) == 5 + 18
+    assert np.isscalar(reader.num_examples(1))

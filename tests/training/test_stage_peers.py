@@ -1,0 +1,163 @@
+"""What follows when those who compute stages come and go, for the worker that needs them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import group_of
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError, StartTimeoutError
+from ps_trainer.runtime import control
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.training.loop import lost_task
+from ps_trainer.training.stage_host import StageHost
+from ps_trainer.training.stage_peers import StagePeers
+from tests.runtime.fakes import FakeControl
+
+HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2004))
+RUN = {"run_id": "r", "status": control.READY, "ps": ["first-0"], "start": {"how": "restored"}}
+
+
+def cluster_of(index):
+    return ClusterConfig(jobs={"ps": ("localhost:1999",), "worker": HOSTS}, job_name="worker", task_index=index)
+
+
+@pytest.fixture
+def stop():
+    return StopRequest()
+
+
+@pytest.fixture
+def peers(stop):
+    """Of worker 1 of two that train; worker 3 computes its stage 1, worker 2 that of worker 0."""
+    return StagePeers(group_of(cluster_of(1), 2), TrainConfig(placement="model_parallel"), stop)
+
+
+def test_the_wait_ends_when_all_have_joined(peers):
+    peers.started(3)
+    peers.wait(0.0)
+
+
+def test_the_wait_ends_with_an_error_that_names_who_is_missing(peers):
+    peers.started(2)
+    with pytest.raises(StartTimeoutError, match="worker-3 did not join within 0 s, to compute stages for worker-1"):
+        peers.wait(0.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(control.LOST, PeerLostError), (control.FAILED, PeerFailedError), (control.INTERRUPTED, PeerFailedError)],
+)
+def test_without_its_stage_a_worker_cannot_go_on(peers, stop, status, error):
+    peers.started(3)
+    peers.ended(3, status)
+    with pytest.raises(error, match=f"worker-3 {status}, and worker-1 needs it for a stage"):
+        stop.check()
+
+
+def test_others_stages_do_not_matter_nor_does_one_that_is_done(peers, stop):
+    for index in (2, 3):
+        peers.started(index)
+    peers.ended(2, control.FAILED)
+    peers.returned(2)
+    peers.ended(3, control.DONE)
+    stop.check()
+
+
+def test_one_that_was_lost_before_is_waited_for_and_one_that_failed_is_not(peers, stop):
+    peers.ended(3, control.LOST)
+    stop.check()
+    peers.ended(3, control.FAILED)
+    with pytest.raises(PeerFailedError):
+        stop.check()
+
+
+def test_one_that_was_started_again_has_lost_what_it_held(peers, stop):
+    peers.started(3)
+    peers.returned(3)
+    with pytest.raises(PeerLostError, match="worker-3, which computes a stage, was started again"):
+        stop.check()
+
+
+class Hosting:
+    """Worker 3 in a thread, hosting stage 1 for worker 1, on a control plane without a server."""
+
+    def __init__(self, stop):
+        config = TrainConfig(placement="model_parallel", recover_timeout_secs=0)
+        self.ps = FakeControl(run=RUN)
+        self.host = StageHost(cluster_of(3), config, group_of(cluster_of(3), 2), server=None)
+        self.host._controls, self.host._run = [self.ps], RUN
+        self.host._join = lambda stop: True
+        self.error = None
+        self.thread = threading.Thread(target=self._run, args=(stop,), daemon=True)
+        self.thread.start()
+
+    def _run(self, stop):
+        try:
+            self.host._take_part(stop)
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+
+    def says(self, **statuses):
+        workers = {name[1:]: {"status": status} for name, status in statuses.items()}
+        self.ps.fields["roster"] = {"run_id": "r", "workers": workers}
+
+    def outcome(self):
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        return self.error
+
+
+class TestHost:
+    def test_stays_until_the_worker_it_computes_for_is_done(self, stop):
+        hosting = Hosting(stop)
+        hosting.says(w0=control.DONE, w1=control.TRAINING, w2=control.DONE)
+        hosting.thread.join(1.0)
+        assert hosting.thread.is_alive()
+        hosting.says(w0=control.TRAINING, w1=control.DONE)
+        assert hosting.outcome() is None
+        assert [said["status"] for said in hosting.ps.said if said["status"] != control.ALIVE] == [control.TRAINING]
+
+    def test_waits_for_a_worker_that_is_lost_and_ends_with_one_that_failed(self, stop):
+        hosting = Hosting(stop)
+        hosting.says(w0=control.TRAINING, w1=control.LOST)
+        hosting.thread.join(1.0)
+        assert hosting.thread.is_alive()
+        hosting.says(w0=control.TRAINING, w1=control.FAILED)
+        assert isinstance(hosting.outcome(), PeerFailedError)
+        assert "worker-1 failed, for which this task computes a stage" in str(hosting.error)
+
+    def test_ends_with_the_run(self, stop):
+        hosting = Hosting(stop)
+        hosting.says(w0=control.DONE)
+        hosting.ps.fields["run"] = RUN | {"status": control.ENDED}
+        assert hosting.outcome() is None
+
+
+class TestLostTask:
+    """Messages as TensorFlow 2.21 wrote them, shortened."""
+
+    TO_STAGE = (
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling RunGraph"
+    )
+
+    def test_is_the_stage_that_did_not_answer_though_a_ps_task_says_so(self):
+        message = (
+            f"From /job:ps/replica:0/task:0: RecvTensor cancelled. From /job:worker/replica:0/task:0: {self.TO_STAGE}"
+        )
+        lost = lost_task(tf.errors.UnavailableError(None, None, message))
+        assert isinstance(lost, PeerLostError)
+        assert str(lost).startswith("worker-1, which computes a stage, was lost")
+
+    def test_is_the_ps_task_that_did_not_answer_though_a_stage_says_so(self):
+        message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
+        lost = lost_task(tf.errors.UnavailableError(None, None, message))
+        assert isinstance(lost, PsLostError) and str(lost).startswith("ps-3 was lost")
+
+    def test_is_the_ps_task_that_complains_where_nobody_else_is_named(self):
+        lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
+        assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
