@@ -16,9 +16,9 @@ def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
     They name its folder, or, forked of a process that does not, their output goes there.
     """
     deadline = time.monotonic() + within_secs
-    while (found := _processes(logdir)) and time.monotonic() < deadline:
+    while (found := living(logdir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)
-    return found
+    return list(found.values())
 
 
 def files(logdir: pathlib.Path, temporary: pathlib.Path) -> list[str]:
@@ -27,17 +27,23 @@ def files(logdir: pathlib.Path, temporary: pathlib.Path) -> list[str]:
     return sorted(map(str, [*found, *temporary.iterdir()]))
 
 
-def _processes(logdir: pathlib.Path) -> list[str]:
-    found = []
+def living(folder: pathlib.Path) -> dict[int, str]:
+    """Command lines, by pid, of the living processes that belong to a folder: see `processes`."""
+    found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # another user's, or it has just ended
-        names_it = any(os.fsencode(str(logdir)) == word.rpartition(b"=")[2] for word in words)
-        if (names_it or _writes_to(process, logdir)) and int(process.name) != os.getpid():
-            found.append(b" ".join(words).decode(errors="replace").strip())
+        names_it = any(folder in _and_parents(word.rpartition(b"=")[2]) for word in words)
+        if (names_it or _writes_to(process, folder)) and int(process.name) != os.getpid():
+            found[int(process.name)] = b" ".join(words).decode(errors="replace").strip()
     return found
+
+
+def _and_parents(word: bytes) -> list[pathlib.PurePath]:
+    path = pathlib.PurePath(os.fsdecode(word))
+    return [path, *path.parents]
 
 
 def _writes_to(process: pathlib.Path, folder: pathlib.Path) -> bool:

@@ -23,6 +23,7 @@ class Setting:
         learning_rate: `--learning_rate`.
         why: why these numbers, in a sentence.
         optimizer: `--optimizer`.
+        decays: whether the learning rate falls to 0 by the last step, as half a cosine.
         update: `--update`.
         options: values of `--update_option`.
         transforms: values of `--gradient_transform`.
@@ -37,6 +38,7 @@ class Setting:
     learning_rate: float
     why: str
     optimizer: str = "momentum"
+    decays: bool = False
     update: str = "async"
     options: tuple[str, ...] = ()
     transforms: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ class Setting:
             *([] if self.pull_dtype == "float32" else [f"--pull_dtype={self.pull_dtype}"]),
             f"--optimizer={self.optimizer}",
             f"--learning_rate={self.learning_rate:g}",
+            *(["--schedule=cosine", f"--schedule_option=decay_steps={self.max_steps}"] if self.decays else []),
             f"--max_steps={self.max_steps}",
         ]
 
@@ -126,9 +129,10 @@ RULES: dict[str, Setting] = _rules(
             why="2 of 3 gradients make an update, so as for sync with 2 workers",
         ),
         "k_async": Setting(
-            max_steps=600,
+            max_steps=800,
             learning_rate=0.1,
             optimizer="sgd",
+            decays=True,
             options=("k=2",),
             num_workers=3,
             why="the single-process learning rate; with more, or with momentum, one stale gradient can spoil the end",
@@ -141,9 +145,10 @@ RULES: dict[str, Setting] = _rules(
             why="2 gradients make an update, so as for sync with 2 workers",
         ),
         "k_batch_async": Setting(
-            max_steps=600,
+            max_steps=800,
             learning_rate=0.1,
             optimizer="sgd",
+            decays=True,
             options=("k=2",),
             num_workers=3,
             why="as k_async",

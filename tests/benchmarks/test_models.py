@@ -31,7 +31,7 @@ def launched(monkeypatch):
 
 
 def test_every_model_has_a_bound_that_can_be_missed():
-    assert set(models.TASKS) <= set(registry.MODELS.names())
+    assert {task.model or name for name, task in models.TASKS.items()} <= set(registry.MODELS.names())
     for task in models.TASKS.values():
         assert not (task.is_met(-1e9) and task.is_met(1e9))
 
@@ -49,6 +49,19 @@ def test_figures_are_written_and_a_missed_bound_or_a_failed_run_is_exit_code_1(l
     assert "2 (missed)" in output.out
     assert "error: resnet failed: exit code 1" in output.err
     assert (tmp_path / "out" / "results.csv").read_text().count("\n") == 4
+
+
+def test_what_a_run_begins_with_is_made_before(launched, tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        models.TASKS, "tuned", models.Task(model="vgg", init_from="lenet", flags=(), metric="loss", most=1.0, why="")
+    )
+    started, metrics = launched
+    metrics |= {"lenet": {"accuracy": 0.99}, "vgg": {"loss": 0.5}}
+    out = tmp_path / "out"
+    assert models.main(["--models=tuned", f"--out_dir={out}"]) == 0
+    assert list(started) == ["lenet", "vgg"]
+    assert f"--init_from={out / 'lenet'}" in started["vgg"]
+    assert not any(flag.startswith("--init_from") for flag in started["lenet"])
 
 
 def test_all_bounds_met_is_exit_code_0(launched, tmp_path):

@@ -19,11 +19,11 @@ ALL = [pytest.param(setting, id=name) for table in (RULES, TRANSFORMS) for name,
 def plan_of(setting: Setting, num_workers: int) -> RunPlan:
     transforms = parse.load(setting.transforms)
     return RunPlan(
-        num_workers,
-        registry.OPTIMIZERS.create(setting.optimizer),
-        setting.optimizer,
-        [transform.name for transform in transforms],
-        any(transform.is_lossy for transform in transforms),
+        num_workers=num_workers,
+        optimizer=registry.OPTIMIZERS.create(setting.optimizer),
+        optimizer_name=setting.optimizer,
+        transforms=[transform.name for transform in transforms],
+        is_lossy=any(transform.is_lossy for transform in transforms),
     )
 
 

@@ -1,0 +1,86 @@
+"""What a trained word2vec says of words: their nearest neighbours, and how far it agrees with counting.
+
+    python -m benchmarks.neighbours LOGDIR --words=list,returns
+
+Of a run on dataset text_windows. The similarity score is the rank correlation, over all pairs of the test words, of
+the cosines of their vectors with those of the rows of pointwise mutual information (see the dataset).
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps_trainer import config as config_lib
+from ps_trainer import registry
+from ps_trainer.errors import EXIT_DONE
+from ps_trainer.store.checkpoint_report import find_checkpoint
+
+_NUM_SHOWN = 5
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints neighbours and score; returns 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.neighbours", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    parser.add_argument("logdir", type=pathlib.Path, help="of a run on dataset text_windows")
+    parser.add_argument("--words", default="", help="whose neighbours to print, with commas; none: some test words")
+    flags = parser.parse_args(argv)
+    recorded = config_lib.recorded(flags.logdir)
+    source = registry.DATASETS.create(
+        recorded["dataset"], recorded["dataset_option"], data_dir=recorded.get("data_dir")
+    )
+    vectors = unit_rows(find_checkpoint(flags.logdir / "checkpoints")["input"][: source.vocab_size])
+    tokens, words = source.vocabulary.tokens, source.compared_words
+    shown = [tokens.index(word) for word in flags.words.split(",") if word] or words[::20]
+    for word in shown:
+        nearest = [tokens[other] for other in nearest_words(vectors, word, _NUM_SHOWN)]
+        print(f"| {tokens[word]} | {', '.join(nearest)} |")
+    score = rank_correlation(vectors[words], source.information[words])
+    print(f"rank correlation with counting, {len(words)} words: {score:.3f}")
+    return EXIT_DONE
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """The rows, each divided by its length; zeros stay."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+
+
+def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
+    """The rows of the largest cosine with a row, which itself is left out; the largest first.
+
+    Args:
+        vectors: [V, D], of length 1.
+        word: number of the row.
+        count: how many.
+    """
+    cosine = vectors @ vectors[word]
+    cosine[word] = -np.inf
+    return np.argsort(-cosine, kind="stable")[:count]
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's, of the cosines of all pairs of rows in two sets of vectors of length 1 for the same words.
+
+    Args:
+        first: [words, D].
+        second: [words, E].
+    """
+    pairs = np.triu_indices(len(first), 1)
+    ranks = [_ranks((vectors @ vectors.T)[pairs]) for vectors in (first, second)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Equal values have the mean of their ranks."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
