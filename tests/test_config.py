@@ -36,6 +36,7 @@ PRIVATE = {
     "data_dir": "/data",
     "batch_size": 64,
     "num_epochs": 2,
+    "init_from": "runs/w",
     "logdir": "runs/x",
     "isolation": "tunnel",
     "save_checkpoint_secs": 1.0,
@@ -58,13 +59,17 @@ SHARED = {
     "model": "mlp",
     "model_option": ("a=1",),
     "dataset": "mnist",
+    "sharding": "dynamic",
+    "shard_examples": 64,
     "max_steps": 7,
     "update": "sync",
     "update_option": ("a=1",),
     "gradient_transform": ("clip_norm:norm=1",),
     "pull_dtype": "bfloat16",
+    "placement": "model_parallel",
     "optimizer": "adam",
     "optimizer_option": ("a=1",),
+    "optimizer_for": ("wide*=ftrl",),
     "learning_rate": 0.2,
     "schedule": "cosine",
     "schedule_option": ("a=1",),
@@ -91,6 +96,14 @@ def test_what_must_be_above_zero(field, value):
     TrainConfig(**{field: 1e-6}).check()
     with pytest.raises(OptionError, match=f"--{field}={value} must be greater than 0"):
         TrainConfig(**{field: value}).check()
+
+
+def test_shards_have_a_size_where_they_are_dealt_out_as_the_run_goes():
+    TrainConfig(sharding="dynamic", shard_examples=64).check()
+    with pytest.raises(OptionError, match="--shard_examples=64 is for --sharding=dynamic; set that as well"):
+        TrainConfig(shard_examples=64).check()
+    with pytest.raises(OptionError, match="--sharding=random; choose from static, dynamic"):
+        TrainConfig(sharding="random").check()
 
 
 def test_steps_or_epochs_end_a_run():

@@ -10,10 +10,13 @@ import shlex
 import pytest
 
 from ps_trainer import registry
+from ps_trainer.cli import data as data_cli
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import local as local_cli
 from ps_trainer.cli import simulate as simulate_cli
 from ps_trainer.cli import task as task_cli
+from ps_trainer.cli.export import ExportFlags
+from ps_trainer.cli.predict import PredictFlags
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
 
@@ -58,7 +61,8 @@ def test_flags_of_the_commands_are_known():
 
 
 def test_flags_in_the_text_exist():
-    groups = (ClusterFlags, task_cli.PsFlags, local_cli.LocalFlags, simulate_cli.SimulateFlags, TrainConfig)
+    commands = (task_cli.PsFlags, local_cli.LocalFlags, simulate_cli.SimulateFlags, ExportFlags, PredictFlags)
+    groups = (ClusterFlags, *commands, data_cli.InfoFlags, data_cli.GenerateFlags, TrainConfig)
     fields = [field for group in groups for field in dataclasses.fields(group)]
     known = {field.name for field in fields} | {f"no{field.name}" for field in fields if field.default in (True, False)}
     text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # it has flags of its own

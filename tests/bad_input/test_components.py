@@ -18,6 +18,9 @@ OPTIONS = {
     "--model_option=dropout=2 --model=mlp": "dropout=2.0 must be at least 0 and less than 1",
     "--model_option=num_classes=0": "num_classes=0: a classifier needs at least 2",
     "--model_option=num_classes=5": "dataset 'digits' has 10 classes, model 'softmax' only 5",
+    "--model=lstm_lm --model_option=vocab_size=5 --dataset=markov --dataset_option=num_train=500": (
+        "dataset 'markov' has 11 ids, model 'lstm_lm' only 5; set --model_option vocab_size=11"
+    ),
     "--model_option=num_classes=10 --model_option=num_classes=11": "'num_classes' is given twice; give it once",
     "--model=no_such_module:Model": "--model=no_such_module:Model: no module named 'no_such_module' on the Python path",
     "--model=json:NoSuch": "has no class 'NoSuch'",

@@ -42,7 +42,7 @@ FILES = [
     (IMAGES, b"\0\0\x08\x03\0", "byte 5: file ends inside its header of 16 bytes"),
     (IMAGES, b"PK\3\4" + bytes(100), "byte 0: magic is 0x504b0304, an IDX file starts with 0x0000"),
     (IMAGES, b"<html>not found</html>", "not an IDX file"),
-    (IMAGES, gzip.compress(GOOD[IMAGES]), "byte 0: this is gzip; add .gz to its name, or unpack it"),
+    (IMAGES, gzip.compress(GOOD[IMAGES], mtime=0), "byte 0: this is gzip; add .gz to its name, or unpack it"),
     (IMAGES, idx(COUNT, SIDE, SIDE, code=0x0D), "byte 2: type code 0x0d (float32); only 0x08 (uint8) is read"),
     (IMAGES, idx(COUNT, SIDE, SIDE, code=0x77), "byte 2: type code 0x77 (unknown)"),
     (IMAGES, GOOD[LABELS], "byte 3: 1 dimensions, expected 3 (images have 3, labels have 1): is it the right file?"),
@@ -81,11 +81,11 @@ def test_idx_files(refuse, tmp_path, name, content, words):
 PACKED = [
     (GOOD[IMAGES], "byte 0: not valid gzip (Not a gzipped file"),
     (b"", "byte 0: file ends inside the 4 bytes of the magic"),
-    (gzip.compress(GOOD[IMAGES])[:-3], "cannot be unpacked further (Compressed file ended before"),
-    (gzip.compress(GOOD[IMAGES])[:-8] + bytes(8), "not valid gzip (CRC check failed"),
-    (gzip.compress(GOOD[IMAGES])[:20] + b"\xff" * 30, "fetch it again"),
-    (gzip.compress(GOOD[IMAGES][:-1]), "1 bytes short"),
-    (gzip.compress(gzip.compress(GOOD[IMAGES])), "byte 0: this is gzip"),
+    (gzip.compress(GOOD[IMAGES], mtime=0)[:-3], "cannot be unpacked further (Compressed file ended before"),
+    (gzip.compress(GOOD[IMAGES], mtime=0)[:-8] + bytes(8), "not valid gzip (CRC check failed"),
+    (gzip.compress(GOOD[IMAGES], mtime=0)[:20] + b"\xff" * 30, "fetch it again"),
+    (gzip.compress(GOOD[IMAGES][:-1], mtime=0), "1 bytes short"),
+    (gzip.compress(gzip.compress(GOOD[IMAGES], mtime=0), mtime=0), "byte 0: this is gzip"),
 ]
 
 

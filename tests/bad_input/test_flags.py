@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_trainer.cli import checkpoint, doctor, evaluate, experiment, listing, local, main, simulate, task
+from ps_trainer.cli import checkpoint, data, doctor, evaluate, experiment, listing, local, main, simulate, task
 
 pytestmark = pytest.mark.usefixtures("without_tensorflow")
 
@@ -66,6 +66,7 @@ WORKER = {
     "--gradient_transform=topk": "--gradient_transform=topk: unknown gradient transform; did you mean top_k?",
     "--gradient_transform=:": "--gradient_transform=: unknown gradient transform",
     "--pull_dtype=fp16": "--pull_dtype=fp16; choose from float32, bfloat16, float16",
+    "--placement=model": "--placement=model; choose from data_parallel, model_parallel",
     "--straggler=expo": "--straggler=expo: unknown delay distribution; did you mean exp?",
     "--hook=nothing": "--hook=nothing: unknown hook; known: none; one of your own is given as",
     "--step_log=maybe": "--step_log: 'maybe' is not a bool; write true or false",
@@ -191,13 +192,21 @@ OTHERS = [
     (checkpoint.main_checkpoint, ["inf"], "checkpoint inf: unknown; did you mean info?"),
     (checkpoint.main_checkpoint, ["info"], "checkpoint info: give a folder"),
     (checkpoint.main_checkpoint, ["plan", "--modle=cnn"], "unknown flag --modle; did you mean --model?"),
-    (evaluate.main_evaluate, [], "nothing to evaluate: give --logdir of the run, or --checkpoint_dir"),
+    (evaluate.main_evaluate, [], "no checkpoints: give --logdir of the run, or --checkpoint_dir"),
     (evaluate.main_evaluate, ["--checkpoint_dir=/no/such"], "/no/such is not a folder"),
     (evaluate.main_evaluate, ["--logdir=/dev/null"], "/dev/null/checkpoints is not a folder"),
     (experiment.main_experiment, [], "no experiment named; give all, list, or some of"),
     (experiment.main_experiment, ["nul_step"], "experiment nul_step: no such experiment; did you mean null_step?"),
     (experiment.main_experiment, ["all", "null_step"], "experiment all null_step: all stands alone"),
     (experiment.main_experiment, ["null_step", "--seeds=x"], "--seeds: 'x' is not of type int"),
+    (data.main_data, [], "data: say what to do: info, generate"),
+    (data.main_data, ["generat"], "data generat: unknown; did you mean generate?"),
+    (data.main_data, ["info"], "data info: give a file or folder"),
+    (data.main_data, ["info", "/no/such"], "/no/such: no such file or folder"),
+    (data.main_data, ["generate"], "data generate: name a set"),
+    (data.main_data, ["generate", "glyph"], "data generate glyph: no such set; did you mean glyphs?"),
+    (data.main_data, ["generate", "glyphs"], "data generate glyphs: --out is not given"),
+    (data.main_data, ["generate", "glyphs", "--ot=x"], "unknown flag --ot; did you mean --out?"),
     (listing.main_list, ["model"], "list model: no such kind; did you mean models?"),
     (listing.main_list, [""], "no such kind; known: models"),
 ]

@@ -9,17 +9,25 @@ from typing import Any
 
 import pytest
 
+from ps_trainer.launch.command import shared_server
 from tests.testing.processes import ClusterRun
 
 
 @pytest.fixture
-def create_run(tmp_path: pathlib.Path) -> Iterator[Callable[..., ClusterRun]]:
-    """Makes a `ClusterRun` with the given arguments; more than one call makes more than one run."""
+def create_run(
+    tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., ClusterRun]]:
+    """Makes a `ClusterRun` with the given arguments; more than one call makes more than one run.
+
+    Tasks are forked, where the system can, but in modules with `FRESH_PROCESSES`: those about how processes start.
+    """
+    is_fresh = getattr(request.module, "FRESH_PROCESSES", False)
+    server = None if is_fresh else shared_server(tmp_path_factory.getbasetemp())
     with ExitStack() as runs:
 
         def create(**kwargs: Any) -> ClusterRun:
             folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
             folder.mkdir()
-            return runs.enter_context(ClusterRun(folder, **kwargs))
+            return runs.enter_context(ClusterRun(folder, server=server, **kwargs))
 
         yield create

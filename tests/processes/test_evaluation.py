@@ -1,11 +1,15 @@
-"""The evaluator task and the command `evaluate`, on the same run."""
+"""The evaluator task and the commands that use a trained model, on the same run."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from tests.testing.processes import START_SECS, ClusterRun
 
@@ -38,4 +42,40 @@ def test_evaluate_prints_the_metrics_of_the_last_checkpoint_and_refuses_another_
     figures = dict(re.findall(r"(\w+) (\d+\.\d{4})", fitting.log.splitlines()[-1]))
     assert figures == {name: f"{value:.4f}" for name, value in finished.summary()["metrics"].items()}
     assert other.wait(START_SECS) == 2
-    assert "model variable" in other.log and "evaluate with the --model" in other.log
+    assert "model variable" in other.log and "give the --model" in other.log
+
+
+# Knows nothing of this package: it is not even on its path.
+PLAIN = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+saved, archive, out = sys.argv[1:]
+predict = tf.saved_model.load(saved).signatures["serving_default"]
+with np.load(archive) as file:
+    image = tf.constant(file["image"].astype(np.float32) / 16)
+assert "ps_trainer" not in sys.modules and "models" not in sys.modules
+np.save(out, predict(image=image)["predictions"].numpy())
+"""
+
+
+def test_plain_tensorflow_predicts_the_same_from_the_exported_model(finished):
+    folder = finished.folder
+    images = np.random.RandomState(0).randint(0, 17, (5, 8, 8, 1), np.uint8)
+    np.savez(folder / "images.npz", image=images)
+    flags = (f"--logdir={finished.logdir}",)
+    exported = finished.start_command("export", *flags, f"--out={folder / 'saved'}")
+    predicted = finished.start_command(
+        "predict", *flags, f"--input={folder / 'images.npz'}", f"--out={folder / 'ours.npy'}"
+    )
+    assert exported.wait(START_SECS) == 0 and predicted.wait(START_SECS) == 0
+    paths = [str(folder / name) for name in ("saved", "images.npz", "theirs.npy")]
+    subprocess.run([sys.executable, "-I", "-c", PLAIN, *paths], check=True, timeout=START_SECS, cwd=folder)
+    ours = np.load(folder / "ours.npy")
+    assert ours.shape == (5, 10)
+    np.testing.assert_allclose(np.load(folder / "theirs.npy"), ours, rtol=1e-6)
+    reader = tf.train.load_checkpoint(str(finished.logdir / "checkpoints" / "model.ckpt-300"))
+    kernel, bias = (reader.get_tensor(f"logits/{name}") for name in ("kernel", "bias"))
+    logits = (images / np.float32(16)).reshape(5, 64) @ kernel + bias
+    np.testing.assert_allclose(ours, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), rtol=1e-4)

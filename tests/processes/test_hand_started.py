@@ -12,6 +12,8 @@ from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
+FRESH_PROCESSES = True
+
 # Each task is started when the one before has said that it waits, so some seconds apart.
 WAITING = {"ps-0": "serving on", "worker-0": "waiting for the ps", "worker-1": "waiting for the (ps|chief)"}
 ORDERS = {

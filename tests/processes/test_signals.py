@@ -11,6 +11,8 @@ from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
+FRESH_PROCESSES = True
+
 FAILED = 1
 
 

@@ -12,6 +12,8 @@ from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
+FRESH_PROCESSES = True
+
 FAILED, USAGE = 1, 2
 SHORT_WAIT = "--start_timeout_secs=5"
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import group_of
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
@@ -21,7 +22,9 @@ from ps_trainer.runtime.ps import PsTask  # noqa: E402 - the environment comes f
 from ps_trainer.runtime.server import create_server  # noqa: E402
 from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
+from ps_trainer.training.member import Member  # noqa: E402
 from ps_trainer.training.progress import Progress  # noqa: E402
+from ps_trainer.training.stage_host import StageHost  # noqa: E402
 from ps_trainer.training.worker import Worker  # noqa: E402
 
 DEADLINE_SECS = 180.0
@@ -49,7 +52,7 @@ class Outcome(NamedTuple):
 
     code: int | None
     error: BaseException | None
-    worker: Worker
+    worker: Member
     progress: Recorder
 
     @property
@@ -88,7 +91,7 @@ class _Servers:
 
     def give_back(self) -> None:
         """Leaves the servers to another cluster; nothing may be running on them."""
-        self._free[len(self.jobs["ps"]), len(self.jobs["worker"])].append(self)
+        self._free.setdefault((len(self.jobs["ps"]), len(self.jobs["worker"])), []).append(self)
 
     def end(self) -> None:
         """Ends the ps tasks; for servers on which something may still be waiting."""
@@ -132,7 +135,12 @@ class InProcessCluster:
             return made[-1]
 
         server = self._servers.by_task[cluster.task_name]
-        worker = Worker(cluster, config, components, server, create_progress=create_progress)
+        group = group_of(cluster, components.num_stages)
+        if group.stage:
+            worker = StageHost(cluster, config, group, server)
+            made.append(Recorder(config.batch_size))
+        else:
+            worker = Worker(cluster, config, components, server, create_progress=create_progress)
         stop = overrides.get("stop") or StopRequest()
         call = _Call(lambda: worker.work(stop))
         self._calls.append(call)

@@ -73,6 +73,39 @@ class Pictures(Rows):
         self.arrays = {"image": images, "label": labels}
 
 
+class Texts(Rows):
+    """Random texts of symbols 4..8, each with an end and filled up: "source", "target", and "ids" without an end."""
+
+    def __init__(self, options: RowOptions, *, data_dir: str | None = None):
+        super().__init__(options, data_dir=data_dir)
+        random = np.random.RandomState(9)
+        size = len(self.arrays["label"])
+        ids = random.randint(4, 9, (size, 7))
+        self.arrays = {"ids": ids, "label": self.arrays["label"]}
+        for name, length in (("source", 6), ("target", 5)):
+            end = random.randint(0, length, (size, 1))
+            at = np.arange(length)
+            symbols = random.randint(4, 9, (size, length))
+            self.arrays[name] = np.where(at < end, symbols, np.where(at == end, 2, 0))
+
+
+class Sounds(Rows):
+    """Random spectrograms of up to 7 frames, with transcripts of 1 or 2 symbols."""
+
+    def __init__(self, options: RowOptions, *, data_dir: str | None = None):
+        super().__init__(options, data_dir=data_dir)
+        size = len(self.arrays["label"])
+        random = np.random.RandomState(9)
+        num_ids = random.randint(1, 3, size)
+        self.arrays = {
+            "frames": random.normal(size=(size, 7, 3)).astype(np.float32),
+            "num_frames": random.randint(3, 8, size).astype(np.int64),
+            "ids": np.where(np.arange(2) < num_ids[:, np.newaxis], random.randint(0, NUM_CLASSES, (size, 2)), -1),
+            "num_ids": num_ids.astype(np.int64),
+            "label": self.arrays["label"],
+        }
+
+
 class Dense:
     """Two dense layers; weights of both are larger than a ps task's even share of some cluster sizes."""
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from benchmarks import leftovers
 from ps_trainer.cluster.ports import pick_free_ports
+from ps_trainer.launch.forkserver import PROGRAM, ForkServer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -49,22 +51,65 @@ def wait_until(condition: Callable[[], Any], deadline_secs: float, what: str) ->
     return value
 
 
+class _Forked:
+    """What `Task` uses of `subprocess.Popen`, for a process that was forked of one with TensorFlow imported."""
+
+    def __init__(self, server: ForkServer, arguments: Sequence[str], **kwargs: Any):
+        self._process = server.popen([*PROGRAM, *arguments], **kwargs)
+        self.pid = self._process.pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def wait(self) -> None:
+        if self._code is None:
+            self._code = self._process.wait()
+
+    def send_signal(self, signum: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 class Task:
     """A process of the project's, in a session of its own, its output in a log file.
 
     Args:
         name: for messages.
-        command: program and arguments.
+        command: arguments of `python`; of `python -m ps_trainer`, if it is forked.
         log_path: file for the output; appended to.
         env: its whole environment.
+        server: of which it is forked; None = a fresh process.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log_path: pathlib.Path, env: Mapping[str, str]):
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log_path: pathlib.Path,
+        env: Mapping[str, str],
+        server: ForkServer | None = None,
+    ):
         self.name = name
         self.log_path = log_path
         with log_path.open("ab") as log:
+            if server is not None:
+                self._popen = _Forked(server, command, stdout=log, env=env)
+                return
             self._popen = subprocess.Popen(
-                command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [sys.executable, *command],
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     @property
@@ -122,6 +167,8 @@ class ClusterRun:
         num_workers: worker tasks.
         flags: for every task, after the ones that are always given.
         env: added to the environment.
+        server: of which all are forked, so that they start at once; None = each is a fresh process, started by
+            `run_ps.py` or `run_worker.py`.
     """
 
     def __init__(
@@ -132,7 +179,9 @@ class ClusterRun:
         num_workers: int = 2,
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        server: ForkServer | None = None,
     ):
+        self._server = server
         self.folder = folder
         self.logdir = folder / "logdir"
         self.num_workers = num_workers
@@ -160,12 +209,12 @@ class ClusterRun:
             print(f"\n===== {path.name}, last {_LOG_LINES} of {len(lines)} lines", *lines[-_LOG_LINES:], sep="\n")
 
     def start_ps(self, index: int = 0, *flags: str) -> Task:
-        """Starts `run_ps.py`."""
-        return self._start(f"ps-{index}", ["run_ps.py", *self._cluster_flags(index), *self._flags, *flags])
+        """Starts a ps task."""
+        return self._start_task("ps", index, flags)
 
     def start_worker(self, index: int, *flags: str) -> Task:
-        """Starts `run_worker.py`; worker 0 is the chief."""
-        return self._start(f"worker-{index}", ["run_worker.py", *self._cluster_flags(index), *self._flags, *flags])
+        """Starts a worker; worker 0 is the chief."""
+        return self._start_task("worker", index, flags)
 
     def start_all(self, *flags: str) -> list[Task]:
         """Starts every task by hand: ps tasks first, then workers."""
@@ -179,7 +228,8 @@ class ClusterRun:
 
     def start_command(self, command: str, *flags: str, log_name: str | None = None) -> Task:
         """Starts `python -m ps_trainer <command>` with these flags only."""
-        return self._start(log_name or command, ["-m", "ps_trainer", command, *flags])
+        program = [] if self._server else ["-m", "ps_trainer"]
+        return self._start(log_name or command, [*program, command, *flags])
 
     def wait_for_step(self, step: int, deadline_secs: float = START_SECS, workers: Sequence[int] | None = None) -> None:
         """Waits until each of `workers` (None = all) has reported a global_step of at least `step`.
@@ -227,24 +277,20 @@ class ClusterRun:
         return int(values["global_step"])
 
     def remaining(self) -> list[int]:
-        """Pids of living processes of this run: those with its folder on their command line."""
-        found = []
-        for process in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                is_ours = os.fsencode(str(self.folder)) in (process / "cmdline").read_bytes()
-            except OSError:
-                continue  # another user's, or it has just ended
-            if is_ours and int(process.name) != os.getpid():
-                found.append(int(process.name))
-        return found
+        """Pids of living processes of this run."""
+        return list(leftovers.living(self.folder))
 
     def wait_until_gone(self, deadline_secs: float) -> None:
         """Waits until no process of this run is left."""
         wait_until(lambda: not self.remaining(), deadline_secs, f"pids {self.remaining()} still run")
 
     def _start(self, name: str, arguments: Sequence[str]) -> Task:
-        self.tasks.append(Task(name, [sys.executable, *arguments], self.folder / f"{name}.out", self._env))
+        self.tasks.append(Task(name, arguments, self.folder / f"{name}.out", self._env, self._server))
         return self.tasks[-1]
+
+    def _start_task(self, job_name: str, index: int, flags: Sequence[str]) -> Task:
+        program = ["task", f"--job_name={job_name}"] if self._server else [f"run_{job_name}.py"]
+        return self._start(f"{job_name}-{index}", [*program, *self._cluster_flags(index), *self._flags, *flags])
 
     def _cluster_flags(self, index: int) -> list[str]:
         hosts = [f"--ps_hosts={','.join(self.ps_hosts)}", f"--worker_hosts={','.join(self.worker_hosts)}"]
