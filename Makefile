@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Momentum and averaged gradients of two workers: 98 % of the test digits, with room above 97 %.
 TRAIN_FLAGS ?= --model=cnn --dataset=digits --update=sync --optimizer=momentum --learning_rate=0.03 --max_steps=1000 --report_secs=1
 # Two test files at a time, each in one process: they wait more than they compute.
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 EXPERIMENT_FLAGS ?=
 
 .PHONY: train test lint bench experiments clean

@@ -110,6 +110,27 @@ def test_a_broken_file_is_named_with_the_place(tmp_path, change, message):
         create(tmp_path)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_random_records_come_back_and_no_cut_goes_unseen(tmp_path, seed):
+    random = np.random.RandomState(seed)
+    wanted = {}
+    for split, num in zip(("train", "test"), random.randint(1, 9, 2), strict=True):
+        labels, planes = random.randint(0, 20, (num, 1)), random.randint(0, 256, (num, 3, 32, 32), np.uint8)
+        data = np.concatenate([labels, labels * 5, planes.reshape(num, -1)], axis=1).astype(np.uint8)
+        (tmp_path / f"{split}.bin").write_bytes(data.tobytes())
+        wanted[split] = planes.transpose(0, 2, 3, 1) / np.float32(255), labels[:, 0] * 5
+    source = create(tmp_path, Cifar100)
+    for split, (images, labels) in wanted.items():
+        (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=10))
+        np.testing.assert_allclose(batch["image"], images, rtol=1e-6)
+        np.testing.assert_array_equal(batch["label"], labels)
+    size = 3074 * len(wanted["train"][1])
+    cut = random.choice([at for at in range(size) if at % 3074])
+    (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:cut])
+    with pytest.raises(DataError, match=f"byte {cut - cut % 3074}: the file ends after {cut} bytes"):
+        create(tmp_path, Cifar100)
+
+
 def test_files_of_the_other_dataset_are_refused(tmp_path):
     write_10(tmp_path)
     (tmp_path / "test_batch.bin").rename(tmp_path / "test.bin")

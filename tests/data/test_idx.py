@@ -109,3 +109,19 @@ def test_truncated_content_in_whole_gzip_counts_unpacked_bytes(tmp_path):
 def test_missing_file_and_folder_are_data_errors(tmp_path):
     assert "No such file" in _error(tmp_path / "absent")
     assert "directory" in _error(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_arrays_come_back_and_no_damage_to_their_size_goes_unseen(tmp_path, seed):
+    random = np.random.RandomState(seed)
+    array = random.randint(0, 256, random.randint(1, 7, random.randint(1, 5)), np.uint8)
+    path = tmp_path / "array"
+    idx.write_idx(path, array)
+    np.testing.assert_array_equal(idx.read_idx(path, num_dims=array.ndim), array)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: random.randint(0, len(whole))])
+    assert _error(path, array.ndim).startswith(f"{path}: byte ")
+    damaged = bytearray(whole)
+    damaged[random.randint(0, idx.header_bytes(array.ndim))] ^= random.randint(1, 256)
+    path.write_bytes(damaged)
+    assert _error(path, array.ndim).startswith(f"{path}: byte ")

@@ -63,6 +63,31 @@ def test_shards_cover_what_is_not_held_out_once(tmp_path, num_workers):
     assert sorted(seen) == [1, 2, 3, 5, 6, 7, 9, 10]
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_random_images_come_back_in_the_order_of_their_names(tmp_path, seed):
+    """Of random classes, names, folders below them, and pixels, at their own size."""
+    random = np.random.RandomState(seed)
+    height, width, channels = int(random.randint(1, 9)), int(random.randint(1, 9)), int(random.choice([1, 3, 4]))
+    names = random.choice(["a b", "Ä", "0", "ü/x", "c/d/e", "猫"], size=4, replace=False)
+    places = sorted(f"{name}/{number}.{random.choice(['png', 'PNG'])}" for name in names for number in range(3))
+    images = random.randint(0, 256, (len(places), height, width, channels), np.uint8)
+    with tf.Graph().as_default(), tf.Session() as session:
+        files = session.run([tf.io.encode_png(image) for image in images])
+    for place, file in zip(places, files, strict=True):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_bytes(file)
+    every = int(random.randint(2, 5))
+    source = create(tmp_path, height=height, width=width, channels=channels, test_every=every)
+    classes = sorted({place.split("/")[0] for place in places})
+    assert source.classes == classes
+    # Class after class, each by the names below it.
+    order = sorted(range(len(places)), key=lambda at: (places[at].split("/")[0], tmp_path / places[at]))
+    for split, wanted in (("test", order[::every]), ("train", [at for n, at in enumerate(order) if n % every])):
+        (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=len(places)))
+        np.testing.assert_allclose(batch["image"], images[wanted] / np.float32(255), atol=1e-6)
+        np.testing.assert_array_equal(batch["label"], [classes.index(places[at].split("/")[0]) for at in wanted])
+
+
 def test_an_image_and_a_folder_are_read_and_told(tmp_path):
     write(tmp_path / "set" / "a", 1, 2)
     write(tmp_path / "set" / "b", 3)

@@ -13,6 +13,7 @@ from ps_trainer.data.base import Shard
 from ps_trainer.data.mnist import Emnist, FashionMnist, Mnist
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_column
+from tests.data.sharding import assert_every_record_once
 
 HEIGHT, WIDTH = 5, 4
 NUM_TRAIN, NUM_TEST = 11, 6
@@ -205,6 +206,29 @@ def test_emnist_is_turned_back(tmp_path):
     (batch,) = read_batches(lambda: source.test(batch_size=NUM_TEST))
     np.testing.assert_allclose(batch["image"][..., 0], upright["test"] / np.float32(255), rtol=1e-6)
     np.testing.assert_array_equal(batch["label"], labels["test"])
+
+
+def test_shards_of_emnist_cover_every_image_once(tmp_path):
+    _write_emnist(tmp_path)
+    assert_every_record_once(Emnist(Emnist.Options(split="letters"), data_dir=str(tmp_path)), "image")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_emnist_comes_back_in_order(tmp_path, seed):
+    """Of random number, size and split, packed as the files are shipped."""
+    random = np.random.RandomState(seed)
+    split, (num_train, num_test, size) = random.choice(["byclass", "letters"]), random.randint(1, 9, 3)
+    wanted = {}
+    for part, num in (("train", num_train), ("test", num_test)):
+        wanted[part] = random.randint(0, 256, (num, size, size), np.uint8), random.randint(0, 27, num).astype(np.uint8)
+        for array, kind in zip(wanted[part], ("images", "labels"), strict=True):
+            name = f"emnist-{split}-{part}-{kind}-idx{array.ndim}-ubyte.gz"
+            _write(tmp_path / name, np.swapaxes(array, 1, 2).copy() if kind == "images" else array)
+    source = Emnist(Emnist.Options(split=split), data_dir=str(tmp_path))
+    for part, (images, labels) in wanted.items():
+        (batch,) = read_batches(lambda part=part: source.in_order(part, batch_size=10))
+        np.testing.assert_allclose(batch["image"][..., 0], images / np.float32(255), rtol=1e-6)
+        np.testing.assert_array_equal(batch["label"], labels)
 
 
 def test_emnist_names_what_is_wrong(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -64,3 +65,20 @@ def test_a_broken_line_is_named(tmp_path):
     source = create(tmp_path, test_every=3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="u.data: line 4: not user, item, rating and seconds"):
         read_batches(lambda: source.test(batch_size=2))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_random_ratings_come_back(tmp_path, name):
+    random = np.random.RandomState(len(name))
+    separator, head, _ = FORMS[name]
+    rows = [(*random.randint(1, 10**9, 2), random.randint(1, 11) / 2, random.randint(0, 2**31)) for _ in range(23)]
+    if not head:  # whole stars only
+        rows = [(user, item, int(rating + 0.5), seconds) for user, item, rating, seconds in rows]
+    (tmp_path / name).write_text(head + "".join(separator.join(map(str, row)) + "\n" for row in rows))
+    every = int(random.randint(2, 6))
+    source = create(tmp_path, test_every=every)
+    split_rows = {"test": rows[::every], "train": [row for at, row in enumerate(rows) if at % every]}
+    for split, wanted in split_rows.items():
+        (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=23))
+        for place, column in enumerate(("user", "item", "rating")):
+            np.testing.assert_array_equal(batch[column], [row[place] for row in wanted])

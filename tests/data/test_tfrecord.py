@@ -15,6 +15,7 @@ from ps_trainer.data.record_file import record_file
 from ps_trainer.data.tfrecord import Feature, TfRecord, parse_feature
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_column, read_leased, read_shards
+from tests.data.sharding import NUM_WORKERS
 
 HEADER, CHECKSUM = 12, 4
 
@@ -74,7 +75,7 @@ def test_each_kind_becomes_a_tensor_of_its_shape(tmp_path):
     np.testing.assert_allclose(batch["raw"], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("num_workers", [1, 7])  # the sharding is that of `FileSource`: see test_lines
+@pytest.mark.parametrize("num_workers", NUM_WORKERS)
 def test_shards_cover_the_records_of_all_files_once(tmp_path, num_workers):
     numbers(tmp_path / "train-0", range(8))
     numbers(tmp_path / "train-1", range(8, 15), packed=True)

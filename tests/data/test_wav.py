@@ -14,6 +14,7 @@ from ps_trainer.data.tones import COLUMNS, KEYS, ROWS, Tones
 from ps_trainer.data.wav import Wav, write
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_leased, read_shards
+from tests.data.sharding import NUM_WORKERS
 
 RATE, WINDOW, HOP = 1000, 20, 10
 
@@ -77,15 +78,14 @@ def test_lists_may_have_tabs_other_ends_of_lines_and_absolute_names(tmp_path, se
     assert transcripts_of(all_of_test(source)["ids"]) == ["one", "three"]
 
 
-@pytest.mark.parametrize("num_workers", [3])  # the sharding is that of `FileSource`: see test_lines
-def test_shards_cover_the_sounds_of_all_lists_once(tmp_path, num_workers):
+def test_shards_cover_the_sounds_of_all_lists_once(tmp_path):
     words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
     write_set(tmp_path, words[:6], name="one")
     write_set(tmp_path, words[6:], name="two")
     write_set(tmp_path, ["z"], name="test")
     source = create(tmp_path, train_files=("one.csv", "two.csv"), test_files=("test.csv",))
-    seen = transcripts_of(read_shards(source, num_workers, "ids"))
-    assert sorted(seen) == words
+    for num_workers in NUM_WORKERS:
+        assert sorted(transcripts_of(read_shards(source, num_workers, "ids"))) == words
     assert sorted(transcripts_of(read_leased(source, "ids"))) == words
 
 
@@ -97,6 +97,21 @@ def test_random_transcripts_of_any_alphabet_come_back(tmp_path, seed):
     write_set(tmp_path, transcripts, list(random.randint(2 * 6 * HOP, 300, 6)))
     source = create(tmp_path, alphabet=alphabet, test_every=2)
     assert transcripts_of(all_of_test(source)["ids"], alphabet) == transcripts[::2]
+
+
+def test_another_list_is_read_from_its_own_folder(tmp_path):
+    """Padded as its own longest sound and transcript need, where they are longer than those of the training list."""
+    write_set(tmp_path, ["a", "b"], [80, 80])
+    (tmp_path / "other").mkdir()
+    write_set(tmp_path / "other", ["abc", "ca", "b"], [300, 90, 40], name="mine")
+    source = create(tmp_path, alphabet="abc")
+    (batch,) = read_batches(lambda: source.read(tmp_path / "other" / "mine.csv", 3))
+    assert transcripts_of(batch["ids"], "abc") == ["abc", "ca", "b"]
+    assert list(batch["num_frames"]) == [30, 9, 4]
+    assert batch["frames"].shape == (3, 30, WINDOW // 2 + 1)
+    edit(tmp_path / "other", 3, lambda line: line.replace("ca", "cd"), name="mine.csv")
+    with pytest.raises(DataError, match="mine.csv: line 3: the transcript holds 'd', which alphabet has not"):
+        source.read(tmp_path / "other" / "mine.csv", 3)
 
 
 def test_generated_tones_are_read_as_the_built_in_set_has_them(tmp_path):

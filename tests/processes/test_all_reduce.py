@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.testing.processes import END_SECS, LOST_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("update", "victim"), [("all_reduce", 0), ("all_reduce", 2), ("hybrid", 1)])
+@pytest.mark.parametrize(("update", "victim"), repetitions([("all_reduce", 0), ("all_reduce", 2), ("hybrid", 1)]))
 def test_killed_worker_ends_the_others_and_is_named(create_run, update, victim):
     run = create_run(num_workers=3)
     ps, *workers = run.start_all(UNLIMITED, *RULES[update])

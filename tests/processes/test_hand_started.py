@@ -9,6 +9,7 @@ import pytest
 
 from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def start_one_by_one(run, order, *flags):
             task.wait_for_log(WAITING[name])
 
 
-@pytest.mark.parametrize(("update", "order"), [("async", "ps last"), ("sync", "chief last")])
+@pytest.mark.parametrize(("update", "order"), repetitions([("async", "ps last"), ("sync", "chief last")]))
 def test_tasks_started_in_any_order_train_and_end_by_themselves(create_run, update, order):
     run = create_run()
     start_one_by_one(run, ORDERS[order], f"--update={update}", "--max_steps=200")

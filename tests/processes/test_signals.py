@@ -8,6 +8,7 @@ import pytest
 
 from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +17,7 @@ FRESH_PROCESSES = True
 FAILED = 1
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", repetitions([signal.SIGINT, signal.SIGTERM]))
 def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(create_run, signum):
     run = create_run()
     launcher = run.start_local(UNLIMITED)
@@ -35,7 +36,7 @@ def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(creat
     assert run.checkpoint_step() == run.summary()["global_step"]
 
 
-@pytest.mark.parametrize(("update", "signum"), [("async", signal.SIGTERM), ("sync", signal.SIGINT)])
+@pytest.mark.parametrize(("update", "signum"), repetitions([("async", signal.SIGTERM), ("sync", signal.SIGINT)]))
 def test_signal_to_the_chief_ends_the_job_with_a_checkpoint(create_run, update, signum):
     run = create_run()
     ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
@@ -49,7 +50,9 @@ def test_signal_to_the_chief_ends_the_job_with_a_checkpoint(create_run, update, 
     assert "worker 0 interrupted" in ps.log
 
 
-@pytest.mark.parametrize(("update", "signum"), [("async", signal.SIGINT), ("sync", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("update", "signum"), repetitions([("async", signal.SIGINT), ("sync", signal.SIGTERM)], first=1)
+)
 def test_signal_to_a_ps_ends_the_job_with_a_checkpoint(create_run, update, signum):
     run = create_run()
     ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")

@@ -46,7 +46,7 @@ def run_to_its_end(folder: pathlib.Path, setting: Setting, *flags: str) -> Outco
     return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)
 
 
-@pytest.mark.parametrize("rule", registry.UPDATES.names())
+@pytest.mark.parametrize("rule", repetitions(registry.UPDATES.names(), every=5))
 def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
     setting = RULES[rule]

@@ -169,7 +169,7 @@ def test_everything_kept_has_a_device_and_the_runs_container(runs, rule, layout)
             assert {task_of(place.device) for place in graph.places} == tasks
 
 
-@rules
+@pytest.mark.parametrize("rule", repetitions(list(FACTS)))
 def test_takes_compressed_gradients_or_says_why_not(runs, rule):
     config = job(rule, "packed", THREE, gradient_transform=COMPRESSION)
     if FACTS[rule].takes_lossy:
