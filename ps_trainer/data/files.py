@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.base import DataSource, Shard
 from ps_trainer.errors import DataError
+
+_CHUNK_RECORDS = 64
+"""So many are numbered and chosen among at once: a call of a function for each is what costs."""
 
 
 class CountedFile(NamedTuple):
@@ -79,18 +83,39 @@ class FileSource(DataSource):
         """Records as `_open` gives them, with "file", its number, and "at", the record's, from 0; both int64."""
         wanted = "train" if self._test_every else split
         numbers = [number for number, (of, _) in enumerate(self._files) if of == wanted]
-        records = tf.data.Dataset.from_tensor_slices(tf.constant(numbers, tf.int64)).flat_map(self._records_of)
-        if self._test_every:
-            records = records.filter(
-                lambda record: tf.equal(tf.equal(record["at"] % self._test_every, 0), split == "test")
-            )
-        return records.shard(shard.count, shard.index)
+        counts = [self._num_of(split, self._files[number][1].num_records) for number in numbers]
+        before = dict(zip(numbers, itertools.accumulate(counts, initial=0), strict=False))  # of that split
+        firsts = [before.get(number, 0) for number in range(len(self._files))]
 
-    def _records_of(self, file: tf.Tensor) -> tf.data.Dataset:
+        def records_of(file: tf.Tensor) -> tf.data.Dataset:
+            first = tf.gather(tf.constant(firsts, tf.int64), file)
+
+            def is_chosen(at: tf.Tensor) -> tf.Tensor:
+                is_mine = tf.equal((first + self._num_of(split, at)) % shard.count, shard.index)
+                if not self._test_every:
+                    return is_mine
+                return is_mine & tf.equal(tf.equal(at % self._test_every, 0), split == "test")
+
+            return self._records_of(file, is_chosen)
+
+        return tf.data.Dataset.from_tensor_slices(tf.constant(numbers, tf.int64)).flat_map(records_of)
+
+    def _records_of(
+        self, file: tf.Tensor, is_chosen: Callable[[tf.Tensor], tf.Tensor] = lambda at: tf.ones_like(at, tf.bool)
+    ) -> tf.data.Dataset:
+        """Records of one file; `is_chosen` says of their numbers, int64 [n], which are wanted, bool [n]."""
         compression = tf.gather(["GZIP" if file.is_packed else "" for _, file in self._files], file)
         records = self._open(self._path(file), compression, file)
-        records = records.skip(self._header_lines(file)).take(self._count(file))
-        return records.enumerate().map(lambda at, record: {**record, "file": file, "at": at})
+        chunks = records.skip(self._header_lines(file)).take(self._count(file)).batch(_CHUNK_RECORDS)
+
+        def choose(number: tf.Tensor, chunk: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            size = tf.shape(next(iter(chunk.values())), out_type=tf.int64)[0]
+            at = number * _CHUNK_RECORDS + tf.range(size)
+            chosen = tf.where(is_chosen(at))[:, 0]
+            kept = {name: tf.gather(value, chosen) for name, value in chunk.items()}
+            return {**kept, "file": tf.fill(tf.shape(chosen), file), "at": tf.gather(at, chosen)}
+
+        return chunks.enumerate().map(choose).unbatch()
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         self._files.append(("other", self._counted(path)))
@@ -118,4 +143,11 @@ class FileSource(DataSource):
         return sum(file.num_records for of, file in self._files if of == split)
 
     def _num_held_out(self) -> int:
-        return sum(-(-file.num_records // self._test_every) for _, file in self._files)
+        return sum(self._num_of("test", file.num_records) for _, file in self._files)
+
+    def _num_of(self, split: str, at: int | tf.Tensor) -> int | tf.Tensor:
+        """How many of a file's records before the one of number `at` are examples of a split."""
+        if not self._test_every:
+            return at
+        num_test = (at + self._test_every - 1) // self._test_every
+        return num_test if split == "test" else at - num_test

@@ -48,7 +48,7 @@ class Straggler:
         self._thread: threading.Thread | None = None
 
     def hold_back(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        """The same gradients, to be had when all of them are computed and the delay is over; on the worker."""
+        """The same gradients, each where it is, to be had when all of them are computed and the delay is over."""
         with tf.device(self._device), tf.name_scope("straggler"):
             with tf.control_dependencies([_values(gradient.value) for gradient in gradients]):
                 asked = tf.numpy_function(self._ask, [], tf.bool)
@@ -56,7 +56,7 @@ class Straggler:
             with tf.control_dependencies([asked]):
                 passed = passes.dequeue()
             with tf.control_dependencies([passed]):
-                return [gradient._replace(value=_identity(gradient.value)) for gradient in gradients]
+                return [_identity(gradient) for gradient in gradients]
 
     def start(self, target: str, config: tf.ConfigProto) -> None:
         """Begins to serve the steps; to be called before the first one.
@@ -127,7 +127,11 @@ def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return value.values if isinstance(value, tf.IndexedSlices) else value
 
 
-def _identity(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
-    if isinstance(value, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.identity(value.values), tf.identity(value.indices), value.dense_shape)
-    return tf.identity(value)
+def _identity(gradient: Gradient) -> Gradient:
+    with tf.device(gradient.piece.device):
+        value = gradient.value
+        if isinstance(value, tf.IndexedSlices):
+            value = tf.IndexedSlices(tf.identity(value.values), tf.identity(value.indices), value.dense_shape)
+        else:
+            value = tf.identity(value)
+    return gradient._replace(value=value)

@@ -57,11 +57,15 @@ class StageHost(Member):
             self._writer.state(f"computing stage {self._group.stage} for {self._group.names[0]}")
             watcher.start()
             try:
-                while not self._is_over.is_set() and watcher.run_status != control.ENDED:
+                while not (self._is_over.is_set() or self._is_left_behind(watcher)):
                     stop.check()
                     stop.wait(_POLL_SECS)
             finally:
                 watcher.close()
+
+    def _is_left_behind(self, watcher: Watcher) -> bool:
+        """Whether the run is over for all others, and who would say how it ended for this group is gone."""
+        return watcher.run_status == control.ENDED and self._group.members[0] in watcher.lost
 
     def _worker_started(self, index: int) -> None:
         if index == self._group.members[0]:

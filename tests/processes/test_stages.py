@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from tests.testing.processes import LOST_SECS, START_SECS, UNLIMITED
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 
 pytestmark = pytest.mark.slow
 
@@ -59,4 +59,34 @@ def test_a_stage_that_is_started_again_is_taken_in_and_no_step_is_lost(create_ru
     assert [task.wait(START_SECS) for task in (trains, again, ps)] == [0, 0, 0]
     (recovered,) = run.metrics("worker-0", "event")
     assert recovered["rolled_back"] == 0
+    assert run.summary()["global_step"] == 600
+
+
+def test_a_stage_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run):
+    run = create_run(flags=(*SPLIT, "--heartbeat_timeout_secs=3", "--recover_timeout_secs=120"))
+    ps, trains, computes = run.start_all(UNLIMITED)
+    run.wait_for_step(5, workers=[0])
+    computes.send(signal.SIGSTOP)
+    ps.wait_for_log("worker 1 lost: no sign of life for", LOST_SECS)
+    trains.wait_for_log("worker-1 lost, and worker-0 needs it for a stage", LOST_SECS)
+    reached = run.last_step(0)
+    computes.send(signal.SIGCONT)
+    run.wait_for_step(reached + 200, workers=[0])
+    for event in run.metrics("worker-0", "event"):
+        assert event["rolled_back"] == 0
+    trains.send(signal.SIGTERM)
+    assert trains.wait(END_SECS) == 128 + signal.SIGTERM
+    assert computes.wait(LOST_SECS) == 1
+    assert "worker 0 interrupted: ended by SIGTERM" in computes.log
+    assert run.checkpoint_step() >= reached + 200
+
+
+def test_the_worker_that_trains_is_started_again_and_its_stage_waits_for_it(create_run):
+    run = create_run(flags=(*SPLIT, "--recover_timeout_secs=120", "--max_steps=600"))
+    ps, trains, computes = run.start_all()
+    run.wait_for_step(5, workers=[0])
+    trains.send(signal.SIGKILL)
+    ps.wait_for_log("worker 0 lost", LOST_SECS)
+    again = run.start_worker(0)
+    assert [task.wait(START_SECS) for task in (again, computes, ps)] == [0, 0, 0]
     assert run.summary()["global_step"] == 600

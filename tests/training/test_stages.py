@@ -10,6 +10,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from tests.testing import components as small
 from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.script import initial_values
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -73,6 +74,45 @@ def test_groups_train_together_by_the_rule_and_each_reads_its_part():
         np.testing.assert_allclose(outcomes[0].worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
     assert [len(outcome.losses) for outcome in outcomes] == [NUM_STEPS, NUM_STEPS, 0, 0, 0, 0]
     assert set(outcomes[0].worker.summary["workers"]) == {"0", "1"}
+
+
+def test_transforms_see_the_gradients_of_all_stages():
+    """Clipping is by the norm over all of them: half of it or less is in any one stage."""
+    fields = {"gradient_transform": ("clip_norm:norm=0.3",), "optimizer": "sgd"}
+    with InProcessCluster(2, 3) as cluster:
+        in_stages, *_ = cluster.run(split(**fields))
+    with InProcessCluster(2, 1) as cluster:
+        (whole,) = cluster.run(config(**fields))
+        (unclipped,) = cluster.run(config(optimizer="sgd"))
+    np.testing.assert_allclose(in_stages.losses, whole.losses, rtol=0, atol=1e-5)
+    assert abs(unclipped.losses[-1] - whole.losses[-1]) > 1e-3
+    for name, value in whole.worker.final_values.items():
+        np.testing.assert_allclose(in_stages.worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_error_feedback_is_kept_for_each_stage():
+    """What a lossy transform leaves out of one step is sent in a later one, whichever stage has it."""
+    with InProcessCluster(1, 3) as cluster:
+        (outcome, *_) = cluster.run(
+            split(num_steps=60, gradient_transform=("error_feedback", "top_k:ratio=0.25"), optimizer="sgd")
+        )
+    first, last = np.mean(outcome.losses[:5]), np.mean(outcome.losses[-5:])
+    assert last < 0.97 * first
+    initial = initial_values(Staged(), 3)
+    for name, value in initial.items():
+        assert not np.array_equal(outcome.worker.final_values[name], value), name
+
+
+def test_a_straggler_holds_the_gradients_of_all_stages_back_where_they_are():
+    train = graph_lib.build(
+        components_lib.load(split(straggler=("det:mean_ms=1",)), 3), small_cluster(num_workers=3), split(), "run"
+    )
+    held = {op.device for op in train.graph.get_operations() if op.type == "Identity" and "straggler/" in op.name}
+    assert held == {f"/job:worker/task:{index}" for index in range(3)}
+    with InProcessCluster(1, 3) as cluster:
+        delayed, *_ = cluster.run(split(straggler=("det:mean_ms=1",)))
+        plain, *_ = cluster.run(split())
+    np.testing.assert_allclose(delayed.losses, plain.losses, rtol=0, atol=1e-6)
 
 
 class TestGraph:

@@ -10,6 +10,7 @@ from ps_trainer.updates.backup import Backup, Options
 from ps_trainer.updates.base import RunPlan
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.groups import check_script
+from tests.testing.repetitions import repetitions
 from tests.testing.script import Turnstile
 
 NUM_WORKERS = 3
@@ -27,7 +28,7 @@ def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, mo
     assert wanted.staleness == [[0, -1, -1, 0], [-1, 0, 0], [0, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam", "ftrl"])
+@pytest.mark.parametrize("optimizer", repetitions(["momentum", "adam", "ftrl"]))
 def test_without_backup_workers_it_equals_sync(cluster, optimizer):
     config = {"optimizer": optimizer, "learning_rate": 0.05, "batch_size": 4, "max_steps": 6}
     sync = cluster.run(config_of("Embedded", "Rows", update="sync", **config))

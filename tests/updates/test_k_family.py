@@ -11,6 +11,7 @@ from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, Options
 from tests.testing.cluster import config_of
 from tests.testing.groups import check_script
+from tests.testing.repetitions import repetitions
 
 DEFINITIONS = {
     "k_sync": {"is_fresh_only": True, "waits": True},
@@ -93,7 +94,7 @@ def test_wrong_options_are_refused(options):
         Options(**options)
 
 
-@pytest.mark.parametrize("update", DEFINITIONS)
+@pytest.mark.parametrize("update", repetitions(list(DEFINITIONS)))
 def test_free_workers_end_at_max_steps(cluster, update):
     outcomes = cluster.run(
         config_of("Dense", "Rows", update=update, update_option=("k=2",), batch_size=4, max_steps=40)

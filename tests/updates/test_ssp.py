@@ -16,6 +16,7 @@ from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import config_of, wait_until
 from tests.testing.components import NUM_CLASSES
+from tests.testing.repetitions import repetitions
 from tests.testing.script import Turnstile
 
 LEARNING_RATE = 0.5
@@ -62,7 +63,7 @@ def start(cluster, config, staleness, workers=range(3)):
     return [cluster.start(config, worker, components=components) for worker in workers]
 
 
-@pytest.mark.parametrize(("staleness", "steps"), [(0, 600), (1, 2100), (3, 600)])
+@pytest.mark.parametrize(("staleness", "steps"), repetitions([(0, 600), (1, 2100), (3, 600)]))
 def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(cluster, staleness, steps):
     config = config_of("tests.updates.test_ssp:Jittery", "Rows", update="ssp", batch_size=4, max_steps=steps)
     outcomes = [cluster.finish(call) for call in start(cluster, config, staleness)]
