@@ -64,8 +64,9 @@ class StageHost(Member):
                 watcher.close()
 
     def _is_left_behind(self, watcher: Watcher) -> bool:
-        """Whether the run is over for all others, and who would say how it ended for this group is gone."""
-        return watcher.run_status == control.ENDED and self._group.members[0] in watcher.lost
+        """Whether the run is over, and the worker that would say how it ended for this group is gone or never came."""
+        trainer = watcher.roster.get(self._group.members[0], {"status": control.LOST})
+        return watcher.run_status == control.ENDED and trainer["status"] == control.LOST
 
     def _worker_started(self, index: int) -> None:
         if index == self._group.members[0]:

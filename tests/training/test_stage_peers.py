@@ -131,11 +131,21 @@ class TestHost:
         assert isinstance(hosting.outcome(), PeerFailedError)
         assert "worker-1 failed, for which this task computes a stage" in str(hosting.error)
 
-    def test_ends_with_the_run(self, stop):
+    @pytest.mark.parametrize("trainer", [{}, {"w1": control.LOST}], ids=["never came", "lost"])
+    def test_ends_with_the_run_where_nobody_would_say_how_the_group_ended(self, stop, trainer):
         hosting = Hosting(stop)
-        hosting.says(w0=control.DONE)
+        hosting.says(w0=control.DONE, **trainer)
         hosting.ps.fields["run"] = RUN | {"status": control.ENDED}
         assert hosting.outcome() is None
+
+    def test_hears_how_its_group_ended_after_the_run_has_ended(self, stop):
+        hosting = Hosting(stop)
+        hosting.says(w0=control.DONE, w1=control.TRAINING)
+        hosting.ps.fields["run"] = RUN | {"status": control.ENDED}
+        hosting.thread.join(1.0)
+        assert hosting.thread.is_alive()
+        hosting.says(w0=control.DONE, w1=control.INTERRUPTED)
+        assert isinstance(hosting.outcome(), PeerFailedError)
 
 
 class TestLostTask:
