@@ -134,6 +134,10 @@ def flags_of(plan: argparse.Namespace, update: str, seed: int) -> list[str]:
         "--dataset=digits",
         f"--update={update}",
         f"--max_steps={plan.max_steps}",
+        # At its end the model stands still: what differs is what the kills have done, not the moment.
+        "--learning_rate=0.5",
+        "--schedule=cosine",
+        f"--schedule_option=decay_steps={plan.max_steps}",
         "--step_log",
         "--report_secs=1",
         f"--save_checkpoint_secs={SAVE_SECS:g}",

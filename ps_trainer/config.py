@@ -14,7 +14,7 @@ import math
 import pathlib
 from typing import Any
 
-from ps_trainer import registry
+from ps_trainer import registry, target
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option, repeatable
 
@@ -42,6 +42,10 @@ class TrainConfig:
     batch_size: int = option(32, "examples per step and worker")
     num_epochs: int | None = option(None, "passes of each worker over its shard; none = until max_steps")
     max_steps: int | None = option(1000, "value of global_step at which training ends; none = at the end of the data")
+
+    target_metric: str | None = option(
+        None, "test metric that is enough, as accuracy>=0.97; training then ends, too. Looked at with each checkpoint"
+    )
 
     sharding: str = option(
         "static", "static: each worker has its part of the data; dynamic: workers take small shards, and none is lost"
@@ -131,6 +135,8 @@ class TrainConfig:
                 raise OptionError(f"--{field}={getattr(self, field)} must be greater than 0")
         for field in dataclasses.fields(self):
             _check_size(field.name, getattr(self, field.name))
+        if self.target_metric is not None:
+            target.parse(self.target_metric)
         if self.max_steps is None and self.num_epochs is None:
             raise OptionError("--max_steps=none and --num_epochs=none: nothing would end the run; set one of them")
 

@@ -36,6 +36,7 @@ PRIVATE = {
     "data_dir": "/data",
     "batch_size": 64,
     "num_epochs": 2,
+    "target_metric": "accuracy>=0.9",
     "init_from": "runs/w",
     "logdir": "runs/x",
     "isolation": "tunnel",

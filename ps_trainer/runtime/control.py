@@ -52,7 +52,8 @@ class PsState(NamedTuple):
     Attributes:
         hello: {"version", "ps", "num_ps", "num_workers", "incarnation"}; the last is new each time the ps starts.
         run: {"run_id", "key", "status", "agreement", "ps", "start"}: "ps" holds the incarnations on which the
-            run's state lies, "start" how it came there, {"step", "how"}, once it has.
+            run's state lies, "start" how it came there, {"step", "how"}, once it has, "reached" that its target
+            metric is reached, in words, once it is.
         roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
         leases: of the run, {"<worker>": {"request", "lease"}}: the answer to a worker's last question.

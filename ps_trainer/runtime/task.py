@@ -14,7 +14,7 @@ from ps_trainer.runtime import environment, folder
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import run_job
-from ps_trainer.training import components
+from ps_trainer.training import components, target_watch
 from ps_trainer.training.chief import check_checkpoints
 from ps_trainer.training.evaluator import Evaluator
 from ps_trainer.training.stage_host import StageHost
@@ -45,6 +45,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     if isinstance(loaded.dataset, DataSource):
         loaded.dataset.check_shard(Shard(cluster.worker_index, group.cluster.num_workers), config.batch_size)
     if cluster.is_chief:
+        target_watch.check(config, loaded)
         check_checkpoints(config)
     return run_job(Worker(cluster, config, loaded, create_server(cluster, config)).work)
 

@@ -40,6 +40,7 @@ class Watcher:
 
     Attributes:
         run_status: of the run record; "" before the first poll.
+        reached: of the run record: that the target metric is reached, in words; "" as long as it is not.
         lost: workers that are gone and may come back.
         roster: what each worker said last, by index; a copy of ps 0's.
     """
@@ -72,6 +73,7 @@ class Watcher:
         self._ended: dict[int, str] = {}
         self._closing = threading.Event()
         self.run_status = ""
+        self.reached = run.get("reached", "")
         self.lost: frozenset[int] = frozenset()
         self.roster: dict[int, dict] = {}
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
@@ -126,7 +128,7 @@ class Watcher:
             self._stop.request(RunReplacedError("the chief has begun the run anew"))
         if state.roster.get("run_id") != self._run["run_id"]:
             return
-        self.run_status = state.run["status"]
+        self.run_status, self.reached = state.run["status"], state.run.get("reached", "")
         self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
         self.lost = frozenset(i for i, entry in self.roster.items() if entry["status"] == control.LOST)
         for index, entry in self.roster.items():

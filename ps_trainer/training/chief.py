@@ -115,8 +115,10 @@ class Checkpointer:
         self._tried_step = 0
         self._failed_saves = 0
 
-    def save_if_due(self, session: tf.Session, global_step: int) -> None:
+    def save_if_due(self, session: tf.Session, global_step: int) -> dict[str, np.ndarray] | None:
         """Saves when the time or the number of steps since the last save is up; warns where that fails.
+
+        Returns the values that were saved, None where nothing was.
 
         Raises:
             SaveError: `max_failed_saves` saves in a row have failed.
@@ -124,9 +126,10 @@ class Checkpointer:
         """
         secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
         if self._config.checkpoint_dir is None:
-            return
+            return None
         if (secs and self._clock() - self._saved_at >= secs) or (steps and global_step - self._tried_step >= steps):
-            self._try(session, global_step)
+            return self._try(session, global_step)
+        return None
 
     def save(self, session: tf.Session) -> dict[str, np.ndarray]:
         """Saves now, unless this step is saved already; returns the values.
@@ -151,9 +154,9 @@ class Checkpointer:
         self._saved_at = self._clock()
         return values
 
-    def _try(self, session: tf.Session, global_step: int) -> None:
+    def _try(self, session: tf.Session, global_step: int) -> dict[str, np.ndarray] | None:
         try:
-            self.save(session)
+            values = self.save(session)
         except SaveError as error:
             self._failed_saves += 1
             self._saved_at, self._tried_step = self._clock(), global_step
@@ -167,8 +170,9 @@ class Checkpointer:
                 self._config.max_failed_saves,
                 self._failed_saves,
             )
-        else:
-            self._failed_saves = 0
+            return None
+        self._failed_saves = 0
+        return values
 
     def _newest(self) -> str:
         try:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import CheckpointError
-from ps_trainer.store.trace import whole
+from ps_trainer.store.trace import placeholders, whole
 from ps_trainer.training.components import Components
 
 _BATCH_SIZE = 256
@@ -56,6 +56,14 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
     return means | {
         name: _compute(pooled, [batch[name] for batch in collected]) for name, pooled in pooled_metrics.items()
     }
+
+
+def metric_names(components: Components) -> list[str]:
+    """Names of what `evaluate` gives."""
+    with tf.Graph().as_default():
+        examples = components.dataset.test(batch_size=_BATCH_SIZE)
+        output = build_plain(components.model, placeholders(examples.element_spec))
+    return ["loss", *output.metrics, *getattr(output, "pooled", {})]
 
 
 def _compute(pooled: Any, batches: Sequence[Sequence[np.ndarray]]) -> float:

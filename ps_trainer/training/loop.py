@@ -37,12 +37,13 @@ def run_steps(
     stop: StopRequest,
     *,
     max_steps: int | None,
+    is_enough: Callable[[], bool],
     has_hooks: bool,
     after_join: Callable[[tf.Session, int], None],
     after_step: Callable[[tf.Session], None],
     at_end: Callable[[tf.Session, int], None],
 ) -> str:
-    """Runs steps until `max_steps`, the end of the data or a hook's request; returns which, in words.
+    """Runs steps until `max_steps`, the target, the end of the data or a hook's request; returns which, in words.
 
     Args:
         session: of this worker.
@@ -50,6 +51,7 @@ def run_steps(
         progress: counts the steps.
         stop: asked to stop.
         max_steps: global_step at which to end, or None.
+        is_enough: asked before each step whether the target metric is reached.
         has_hooks: whether the user's hooks want to see every step.
         after_join: called with the bare session and global_step before the first step.
         after_step: called after each step with the bare session.
@@ -86,6 +88,9 @@ def run_steps(
             return
         while not session.should_stop():
             stop.check()
+            if is_enough():
+                ended_by.append("the target metric")
+                break
             try:
                 global_step, staleness, loss, times, _ = runs[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:

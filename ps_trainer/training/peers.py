@@ -87,6 +87,11 @@ class Peers:
         return self._watcher.lost
 
     @property
+    def is_target_reached(self) -> bool:
+        """Whether the chief has found that the parameters are good enough."""
+        return bool(self._watcher.reached)
+
+    @property
     def roster(self) -> dict[int, dict[str, Any]]:
         """What each worker said last, by index."""
         return {i: entry for i, entry in self._watcher.roster.items() if i < self._cluster.num_workers}
@@ -171,9 +176,10 @@ class Peers:
     def _not_ended(self) -> list[int]:
         """Workers that still have something to train on: those that joined, and where the data decides the
         end, those that may come yet."""
-        ended = control.FINAL if self._config.max_steps is None else (*control.FINAL, control.LOST)
+        is_up_to_data = self._config.max_steps is None and not self.is_target_reached
+        ended = control.FINAL if is_up_to_data else (*control.FINAL, control.LOST)
         missing = [i for i, worker in self.roster.items() if i and worker["status"] not in ended]
-        if self._config.max_steps is None and time.monotonic() - self._started_at < self._config.start_timeout_secs:
+        if is_up_to_data and time.monotonic() - self._started_at < self._config.start_timeout_secs:
             missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
         return sorted(missing)
 

@@ -28,6 +28,7 @@ from ps_trainer.training.member import Member
 from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
 from ps_trainer.training.step_log import progress_for
+from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker_state import WorkerState
 from ps_trainer.updates.base import ChiefService
 
@@ -67,6 +68,7 @@ class Worker(Member):
         self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
         self._is_stepping = False
+        self._target_watch: TargetWatch | None = None  # of a chief whose run has one
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
 
@@ -143,6 +145,9 @@ class Worker(Member):
                 on_poll=lambda: self._check_progress(service),
                 start_limit_secs=self._comeback.limit_secs,
             )
+            if self._cluster.is_chief and self._config.target_metric is not None:
+                self._target_watch = TargetWatch(self._config, self._components, self._writer)
+                stack.callback(self._target_watch.close)
             try:
                 if start is not None:
                     self._set_up(train, session, start)
@@ -182,6 +187,9 @@ class Worker(Member):
         if self._comeback.loss is not None:
             reached = max(step, self._comeback.reached)
             self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
+        if self._target_watch is not None and how != chief.INITIALISED:
+            self._target_watch.look(train.state.snapshot(session))
+            self._run["reached"] = self._target_watch.reached()
         self._run |= {"status": control.READY, "start": {"step": step, "how": how}}
         if train.shard_reader is not None:
             self._run["shards"] = train.shard_reader.record(self._components.rule)
@@ -216,7 +224,9 @@ class Worker(Member):
                 self._report()
             own_state.save_if_due(raw, self._progress.global_step)
             if checkpointer is not None:
-                checkpointer.save_if_due(raw, self._progress.global_step)
+                saved = checkpointer.save_if_due(raw, self._progress.global_step)
+                if saved is not None and self._target_watch is not None:
+                    self._target_watch.offer(saved)
 
         with (
             train.graph.as_default(),
@@ -251,6 +261,7 @@ class Worker(Member):
                 self._progress,
                 stop,
                 max_steps=self._config.max_steps,
+                is_enough=lambda: self._is_enough(peers),
                 has_hooks=bool(self._components.hooks),
                 after_join=after_join,
                 after_step=after_step,
@@ -259,6 +270,16 @@ class Worker(Member):
             self._is_stepping = False
             self._report()
         logging.info("training ended at step %d by %s", self._progress.global_step, ended_by)
+
+    def _is_enough(self, peers: Peers) -> bool:
+        """Whether the target metric is reached; the chief finds that, and tells the others."""
+        if self._target_watch is None:
+            return peers.is_target_reached
+        if not self._run.get("reached") and (reached := self._target_watch.reached()):
+            self._run["reached"] = reached
+            self._controls[0].write_run(self._run)
+            self._writer.state(reached)
+        return bool(self._run.get("reached"))
 
     def _check_progress(self, service: ChiefService | None) -> None:
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
@@ -294,6 +315,8 @@ class Worker(Member):
         self._writer.eval(step, metrics)
         self.final_values = values
         self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
+        if self._target_watch is not None:
+            self.summary["target_metric"] = self._target_watch.summary(step, metrics)
         if train.shard_reader is not None:
             self.summary["coverage"] = train.shard_reader.coverage(values)
         chief.write_summary(self._config, self.summary)

@@ -1,0 +1,89 @@
+"""`TargetWatch`: whether the parameters have reached the test metric at which training is to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ps_trainer import target as target_lib
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError, did_you_mean
+from ps_trainer.metrics.writer import MetricsWriter
+from ps_trainer.training.components import Components
+from ps_trainer.training.evaluation import evaluate, metric_names
+
+
+class TargetWatch:
+    """Evaluates the chief's checkpoints beside training, one at a time: who comes meanwhile is passed over.
+
+    All methods are for one thread.
+
+    Args:
+        config: the run, with a target.
+        components: of it.
+        writer: told each evaluation.
+    """
+
+    def __init__(self, config: TrainConfig, components: Components, writer: MetricsWriter):
+        self._target = target_lib.parse(config.target_metric)
+        self._components = components
+        self._writer = writer
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="target")
+        self._evaluation: Future[tuple[int, dict[str, float]]] | None = None
+        self._reached: dict[str, Any] | None = None
+
+    def offer(self, values: Mapping[str, np.ndarray]) -> None:
+        """Evaluates a checkpoint in a thread of its own, unless that one is busy."""
+        if self._evaluation is None:
+            self._evaluation = self._threads.submit(self._evaluate, values)
+
+    def look(self, values: Mapping[str, np.ndarray]) -> None:
+        """Evaluates a checkpoint now, in the caller's thread."""
+        self._note(*self._evaluate(values))
+
+    def reached(self) -> str:
+        """What has been reached, in words; "" as long as it has not. Raises what an evaluation has raised."""
+        if self._evaluation is not None and self._evaluation.done():
+            evaluation, self._evaluation = self._evaluation, None
+            self._note(*evaluation.result())
+        if self._reached is None:
+            return ""
+        value, step = self._reached["value"], self._reached["global_step"]
+        return f"{self._target} is reached: {value:.4g} at step {step}"
+
+    def summary(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
+        """What summary.json says of the target, given the metrics at the end."""
+        if self._reached is None:
+            self._reached = self._judge(step, metrics)
+        return {"wanted": str(self._target), "is_reached": self._reached is not None, **(self._reached or {})}
+
+    def close(self) -> None:
+        """Ends the thread; does not wait for an evaluation in progress."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _evaluate(self, values: Mapping[str, np.ndarray]) -> tuple[int, dict[str, float]]:
+        return int(values["global_step"]), evaluate(self._components, values)
+
+    def _note(self, step: int, metrics: dict[str, float]) -> None:
+        self._writer.eval(step, metrics)
+        self._reached = self._reached or self._judge(step, metrics)
+
+    def _judge(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
+        return {"global_step": step, "value": metrics[self._target.metric]} if self._target.is_met(metrics) else None
+
+
+def check(config: TrainConfig, components: Components) -> None:
+    """Raises OptionError where a chief's run has a target, and no checkpoints, or a model without such a metric."""
+    if config.target_metric is None:
+        return
+    if config.logdir is None:
+        raise OptionError("--target_metric is looked at with each checkpoint; give a --logdir for them")
+    metric, known = target_lib.parse(config.target_metric).metric, metric_names(components)
+    if metric not in known:
+        raise OptionError(
+            f"--target_metric={config.target_metric}: model {config.model!r} has no test metric {metric!r};"
+            f" {did_you_mean(metric, known)}it has {', '.join(known)}"
+        )

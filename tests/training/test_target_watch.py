@@ -1,0 +1,109 @@
+"""When the target metric counts as reached: evaluations beside training, one at a time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError, OptionError
+from ps_trainer.training import components, target_watch
+from ps_trainer.training.target_watch import TargetWatch
+from tests.testing.processes import END_SECS, wait_until
+
+
+class Writer:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def eval(self, step, metrics):
+        self.told.append((step, metrics))
+
+
+class Evaluations:
+    """In place of `evaluate`: accuracy is a thousandth of the step; waits while it is held."""
+
+    def __init__(self):
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.error = None
+
+    def __call__(self, _components, values):
+        self.may_end.wait(END_SECS)
+        if self.error is not None:
+            raise self.error
+        return {"loss": 1.0, "accuracy": values["global_step"] / 1000}
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    evaluations = Evaluations()
+    monkeypatch.setattr(target_watch, "evaluate", evaluations)
+    return evaluations
+
+
+@pytest.fixture
+def watch():
+    watch = TargetWatch(TrainConfig(target_metric="accuracy>=0.5"), components=None, writer=Writer())
+    yield watch
+    watch.close()
+
+
+def test_is_reached_by_the_first_checkpoint_that_is_good_enough(watch, evaluations):
+    watch.offer({"global_step": 400})
+    wait_until(lambda: watch.reached() or watch._writer.told, END_SECS, "nothing is evaluated")
+    assert watch.reached() == ""
+    watch.offer({"global_step": 500})
+    assert wait_until(watch.reached, END_SECS, "never") == "accuracy>=0.5 is reached: 0.5 at step 500"
+    watch.offer({"global_step": 100})
+    wait_until(lambda: watch.reached() and len(watch._writer.told) == 3, END_SECS, "nothing is evaluated")
+    assert watch.reached() == "accuracy>=0.5 is reached: 0.5 at step 500"
+    wanted = {"wanted": "accuracy>=0.5", "is_reached": True, "global_step": 500, "value": 0.5}
+    assert watch.summary(600, {"accuracy": 0.1}) == wanted
+
+
+def test_who_comes_while_another_one_is_evaluated_is_passed_over(watch, evaluations):
+    evaluations.may_end.clear()
+    watch.offer({"global_step": 300})
+    watch.offer({"global_step": 900})
+    assert watch.reached() == ""
+    evaluations.may_end.set()
+    wait_until(lambda: watch.reached() or watch._writer.told, END_SECS, "nothing is evaluated")
+    assert [step for step, _ in watch._writer.told] == [300]
+
+
+def test_a_look_has_its_answer_at_once(watch, evaluations):
+    watch.look({"global_step": 700})
+    assert watch.reached() == "accuracy>=0.5 is reached: 0.7 at step 700"
+
+
+def test_the_end_counts_as_well(watch):
+    assert watch.summary(100, {"accuracy": 0.4}) == {"wanted": "accuracy>=0.5", "is_reached": False}
+    assert watch.summary(200, {"accuracy": 0.6})["global_step"] == 200
+
+
+def test_what_an_evaluation_raises_is_raised(watch, evaluations):
+    evaluations.error = CheckpointError("does not fit")
+    watch.offer({"global_step": 1})
+    wait_until(watch._evaluation.done, END_SECS, "nothing is evaluated")
+    with pytest.raises(CheckpointError, match="does not fit"):
+        watch.reached()
+
+
+class TestCheck:
+    def test_metrics_of_the_model_and_the_loss_are_known(self, tmp_path):
+        for text in ("accuracy>=0.9", "loss<=0.1"):
+            self.check(tmp_path, text)
+        with pytest.raises(OptionError, match="has no test metric 'acuracy'; did you mean accuracy. it has loss, acc"):
+            self.check(tmp_path, "acuracy>=0.9")
+
+    def test_without_a_logdir_there_are_no_checkpoints(self):
+        with pytest.raises(OptionError, match="give a --logdir"):
+            self.check(None, "accuracy>=0.9")
+
+    def check(self, logdir, text):
+        config = TrainConfig(model="softmax", dataset="digits", logdir=logdir and str(logdir), target_metric=text)
+        target_watch.check(config, components.load(config, 1))
