@@ -65,6 +65,8 @@ class Peers:
         self._start_limit_secs = start_limit_secs
         self._service = service
         self._needs_all = needs_all
+        # A machine that was taken away (SIGTERM) is given back, or another one is.
+        self._may_be_replaced = config.recover_timeout_secs > 0 and not needs_all
         self._stop = stop
         self._writer = writer
         self._gone: set[int] = set()
@@ -169,7 +171,7 @@ class Peers:
         return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)
 
     def _not_ready(self) -> list[int]:
-        absent = (control.JOINED, control.LOST)
+        absent = (control.JOINED, control.LOST, *((control.INTERRUPTED,) if self._min_workers > 1 else ()))
         ready = {index for index, worker in self.roster.items() if worker["status"] not in absent}
         return sorted(set(range(self._cluster.num_workers)) - ready)
 
@@ -204,7 +206,8 @@ class Peers:
             num_left = self._cluster.num_workers - len(self._gone)
             if self._needs_all or num_left < self._min_workers:
                 needed = "all" if self._min_workers == self._cluster.num_workers else f"{self._min_workers} workers"
-                error = PeerLostError if status == control.LOST else PeerFailedError
+                may_return = status == control.LOST or (status == control.INTERRUPTED and self._may_be_replaced)
+                error = PeerLostError if may_return else PeerFailedError
                 self._stop.request(
                     error(f"worker {index} {status}, and update rule {self._config.update} needs {needed}")
                 )

@@ -14,7 +14,14 @@ from absl import logging
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import Interrupted, PeerFailedError, PsLostError, PsTrainerError, StalledError
+from ps_trainer.errors import (
+    Interrupted,
+    PeerFailedError,
+    PsLostError,
+    PsTrainerError,
+    StalledError,
+    StartTimeoutError,
+)
 from ps_trainer.hooks import fault
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import control, facts, preflight, stages
@@ -326,7 +333,8 @@ class Worker(Member):
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
         """Saves what there is before the run is given up or begun anew, and lets waiting workers go."""
         self._is_stepping = False
-        if isinstance(error, Interrupted | PeerFailedError | StalledError):
+        was_waited_for = isinstance(error, StartTimeoutError) and self._comeback.loss is not None
+        if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
                 chief.check_losses(self._controls[0])
                 chief.Checkpointer(train, self._config).save(session)

@@ -93,14 +93,34 @@ def test_sync_goes_on_with_min_workers_and_counts_a_worker_again_that_is_back(cr
     end(run, [ps, chief, second, third])
 
 
-def test_a_worker_that_never_comes_back_ends_sync_after_the_wait(create_run):
-    run = create_run(flags=("--recover_timeout_secs=5",))
+@pytest.mark.parametrize("update", repetitions(["sync", "backup"]))
+def test_a_worker_that_is_preempted_is_waited_for_where_it_is_needed(create_run, update):
+    run = create_run(flags=RECOVERY)
+    flags = (UNLIMITED, f"--update={update}", *(["--update_option=backup_workers=0"] if update == "backup" else []))
+    ps, chief, worker = run.start_all(*flags)
+    run.wait_for_step(200)
+    worker.send(signal.SIGTERM)
+    assert worker.wait(END_SECS) == 128 + signal.SIGTERM
+    chief.wait_for_log(f"worker 1 interrupted, and update rule {update} needs all; waiting up to 90 s")
+    reached = run.last_step(0)
+    worker = run.start_worker(1, *flags)
+    run.wait_for_step(reached + 200)
+    assert [event["rolled_back"] for event in recovered(run)] == [0]
+    end(run, [ps, chief, worker])
+
+
+@pytest.mark.parametrize(
+    ("signum", "how"), repetitions([(signal.SIGKILL, "lost"), (signal.SIGTERM, "interrupted")], first=1)
+)
+def test_a_worker_that_never_comes_back_ends_sync_after_the_wait_with_a_checkpoint(create_run, signum, how):
+    run = create_run(flags=("--recover_timeout_secs=5", "--save_checkpoint_secs=600"))
     ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
     run.wait_for_step(100)
-    worker.send(signal.SIGKILL)
+    worker.send(signum)
     assert chief.wait(LOST_SECS) == 1
-    assert "worker 1 lost, and update rule sync needs all" in chief.log
+    assert f"worker 1 {how}, and update rule sync needs all" in chief.log
     assert ps.wait(START_SECS) == 1
+    assert run.checkpoint_step() >= run.last_step(0)
 
 
 FROZEN = ("--heartbeat_timeout_secs=3", *RECOVERY)

@@ -34,7 +34,9 @@ def own_restarts(run, task):
             ("all_reduce", "kill:worker:1@step=100", "worker-1"),  # and with it all others
             ("sync", "kill:ps:1@step=100", "ps-1"),
             ("sync", "term:worker:1@step=100", "worker-1"),
+            ("ssp", "term:ps:1@step=100", "ps-1"),  # its state goes with it, after a checkpoint: all begin from there
             ("sync", "kill:chief@step=100", "worker-0"),
+            ("sync", "term:chief@step=100", "worker-0"),
         ]
     ),
 )
@@ -57,7 +59,7 @@ def test_run_goes_on_and_is_done(create_run, update, fault, restarted):
     assert len(own_restarts(run, restarted)) == 1, "it was to blame once only"
     assert summary["faults"][0]["global_step"] >= 100
     assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
-    books = accounting.read(run.logdir, summary["global_step"], is_joined=update != "async")
+    books = accounting.read(run.logdir, summary["global_step"], is_joined=update not in ("async", "ssp"))
     assert books.is_balanced(run.num_workers, num_kills=1), books
     assert all(rollback.secs < 1 + SAVE_SLACK_SECS for rollback in books.rollbacks), books
     assert leftovers.processes(run.logdir, END_SECS) == []
