@@ -58,6 +58,10 @@ class ForkedProcess(NamedTuple):
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
+class ForkServerEndedError(OSError):
+    """The fork server has ended, or was killed: nothing has been forked."""
+
+
 class ForkServer:
     """Starts the process on entering, ends it on leaving; what was forked lives on.
 
@@ -133,6 +137,7 @@ class ForkServer:
             netns: name of the network namespace to enter; None = that of the launcher.
 
         Raises:
+            ForkServerEndedError: there is none any more.
             OSError: the process could not be forked.
         """
         if tuple(command[: len(PROGRAM)]) != PROGRAM:
@@ -143,10 +148,13 @@ class ForkServer:
             if netns is not None:
                 fds.append(files.enter_context(open(f"/run/netns/{netns}", "rb")).fileno())
             self._socket.settimeout(_FORK_SECS)
-            send(self._socket, request, fds)
-            answer = receive(self._socket)
+            try:
+                send(self._socket, request, fds)
+                answer = receive(self._socket)
+            except (BrokenPipeError, ConnectionResetError):
+                answer = None
         if answer is None:
-            raise OSError(f"the fork server has ended; see {self._log_path}")
+            raise ForkServerEndedError(f"the fork server has ended; see {self._log_path}")
         if "error" in answer.message:
             raise OSError(answer.message["error"])
         return ForkedProcess(answer.message["pid"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import os
 import pathlib
 import re
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from absl import logging
 from rich.console import Console
 
 from ps_trainer import faults as faults_lib
@@ -21,7 +21,7 @@ from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
 from ps_trainer.errors import OptionError
 from ps_trainer.launch import summary
 from ps_trainer.launch.events import EventLog
-from ps_trainer.launch.forkserver import PROGRAM, ForkServer
+from ps_trainer.launch.forkserver import PROGRAM, ForkServer, ForkServerEndedError
 from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
 from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.process import TaskProcess
@@ -224,9 +224,18 @@ def _start_of(
     command: Sequence[str], host: TaskHost | None, server: ForkServer | None, spawn: Callable[..., subprocess.Popen]
 ) -> dict[str, Any]:
     """What starts a task, and by which command; the evaluator has no host, as it talks to nobody."""
-    if server:
-        return {"command": command, "spawn": functools.partial(server.popen, netns=host.netns if host else None)}
-    return {"command": [*(host.prefix if host else ()), *command], "spawn": spawn}
+    prefix = host.prefix if host else ()
+    if server is None:
+        return {"command": [*prefix, *command], "spawn": spawn}
+
+    def fork(command: Sequence[str], **kwargs: Any) -> Any:
+        try:
+            return server.popen(command, netns=host.netns if host else None, **kwargs)
+        except ForkServerEndedError as error:  # somebody has killed it, perhaps for its memory
+            logging.warning("%s; a fresh process is started instead", error)
+            return spawn([*prefix, *command], **kwargs)
+
+    return {"command": command, "spawn": fork}
 
 
 def _role_flags(job_name: str, index: int) -> list[str]:

@@ -22,6 +22,8 @@ from ps_trainer.updates.base import RELEASED, Exchange
 
 # Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+# Errors with which it says that a variable is not there: never initialised, or freed.
+FREED = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
 _POLL_SECS = 0.1
 _REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
 # How its message names the task that did not answer.
@@ -132,6 +134,10 @@ def run_steps(
                 stop.wait(_REASON_SECS)
                 stop.check()
             raise lost from error
+        except FREED:
+            stop.wait(_REASON_SECS)  # whoever was away for long finds the state of a run that the chief has replaced
+            stop.check()
+            raise
         except (tf.errors.CancelledError, RuntimeError):
             stop.check()  # the session was closed under us, for that reason
             raise

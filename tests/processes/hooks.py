@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import sys
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import NanLossError
+from ps_trainer.store import durable
 
 FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
 
@@ -33,6 +35,21 @@ class StopOnRequest(tf.train.SessionRunHook):
 
     def end(self, session: tf.Session) -> None:
         (self._folder / f"calls-{os.getpid()}").write_text(f"{self._before} {self._after}")
+
+
+class FreezeInSave(tf.train.SessionRunHook):
+    """Stops the chief's process in the middle of the first save after the file `freeze` is there; removes that."""
+
+    def __init__(self):
+        self._request = pathlib.Path(os.environ[FOLDER_VARIABLE], "freeze")
+        self._sync = durable.sync
+        durable.sync = self._stop_and_sync
+
+    def _stop_and_sync(self, path: str | os.PathLike[str]) -> None:
+        if "writing-model" in str(path) and self._request.exists():
+            self._request.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._sync(path)
 
 
 class SpoiledLoss(tf.train.SessionRunHook):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
 
+from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, wait_until
 
 pytestmark = pytest.mark.slow
@@ -86,6 +89,33 @@ def test_a_full_disk_leaves_the_last_good_checkpoint_and_training_goes_on_for_so
                 path.unlink()
         chief = train(run, f"--max_steps={saved[-1] + 5}")
         assert f"model.ckpt-{saved[-1]}, at step {saved[-1]}" in chief.log
+
+
+def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaws(create_run, tmp_path):
+    run = create_run(
+        flags=("--heartbeat_timeout_secs=3", "--recover_timeout_secs=90", "--hook=tests.processes.hooks:FreezeInSave"),
+        env={FOLDER_VARIABLE: str(tmp_path)},
+    )
+    ps, chief, worker = run.start_all(UNLIMITED, *OFTEN)
+    run.wait_for_step(100)
+    wait_until(lambda: saved_steps(run)[-1:] > [0], START_SECS, "no checkpoint was saved")
+    (tmp_path / "freeze").touch()
+    stat = pathlib.Path(f"/proc/{chief.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", START_SECS, "the chief is not stopped")
+    ps.wait_for_log("worker 0 lost: no sign of life for", LOST_SECS)
+    half = [path.name for path in (run.logdir / "checkpoints").glob("writing-*")]
+    assert half, "it was not in the middle of a save"
+    newest = saved_steps(run)[-1]
+    assert run.checkpoint_step() == newest, "the checkpoint before is whole"
+    run.wait_for_step(run.last_step(1) + 200, workers=[1])
+    reached = run.last_step(1)
+    chief.send(signal.SIGCONT)
+    wait_until(lambda: saved_steps(run)[-1] > reached, START_SECS, "it saves no more")
+    chief.send(signal.SIGTERM)
+    assert chief.wait(END_SECS + 15) == 128 + signal.SIGTERM
+    assert worker.wait(END_SECS + 15) == ps.wait(END_SECS + 15) == FAILED
+    assert not list((run.logdir / "checkpoints").glob("writing-*"))
+    assert run.checkpoint_step() == saved_steps(run)[-1]
 
 
 def test_a_run_goes_on_from_the_newest_loadable_one_and_names_the_broken_one(create_run):

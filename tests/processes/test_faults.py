@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 
 import pytest
 
+from benchmarks import accounting
 from ps_trainer.launch import hosts_iproute
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED, wait_until
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +39,16 @@ def pid_of(run, task_name):
         if name == f"{job}-{index}" or {f"--job_name={job}", f"--task_index={index}"} <= set(words):
             return pid
     raise AssertionError(f"no process of {task_name}")
+
+
+def fork_server_of(launcher):
+    """Pid of a launcher's fork server: its child that has no task's name; None before it is there."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == launcher.pid and not re.match(r"(ps|worker)-\d", (folder / "comm").read_text()):
+                return int(folder.name)
+    return None
 
 
 def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
@@ -67,6 +81,24 @@ def test_without_preloading_a_fresh_process_is_started(create_run):
         START_SECS,
         "worker-1 makes no step after its restart",
     )
+    launcher.send(signal.SIGINT)
+    assert launcher.wait(END_SECS) == 128 + signal.SIGINT
+    assert run.remaining() == []
+
+
+def test_without_its_fork_server_a_task_is_started_again_all_the_same(create_run):
+    run = create_run(flags=(RECOVER,))
+    launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--fault=kill:worker:1@step=100")
+    run.wait_for_step(1)
+    os.kill(fork_server_of(launcher), signal.SIGKILL)
+    wait_until(lambda: events(run, "restart"), START_SECS, "worker-1 is not started again")
+    restarted_at = events(run, "restart")[0]["wall_time"]
+    wait_until(
+        lambda: run.metrics("worker-1", "train")[-1]["wall_time"] > restarted_at + 1.0,
+        START_SECS,
+        "worker-1 makes no step after its restart",
+    )
+    assert "the fork server has ended" in launcher.log and "a fresh process is started instead" in launcher.log
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 128 + signal.SIGINT
     assert run.remaining() == []
@@ -152,6 +184,47 @@ def test_link_that_was_cut_carries_again(create_run):
     times = [line["wall_time"] for line in run.metrics("worker-1", "train")]
     assert not [time for time in times if cut["wall_time"] + 0.5 < time < restored["wall_time"]]
     assert max(times) > restored["wall_time"]
+
+
+@pytest.mark.parametrize(
+    ("update", "fault"),
+    repetitions(
+        [
+            ("sync", "cut:worker:1"),
+            ("ssp", "freeze:worker:1"),
+            ("all_reduce", "cut:worker:1"),  # its collective is broken for good: all workers are started again
+            ("sync", "freeze:worker:1"),
+            ("ssp", "cut:ps:1"),
+            ("all_reduce", "freeze:worker:1"),
+        ]
+    ),
+)
+def test_who_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run, update, fault):
+    is_cut = fault.startswith("cut")
+    if is_cut and hosts_iproute.probe().problem:
+        pytest.skip("no shaped hosts here")
+    run = create_run(num_ps=2, flags=(RECOVER, SLOW, "--heartbeat_timeout_secs=3", f"--update={update}"))
+    flags = ["--hosts=netns"] if is_cut else []
+    launcher = run.start_local(
+        "--max_steps=400", "--max_restarts=2", "--step_log", f"--fault={fault}@step=100,secs=10", *flags
+    )
+    assert launcher.wait(START_SECS) == 0
+    summary = run.summary()
+    assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
+    (over,) = events(run, "restore", "continue")
+    logs = "".join(path.read_text() for path in (run.logdir / "logs").glob("*.log"))
+    role, index = fault.split(":")[1:]
+    assert re.search(
+        f"worker {index} lost: no sign of life for" if role == "worker" else rf"ps-{index} \(.*\) has not answered",
+        logs,
+    )
+    assert bool(summary.get("restarts")) == (update == "all_reduce")
+    for name in ("worker-0", "worker-1"):
+        assert max(line["wall_time"] for line in run.metrics(name, "train")) > over["wall_time"]
+    books = accounting.read(run.logdir, summary["global_step"], is_joined=update != "ssp")
+    assert books.is_balanced(run.num_workers, num_kills=1), books
+    assert [rollback for rollback in books.rollbacks if update != "all_reduce"] == [], "nothing is lost with silence"
+    assert run.remaining() == []
 
 
 def test_wrong_fault_ends_with_2_before_anything_is_made(create_run):
