@@ -19,7 +19,7 @@ from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, Finding
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import ClusterConfigError, OptionError, StartTimeoutError
+from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.runtime import control, facts, reach
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.supervise import StopRequest
@@ -92,6 +92,7 @@ def wait_for_run(
     Raises:
         StartTimeoutError: no run was ready in time.
         OptionError: the chief runs with other settings than this worker.
+        PeerFailedError: the run has failed, without this worker.
     """
     wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     while True:
@@ -104,9 +105,12 @@ def wait_for_run(
                     raise OptionError(
                         f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}"
                     )
-                if run["status"] == control.ENDED:
+                if run["status"] == control.ENDED and run["is_done"]:
                     return run
                 if incarnations(controls) == run["ps"]:
+                    if run["status"] == control.ENDED:
+                        reason = state.roster.get("workers", {}).get("0", {}).get("reason", "look at the chief's log")
+                        raise PeerFailedError(f"the run failed before {cluster.task_name} came: {reason}")
                     return run
         except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
             logging.warning("a ps task does not answer (%s)", type(error).__name__)

@@ -21,13 +21,12 @@ from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control
 from ps_trainer.runtime.leases import LeaseDesk
 from ps_trainer.runtime.liveness import Liveness
+from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 
 # A worker's last message is answered before the ps that got it goes.
 _LINGER_SECS = 0.5
-# A pause of this process's own, from which nothing follows about the silence of others.
-_PAUSE_SECS = 2.0
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
 _NOTICE_SECS = 6.0
 _FAILED_SECS = 15.0  # for workers to say how they ended when the chief has failed
@@ -71,7 +70,7 @@ class PsTask:
         self._workers: dict[int, dict[str, Any]] = {}
         self._old_runs: set[str] = set()
         self._heard_at: dict[int, float] = {}
-        self._looked_at = clock()
+        self._pause = OwnPause(clock())
         tasks = enumerate(cluster.worker_tasks)
         self._liveness = Liveness({i: cluster.jobs[job][index] for i, (job, index) in tasks}, self._lose)
 
@@ -190,9 +189,7 @@ class PsTask:
 
     def _look_for_silence(self, now: float) -> None:
         """Loses workers whose heartbeat has stopped, though the kernel answers for their port: frozen ones."""
-        paused = now - self._looked_at
-        self._looked_at = now
-        if paused > _PAUSE_SECS:  # this process was frozen itself; their words wait in the mail
+        if paused := self._pause.look(now):  # their words wait in the mail
             self._heard_at = {worker: heard + paused for worker, heard in self._heard_at.items()}
         for worker, entry in self._workers.items():
             silent = now - self._heard_at[worker]

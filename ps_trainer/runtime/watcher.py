@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -13,9 +14,47 @@ from absl import logging
 from ps_trainer.errors import PeerFailedError, PsLostError, PsTrainerError, RunReplacedError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.runtime.supervise import StopRequest
 
 _POLL_SECS = 0.25
+
+
+class _Asked:
+    """A ps task that is asked again and again, in a thread of its own: where it does not answer, a call takes seconds.
+
+    Args:
+        ps: its client.
+        closing: ends the thread.
+
+    Attributes:
+        ps: see above.
+        problem: what the last call failed with.
+    """
+
+    def __init__(self, ps: PsControl, closing: threading.Event):
+        self.ps = ps
+        self.problem = "a call to it does not return"
+        self._closing = closing
+        self._answers: queue.SimpleQueue[PsState | Exception] = queue.SimpleQueue()
+        threading.Thread(target=self._ask, name=f"ask-{ps.name}", daemon=True).start()
+
+    def answers(self) -> Iterator[PsState]:
+        """What it has answered since the last call of this; raises what no silence explains."""
+        while not self._answers.empty():
+            answer = self._answers.get()
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+    def _ask(self) -> None:
+        while not self._closing.wait(_POLL_SECS):
+            try:
+                self._answers.put(self.ps.read())
+            except tf.errors.OpError as error:
+                self.problem = error.message
+            except Exception as error:  # noqa: BLE001 - raised where the answers are looked at
+                self._answers.put(error)
 
 
 class Watcher:
@@ -96,26 +135,25 @@ class Watcher:
                 self._stop.request(error)
 
     def _poll_until_closed(self) -> None:
-        answered = [self._clock()] * len(self._controls)
-        missed = [0] * len(self._controls)
+        pause = OwnPause(self._clock())
+        asked = [_Asked(ps, self._closing) for ps in self._controls]
+        answered_at = [self._clock()] * len(asked)
         while not self._closing.wait(_POLL_SECS):
             try:
                 self._on_poll()
             except PsTrainerError as error:
                 self._stop.request(error)
-            for ps in self._controls:
-                try:
-                    state = ps.read()
-                except tf.errors.OpError as error:
-                    silent = self._clock() - answered[ps.ps]
-                    missed[ps.ps] += 1  # one alone may be this process's own pause
-                    if silent > self._lost_after_secs and missed[ps.ps] > 1 and not self._closing.is_set():
-                        self._stop.request(
-                            PsLostError(f"{ps.name} has not answered for {silent:.0f} s ({error.message})")
-                        )
-                    continue
-                answered[ps.ps], missed[ps.ps] = self._clock(), 0
-                self._look_at(ps, state)
+            now = self._clock()
+            paused = pause.look(now)
+            for index, one in enumerate(asked):
+                answered_at[index] += paused
+                for state in one.answers():
+                    answered_at[index] = now
+                    self._look_at(one.ps, state)
+                silent = now - answered_at[index]
+                if silent > self._lost_after_secs and not self._closing.is_set():
+                    reason = f"{one.ps.name} has not answered for {silent:.0f} s ({one.problem})"
+                    self._stop.request(PsLostError(reason))
 
     def _look_at(self, ps: PsControl, state: PsState) -> None:
         if state.notice:

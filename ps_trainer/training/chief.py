@@ -242,9 +242,9 @@ def summarize(
     }
 
 
-def end_run(ps_0: PsControl, run: dict[str, Any]) -> None:
-    """Notes in the run's record that it is over."""
-    run["status"] = control.ENDED
+def end_run(ps_0: PsControl, run: dict[str, Any], *, is_done: bool) -> None:
+    """Notes in the run's record that it is over, and whether it is done or has failed."""
+    run |= {"status": control.ENDED, "is_done": is_done}
     try:
         ps_0.write_run(run)
     except tf.errors.OpError as error:

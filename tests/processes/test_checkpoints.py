@@ -37,7 +37,9 @@ def small_disk(folder, size):
 
 
 def saved_steps(run):
-    return sorted(int(path.suffixes[0][len(".ckpt-") :]) for path in (run.logdir / "checkpoints").glob("*.index"))
+    return sorted(
+        int(path.suffixes[0][len(".ckpt-") :]) for path in (run.logdir / "checkpoints").glob("model.ckpt-*.index")
+    )
 
 
 def train(run, *flags):

@@ -32,6 +32,7 @@ def own_restarts(run, task):
             ("sync", "kill:worker:1@step=100", "worker-1"),
             ("async", "raise:worker:1@step=100", "worker-1"),
             ("all_reduce", "kill:worker:1@step=100", "worker-1"),  # and with it all others
+            ("all_reduce", "kill:ps:0@step=100", "ps-0"),
             ("sync", "kill:ps:1@step=100", "ps-1"),
             ("sync", "term:worker:1@step=100", "worker-1"),
             ("ssp", "term:ps:1@step=100", "ps-1"),  # its state goes with it, after a checkpoint: all begin from there

@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import ClusterConfigError, Interrupted, OptionError, StartTimeoutError
+from ps_trainer.errors import ClusterConfigError, Interrupted, OptionError, PeerFailedError, StartTimeoutError
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -166,8 +166,9 @@ class TestBeginRun:
 
 
 class TestWaitForRun:
-    def ready(self, status=control.READY, config=NO_WAIT, **statuses):
+    def ready(self, status=control.READY, config=NO_WAIT, is_done=True, **statuses):
         run = {"run_id": "r", "status": status, "agreement": preflight.agreement(cluster_of(), config)}
+        run["is_done"] = is_done
         run["ps"] = [incarnation(0)]
         return FakeControl(run=run, roster=roster("r", **statuses) if statuses else {})
 
@@ -181,6 +182,19 @@ class TestWaitForRun:
 
     def test_says_when_the_run_ended_without_this_worker(self):
         assert self.wait(self.ready(control.ENDED, w0="done")) == ("r", True)
+
+    @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
+    def test_a_run_that_has_failed_without_this_worker_is_no_success(self, statuses):
+        ps_0 = self.ready(control.ENDED, is_done=False, **statuses)
+        ps_0.fields["roster"]["workers"]["0"]["reason"] = "the loss is no number"
+        with pytest.raises(PeerFailedError, match="the run failed before worker-1 came: the loss is no number"):
+            self.wait(ps_0)
+
+    def test_what_a_chief_said_of_its_failure_to_a_ps_that_was_started_again_is_of_the_run_before(self):
+        ps_0 = self.ready(control.ENDED, is_done=False)
+        ps_0.fields["hello"] = {"incarnation": "second"}
+        with pytest.raises(StartTimeoutError, match="for the chief"):
+            self.wait(ps_0)
 
     @pytest.mark.parametrize("status", control.FINAL)
     def test_does_not_join_a_run_that_it_has_left(self, status):

@@ -13,7 +13,7 @@ from ps_trainer.runtime import control, watcher  # isort: skip - after the clust
 from ps_trainer.runtime.supervise import StopRequest  # isort: skip
 from tests.runtime.fakes import GONE, FakeControl, incarnation, roster  # isort: skip
 
-READY = {"run_id": "r", "status": control.READY, "ps": [incarnation(0), incarnation(1)]}
+READY = {"run_id": "r", "status": control.READY, "ps": [incarnation(ps) for ps in range(3)]}
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +31,18 @@ class Watched:
         self.returned = []
         self.ended = []
         self.stop = StopRequest()
+        self.num_looks = 0
+
+        def look():
+            self.num_looks += 1
+            on_poll()
+
         self._watcher = watcher.Watcher(
             controls, READY, 1, self.stop,
             on_worker_start=lambda index: self.started.append(index),
             on_worker_return=lambda index: self.returned.append(index),
             on_worker_end=on_worker_end or (lambda index, status: self.ended.append((index, status))),
-            on_poll=on_poll, lost_after_secs=30.0, clock=lambda: self.now,
+            on_poll=look, lost_after_secs=30.0, clock=lambda: self.now,
         )  # fmt: skip
 
     def __enter__(self):
@@ -50,12 +56,28 @@ class Watched:
         return getattr(self._watcher, name)
 
     def poll(self, times=3):
-        """Returns when every ps task has been asked `times` times more."""
+        """Returns when every ps task has been asked `times` times more, and the answers were looked at."""
         wanted = [ps.num_reads + times for ps in self.controls]
+        self.wait_for(lambda: all(ps.num_reads >= reads for ps, reads in zip(self.controls, wanted, strict=True)))
+        self.look()
+
+    def look(self):
+        """Returns when the watcher has looked at everything anew."""
+        wanted = self.num_looks + 2
+        self.wait_for(lambda: self.num_looks >= wanted)
+
+    def pass_time(self, secs):
+        """Moves the clock in steps that are no pause of the process's own."""
+        for _ in range(secs):
+            self.now += 1.0
+            self.look()
+
+    def wait_for(self, condition):
+        """Returns when the condition is met."""
         deadline = threading.Event()
         timer = threading.Timer(DEADLINE_SECS, deadline.set)
         timer.start()
-        while any(ps.num_reads < reads for ps, reads in zip(self.controls, wanted, strict=True)):
+        while not condition():
             assert not deadline.wait(0.001), "the watcher does not poll"
         timer.cancel()
 
@@ -176,11 +198,10 @@ def test_a_silent_ps_is_lost_only_after_a_while():
     with Watched(*controls) as watched:
         watched.poll()
         controls[1].error = GONE
-        watched.now = 29.0
         watched.poll()
+        watched.pass_time(30)
         assert not watched.stop.requested
-        watched.now = 31.0
-        watched.poll()
+        watched.pass_time(1)
     assert isinstance(watched.stop.reason, PsLostError)
     assert "ps-1 (host:2223) has not answered for 31 s (socket closed)" in str(watched.stop.reason)
 
@@ -188,13 +209,42 @@ def test_a_silent_ps_is_lost_only_after_a_while():
 def test_an_answer_starts_the_wait_anew():
     ps_0 = FakeControl(run=READY)
     with Watched(ps_0) as watched:
-        for now in (25.0, 50.0, 75.0):
+        for _ in range(3):
             ps_0.error = GONE
-            watched.now = now
             watched.poll()
+            watched.pass_time(25)
             ps_0.error = None
             watched.poll()
     assert not watched.stop.requested
+
+
+def test_a_ps_of_which_no_call_returns_is_lost_as_late_as_another_and_hides_nobody():
+    ended = threading.Event()
+    controls = [FakeControl(0, run=READY), FakeControl(1), FakeControl(2)]
+    controls[1].read = lambda: ended.wait(DEADLINE_SECS)
+    with Watched(*controls) as watched:
+        watched.look()
+        watched.pass_time(30)
+        assert not watched.stop.requested
+        controls[0].fields["roster"] = roster("r", w2="done")
+        watched.wait_for(lambda: watched.ended == [(2, control.DONE)])
+        watched.pass_time(1)
+        ended.set()
+    assert str(watched.stop.reason) == "ps-1 (host:2223) has not answered for 31 s (a call to it does not return)"
+
+
+def test_a_pause_of_its_own_is_no_silence_of_the_ps():
+    ps_0 = FakeControl(run=READY)
+    with Watched(ps_0) as watched:
+        ps_0.error = GONE
+        watched.poll()
+        watched.pass_time(20)
+        watched.now += 1000.0  # frozen itself
+        watched.look()
+        watched.pass_time(10)
+        assert not watched.stop.requested
+        watched.pass_time(1)
+    assert "has not answered for 31 s" in str(watched.stop.reason)
 
 
 def test_an_error_of_the_poll_ends_the_job():
