@@ -105,12 +105,11 @@ def wait_for_run(
                     raise OptionError(
                         f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}"
                     )
-                if run["status"] == control.ENDED and run["is_done"]:
+                if run["status"] == control.ENDED and not run["failure"]:
                     return run
                 if incarnations(controls) == run["ps"]:
                     if run["status"] == control.ENDED:
-                        reason = state.roster.get("workers", {}).get("0", {}).get("reason", "look at the chief's log")
-                        raise PeerFailedError(f"the run failed before {cluster.task_name} came: {reason}")
+                        raise PeerFailedError(f"the run ended before {cluster.task_name} came: {run['failure']}")
                     return run
         except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
             logging.warning("a ps task does not answer (%s)", type(error).__name__)

@@ -164,6 +164,8 @@ class Watcher:
             return
         if state.run["run_id"] != self._run["run_id"]:
             self._stop.request(RunReplacedError("the chief has begun the run anew"))
+        elif failure := state.run.get("failure"):
+            self._stop.request(PeerFailedError(f"the chief ended: {failure}"))
         if state.roster.get("run_id") != self._run["run_id"]:
             return
         self.run_status, self.reached = state.run["status"], state.run.get("reached", "")

@@ -15,7 +15,7 @@ from absl import logging
 import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError, NanLossError, SaveError
+from ps_trainer.errors import CheckpointError, Interrupted, NanLossError, SaveError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.store import checkpoint as checkpoint_lib
@@ -242,9 +242,10 @@ def summarize(
     }
 
 
-def end_run(ps_0: PsControl, run: dict[str, Any], *, is_done: bool) -> None:
-    """Notes in the run's record that it is over, and whether it is done or has failed."""
-    run |= {"status": control.ENDED, "is_done": is_done}
+def end_run(ps_0: PsControl, run: dict[str, Any], failure: BaseException | None = None) -> None:
+    """Notes in the run's record that it is over, and how it has failed; None = it is done."""
+    how = control.INTERRUPTED if isinstance(failure, Interrupted) else control.FAILED
+    run |= {"status": control.ENDED, "failure": f"worker 0 {how}: {failure}" if failure else ""}
     try:
         ps_0.write_run(run)
     except tf.errors.OpError as error:

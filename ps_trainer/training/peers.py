@@ -140,6 +140,7 @@ class Peers:
                 said = True
             self._stop.check()
             self._stop.wait(_POLL_SECS)
+        self._stop.check()  # the run has failed meanwhile
         return self._cluster.is_chief or self._watcher.run_status != control.ENDED
 
     def wait_for_end(self, read_step: Callable[[], int]) -> None:

@@ -60,6 +60,7 @@ class StageHost(Member):
                 while not (self._is_over.is_set() or self._is_left_behind(watcher)):
                     stop.check()
                     stop.wait(_POLL_SECS)
+                stop.check()  # the run has failed meanwhile
             finally:
                 watcher.close()
 

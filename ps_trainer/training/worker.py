@@ -112,7 +112,7 @@ class Worker(Member):
                 self._train(stop, train, start)
         except BaseException as error:
             if not self._comeback.may_follow(error):
-                chief.end_run(self._controls[0], self._run, is_done=False)
+                chief.end_run(self._controls[0], self._run, error)
             raise
 
     def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
@@ -327,7 +327,7 @@ class Worker(Member):
         if train.shard_reader is not None:
             self.summary["coverage"] = train.shard_reader.coverage(values)
         chief.write_summary(self._config, self.summary)
-        chief.end_run(self._controls[0], self._run, is_done=True)
+        chief.end_run(self._controls[0], self._run)
         session.run(train.free_op)
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:

@@ -166,9 +166,9 @@ class TestBeginRun:
 
 
 class TestWaitForRun:
-    def ready(self, status=control.READY, config=NO_WAIT, is_done=True, **statuses):
+    def ready(self, status=control.READY, config=NO_WAIT, failure="", **statuses):
         run = {"run_id": "r", "status": status, "agreement": preflight.agreement(cluster_of(), config)}
-        run["is_done"] = is_done
+        run["failure"] = failure
         run["ps"] = [incarnation(0)]
         return FakeControl(run=run, roster=roster("r", **statuses) if statuses else {})
 
@@ -185,13 +185,12 @@ class TestWaitForRun:
 
     @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
     def test_a_run_that_has_failed_without_this_worker_is_no_success(self, statuses):
-        ps_0 = self.ready(control.ENDED, is_done=False, **statuses)
-        ps_0.fields["roster"]["workers"]["0"]["reason"] = "the loss is no number"
-        with pytest.raises(PeerFailedError, match="the run failed before worker-1 came: the loss is no number"):
+        ps_0 = self.ready(control.ENDED, failure="worker 0 failed: the loss is no number", **statuses)
+        with pytest.raises(PeerFailedError, match="the run ended before worker-1 came: worker 0 failed: the loss is"):
             self.wait(ps_0)
 
     def test_what_a_chief_said_of_its_failure_to_a_ps_that_was_started_again_is_of_the_run_before(self):
-        ps_0 = self.ready(control.ENDED, is_done=False)
+        ps_0 = self.ready(control.ENDED, failure="worker 0 failed")
         ps_0.fields["hello"] = {"incarnation": "second"}
         with pytest.raises(StartTimeoutError, match="for the chief"):
             self.wait(ps_0)

@@ -112,6 +112,17 @@ def test_a_chief_that_did_not_end_well_ends_the_job(status):
     assert f"the chief ended: worker 0 {status}: the loss is nan" in str(watched.stop.reason)
 
 
+def test_a_run_that_has_failed_ends_the_job_also_before_the_chief_has_said_so_itself():
+    ps_0 = FakeControl(run=READY, roster=roster("r", w0="training", w1="training"))
+    with Watched(ps_0) as watched:
+        watched.poll()
+        assert not watched.stop.requested
+        ps_0.fields["run"] = READY | {"status": control.ENDED, "failure": "worker 0 failed: the loss is nan"}
+        watched.poll()
+    assert isinstance(watched.stop.reason, PeerFailedError)
+    assert str(watched.stop.reason) == "the chief ended: worker 0 failed: the loss is nan"
+
+
 def test_a_chief_that_is_done_ends_nothing():
     with Watched(FakeControl(run=READY, roster=roster("r", w0="done", w1="training"))) as watched:
         watched.poll()
