@@ -51,6 +51,17 @@ def fork_server_of(launcher):
     return None
 
 
+def wait_for_a_step_after_the_restart(run):
+    """Waits until worker 1, which was killed, trains again."""
+    wait_until(lambda: events(run, "restart"), START_SECS, "worker-1 is not started again")
+    restarted_at = events(run, "restart")[0]["wall_time"]
+    wait_until(
+        lambda: [line for line in run.metrics("worker-1", "train") if line["wall_time"] > restarted_at + 1.0],
+        START_SECS,
+        "worker-1 makes no step after its restart",
+    )
+
+
 def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
     run = create_run(flags=(RECOVER,))
     launcher = run.start_local(
@@ -74,13 +85,7 @@ def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
 def test_without_preloading_a_fresh_process_is_started(create_run):
     run = create_run(flags=(RECOVER,))
     launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--preload=false", "--fault=kill:worker:1@step=100")
-    wait_until(lambda: events(run, "restart"), START_SECS, "worker-1 is not started again")
-    restarted_at = events(run, "restart")[0]["wall_time"]
-    wait_until(
-        lambda: run.metrics("worker-1", "train")[-1]["wall_time"] > restarted_at + 1.0,
-        START_SECS,
-        "worker-1 makes no step after its restart",
-    )
+    wait_for_a_step_after_the_restart(run)
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 128 + signal.SIGINT
     assert run.remaining() == []
@@ -91,13 +96,7 @@ def test_without_its_fork_server_a_task_is_started_again_all_the_same(create_run
     launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--fault=kill:worker:1@step=100")
     run.wait_for_step(1)
     os.kill(fork_server_of(launcher), signal.SIGKILL)
-    wait_until(lambda: events(run, "restart"), START_SECS, "worker-1 is not started again")
-    restarted_at = events(run, "restart")[0]["wall_time"]
-    wait_until(
-        lambda: run.metrics("worker-1", "train")[-1]["wall_time"] > restarted_at + 1.0,
-        START_SECS,
-        "worker-1 makes no step after its restart",
-    )
+    wait_for_a_step_after_the_restart(run)
     assert "the fork server has ended" in launcher.log and "a fresh process is started instead" in launcher.log
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 128 + signal.SIGINT
