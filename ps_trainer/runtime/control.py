@@ -51,10 +51,9 @@ class PsState(NamedTuple):
 
     Attributes:
         hello: {"version", "ps", "num_ps", "num_workers", "incarnation"}; the last is new each time the ps starts.
-        run: {"run_id", "key", "status", "agreement", "ps", "start"}: "ps" holds the incarnations on which the
-            run's state lies, "start" how it came there, {"step", "how"}, once it has, "reached" that its target
-            metric is reached, in words, once it is, "failure" how it ended: "" where it is
-            done.
+        run: {"run_id", "key", "status", "agreement", "ps", "start", "reached", "failure"}: "ps" holds the incarnations
+            on which the run's state lies, "start" how it came there, {"step", "how"}, once it has, "reached" in words
+            that its target metric is reached, "failure", once it has ended, how it failed; empty if it is done.
         roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
         leases: of the run, {"<worker>": {"request", "lease"}}: the answer to a worker's last question.
