@@ -44,7 +44,9 @@ NUM_WORKERS = 2
 
 _LEAST_GAP_SECS = 1.0  # shorter ones are no interruption
 _LOG_LINE = re.compile(r"[IWE]\d{4} (\d\d:\d\d:\d\d\.\d{6}) +\d+ \S+\] (.*)")
-_NOTICED = re.compile(r"\blost\b|has not answered|was started anew|started again|interrupted|ring .* broke")
+_NOTICED = re.compile(
+    r"\blost\b|has not answered|was started anew|started again|begun .*anew|interrupted|ring .* broke"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

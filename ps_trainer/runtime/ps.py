@@ -29,6 +29,7 @@ from ps_trainer.runtime.supervise import StopRequest
 _LINGER_SECS = 0.5
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
 _NOTICE_SECS = 6.0
+_LATE_SECS = 5.0  # for lost workers to come back when the chief is done, and to hear that the run has ended
 _FAILED_SECS = 15.0  # for workers to say how they ended when the chief has failed
 
 
@@ -106,7 +107,7 @@ class PsTask:
 
     def _serve_run(self, stop: StopRequest) -> None:
         """Reads mail until every worker's last word is in."""
-        started, chief_done = self._clock(), None
+        started, chief_ended_at = self._clock(), None
         while len(self._final()) < self._cluster.num_workers:
             if stop.requested:
                 self._leave_on_notice(stop)
@@ -115,15 +116,15 @@ class PsTask:
             self._liveness.watch(set(self._workers) - self._final())
             now = self._clock()
             self._look_for_silence(now)
-            self._give_up_lost(now)
+            chief_ended_at = (chief_ended_at or now) if 0 in self._final() else None
+            self._give_up_lost(now, chief_ended_at)
             if not self._workers and not self._keep_serving and now - started > self._config.start_timeout_secs:
                 raise StartTimeoutError(
                     f"{self._cluster.task_name}: no worker joined within {self._config.start_timeout_secs:.0f} s;"
                     " start the workers, or raise --start_timeout_secs"
                 )
-            if 0 in self._final():
-                chief_done = chief_done or now
-                self._check_missing(now - chief_done)
+            if chief_ended_at is not None:
+                self._check_missing(now - chief_ended_at)
         logging.info("%s: every worker has ended: %s", self._cluster.task_name, self._describe())
 
     def _check_missing(self, waited: float) -> None:
@@ -197,14 +198,17 @@ class PsTask:
                 self._heard_at[worker] = now
                 self._lose(worker, f"no sign of life for {silent:.0f} s: it is frozen, or cut off")
 
-    def _give_up_lost(self, now: float) -> None:
-        """Lost workers have failed when they do not come back in time, or when the chief has ended the run."""
-        is_over = 0 in self._final()
+    def _give_up_lost(self, now: float, chief_ended_at: float | None) -> None:
+        """Lost workers have failed when they do not come back in time, nor soon after the chief has ended the run."""
         limit = self._config.recover_timeout_secs
+        if chief_ended_at is not None:
+            patience = _LATE_SECS if self._workers[0]["status"] == control.DONE else 0.0
+            limit = min(limit, patience)
         for entry in list(self._workers.values()):
-            if entry["status"] == control.LOST and (is_over or now - entry["at"] >= limit):
-                late = "" if is_over else f"; it did not come back within {limit:.0f} s"
-                self._note(entry | {"status": control.FAILED, "reason": entry["reason"] + late})
+            since = max(entry.get("at", now), chief_ended_at or 0.0)
+            if entry["status"] == control.LOST and now - since >= limit:
+                reason = f"{entry['reason']}; it did not come back within {limit:.0f} s"
+                self._note(entry | {"status": control.FAILED, "reason": reason})
 
     def _forget_run(self) -> None:
         self._old_runs.add(self._run_id)

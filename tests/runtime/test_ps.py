@@ -265,12 +265,25 @@ def test_a_lost_worker_has_failed_when_it_does_not_come_back_in_time(serve):
     assert "ps-1 was lost; it did not come back within" in state.roster["workers"]["1"]["reason"]
 
 
-def test_a_lost_worker_is_not_waited_for_when_the_chief_is_done(serve):
+@pytest.mark.parametrize("status", [control.DONE, control.FAILED])
+def test_a_lost_worker_is_not_waited_for_when_the_chief_has_ended(serve, status, monkeypatch):
+    monkeypatch.setattr(ps, "_LATE_SECS", 0.2 if status == control.DONE else 10 * DEADLINE_SECS)
+    task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
+    joined(task)
+    task.say(1, control.LOST, reason="gone")
+    task.say(0, status)
+    assert task.end() == 1
+
+
+def test_a_lost_worker_that_is_back_soon_after_the_chief_is_done_has_not_failed(serve, monkeypatch):
+    monkeypatch.setattr(ps, "_LATE_SECS", DEADLINE_SECS)
     task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
     joined(task)
     task.say(1, control.LOST, reason="gone")
     task.say(0, control.DONE)
-    assert task.end() == 1
+    task.wait_for(lambda state: statuses(state) == {0: "done", 1: "lost"})
+    task.say(1, control.DONE)
+    assert task.end() == 0
 
 
 def test_words_of_a_run_that_was_replaced_do_not_bring_it_back(serve):
