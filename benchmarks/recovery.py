@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import arguments, report
+from benchmarks import accounting, arguments, report
 from benchmarks.contenders import REPOSITORY
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
 from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
@@ -59,7 +59,7 @@ class Row:
         noticed_secs: from it until a task other than the one that was hit said so in its log; None = none did.
         chief_secs, worker_secs: from it until that worker made a step again after its longest interruption; 0 = it had
             none; None = it made no more.
-        rolled_back: steps that were lost with a ps task.
+        rolled_back: steps that had to be made again from the last checkpoint on.
         restarts: of all tasks.
         wall_secs: of the whole run.
         problem: what is not as it should be; empty = nothing.
@@ -165,15 +165,15 @@ def examine(row: Row, logdir: pathlib.Path) -> Row:
         OSError, KeyError, ValueError, IndexError: a file is missing, or holds something else.
     """
     event = next(_lines(logdir / "metrics" / "launcher.jsonl"))
-    recovered = [e for e in _lines(logdir / "metrics" / "worker-0.jsonl") if e.get("event") == "recovered"]
     summary = json.loads((logdir / "summary.json").read_text())
+    books = accounting.read(logdir, summary["global_step"], is_joined=row.update in ("sync", "all_reduce"))
     back = [secs_until_back(_step_times(logdir, worker), event["wall_time"]) for worker in range(NUM_WORKERS)]
     return dataclasses.replace(
         row,
         noticed_secs=_secs_until_noticed(logdir, event),
         chief_secs=back[0],
         worker_secs=back[1],
-        rolled_back=sum(e["rolled_back"] for e in recovered),
+        rolled_back=books.rolled_back,
         restarts=sum(summary.get("restarts", {}).values()),
         problem="" if summary["status"] == "done" else summary["status"],
     )

@@ -52,20 +52,29 @@ def test_an_interruption_ends_with_the_step_after_it(times, secs):
     assert recovery.secs_until_back(times, 10.0) == secs
 
 
+def _step(wall_time, global_step):
+    return {"wall_time": wall_time, "worker": 0, "global_step": global_step}
+
+
 @pytest.fixture
 def logdir(tmp_path):
     """The files of a run in which worker 1 was killed 5 s ago, and the chief has said so after a second."""
     at = time.time() - 5.0
     files = {
         "metrics/launcher.jsonl": [{"event": "kill", "task": "worker-1", "wall_time": at}],
-        "metrics/worker-0.jsonl": [{"kind": "event", "event": "recovered", "global_step": 5, "rolled_back": 3}],
-        "steps/worker-0.jsonl": [{"wall_time": at - 0.1}, {"wall_time": at + 0.1}],
-        "steps/worker-1.jsonl": [{"wall_time": at - 0.2}, {"wall_time": at + 3.0}],
+        "metrics/worker-0.jsonl": [
+            {"kind": "state", "wall_time": at - 9.0, "state": "initialised, at step 0"},
+            {"kind": "state", "wall_time": at + 2.0, "state": "restored x, at step 2"},
+        ],
+        "steps/worker-0.jsonl": [_step(at - 0.1, 4), _step(at + 0.1, 5), _step(at + 2.1, 3)],
+        "steps/worker-1.jsonl": [_step(at - 0.2, 4), _step(at + 3.0, 4)],
     }
     for name, lines in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "summary.json").write_text(json.dumps({"status": "done", "restarts": {"worker-1": 1}}))
+    (tmp_path / "summary.json").write_text(
+        json.dumps({"status": "done", "global_step": 4, "restarts": {"worker-1": 1}})
+    )
     (tmp_path / "logs").mkdir()
     for task, secs, text in [
         ("worker-0", -1.0, "worker 7 lost: before"),
@@ -83,12 +92,12 @@ def logdir(tmp_path):
 def test_what_a_run_has_left_becomes_a_row(logdir):
     row = recovery.examine(recovery.Row(update="sync", fault="kill:worker:1"), logdir)
     assert row.noticed_secs == pytest.approx(1.0, abs=1e-3)
-    assert (row.chief_secs, row.worker_secs) == (0.0, pytest.approx(3.0))
+    assert (row.chief_secs, row.worker_secs) == (pytest.approx(2.1), pytest.approx(3.0))
     assert (row.rolled_back, row.restarts, row.problem) == (3, 1, "")
 
 
 def test_a_run_that_was_not_done_is_a_problem(logdir):
-    (logdir / "summary.json").write_text(json.dumps({"status": "failed"}))
+    (logdir / "summary.json").write_text(json.dumps({"status": "failed", "global_step": 4}))
     assert recovery.examine(recovery.Row(update="sync", fault="kill:worker:1"), logdir).problem == "failed"
 
 
