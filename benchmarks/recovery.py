@@ -167,7 +167,8 @@ def examine(row: Row, logdir: pathlib.Path) -> Row:
     event = next(_lines(logdir / "metrics" / "launcher.jsonl"))
     summary = json.loads((logdir / "summary.json").read_text())
     books = accounting.read(logdir, summary["global_step"], is_joined=row.update in ("sync", "all_reduce"))
-    back = [secs_until_back(_step_times(logdir, worker), event["wall_time"]) for worker in range(NUM_WORKERS)]
+    times = [_step_times(logdir, worker) for worker in range(NUM_WORKERS)]
+    back = [secs_until_back(own, event["wall_time"], max(map(max, times))) for own in times]
     return dataclasses.replace(
         row,
         noticed_secs=_secs_until_noticed(logdir, event),
@@ -179,18 +180,19 @@ def examine(row: Row, logdir: pathlib.Path) -> Row:
     )
 
 
-def secs_until_back(times: Sequence[float], fault_at: float) -> float | None:
+def secs_until_back(times: Sequence[float], fault_at: float, ended_at: float) -> float | None:
     """Seconds from a fault to the end of the longest interruption of a worker's steps; 0 without one.
 
     Args:
         times: of its steps, ascending.
         fault_at: time of the fault.
+        ended_at: time of the last step of all.
 
     Returns:
-        None where it made no step any more after the fault or an interruption that lasts.
+        None where it made no step any more from the fault, or a moment after it, to the end.
     """
     after = [time for time in times if time > fault_at]
-    if not after:
+    if not after or ended_at - after[-1] > _LEAST_GAP_SECS:
         return None
     before = [time for time in times if time <= fault_at][-1:]
     steps = [*before, *after]

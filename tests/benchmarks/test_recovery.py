@@ -45,11 +45,12 @@ def test_where_there_are_no_links_cuts_are_left_out_and_that_is_said(tmp_path, m
         ([9.9, 10.1, 13.0, 13.1, 14.0], 3.0),  # it went on for a moment
         ([9.9, 12.0, 15.0, 15.1], 5.0),  # the longest counts
         ([8.0, 9.9], None),
+        ([9.9, 10.1], None),  # not any more
         ([12.5, 12.6], 0.0),  # it had not begun before
     ],
 )
 def test_an_interruption_ends_with_the_step_after_it(times, secs):
-    assert recovery.secs_until_back(times, 10.0) == secs
+    assert recovery.secs_until_back(times, 10.0, ended_at=20.0 if secs is None else times[-1]) == secs
 
 
 def _step(wall_time, global_step):
@@ -66,7 +67,7 @@ def logdir(tmp_path):
             {"kind": "state", "wall_time": at - 9.0, "state": "initialised, at step 0"},
             {"kind": "state", "wall_time": at + 2.0, "state": "restored x, at step 2"},
         ],
-        "steps/worker-0.jsonl": [_step(at - 0.1, 4), _step(at + 0.1, 5), _step(at + 2.1, 3)],
+        "steps/worker-0.jsonl": [_step(at - 0.1, 4), _step(at + 0.1, 5), _step(at + 2.1, 3), _step(at + 2.9, 3)],
         "steps/worker-1.jsonl": [_step(at - 0.2, 4), _step(at + 3.0, 4)],
     }
     for name, lines in files.items():
