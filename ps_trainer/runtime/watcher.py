@@ -26,16 +26,18 @@ class _Asked:
     Args:
         ps: its client.
         closing: ends the thread.
+        news: set at each answer.
 
     Attributes:
         ps: see above.
         problem: what the last call failed with.
     """
 
-    def __init__(self, ps: PsControl, closing: threading.Event):
+    def __init__(self, ps: PsControl, closing: threading.Event, news: threading.Event):
         self.ps = ps
         self.problem = "a call to it does not return"
         self._closing = closing
+        self._news = news
         self._answers: queue.SimpleQueue[PsState | Exception] = queue.SimpleQueue()
         threading.Thread(target=self._ask, name=f"ask-{ps.name}", daemon=True).start()
 
@@ -55,6 +57,7 @@ class _Asked:
                 self.problem = error.message
             except Exception as error:  # noqa: BLE001 - raised where the answers are looked at
                 self._answers.put(error)
+            self._news.set()
 
 
 class Watcher:
@@ -111,6 +114,7 @@ class Watcher:
         self._started: dict[int, str] = {}  # index -> what tells its joining from another one
         self._ended: dict[int, str] = {}
         self._closing = threading.Event()
+        self._news = threading.Event()
         self.run_status = ""
         self.reached = run.get("reached", "")
         self.lost: frozenset[int] = frozenset()
@@ -124,6 +128,7 @@ class Watcher:
     def close(self) -> None:
         """Ends the thread; returns when it has ended."""
         self._closing.set()
+        self._news.set()
         if self._thread.is_alive():  # not where the run failed before it was watched
             self._thread.join()
 
@@ -136,9 +141,13 @@ class Watcher:
 
     def _poll_until_closed(self) -> None:
         pause = OwnPause(self._clock())
-        asked = [_Asked(ps, self._closing) for ps in self._controls]
+        asked = [_Asked(ps, self._closing, self._news) for ps in self._controls]
         answered_at = [self._clock()] * len(asked)
-        while not self._closing.wait(_POLL_SECS):
+        while True:
+            self._news.wait(_POLL_SECS)  # who waits for the others' start is not to wait for a look as well
+            self._news.clear()
+            if self._closing.is_set():
+                return
             try:
                 self._on_poll()
             except PsTrainerError as error:
