@@ -37,6 +37,16 @@ def numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2") from error
 
 
+def create_parser(module: str, doc: str) -> argparse.ArgumentParser:
+    """A parser for `python -m <module>`, described by the first line of the module's docstring; it shows defaults."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=doc.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def add_out_dir(parser: argparse.ArgumentParser) -> None:
     """Adds `--out_dir`."""
     parser.add_argument("--out_dir", help="new folder for results and logs; by default one under runs, with the time")

@@ -102,12 +102,7 @@ def main(argv: Sequence[str]) -> int:
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.chaos",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.chaos", __doc__)
     parser.add_argument("--kills", type=int, default=20, help="in each run")
     parser.add_argument("--seeds", type=int, default=10, help="disturbed runs of each rule")
     parser.add_argument("--first_seed", type=int, default=0)

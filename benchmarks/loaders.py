@@ -7,7 +7,6 @@ The table in `benchmarks/README.md` comes from here.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import pathlib
@@ -99,12 +98,7 @@ def main(argv: Sequence[str]) -> int:
     Args:
         argv: arguments, without the program's name.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.loaders",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.loaders", __doc__)
     parser.add_argument("--loaders", help="of the names that start so only, with commas")
     parser.add_argument("--batch_size", type=int, default=128, help="examples per batch")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each repetition")

@@ -7,7 +7,6 @@ The table in `models/README.md` comes from here.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
@@ -253,12 +252,7 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         0, or 1 where a run failed or a model is not what it must be.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.models",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.models", __doc__)
     parser.add_argument("--models", type=arguments.choices(TASKS, all_as="all"), default="all", help="names, or all")
     parser.add_argument("--deadline_secs", type=float, default=900.0, help="after so long a run has failed")
     arguments.add_out_dir(parser)

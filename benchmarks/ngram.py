@@ -7,7 +7,6 @@ Trained and tested on the batches that a model gets, so that both are asked for 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from benchmarks import arguments
 from ps_trainer import registry
 from ps_trainer.errors import EXIT_DONE
 
@@ -101,12 +101,7 @@ class NGram:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the mean bits per symbol of the test examples of a dataset with "ids"; returns 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ngram",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.ngram", __doc__)
     parser.add_argument("--dataset", default="text", help='one whose batches have "ids"')
     parser.add_argument("--dataset_option", action="append", default=[], help="key=value for the dataset")
     parser.add_argument("--data_dir", help="folder of the dataset's files, where it needs any")

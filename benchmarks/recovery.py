@@ -101,12 +101,7 @@ def main(argv: Sequence[str]) -> int:
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.recovery",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.recovery", __doc__)
     parser.add_argument("--updates", type=arguments.choices(UPDATES, all_as="all"), default="all", help="rules, or all")
     parser.add_argument("--faults", type=arguments.choices(FAULTS, all_as="all"), default="all", help="or all")
     parser.add_argument("--at_step", type=int, default=500, help="global_step at which the fault happens")

@@ -115,12 +115,7 @@ def main(argv: Sequence[str]) -> int:
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.soak",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.soak", __doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="how long")
     parser.add_argument("--kill_every_secs", type=float, default=60.0, help="seconds between two kills")
     parser.add_argument("--warmup_secs", type=float, default=120.0, help="left out at the start")

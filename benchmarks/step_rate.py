@@ -124,12 +124,7 @@ def parse_plan(argv: Sequence[str]) -> Plan:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.step_rate",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.step_rate", __doc__)
     parser.add_argument("--workloads", type=arguments.choices(sizes.SIZES), default="deep,wide", help="models to train")
     parser.add_argument("--modes", type=arguments.choices(MODES), default="async,sync", help="update rules")
     parser.add_argument("--ps", type=arguments.numbers, default="1,2", help="numbers of ps tasks")

@@ -7,7 +7,6 @@ What is run is in `settings.py`; what comes out is described in README.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import signal
@@ -87,12 +86,7 @@ def run(plan: Plan, origin: Mapping[str, object]) -> int:
 
 def parse_plan(argv: Sequence[str]) -> Plan:
     """The plan that the flags describe; ends the program on a wrong flag."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.update_rules",
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = arguments.create_parser("benchmarks.update_rules", __doc__)
     for kind, known in (("rules", settings.RULES), ("transforms", settings.TRANSFORMS)):
         parser.add_argument(
             f"--{kind}",

@@ -219,7 +219,7 @@ def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.P
     for pattern in patterns:
         try:
             paths = [path for path in folder.glob(pattern) if path.is_file()]
-        except (ValueError, RuntimeError) as error:  # an absolute one is a NotImplementedError
+        except (ValueError, RuntimeError) as error:  # the latter of absolute ones, by a subclass
             raise DataError(f"{pattern!r} is no pattern of names in {folder}: {error}") from error
         if not paths:
             raise DataError(f"{folder} has no file {pattern}; name others by train_files or test_files")
