@@ -205,8 +205,8 @@ class Injector:
             self._ongoing.remove(ongoing)  # killed while it was frozen
         elif ongoing.ends_at is not None and now >= ongoing.ends_at:
             self._ongoing.remove(ongoing)
+            self._note(ongoing.end_event, ongoing.fault, tell)  # first, as in `_do`: what the task does comes later
             ongoing.end()
-            self._note(ongoing.end_event, ongoing.fault, tell)
         elif ongoing.next_at is not None and now >= ongoing.next_at:
             ongoing.is_stopped = not ongoing.is_stopped
             ongoing.next_at = now + ongoing.fault.ms * _MILLI

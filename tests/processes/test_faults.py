@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -39,6 +40,14 @@ def pid_of(run, task_name):
         if name == f"{job}-{index}" or {f"--job_name={job}", f"--task_index={index}"} <= set(words):
             return pid
     raise AssertionError(f"no process of {task_name}")
+
+
+def assert_silence(run, least_secs, until):
+    """Worker 1 has reported nothing for at least `least_secs` until that event, and something after it."""
+    times = [line["wall_time"] for line in run.metrics("worker-1", "train")]
+    begin, end = max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])
+    assert end - begin >= least_secs
+    assert begin < until["wall_time"] < end
 
 
 def fork_server_of(launcher):
@@ -132,10 +141,7 @@ def test_frozen_worker_goes_on_and_the_run_is_done(create_run):
     assert launcher.wait(START_SECS) == 0
     frozen, goes_on = events(run)
     assert [frozen["event"], goes_on["event"]] == ["freeze", "continue"]
-    assert goes_on["wall_time"] - frozen["wall_time"] == pytest.approx(2.0, abs=0.5)
-    times = [line["wall_time"] for line in run.metrics("worker-1", "train")]
-    assert not [time for time in times if frozen["wall_time"] + 0.3 < time < goes_on["wall_time"]]
-    assert max(times) > goes_on["wall_time"]
+    assert_silence(run, 1.9, until=goes_on)
 
 
 @pytest.mark.parametrize("preload", [True, False])
@@ -180,9 +186,7 @@ def test_link_that_was_cut_carries_again(create_run):
     assert launcher.wait(START_SECS) == 0
     cut, restored = events(run)
     assert [cut["event"], restored["event"]] == ["cut", "restore"]
-    times = [line["wall_time"] for line in run.metrics("worker-1", "train")]
-    assert not [time for time in times if cut["wall_time"] + 0.5 < time < restored["wall_time"]]
-    assert max(times) > restored["wall_time"]
+    assert_silence(run, 1.5 - 0.3, until=restored)  # what was on its way when the link was cut is still reported
 
 
 @pytest.mark.parametrize(
@@ -205,8 +209,9 @@ def test_who_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run,
         pytest.skip("no shaped hosts here")
     run = create_run(num_ps=2, flags=(RECOVER, SLOW, "--heartbeat_timeout_secs=3", f"--update={update}"))
     flags = ["--hosts=netns"] if is_cut else []
+    max_steps = 800 if update == "ssp" else 400  # of ssp the other one goes on: it must not be at the end before
     launcher = run.start_local(
-        "--max_steps=400", "--max_restarts=2", "--step_log", f"--fault={fault}@step=100,secs=10", *flags
+        f"--max_steps={max_steps}", "--max_restarts=2", "--step_log", f"--fault={fault}@step=100,secs=10", *flags
     )
     assert launcher.wait(START_SECS) == 0
     summary = run.summary()
