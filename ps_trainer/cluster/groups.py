@@ -40,18 +40,24 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
     Raises:
         OptionError: the workers do not divide into groups.
     """
-    num_groups = count_groups(cluster.num_workers, num_stages)
-    stage, first = divmod(cluster.worker_index, num_groups)
-    members = tuple(range(first, cluster.num_workers, num_groups))
+    groups = members_of_groups(cluster.num_workers, num_stages)
+    stage, first = divmod(cluster.worker_index, len(groups))
+    members = groups[first]
     tasks = [cluster.worker_tasks[member] for member in members]
     return Group(
-        cluster=_first_workers(cluster, num_groups) if stage == 0 else None,
+        cluster=_first_workers(cluster, len(groups)) if stage == 0 else None,
         stage=stage,
         members=members,
         devices=tuple(f"/job:{job}/task:{index}" for job, index in tasks),
         addresses=tuple(cluster.jobs[job][index] for job, index in tasks),
         names=tuple(f"{job}-{index}" for job, index in tasks),
     )
+
+
+def members_of_groups(num_workers: int, num_stages: int) -> list[tuple[int, ...]]:
+    """Worker indices of each group, those of a group by stage; OptionError where workers would be left over."""
+    num_groups = count_groups(num_workers, num_stages)
+    return [tuple(range(first, num_workers, num_groups)) for first in range(num_groups)]
 
 
 def count_groups(num_workers: int, num_stages: int) -> int:

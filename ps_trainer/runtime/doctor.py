@@ -21,8 +21,6 @@ from ps_trainer.runtime.control import PsControl, PsState
 
 _POOL = 16
 _SKEW_SECS = 1.0
-# Rules in which workers exchange tensors with each other.
-_RINGS = ("all_reduce", "hybrid")
 
 
 class _Live(NamedTuple):
@@ -51,8 +49,7 @@ def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[s
         if ps_0 is not None:
             yield from _job(cluster, ps_0, settings)
         yield from _clocks(live)
-        update = ps_0.run.get("agreement", {}).get("update") if ps_0 else None
-        yield from _pairs(pool, places, live, has_ring=update in _RINGS)
+        yield from _reach(pool, cluster, places, [task.place for task in live], ps_0)
 
 
 def _ask(place: Place) -> reach.Answer | str:
@@ -185,21 +182,32 @@ def _clocks(live: Sequence[_Live]) -> Iterator[Finding]:
         yield Finding(OK, "clocks", f"within {most:.3f} s of this machine's" if most >= 0.001 else "within 0.001 s")
 
 
-def _pairs(
-    pool: ThreadPoolExecutor, places: Sequence[Place], live: Sequence[_Live], *, has_ring: bool
+def _reach(
+    pool: ThreadPoolExecutor,
+    cluster: ClusterConfig,
+    places: Sequence[Place],
+    running: Sequence[Place],
+    ps_0: PsState | None,
 ) -> Iterator[Finding]:
     """Whether the running tasks reach each other, asked on themselves."""
-    is_ps = {place: place.job_name == "ps" for place in places}
-    running = [task.place for task in live]
-    pairs = [(a, b) for a, b in itertools.permutations(running, 2) if has_ring and not is_ps[a] and not is_ps[b]]
-    pairs += [(a, b) for a, b in itertools.permutations(running, 2) if is_ps[a] != is_ps[b]]
-    faults = list(pool.map(lambda pair: reach.fault_between(pair[0].address, pair[1].device), pairs))
-    for (who, whom), fault in zip(pairs, faults, strict=True):
+    indices = {task: index for index, task in enumerate(cluster.worker_tasks)}
+    index_of = {place: indices.get((place.job_name, place.task_index)) for place in running}  # None: a ps task
+    circles = [set(circle) for circle in ps_0.run.get("partners", ())] if ps_0 else []
+    pairs, partners = [], []
+    for one, other in itertools.permutations(running, 2):
+        if (index_of[one] is None) != (index_of[other] is None):
+            pairs.append((one, other))
+        elif any({index_of[one], index_of[other]} <= circle for circle in circles):
+            partners.append((one, other))
+    asked = pairs + partners
+    faults = list(pool.map(lambda pair: reach.fault_between(pair[0].address, pair[1].device), asked))
+    for (one, other), fault in zip(asked, faults, strict=True):
         if fault:
-            yield preflight.unreached(who.name, whom.name, fault)
-    if pairs and not any(faults):
-        text = f"in both directions, asked on the tasks themselves: {len(pairs)} connections"
-        yield Finding(OK, "reach", f"{text}, workers to workers among them" if has_ring else text)
+            need = {"need": "these workers send tensors to each other"} if (one, other) in partners else {}
+            yield preflight.unreached(one.name, other.name, fault, **need)
+    if faults and not any(faults):
+        text = f"in both directions, asked on the tasks themselves: {len(faults)} connections"
+        yield Finding(OK, "reach", f"{text}, workers to workers among them" if partners else text)
     absent = [place.name for place in places if place not in running]
     if absent:
         yield Finding(

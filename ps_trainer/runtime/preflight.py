@@ -139,13 +139,21 @@ class Found(NamedTuple):
     was_lost: bool
 
 
-def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, anew: bool) -> Found:
+def begin_run(
+    controls: Sequence[PsControl],
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    *,
+    partners: Sequence[Sequence[int]],
+    anew: bool,
+) -> Found:
     """Writes the chief's run record to ps 0, with status `starting`.
 
     Args:
         controls: client of each ps task.
         cluster: of the chief.
         config: the run.
+        partners: as in the run's record.
         anew: whether the run gets a new id even where an old one is still on the ps tasks; else it goes on as that.
     """
     old = controls[0].read().run
@@ -155,7 +163,14 @@ def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
     # What never was ready has no state to lose.
     was_there = old.get("key") == key and old["status"] != control.ENDED and bool(old.get("start"))
     is_whole = was_there and old["ps"] == ps and old["status"] == control.READY
-    run = {"run_id": uuid.uuid4().hex[:12], "key": key, "status": control.STARTING, "agreement": settings, "ps": ps}
+    run = {
+        "run_id": uuid.uuid4().hex[:12],
+        "key": key,
+        "status": control.STARTING,
+        "agreement": settings,
+        "partners": partners,
+        "ps": ps,
+    }
     if is_whole and not anew:
         run = old  # others may be at work in it
     elif was_there:
@@ -229,12 +244,14 @@ def stranger(hello: Mapping[str, Any], cluster: ClusterConfig, ps: int, asker: s
     )
 
 
-def unreached(who: str, whom: str, fault: str) -> Finding:
+def unreached(
+    who: str, whom: str, fault: str, need: str = "a ps task must reach each worker, and each worker it"
+) -> Finding:
     """The finding that a task does not reach another one."""
     return Finding(
         FAIL,
         "reach",
-        f"{who} does not reach {whom}, and a ps task must reach each worker, and each worker it: {fault}",
+        f"{who} does not reach {whom}, and {need}: {fault}",
         "give both the same addresses, which resolve on both machines, and let the ports through firewalls, both ways",
     )
 

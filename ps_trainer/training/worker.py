@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.groups import group_of, members_of_groups
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     Interrupted,
@@ -95,8 +95,13 @@ class Worker(Member):
                 self._train(stop, self._build_graph(self._run["run_id"]), None)
 
     def _train_as_chief(self, stop: StopRequest) -> None:
-        regroups = self._components.rule.regroups
-        found = preflight.begin_run(self._controls, self._cluster, self._config, anew=regroups)
+        found = preflight.begin_run(
+            self._controls,
+            self._cluster,
+            self._config,
+            partners=self._partners(),
+            anew=self._components.rule.regroups,
+        )
         was_ready = bool(self._run.get("start"))
         self._run = found.run
         self._say(control.JOINED)
@@ -114,6 +119,12 @@ class Worker(Member):
             if not self._comeback.may_follow(error):
                 chief.end_run(self._controls[0], self._run, error)
             raise
+
+    def _partners(self) -> list[tuple[int, ...]]:
+        """Worker indices of those who send tensors to each other, a tuple for each circle of them."""
+        if self._components.rule.connects_workers:
+            return [tuple(range(self._cluster.num_workers))]
+        return members_of_groups(self._cluster.num_workers, self._components.num_stages)
 
     def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
         """The state of a run that the ps tasks hold, for the one that is begun in its place; None if there is none."""

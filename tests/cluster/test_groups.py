@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import count_groups, group_of
+from ps_trainer.cluster.groups import count_groups, group_of, members_of_groups
 from ps_trainer.errors import OptionError
 
 
@@ -25,6 +25,7 @@ def test_the_first_workers_train_and_the_others_follow_stage_by_stage():
     assert [(group.stage, group.members) for group in groups] == [
         (0, (0, 2, 4)), (0, (1, 3, 5)), (1, (0, 2, 4)), (1, (1, 3, 5)), (2, (0, 2, 4)), (2, (1, 3, 5)),
     ]  # fmt: skip
+    assert members_of_groups(6, 3) == [(0, 2, 4), (1, 3, 5)]
     assert groups[3].devices == ("/job:worker/task:1", "/job:worker/task:3", "/job:worker/task:5")
     assert groups[3].addresses == ("w1:1", "w3:1", "w5:1")
     assert groups[3].names == ("worker-1", "worker-3", "worker-5")

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +55,26 @@ def test_the_doctor_before_and_during_a_job(create_run):
     assert chief.wait(END_SECS + START_SECS) == 128 + signal.SIGTERM
     ps.wait(START_SECS)
     worker.wait(START_SECS)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    repetitions(
+        [("--model=mlp", "--model_option=num_stages=2", "--placement=model_parallel"), ("--update=all_reduce",)]
+    ),
+)
+def test_the_doctor_asks_workers_that_need_each_other_about_each_other(create_run, flags):
+    run = create_run(flags=(UNLIMITED, "--straggler=det:mean_ms=50,worker=0", *flags))
+    ps, chief, worker = run.start_all()
+    run.wait_for_step(5, workers=[0])
+    code, findings = ask(run)
+    assert code == DONE, findings
+    assert "worker-0 training, worker-1 training" in lines_of(findings, "ok", "job")[0]
+    assert "6 connections, workers to workers among them" in lines_of(findings, "ok", "reach")[0]
+    chief.send(signal.SIGTERM)
+    assert chief.wait(END_SECS) == 128 + signal.SIGTERM
+    for task in (ps, worker):
+        assert task.wait(END_SECS) == FAILED
 
 
 def test_a_worker_that_a_ps_does_not_reach_does_not_start_and_says_so(create_run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -55,6 +56,13 @@ def half_blind():
 
 def found_by(cluster, **settings):
     return list(doctor.examine(cluster, checks.look_at(cluster), settings))
+
+
+def reach_of(cluster, partners):
+    """What is found where all tasks run, beside a run with these circles of workers."""
+    places, state = list(checks.look_at(cluster)), control.PsState({}, {"partners": partners}, {}, {})
+    with ThreadPoolExecutor() as pool:
+        return list(doctor._reach(pool, cluster, places, places, state))
 
 
 def of_level(findings, level):
@@ -113,6 +121,22 @@ class TestExamine:
         ps, worker = half_blind.ps_addresses[0], half_blind.jobs["worker"][1]
         assert found[0].startswith(f"reach: ps-0 ({ps}) does not reach worker-1 ({worker}), and a ps task must reach")
         assert "no-such-host.invalid" in found[0] and "through firewalls" in found[0]
+
+    @pytest.mark.parametrize(("partners", "num_connections"), [([[0], [1]], 8), ([[0, 1]], 10), ([[0, 1, 2]], 10)])
+    def test_workers_that_send_tensors_to_each_other_are_asked_as_well(self, served, partners, num_connections):
+        (finding,) = reach_of(served, partners)
+        assert f"{num_connections} connections" in finding.message
+        assert ("workers to workers among them" in finding.message) == (num_connections == 10)
+
+    def test_a_worker_that_does_not_reach_its_partner_is_named(self, half_blind):
+        w0, w1 = (f"localhost:{port}" for port in pick_free_ports(2))
+        right = ClusterConfig(jobs={"ps": half_blind.ps_addresses, "worker": (w0, w1)}, job_name="worker", task_index=0)
+        views = [right.jobs | {"worker": (w0, UNRESOLVABLE)}, right.jobs]
+        servers = [tf.train.Server(tf.train.ClusterSpec(view), "worker", index) for index, view in enumerate(views)]
+        assert len(servers) == 2
+        (found,) = [finding for finding in reach_of(right, [[0, 1]]) if "worker-0" in finding.message.split()[0]]
+        assert found.level == FAIL
+        assert f"worker-0 ({w0}) does not reach worker-1 ({w1}), and these workers send tensors" in found.message
 
     def test_other_addresses_are_a_warning(self, half_blind):
         (found,) = of_level(found_by(half_blind), WARNING)
