@@ -52,9 +52,9 @@ class PsState(NamedTuple):
     Attributes:
         hello: {"version", "ps", "num_ps", "num_workers", "incarnation"}; the last is new each time the ps starts.
         run: {"run_id", "key", "status", "agreement", "partners", "ps", "start", "reached", "failure"}: "partners" are
-            circles of worker indices that send tensors to each other, "ps" holds the incarnations
-            on which the run's state lies, "start" how it came there, {"step", "how"}, once it has, "reached" in words
-            that its target metric is reached, "failure", once it has ended, how it failed; empty if it is done.
+            circles of worker indices that send tensors to each other, once it is ready, "ps" holds the incarnations on
+            which the run's state lies, "start" how it came there, {"step", "how"}, once it has, "reached" in words that
+            its target metric is reached, "failure", once it has ended, how it failed; empty if it is done.
         roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
         leases: of the run, {"<worker>": {"request", "lease"}}: the answer to a worker's last question.

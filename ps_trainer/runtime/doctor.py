@@ -190,21 +190,20 @@ def _reach(
     ps_0: PsState | None,
 ) -> Iterator[Finding]:
     """Whether the running tasks reach each other, asked on themselves."""
-    indices = {task: index for index, task in enumerate(cluster.worker_tasks)}
-    index_of = {place: indices.get((place.job_name, place.task_index)) for place in running}  # None: a ps task
-    circles = [set(circle) for circle in ps_0.run.get("partners", ())] if ps_0 else []
-    pairs, partners = [], []
-    for one, other in itertools.permutations(running, 2):
-        if (index_of[one] is None) != (index_of[other] is None):
-            pairs.append((one, other))
-        elif any({index_of[one], index_of[other]} <= circle for circle in circles):
-            partners.append((one, other))
-    asked = pairs + partners
+    places_of = {(place.job_name, place.task_index): place for place in running}
+    workers = {index: places_of[task] for index, task in enumerate(cluster.worker_tasks) if task in places_of}
+    partners = [
+        pair
+        for circle in (ps_0.run.get("partners", ()) if ps_0 else ())
+        for pair in itertools.permutations([workers[index] for index in circle if index in workers], 2)
+    ]
+    ps_tasks = [place for place in running if place.job_name == "ps"]
+    asked = [*itertools.product(ps_tasks, workers.values()), *itertools.product(workers.values(), ps_tasks), *partners]
     faults = list(pool.map(lambda pair: reach.fault_between(pair[0].address, pair[1].device), asked))
     for (one, other), fault in zip(asked, faults, strict=True):
         if fault:
-            need = {"need": "these workers send tensors to each other"} if (one, other) in partners else {}
-            yield preflight.unreached(one.name, other.name, fault, **need)
+            are_workers = "ps" not in (one.job_name, other.job_name)
+            yield preflight.unreached(one.name, other.name, fault, are_workers=are_workers)
     if faults and not any(faults):
         text = f"in both directions, asked on the tasks themselves: {len(faults)} connections"
         yield Finding(OK, "reach", f"{text}, workers to workers among them" if partners else text)

@@ -139,21 +139,13 @@ class Found(NamedTuple):
     was_lost: bool
 
 
-def begin_run(
-    controls: Sequence[PsControl],
-    cluster: ClusterConfig,
-    config: TrainConfig,
-    *,
-    partners: Sequence[Sequence[int]],
-    anew: bool,
-) -> Found:
+def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, anew: bool) -> Found:
     """Writes the chief's run record to ps 0, with status `starting`.
 
     Args:
         controls: client of each ps task.
         cluster: of the chief.
         config: the run.
-        partners: as in the run's record.
         anew: whether the run gets a new id even where an old one is still on the ps tasks; else it goes on as that.
     """
     old = controls[0].read().run
@@ -163,14 +155,7 @@ def begin_run(
     # What never was ready has no state to lose.
     was_there = old.get("key") == key and old["status"] != control.ENDED and bool(old.get("start"))
     is_whole = was_there and old["ps"] == ps and old["status"] == control.READY
-    run = {
-        "run_id": uuid.uuid4().hex[:12],
-        "key": key,
-        "status": control.STARTING,
-        "agreement": settings,
-        "partners": partners,
-        "ps": ps,
-    }
+    run = {"run_id": uuid.uuid4().hex[:12], "key": key, "status": control.STARTING, "agreement": settings, "ps": ps}
     if is_whole and not anew:
         run = old  # others may be at work in it
     elif was_there:
@@ -244,10 +229,13 @@ def stranger(hello: Mapping[str, Any], cluster: ClusterConfig, ps: int, asker: s
     )
 
 
-def unreached(
-    who: str, whom: str, fault: str, need: str = "a ps task must reach each worker, and each worker it"
-) -> Finding:
-    """The finding that a task does not reach another one."""
+def unreached(who: str, whom: str, fault: str, *, are_workers: bool = False) -> Finding:
+    """The finding that a task does not reach another one: a ps task a worker, a worker a ps task, or both workers."""
+    need = (
+        "these workers send tensors to each other"
+        if are_workers
+        else "a ps task must reach each worker, and each worker it"
+    )
     return Finding(
         FAIL,
         "reach",

@@ -95,13 +95,8 @@ class Worker(Member):
                 self._train(stop, self._build_graph(self._run["run_id"]), None)
 
     def _train_as_chief(self, stop: StopRequest) -> None:
-        found = preflight.begin_run(
-            self._controls,
-            self._cluster,
-            self._config,
-            partners=self._partners(),
-            anew=self._components.rule.regroups,
-        )
+        regroups = self._components.rule.regroups
+        found = preflight.begin_run(self._controls, self._cluster, self._config, anew=regroups)
         was_ready = bool(self._run.get("start"))
         self._run = found.run
         self._say(control.JOINED)
@@ -119,12 +114,6 @@ class Worker(Member):
             if not self._comeback.may_follow(error):
                 chief.end_run(self._controls[0], self._run, error)
             raise
-
-    def _partners(self) -> list[tuple[int, ...]]:
-        """Worker indices of those who send tensors to each other, a tuple for each circle of them."""
-        if self._components.rule.connects_workers:
-            return [tuple(range(self._cluster.num_workers))]
-        return members_of_groups(self._cluster.num_workers, self._components.num_stages)
 
     def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
         """The state of a run that the ps tasks hold, for the one that is begun in its place; None if there is none."""
@@ -182,6 +171,12 @@ class Worker(Member):
                     self._rescue(train, session, error)
                 raise error from (None if error is raised else raised)
 
+    def _partners(self, train: graph.TrainGraph) -> list[tuple[int, ...]]:
+        """Worker indices of those who send tensors to each other, a tuple for each circle of them."""
+        if train.step.exchange is not None:
+            return [tuple(range(self._cluster.num_workers))]
+        return members_of_groups(self._cluster.num_workers, self._components.num_stages)
+
     def _beside(self, train: graph.TrainGraph, stop: StopRequest) -> contextlib.AbstractContextManager[None]:
         return beside.running(
             train,
@@ -208,7 +203,11 @@ class Worker(Member):
         if self._target_watch is not None and how != chief.INITIALISED:
             self._target_watch.look(train.state.snapshot(session))
             self._run["reached"] = self._target_watch.reached()
-        self._run |= {"status": control.READY, "start": {"step": step, "how": how}}
+        self._run |= {
+            "status": control.READY,
+            "start": {"step": step, "how": how},
+            "partners": self._partners(train),
+        }
         if train.shard_reader is not None:
             self._run["shards"] = train.shard_reader.record(self._components.rule)
         self._controls[0].write_run(self._run)

@@ -60,7 +60,6 @@ class AllReduce(UpdateRule):
     Options = Options
     holds_tables = False
     keeps_replica = True
-    connects_workers = True
     waits_for_others = True
 
     def __init__(self, options: Options):

@@ -45,7 +45,6 @@ class Hybrid(UpdateRule):
     Options = Options
     needs_tables = True
     keeps_replica = True
-    connects_workers = True
     waits_for_others = True
 
     def __init__(self, options: Options):

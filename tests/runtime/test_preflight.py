@@ -98,9 +98,7 @@ class TestBeginRun:
     START = {"start": {"step": 5, "how": "initialised"}}
 
     def begin(self, controls, cluster=None, config=CONFIG, anew=False):
-        return preflight.begin_run(
-            controls, cluster or cluster_of(num_ps=len(controls)), config, partners=[[0]], anew=anew
-        )
+        return preflight.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config, anew=anew)
 
     def ready(self, num_ps=1):
         """ps tasks with a run that is ready, and its record."""
