@@ -6,8 +6,8 @@ each step that a worker has come back from. For lineage k, from step s(k) on:
 
     reached(k)      the largest global_step in a line of it, or s(k)
     rolled back     max(0, reached(k) - s(k+1)): updates that were made, and are made again
-    logged          `async`: its lines, each of which is an update; rules that join the gradients of several workers
-                    in an update: the different values of global_step in them
+    logged          `async`: its lines, each of which is an update; rules that join several batches in an update: the
+                    different values of global_step above s(k) in them
     unlogged        updates that must have been made, by the numbers of steps, and are in no line: in flight when their
                     worker was killed, or when the answer of a lost ps task did not come
 
@@ -91,7 +91,7 @@ def account(starts: Sequence[Start], lines: Iterable[Line], applied: int, is_joi
         starts: of its lineages, at least one, in order.
         lines: of all workers.
         applied: global_step at the end.
-        is_joined: whether an update joins the gradients of several workers.
+        is_joined: whether an update joins several batches, of one worker or of several.
     """
     lineages: list[list[Line]] = [[] for _ in starts]
     times = [start.wall_time for start in starts]
@@ -103,7 +103,7 @@ def account(starts: Sequence[Start], lines: Iterable[Line], applied: int, is_joi
     for start, end, found in zip(starts, ends, lineages, strict=True):
         steps = [line.global_step for line in found]
         reached = max(steps, default=start.step)
-        logged += len(set(steps)) if is_joined else len(steps)
+        logged += len({step for step in steps if step > start.step}) if is_joined else len(steps)
         made += max(reached, end) - start.step
         if reached > end:
             rollbacks.append(Rollback(reached - end, _trained_secs(found, end)))

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import accounting, arguments, leftovers, report
+from benchmarks.chaos_cases import BY_STEP, CASES, UNSEEN, Case
 from benchmarks.contenders import REPOSITORY
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
 from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
 from ps_trainer.launch.command import run_local
 
-UPDATES = ("async", "sync")
 NUM_PS = 2
 NUM_WORKERS = 3
 
@@ -41,13 +41,15 @@ class Row:
     """One run.
 
     Attributes:
-        update: the rule.
+        family: what the rule's workers wait for.
+        update: the case of `chaos_cases.py`.
         seed: of the kills; -1 = undisturbed.
         wall_secs: from the start of the launcher to its end.
         kills: that happened.
         restarts: of all tasks.
         losses: set-ups of the state by the chief after the first: state restored, or taken over.
-        applied, rolled_back, logged, unlogged: see `accounting.py`.
+        applied, rolled_back, logged, unlogged: see `accounting.py`; the last two are 0 where a worker does not see
+            each update.
         most_rolled_back_secs: of one rollback; see `accounting.Rollback.secs`.
         accuracy: on the test examples.
         accuracy_lost: against the undisturbed run of the rule; negative = better.
@@ -56,6 +58,7 @@ class Row:
         problem: what is not as it should be; empty = nothing.
     """
 
+    family: str
     update: str
     seed: int
     wall_secs: float = 0.0
@@ -88,10 +91,10 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, arguments.exit_by_signal)
     origin = provenance(["python", "-m", "benchmarks.chaos", *argv])
     rows: list[Row] = []
-    for update in plan.updates:
+    for name in plan.updates:
         undisturbed = None
         for seed in (_UNDISTURBED, *range(plan.first_seed, plan.first_seed + plan.seeds)):
-            row = run(plan, update, seed, undisturbed)
+            row = run(plan, CASES[name], seed, undisturbed)
             undisturbed = row.accuracy if seed == _UNDISTURBED else undisturbed
             rows.append(row)
             print(_line(row), flush=True)
@@ -104,35 +107,40 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.chaos", __doc__)
     parser.add_argument("--kills", type=int, default=20, help="in each run")
+    parser.add_argument("--together", type=int, default=1, help="tasks killed at each moment; --kills is a multiple")
     parser.add_argument("--seeds", type=int, default=10, help="disturbed runs of each rule")
     parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--updates", type=arguments.choices(UPDATES, all_as="all"), default="all", help="rules, or all")
+    cases = arguments.choices(tuple(CASES), all_as="all")
+    parser.add_argument("--updates", type=cases, default="all", help="cases of chaos_cases.py, or all")
     parser.add_argument("--roles", default="ps+worker+chief", help="whom to kill")
     parser.add_argument("--model", default="softmax")
-    parser.add_argument("--max_steps", type=int, default=6000)
+    parser.add_argument("--max_steps", type=int, default=6000, help="fewer where a step stands for several batches")
     parser.add_argument("--deadline_secs", type=float, default=900.0, help="after so long a run has failed")
     arguments.add_out_dir(parser)
     plan = parser.parse_args(argv)
     if min(plan.kills, plan.seeds, plan.max_steps) < 1 or plan.deadline_secs <= 0:
         parser.error("--kills, --seeds and --max_steps must be at least 1, --deadline_secs more than 0")
+    if plan.together < 1 or plan.kills % plan.together:
+        parser.error("--together must be at least 1, and --kills a multiple of it")
     plan.out_dir = arguments.new_folder(parser, plan.out_dir, "runs/chaos")
     return plan
 
 
-def flags_of(plan: argparse.Namespace, update: str, seed: int) -> list[str]:
+def flags_of(plan: argparse.Namespace, case: Case, seed: int) -> list[str]:
     """The flags of `python -m ps_trainer local` for one run."""
-    fault = f"--fault=chaos:kills={plan.kills},roles={plan.roles},seed={seed}"
+    fault = f"--fault=chaos:kills={plan.kills},together={plan.together},roles={plan.roles},seed={seed}"
+    max_steps = case.max_steps(plan.max_steps)
     return [
         f"--num_ps={NUM_PS}",
         f"--num_workers={NUM_WORKERS}",
-        f"--model={plan.model}",
+        f"--model={case.model or plan.model}",
         "--dataset=digits",
-        f"--update={update}",
-        f"--max_steps={plan.max_steps}",
+        *case.flags,
+        f"--max_steps={max_steps}",
         # At its end the model stands still: what differs is what the kills have done, not the moment.
         "--learning_rate=0.5",
         "--schedule=cosine",
-        f"--schedule_option=decay_steps={plan.max_steps}",
+        f"--schedule_option=decay_steps={max_steps}",
         "--step_log",
         "--report_secs=1",
         f"--save_checkpoint_secs={SAVE_SECS:g}",
@@ -140,28 +148,29 @@ def flags_of(plan: argparse.Namespace, update: str, seed: int) -> list[str]:
     ]
 
 
-def run(plan: argparse.Namespace, update: str, seed: int, undisturbed: float | None) -> Row:
+def run(plan: argparse.Namespace, case: Case, seed: int, undisturbed: float | None) -> Row:
     """One run, and what is wrong with it.
 
     Args:
         plan: as `parse_plan` gives it.
-        update: the rule.
+        case: the rule.
         seed: of the kills.
         undisturbed: accuracy of the undisturbed run; None = this is it.
     """
-    logdir = plan.out_dir / "runs" / f"{update}-{'undisturbed' if seed == _UNDISTURBED else seed}"
+    logdir = plan.out_dir / "runs" / f"{case.name}-{'undisturbed' if seed == _UNDISTURBED else seed}"
     temporary = logdir.with_name(f"{logdir.name}-tmp")
     temporary.mkdir(parents=True)
     problems = []
     wall_secs = 0.0
     try:
         environ = {**os.environ, "TMPDIR": str(temporary)}
-        wall_secs = run_local(flags_of(plan, update, seed), logdir, plan.deadline_secs, cwd=REPOSITORY, environ=environ)
+        wall_secs = run_local(flags_of(plan, case, seed), logdir, plan.deadline_secs, cwd=REPOSITORY, environ=environ)
     except RunError as error:
         problems.append(str(error).splitlines()[0])
     orphans, left = leftovers.processes(logdir, END_SECS), leftovers.files(logdir, temporary)
     problems += [f"still runs: {orphan}" for orphan in orphans] + [f"left: {path}" for path in left]
-    row = Row(update=update, seed=seed, wall_secs=wall_secs, orphans=len(orphans), leftovers=len(left))
+    row = Row(family=case.family, update=case.name, seed=seed, wall_secs=wall_secs)
+    row = dataclasses.replace(row, orphans=len(orphans), leftovers=len(left))
     try:
         row, found = examine(plan, row, logdir, undisturbed)
         problems += found
@@ -186,14 +195,16 @@ def examine(
     """
     summary = json.loads((logdir / "summary.json").read_text())
     kills = sum("missed" not in fault for fault in summary.get("faults", ()))
-    books = accounting.read(logdir, summary["global_step"], is_joined=row.update != "async")
+    case = CASES[row.update]
+    books = accounting.read(logdir, summary["global_step"], is_joined=case.books == BY_STEP)
+    sees_updates = case.books != UNSEEN
     accuracy = summary["metrics"]["accuracy"]
     lost = 0.0 if undisturbed is None else undisturbed - accuracy
     most_secs = max((rollback.secs for rollback in books.rollbacks), default=0.0)
     problems = []
-    if summary["status"] != "done" or books.applied < plan.max_steps:
+    if summary["status"] != "done" or books.applied < case.max_steps(plan.max_steps):
         problems.append(f"{summary['status']} at step {books.applied}")
-    if not books.is_balanced(NUM_WORKERS, kills):
+    if sees_updates and not books.is_balanced(NUM_WORKERS, kills):
         problems.append(f"{books.unlogged} steps are unaccounted for")
     if most_secs > SAVE_SECS + SAVE_SLACK_SECS:
         problems.append(f"{most_secs:.1f} s of training were rolled back")
@@ -208,8 +219,8 @@ def examine(
         losses=books.num_lineages - 1,
         applied=books.applied,
         rolled_back=books.rolled_back,
-        logged=books.logged,
-        unlogged=books.unlogged,
+        logged=books.logged if sees_updates else 0,
+        unlogged=books.unlogged if sees_updates else 0,
         most_rolled_back_secs=most_secs,
         accuracy=accuracy,
         accuracy_lost=lost,
@@ -233,10 +244,11 @@ def _write(folder: pathlib.Path, origin: Mapping[str, Any], rows: Sequence[Row])
     folder.joinpath("results.json").write_text(json.dumps({"provenance": origin, "runs": values}, indent=2) + "\n")
     report.write_csv(rows, Row, folder / "results.csv")
     columns = ("kills", "restarts", "losses", "applied", "rolled_back", "logged", "unlogged")
-    head = ["rule", "seed", "s", *columns, "most s rolled back", "accuracy", "lost", "orphans", "files left", "problem"]
-    lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 2) + "|---|"]
+    head = ["family", "rule", "seed", "s", *columns, "most s rolled back", "accuracy", "lost"]
+    head += ["orphans", "files left", "problem"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---" + "|--:" * (len(head) - 3) + "|---|"]
     for row in rows:
-        cells = [row.update, "-" if row.seed == _UNDISTURBED else row.seed, f"{row.wall_secs:.0f}"]
+        cells = [row.family, row.update, "-" if row.seed == _UNDISTURBED else row.seed, f"{row.wall_secs:.0f}"]
         cells += [getattr(row, column) for column in columns]
         cells += [f"{row.most_rolled_back_secs:.1f}", f"{row.accuracy:.3f}", f"{row.accuracy_lost:+.3f}"]
         cells += [row.orphans, row.leftovers, row.problem.replace("|", "/") or "none"]

@@ -12,7 +12,8 @@ means so long after the start of the tasks. Kinds:
     cut        the link of the task's host carries nothing for `secs`; needs hosts with links of their own
     slow_ps    a ps task is stopped for `ms`, runs as long, and so on, for `secs` or to the end: half of its speed,
                and answers up to `ms` late
-    chaos      `kills` times a task of `roles` is killed, at steps spread over the run or every `every_secs`
+    chaos      `kills` tasks of `roles` are killed, `together` at a time, at steps spread over the run or every
+               `every_secs`
 
 Roles are ps, worker, chief (worker 0, and needs no index) and evaluator; in `roles` of `chaos`, worker means every one
 but the chief. The same seed and cluster give the same kills.
@@ -138,11 +139,14 @@ class _Chaos:
     kills: int = option(10, "number of kills")
     roles: str = option("+".join(_CHAOS_ROLES), "whom to kill, joined by +")
     seed: int = option(0, "of the draws")
-    every_secs: float | None = option(None, "seconds between two kills; none = at steps spread over the run")
+    together: int = option(1, "tasks killed at each moment, as when a machine with several tasks goes")
+    every_secs: float | None = option(None, "seconds between two moments; none = at steps spread over the run")
 
     def __post_init__(self):
         if self.kills < 1:
             raise OptionError(f"kills={self.kills}; give 1 or more")
+        if self.together < 1 or self.kills % self.together:
+            raise OptionError(f"together={self.together}; give 1 or more, of which kills={self.kills} is a multiple")
         _check_time("every_secs", self.every_secs)
 
 
@@ -228,17 +232,32 @@ def _draw(text: str, where: str, cluster: Cluster) -> list[Fault]:
     source = random.Random(f"chaos {keys.seed}")
     if keys.every_secs is None and cluster.max_steps is None:
         raise OptionError(f"{where}: without --max_steps there is nothing to spread kills over; give every_secs=N")
+    num_moments = keys.kills // keys.together
     faults = []
-    for number in range(keys.kills):
-        task = source.choice(tasks[source.choice(list(tasks))])
+    for moment in range(num_moments):
+        together = _draw_tasks(source, tasks, keys.together, where)
         within = source.random()
         if keys.every_secs is not None:
-            when = {"after_secs": keys.every_secs * (number + 1)}
+            when = {"after_secs": keys.every_secs * (moment + 1)}
         else:
-            share = CHAOS_FROM + (CHAOS_TO - CHAOS_FROM) * (number + within) / keys.kills
+            share = CHAOS_FROM + (CHAOS_TO - CHAOS_FROM) * (moment + within) / num_moments
             when = {"step": max(1, int(share * cluster.max_steps))}
-        faults.append(Fault(text=f"{text} ({number + 1} of {keys.kills})", kind="kill", task=task, **when))
+        for task in together:
+            faults.append(Fault(text=f"{text} ({len(faults) + 1} of {keys.kills})", kind="kill", task=task, **when))
     return faults
+
+
+def _draw_tasks(source: random.Random, tasks: Mapping[str, list[str]], count: int, where: str) -> list[str]:
+    """So many different tasks: first a role that has one left, then one of it."""
+    left = {role: list(names) for role, names in tasks.items()}
+    drawn: list[str] = []
+    while len(drawn) < count:
+        roles = [role for role, names in left.items() if names]
+        if not roles:
+            raise OptionError(f"{where}: together={count} exceeds the {len(drawn)} tasks of these roles; lower it")
+        names = left[source.choice(roles)]
+        drawn.append(names.pop(names.index(source.choice(names))))
+    return drawn
 
 
 def _chaos_tasks(roles: str, where: str, cluster: Cluster) -> Mapping[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -66,6 +67,26 @@ def test_chaos_can_go_by_time_and_leave_roles_out():
     assert {fault.task for fault in found} <= {"ps-0", "ps-1"}
 
 
+def test_chaos_kills_different_tasks_at_the_same_moment():
+    found = faults.parse_all(["chaos:kills=40,together=2,seed=5"], CLUSTER)
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    assert len(pairs) == 20
+    assert all(first.step == second.step and first.task != second.task for first, second in pairs)
+    assert len({first.step for first, _ in pairs}) == 20
+    assert any({first.task[:2], second.task[:2]} == {"ps", "wo"} for first, second in pairs)
+
+
+def test_chaos_draws_the_same_tasks_as_long_as_one_is_killed_at_a_time():
+    found = faults.parse_all(["chaos:kills=4,seed=7"], CLUSTER)
+    source = random.Random("chaos 7")
+    roles = {"ps": ["ps-0", "ps-1"], "worker": ["worker-1", "worker-2"], "chief": ["worker-0"]}
+    drawn = []
+    for _ in range(4):
+        drawn.append(source.choice(roles[source.choice(list(roles))]))
+        source.random()
+    assert [fault.task for fault in found] == drawn
+
+
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
@@ -100,6 +121,8 @@ def test_chaos_can_go_by_time_and_leave_roles_out():
         ("slow_ps:0@step=5,ms=1", OptionError, "ms=1.0; give 10 or more"),
         ("raise:worker:1@after_secs=5", OptionError, "a step raises, so give @step=N"),
         ("chaos:kills=0", OptionError, "kills=0; give 1 or more"),
+        ("chaos:kills=5,together=2", OptionError, "together=2; give 1 or more, of which kills=5 is a multiple"),
+        ("chaos:kills=6,together=6", OptionError, "together=6 exceeds the 5 tasks of these roles; lower it"),
         ("chaos:kills=ten", OptionError, "'ten' is not of type int"),
         ("chaos:kill=10", OptionError, "unknown key 'kill'; did you mean kills"),
         ("chaos:roles=evaluator", UnknownNameError, "no role 'evaluator'; .*join some of ps, worker, chief by [+]"),

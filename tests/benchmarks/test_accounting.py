@@ -48,6 +48,12 @@ def test_update_that_joins_gradients_counts_once():
     assert (books.logged, books.unlogged, books.rolled_back) == (3 + 2, 0, 1)
 
 
+def test_local_step_before_the_first_update_is_none():
+    found = [*lines(0, 0, 0, 1, 1, 2, at=1), *lines(1, 0, 1, 2, at=1), *lines(0, 1, 2, at=11)]
+    books = account([Start(0.0, 0), Start(10.0, 1)], found, 2, is_joined=True)
+    assert (books.logged, books.unlogged, books.rolled_back) == (2 + 1, 0, 1)
+
+
 def test_more_lines_than_updates_are_not_balanced():
     books = account([Start(0.0, 0)], lines(0, 1, 2, 2, at=1), 2, is_joined=False)
     assert books.unlogged == -1

@@ -11,13 +11,17 @@ import time
 import pytest
 
 from benchmarks import chaos, leftovers
+from benchmarks.chaos_cases import BARRIER, CASES, COLLECTIVE, NO_BARRIER, ROUNDS
+from ps_trainer import registry
 
 
 def plan(tmp_path, *flags):
     return chaos.parse_plan([f"--out_dir={tmp_path / 'out'}", *flags])
 
 
-@pytest.mark.parametrize("flag", ["--kills=0", "--seeds=0", "--updates=easgd", "--deadline_secs=0", "--seed=3"])
+@pytest.mark.parametrize(
+    "flag", ["--kills=0", "--seeds=0", "--together=3", "--updates=hogwild", "--deadline_secs=0", "--seed=3"]
+)
 def test_wrong_flags_end_with_2(tmp_path, flag):
     with pytest.raises(SystemExit) as ended:
         plan(tmp_path, flag)
@@ -26,8 +30,22 @@ def test_wrong_flags_end_with_2(tmp_path, flag):
 
 def test_kills_and_seed_become_a_fault_and_the_undisturbed_run_has_none(tmp_path):
     asked = plan(tmp_path, "--kills=7", "--roles=ps+chief")
-    assert "--fault=chaos:kills=7,roles=ps+chief,seed=3" in chaos.flags_of(asked, "sync", 3)
-    assert not [flag for flag in chaos.flags_of(asked, "sync", -1) if flag.startswith("--fault")]
+    assert "--fault=chaos:kills=7,together=1,roles=ps+chief,seed=3" in chaos.flags_of(asked, CASES["sync"], 3)
+    assert not [flag for flag in chaos.flags_of(asked, CASES["sync"], -1) if flag.startswith("--fault")]
+
+
+def test_step_that_stands_for_several_batches_is_made_less_often(tmp_path):
+    asked = plan(tmp_path, "--max_steps=6000")
+    assert "--max_steps=6000" in chaos.flags_of(asked, CASES["ssp"], -1)
+    flags = chaos.flags_of(asked, CASES["local_sgd"], -1)
+    assert "--max_steps=1200" in flags  # 6000 batches in rounds of 5
+    assert "--update_option=period=5" in flags
+
+
+def test_every_family_has_cases_whose_rules_exist():
+    assert {case.family for case in CASES.values()} == {NO_BARRIER, BARRIER, ROUNDS, COLLECTIVE}
+    for case in CASES.values():
+        registry.UPDATES.check(case.update)
 
 
 @pytest.fixture
@@ -59,7 +77,7 @@ def examine(tmp_path, logdir, undisturbed=0.95, **changes):
     path = logdir / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     asked = plan(tmp_path, "--kills=1", "--max_steps=4")
-    return chaos.examine(asked, chaos.Row(update="async", seed=0), logdir, undisturbed)
+    return chaos.examine(asked, chaos.Row(family=NO_BARRIER, update="async", seed=0), logdir, undisturbed)
 
 
 def test_row_holds_the_books_and_nothing_is_wrong(tmp_path, logdir):
