@@ -36,6 +36,8 @@ EXCEPTIONS = {("ps_trainer.runtime.task", "training")}
 WITHOUT_TENSORFLOW = {"core", "cluster", "launch"}
 # Of the simulation only what replays real gradients: a schedule alone is made without TensorFlow.
 REPLAY = "ps_trainer.simulation.replay"
+# What the simulation's rules share with the cluster's.
+RULE_OPTIONS = "ps_trainer.updates.options"
 TENSORFLOW = {"tensorflow", "keras", "tf_keras"}
 SLOW_TO_IMPORT = TENSORFLOW | {"rich", "numpy", "matplotlib"}
 MODELS_MAY_IMPORT = {"tensorflow", "numpy", *sys.stdlib_module_names}
@@ -96,6 +98,8 @@ def _models_fault(imported: Import) -> str:
 
 def _ps_trainer_fault(imported: Import, module: str) -> str:
     part, top = part_of(module) if module != "ps_trainer.__main__" else "cli", imported.module.split(".")[0]
+    if module == RULE_OPTIONS and (top in TENSORFLOW or (top == "ps_trainer" and part_of(imported.module) != "core")):
+        return f"{module} imports the core only, as the simulation imports it"
     if top == "models":
         return "ps_trainer reaches models through the registry only"
     if top == "absl" and imported.module.startswith("absl.flags") and part != "cli":
@@ -105,8 +109,9 @@ def _ps_trainer_fault(imported: Import, module: str) -> str:
     if part == "simulation" and not module.startswith(REPLAY):
         if top in TENSORFLOW:
             return f"of the simulation only {REPLAY} needs TensorFlow"
-        if top == "ps_trainer" and part_of(imported.module) not in {"core", "simulation"}:
-            return f"of the simulation only {REPLAY} may import more than the core"
+        allowed = {"core", "simulation"}
+        if top == "ps_trainer" and part_of(imported.module) not in allowed and not _is_in(RULE_OPTIONS, imported):
+            return f"of the simulation only {REPLAY} may import more than the core and {RULE_OPTIONS}"
     if (
         part == "cli"
         and not imported.is_lazy
@@ -121,7 +126,13 @@ def _ps_trainer_fault(imported: Import, module: str) -> str:
     target = part_of(imported.module)
     if target in ALLOWED[part] | {part, "core"} or (module, target) in EXCEPTIONS:
         return ""
+    if part == "simulation" and _is_in(RULE_OPTIONS, imported):
+        return ""
     return f"{part} may import {', '.join(sorted(ALLOWED[part])) or 'the core'}"
+
+
+def _is_in(module: str, imported: Import) -> bool:
+    return f"{imported.module}.".startswith(f"{module}.")
 
 
 def all_modules() -> list[tuple[str, pathlib.Path]]:
@@ -158,6 +169,9 @@ def test_every_module_keeps_the_directions():
         ("ps_trainer.simulation.events", "import tensorflow.compat.v1 as tf"),
         ("ps_trainer.simulation.events", "from ps_trainer.store import base"),
         ("ps_trainer.simulation.replay", "from ps_trainer.updates import base"),
+        ("ps_trainer.simulation.rules.single", "from ps_trainer.updates import ssp"),
+        ("ps_trainer.updates.options", "from ps_trainer.updates import base"),
+        ("ps_trainer.updates.options", "import tensorflow.compat.v1 as tf"),
         ("ps_trainer.delays", "import tensorflow"),
         ("ps_trainer.cli.task", "from ps_trainer.runtime import task"),
         ("ps_trainer.cli.task", "import rich.table"),
@@ -182,6 +196,7 @@ def test_finds_an_import_against_the_directions(module, source):
         ("ps_trainer.updates.sync", "from ps_trainer.store.base import ParameterStore"),
         ("ps_trainer.simulation.replay", "import tensorflow\nfrom ps_trainer.store import base"),
         ("ps_trainer.simulation.events", "from ps_trainer import delays"),
+        ("ps_trainer.simulation.rules.single", "from ps_trainer.updates.options import SspOptions"),
         ("ps_trainer.store.packed", "from . import base"),
         ("ps_trainer.experiments.lab.clusters", "from ps_trainer.launch import command"),
         ("ps_trainer.launch.local", "from ps_trainer.cluster import ports\nfrom absl import logging"),

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.asynchronous import Async
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.synchronous import Options as SyncOptions
+from ps_trainer.updates.options import AccumulateOptions as Options
 from ps_trainer.updates.synchronous import Sync
 
 _PUSH, _HOLD = 0, 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `accumulate`."""
-
-    steps: int = option(4, "gradients that a worker sums before it pushes, >= 1")
-    rule: str = option("async", "what becomes of the sums: async or sync")
-    average: bool = option(False, "push the average of a worker's gradients in place of their sum")
-    replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = of all workers")
-
-    def __post_init__(self):
-        if self.steps < 1:
-            raise OptionError(f"steps={self.steps}; give 1 (push every gradient) or more")
-        if self.rule not in ("async", "sync"):
-            raise OptionError(f"rule={self.rule}; give async or sync, the rules that take a worker's sum as a gradient")
-        if self.replicas_to_aggregate and self.rule != "sync":
-            raise OptionError(
-                f"replicas_to_aggregate={self.replicas_to_aggregate} is for rule=sync, not for rule={self.rule};"
-                " leave it out or set rule=sync"
-            )
 
 
 class Accumulate(UpdateRule):
@@ -77,7 +53,7 @@ class Accumulate(UpdateRule):
     def __init__(self, options: Options):
         self._options = options
         if options.rule == "sync":
-            self._wrapped: UpdateRule = Sync(SyncOptions(replicas_to_aggregate=options.replicas_to_aggregate))
+            self._wrapped: UpdateRule = Sync(options.of_sync)
         else:
             self._wrapped = Async()
         self.regroups = self._wrapped.regroups

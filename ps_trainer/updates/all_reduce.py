@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.options import AllReduceOptions as Options
 from ps_trainer.updates.ring import Ring, RingExchange
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `all_reduce`."""
-
-    fusion_bytes: int = option(64 * 2**20, "largest vector in which gradients are reduced together")
-
-    def __post_init__(self):
-        if self.fusion_bytes < 1:
-            raise OptionError(f"fusion_bytes={self.fusion_bytes} must be at least 1; 64 MiB is usual")
 
 
 class AllReduce(UpdateRule):

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.collect import build_step
 from ps_trainer.updates.group import Grouping
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `backup`."""
-
-    backup_workers: int = option(1, "b: workers that an update does not wait for")
-
-    def __post_init__(self):
-        if self.backup_workers < 0:
-            raise OptionError(f"backup_workers={self.backup_workers}; give 0 (no backup workers) or more")
+from ps_trainer.updates.options import BackupOptions as Options
 
 
 class Backup(UpdateRule):
@@ -64,11 +51,7 @@ class Backup(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
-        if self._options.backup_workers >= plan.num_workers:
-            raise OptionError(
-                f"backup_workers={self._options.backup_workers} leaves none of num_workers={plan.num_workers} to wait"
-                f" for; give at most {plan.num_workers - 1}, start more workers, or use --update=async"
-            )
+        self._options.check_cluster(plan.num_workers)
 
     def min_workers(self, num_workers: int) -> int:
         """See `UpdateRule.min_workers`."""

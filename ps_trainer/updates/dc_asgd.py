@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.counted import counted_phase
 from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.options import DcAsgdOptions as Options
 
 _DECAY = 0.95
 _EPSILON = 1e-7
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `dc_asgd`."""
-
-    lambda_: float | None = option(None, "strength of the correction, >= 0; none = 0.04, or 2 with adaptive")
-    adaptive: bool = option(False, "divide lambda by the root of a moving average of squared gradients")
-
-    def __post_init__(self):
-        if self.lambda_ is not None and not 0 <= self.lambda_ < math.inf:
-            raise OptionError(
-                f"lambda={self.lambda_}; give 0 (no correction) or more; 0.04, or 2 with adaptive, is usual"
-            )
-
-    @property
-    def strength(self) -> float:
-        """The λ, or λ₀, that is meant."""
-        if self.lambda_ is not None:
-            return self.lambda_
-        return 2.0 if self.adaptive else 0.04
 
 
 class DcAsgd(UpdateRule):

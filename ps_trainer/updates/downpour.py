@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.store.variables import create_local_variable, create_variable
 from ps_trainer.updates.apply import count_update
@@ -21,21 +19,8 @@ from ps_trainer.updates.base import (
     UpdateRule,
     grouped_by_ps,
 )
+from ps_trainer.updates.options import DownpourOptions as Options
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `downpour`."""
-
-    n_push: int = option(1, "steps whose gradients are summed up for one push")
-    n_fetch: int = option(1, "steps between two fetches of the parameters")
-    warm_start_steps: int = option(0, "global steps that the chief makes alone before the other workers begin")
-
-    def __post_init__(self):
-        for name, least in (("n_push", 1), ("n_fetch", 1), ("warm_start_steps", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(f"{name}={getattr(self, name)}; give {least} or more")
 
 
 class Downpour(UpdateRule):

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.updates.apply import Applier, count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.counted import counted_phase
 from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.options import DropStaleOptions as Options
 
 _DROPPED = -1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `drop_stale`."""
-
-    staleness: int = option(1, "largest staleness with which a gradient is applied; 0 = only fresh ones")
-
-    def __post_init__(self):
-        if self.staleness < 0:
-            raise OptionError(f"staleness={self.staleness}; give 0 (only fresh gradients are applied) or more")
 
 
 class DropStale(UpdateRule):

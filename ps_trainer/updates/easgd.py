@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore, Snapshot
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.options import EasgdOptions as Options
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
-
-_BETA = 0.9
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `easgd`."""
-
-    period: int = option(10, "steps of a worker between two exchanges with the centre (τ)")
-    alpha: float | None = option(None, "share of the difference that copy and centre move, in [0, 1]; or give beta")
-    beta: float | None = option(None, "alpha times the number of workers; 0.9 where neither is given")
-    momentum: float = option(0.0, "Nesterov momentum of the local steps, in [0, 1); more than 0 is EAMSGD (δ)")
-
-    def __post_init__(self):
-        if self.period < 1:
-            raise OptionError(f"period={self.period}; give 1 or more")
-        if self.alpha is not None and self.beta is not None:
-            raise OptionError(
-                f"alpha={self.alpha} and beta={self.beta}: give one of them; alpha is beta / number of workers"
-            )
-        if self.alpha is not None and not 0 <= self.alpha <= 1:
-            raise OptionError(f"alpha={self.alpha}; give a share in [0, 1]")
-        if self.beta is not None and not self.beta >= 0:
-            raise OptionError(f"beta={self.beta}; give 0 or more, at most the number of workers; 0.9 is usual")
-        if not 0 <= self.momentum < 1:
-            raise OptionError(f"momentum={self.momentum}; give a share in [0, 1)")
-
-    def alpha_of(self, num_workers: int) -> float:
-        """The share per exchange in a cluster of so many workers."""
-        if self.alpha is not None:
-            return self.alpha
-        return (_BETA if self.beta is None else self.beta) / num_workers
 
 
 class Easgd(UpdateRule):
@@ -99,11 +66,7 @@ class Easgd(UpdateRule):
                 " are SGD; use --optimizer=sgd, for momentum with --update_option momentum=0.9, or --update=local_sgd,"
                 " whose local steps take any optimizer"
             )
-        if self._options.alpha_of(plan.num_workers) > 1:
-            raise OptionError(
-                f"beta={self._options.beta} exceeds num_workers={plan.num_workers}, so a copy would overshoot the"
-                " centre; give a beta of at most the number of workers; 0.9 is usual"
-            )
+        self._options.check_cluster(plan.num_workers)
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""

@@ -31,85 +31,53 @@ number of gradients but not always the same ones, and `k_async` waits for the up
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.collect import build_step
 from ps_trainer.updates.group import Grouping
+from ps_trainer.updates.options import KAsyncOptions, KBatchOptions, KSyncOptions
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of the four rules."""
-
-    k: int = option(1, "gradients per update, at first")
-    grow_every: int = option(0, "updates after which k grows, again and again; 0 = k stays")
-    grow_by: int = option(1, "what k grows by each time")
-    max_k: int = option(0, "where k stops to grow; 0 = the number of workers")
-
-    def __post_init__(self):
-        if self.k < 1:
-            raise OptionError(f"k={self.k}; an update needs 1 gradient or more")
-        if self.grow_every < 0 or self.grow_by < 1:
-            raise OptionError(
-                f"grow_every={self.grow_every}, grow_by={self.grow_by}; give grow_every=0 for a constant k, else"
-                " grow_every >= 1 and grow_by >= 1"
-            )
-        if self.max_k and (not self.grow_every or self.max_k < self.k):
-            raise OptionError(
-                f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}; max_k is where a growing k stops:"
-                " give grow_every >= 1 and max_k >= k, or leave max_k out"
-            )
-
-    def k_at(self, clock: tf.Tensor, num_workers: int) -> tf.Tensor:
-        """k of the update that follows `clock` (int64 scalar) others."""
-        if not self.grow_every:
-            return tf.constant(self.k, tf.int64)
-        limit = max(self.max_k or num_workers, self.k)
-        return tf.minimum(self.k + self.grow_by * (clock // self.grow_every), limit)
+def k_at(options: KBatchOptions, clock: tf.Tensor, num_workers: int) -> tf.Tensor:
+    """k of the update that follows `clock` (int64 scalar) others; int64 scalar."""
+    if not options.grow_every:
+        return tf.constant(options.k, tf.int64)
+    grown = options.k + options.grow_by * (clock // options.grow_every)
+    return tf.minimum(grown, options.largest_k(num_workers))
 
 
 class _KRule(UpdateRule):
     """What the four rules share; the class attributes say which one it is."""
 
-    Options = Options
+    Options: ClassVar[type[KBatchOptions]] = KBatchOptions
     waits_for_others = True
     name: ClassVar[str]
-    batch_form: ClassVar[str | None] = None
+    counts_workers: ClassVar[bool] = False
     is_fresh_only: ClassVar[bool]
 
-    def __init__(self, options: Options):
+    def __init__(self, options: KBatchOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
-        largest = max(self._options.k, self._options.max_k)
-        if self.batch_form is not None and largest > plan.num_workers:
-            which = "k" if self._options.k > plan.num_workers else "max_k"
-            raise OptionError(
-                f"--update={self.name}: {which}={largest} exceeds num_workers={plan.num_workers}, and each update"
-                f" takes one gradient per worker; lower it, start more workers, or use --update={self.batch_form},"
-                " which counts batches of any workers"
-            )
+        self._options.check_cluster(plan.num_workers)
 
     def min_workers(self, num_workers: int) -> int:
         """See `UpdateRule.min_workers`."""
-        return 1 if self.batch_form is None else self._options.k
+        return self._options.k if self.counts_workers else 1
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
         grouping = Grouping(
-            required=lambda clock: self._options.k_at(clock, context.num_workers),
-            counts_workers=self.batch_form is not None,
+            required=lambda clock: k_at(self._options, clock, context.num_workers),
+            counts_workers=self.counts_workers,
             is_fresh_only=self.is_fresh_only,
-            waits=self.batch_form is not None,
+            waits=self.counts_workers,
         )
         return build_step(store, gradients, context, grouping, self.name)
 
@@ -126,8 +94,9 @@ class KSync(_KRule):
     costs and departures: the docstring of this file.
     """
 
+    Options = KSyncOptions
     name = "k_sync"
-    batch_form = "k_batch_sync"
+    counts_workers = True
     is_fresh_only = True
 
 
@@ -142,8 +111,9 @@ class KAsync(_KRule):
     this file.
     """
 
+    Options = KAsyncOptions
     name = "k_async"
-    batch_form = "k_batch_async"
+    counts_workers = True
     is_fresh_only = False
 
 

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates import averaging
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `local_sgd`."""
-
-    period: int = option(8, "local steps between two averages (H)")
-    switch_step: int = option(0, "global step before which all average after each step (post-local SGD)")
-
-    def __post_init__(self):
-        if self.period < 1:
-            raise OptionError(f"period={self.period}; give 1 or more")
-        if self.switch_step < 0:
-            raise OptionError(f"switch_step={self.switch_step}; give 0 or more")
+from ps_trainer.updates.options import LocalSgdOptions as Options
 
 
 class LocalSgd(UpdateRule):

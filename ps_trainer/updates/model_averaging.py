@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates import averaging
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `model_averaging`."""
-
-    period: int = option(100, "local steps between two averages (interval_steps)")
-
-    def __post_init__(self):
-        if self.period < 1:
-            raise OptionError(f"period={self.period}; give 1 or more")
+from ps_trainer.updates.options import ModelAveragingOptions as Options
 
 
 class ModelAveraging(UpdateRule):

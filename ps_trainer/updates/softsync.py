@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.collect import build_step
 from ps_trainer.updates.group import Grouping
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `softsync`."""
-
-    splits: int = option(1, "the paper's n: updates for one gradient of every worker")
-
-    def __post_init__(self):
-        if self.splits < 1:
-            raise OptionError(f"splits={self.splits}; give 1 (an update per num_workers gradients) or more")
+from ps_trainer.updates.options import SoftSyncOptions as Options
 
 
 class SoftSync(UpdateRule):
@@ -59,11 +46,7 @@ class SoftSync(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
-        if self._options.splits > plan.num_workers:
-            raise OptionError(
-                f"splits={self._options.splits} exceeds num_workers={plan.num_workers}, and no update has less than"
-                f" one gradient; give splits={plan.num_workers} or fewer, or use --update=async"
-            )
+        self._options.check_cluster(plan.num_workers)
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""

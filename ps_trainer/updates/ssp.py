@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
@@ -17,20 +14,7 @@ from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, Upd
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate
 from ps_trainer.updates.live import LiveOps, LiveSet
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `ssp`."""
-
-    staleness: int = option(3, "s: steps that a worker may be ahead of the slowest when it begins another one")
-
-    def __post_init__(self):
-        if self.staleness < 0:
-            raise OptionError(
-                f"staleness={self.staleness}; give 0 (all workers at the same step) or more,"
-                " or use --update=async for no bound"
-            )
+from ps_trainer.updates.options import SspOptions as Options
 
 
 class Ssp(UpdateRule):

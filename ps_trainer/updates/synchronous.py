@@ -5,31 +5,15 @@ The graph of the rule is here; the chief's loop that runs it is in `sync_chief.p
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.options import SyncOptions as Options
 from ps_trainer.updates.sync_chief import AggregationGraph, SyncChief
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `sync`."""
-
-    replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers")
-    min_workers: int = option(0, "workers with which training goes on; 0 = it waits for all that an update needs")
-
-    def __post_init__(self):
-        if self.min_workers < 0:
-            raise OptionError(f"min_workers={self.min_workers}; give 0 or more")
-        if self.replicas_to_aggregate < 0:
-            raise OptionError(f"replicas_to_aggregate={self.replicas_to_aggregate}; give 0 or more")
 
 
 class Sync(UpdateRule):
@@ -69,16 +53,7 @@ class Sync(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         """See `UpdateRule.check`."""
-        if self._options.min_workers > plan.num_workers:
-            raise OptionError(
-                f"min_workers={self._options.min_workers} exceeds num_workers={plan.num_workers};"
-                " lower --update_option min_workers or start more workers"
-            )
-        if self._options.replicas_to_aggregate > plan.num_workers:
-            raise OptionError(
-                f"replicas_to_aggregate={self._options.replicas_to_aggregate} exceeds num_workers={plan.num_workers};"
-                " lower --update_option replicas_to_aggregate or start more workers"
-            )
+        self._options.check_cluster(plan.num_workers)
 
     def min_workers(self, num_workers: int) -> int:
         """See `UpdateRule.min_workers`."""

@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, Options
+from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, k_at
+from ps_trainer.updates.options import KBatchOptions
 from tests.testing.cluster import config_of
 from tests.testing.groups import check_script
 from tests.testing.repetitions import repetitions
@@ -63,20 +64,20 @@ def test_k_grows_with_the_updates_up_to_its_limit(cluster):
 def test_schedule_of_k(options, wanted):
     with tf.Graph().as_default(), tf.Session() as session:
         clock = tf.placeholder(tf.int64, [])
-        k = Options(**options).k_at(clock, num_workers=4)
+        k = k_at(KBatchOptions(**options), clock, num_workers=4)
         assert [session.run(k, {clock: step}) for step in range(8)] == wanted
 
 
-@pytest.mark.parametrize("rule", [KSync, KAsync])
+@pytest.mark.parametrize(("rule", "batch_form"), [(KSync, "k_batch_sync"), (KAsync, "k_batch_async")])
 @pytest.mark.parametrize("options", [{"k": 4}, {"k": 2, "grow_every": 5, "max_k": 4}])
-def test_more_gradients_than_workers_are_refused_with_the_batch_form(rule, options):
-    with pytest.raises(OptionError, match=f"=4 exceeds num_workers=3.*--update={rule.batch_form}"):
-        rule(Options(**options)).check(RunPlan(num_workers=3))
+def test_more_gradients_than_workers_are_refused_with_the_batch_form(rule, batch_form, options):
+    with pytest.raises(OptionError, match=f"=4 exceeds num_workers=3.*--update={batch_form}"):
+        rule(rule.Options(**options)).check(RunPlan(num_workers=3))
 
 
 @pytest.mark.parametrize("rule", [KBatchSync, KBatchAsync])
 def test_the_batch_forms_take_more_gradients_than_workers(rule):
-    rule(Options(k=4)).check(RunPlan(num_workers=3))
+    rule(rule.Options(k=4)).check(RunPlan(num_workers=3))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_the_batch_forms_take_more_gradients_than_workers(rule):
 )
 def test_wrong_options_are_refused(options):
     with pytest.raises(OptionError):
-        Options(**options)
+        KBatchOptions(**options)
 
 
 @pytest.mark.parametrize("update", repetitions(list(DEFINITIONS)))

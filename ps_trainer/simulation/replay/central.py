@@ -77,10 +77,7 @@ class DcAsgd(Mean):
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         super().__init__(bench, schedule, options)
-        strength = options.lambda_
-        if strength is None:
-            strength = 2.0 if options.adaptive else 0.04
-        self._strength = np.float32(strength)
+        self._strength = np.float32(options.strength)
         self._mean_squares: dict[str, np.ndarray] = {}
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:

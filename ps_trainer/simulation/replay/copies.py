@@ -67,12 +67,9 @@ class Easgd(Copies):
     x̃ is the centre as the worker read it; the difference is added to what the centre is when it comes.
     """
 
-    _BETA = 0.9
-
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         super().__init__(bench, schedule, options)
-        beta = self._BETA if options.beta is None else options.beta
-        self._alpha = np.float32(beta / self.num_workers if options.alpha is None else options.alpha)
+        self._alpha = np.float32(options.alpha_of(self.num_workers))
         self._momentum = np.float32(options.momentum)
         zeros = {name: np.zeros_like(value) for name, value in self.centre.params.items()}
         self._velocities: list[Values] = [zeros] * self.num_workers

@@ -57,4 +57,5 @@ def create(
     """
     if name not in RULES:
         raise UnknownNameError(f"--update={name}: not replayed in virtual time; replayed: {', '.join(RULES)}")
-    return (arithmetic or RULES[name])(bench, schedule, parse_options(name, option_strings))
+    options = parse_options(name, option_strings, schedule.num_workers)
+    return (arithmetic or RULES[name])(bench, schedule, options)

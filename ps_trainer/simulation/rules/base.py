@@ -6,8 +6,8 @@ import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from ps_trainer.errors import OptionError
 from ps_trainer.simulation.cluster import ClusterModel
+from ps_trainer.updates.options import RuleOptions
 
 
 class Plan(NamedTuple):
@@ -45,17 +45,16 @@ class ScheduleRule(abc.ABC):
     """The schedule of one update rule; no worker comes late, leaves or dies.
 
     Args:
-        options: of the type `Options`.
+        options: of the type `Options`, checked for this size of cluster.
         cluster: where it runs.
 
     Attributes:
-        Options: the options of the rule in `ps_trainer.updates`, so that the same `--update_option` are accepted;
-            some of them do not change the schedule.
+        Options: those of the rule in `ps_trainer.updates`; some of them do not change the schedule.
         uses_ps: whether pulls and pushes are transfers from and to the ps tasks; else they take no time.
         version: updates made so far, which is global_step.
     """
 
-    Options: ClassVar[type | None] = None
+    Options: ClassVar[type[RuleOptions] | None] = None
     uses_ps: ClassVar[bool] = True
 
     def __init__(self, options: Any, cluster: ClusterModel):
@@ -79,21 +78,3 @@ class ScheduleRule(abc.ABC):
             worker: whose push it is.
             version: global_step at that worker's last pull.
         """
-
-
-def check_at_least(options: Any, **least: int) -> None:
-    """Raises OptionError where an option is smaller than it may be."""
-    for name, smallest in least.items():
-        if getattr(options, name) < smallest:
-            raise OptionError(f"{name}={getattr(options, name)}; give {smallest} or more")
-
-
-def check_at_most(cluster: ClusterModel, largest: int | None = None, **values: int) -> None:
-    """Raises OptionError where an option exceeds the number of workers, or `largest` if given."""
-    largest = cluster.num_workers if largest is None else largest
-    for name, value in values.items():
-        if value > largest:
-            raise OptionError(
-                f"{name}={value} is too much for num_workers={cluster.num_workers}; give {name}={largest} or less,"
-                " or more workers"
-            )

@@ -7,14 +7,12 @@ the update that it is part of.
 from __future__ import annotations
 
 import abc
-import dataclasses
 from typing import Any, ClassVar
 
-from ps_trainer.errors import OptionError
-from ps_trainer.options import option
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, ScheduleRule, check_at_least, check_at_most
+from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
+from ps_trainer.updates.options import BackupOptions, KAsyncOptions, KBatchOptions, KSyncOptions, SoftSyncOptions
 
 
 class Grouped(ScheduleRule):
@@ -55,19 +53,7 @@ class Backup(Grouped):
 
     is_fresh_only = True
     waits = True
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `backup`."""
-
-        backup_workers: int = option(1, "workers that an update does not wait for")
-
-        def __post_init__(self):
-            check_at_least(self, backup_workers=0)
-
-    def __init__(self, options: Any, cluster: ClusterModel):
-        super().__init__(options, cluster)
-        check_at_most(cluster, cluster.num_workers - 1, backup_workers=options.backup_workers)
+    Options = BackupOptions
 
     def required(self, version: int) -> int:
         """See `Grouped.required`."""
@@ -79,63 +65,29 @@ class SoftSync(Grouped):
 
     is_fresh_only = False
     waits = False
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `softsync`."""
-
-        splits: int = option(1, "updates for one gradient of every worker")
-
-        def __post_init__(self):
-            check_at_least(self, splits=1)
-
-    def __init__(self, options: Any, cluster: ClusterModel):
-        super().__init__(options, cluster)
-        check_at_most(cluster, splits=options.splits)
+    Options = SoftSyncOptions
 
     def required(self, version: int) -> int:
         """See `Grouped.required`."""
         return -(-self.num_workers // self.options.splits)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KOptions:
-    """Options of the four `k_` rules."""
-
-    k: int = option(1, "gradients per update, at first")
-    grow_every: int = option(0, "updates after which k grows, again and again; 0 = k stays")
-    grow_by: int = option(1, "what k grows by each time")
-    max_k: int = option(0, "where k stops to grow; 0 = the number of workers")
-
-    def __post_init__(self):
-        check_at_least(self, k=1, grow_every=0, grow_by=1)
-        if self.max_k and (not self.grow_every or self.max_k < self.k):
-            raise OptionError(
-                f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}; max_k is where a growing k stops:"
-                " give grow_every >= 1 and max_k >= k, or leave max_k out"
-            )
-
-
 class _KRule(Grouped):
-    Options = KOptions
-
-    def __init__(self, options: Any, cluster: ClusterModel):
-        super().__init__(options, cluster)
-        if self.waits:  # a worker is in a group once
-            check_at_most(cluster, k=options.k, max_k=options.max_k)
+    Options = KBatchOptions
 
     def required(self, version: int) -> int:
         """See `Grouped.required`."""
         options = self.options
         if not options.grow_every:
             return options.k
-        limit = max(options.max_k or self.num_workers, options.k)
-        return min(options.k + options.grow_by * (version // options.grow_every), limit)
+        grown = options.k + options.grow_by * (version // options.grow_every)
+        return min(grown, options.largest_k(self.num_workers))
 
 
 class KSync(_KRule):
     """`k_sync`: the first k workers' pushes of a version; the others' are dropped."""
 
+    Options = KSyncOptions
     is_fresh_only = True
     waits = True
 
@@ -143,6 +95,7 @@ class KSync(_KRule):
 class KAsync(_KRule):
     """`k_async`: pushes of k workers, however old; they wait for each other."""
 
+    Options = KAsyncOptions
     is_fresh_only = False
     waits = True
 

@@ -5,15 +5,20 @@ The copies that everybody begins with cost no time.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.options import option
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, Plan, check_at_least
+from ps_trainer.simulation.rules.base import Outcome, Plan
 from ps_trainer.simulation.rules.groups import Grouped
 from ps_trainer.simulation.rules.single import Async
+from ps_trainer.updates.options import (
+    AllReduceOptions,
+    DownpourOptions,
+    EasgdOptions,
+    LocalSgdOptions,
+    ModelAveragingOptions,
+)
 
 
 class Downpour(Async):
@@ -23,16 +28,7 @@ class Downpour(Async):
     Until warm_start_steps updates are made, only the chief trains.
     """
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `downpour`."""
-
-        n_push: int = option(1, "steps whose gradients are summed up for one push")
-        n_fetch: int = option(1, "steps between two fetches of the parameters")
-        warm_start_steps: int = option(0, "global steps that the chief makes alone before the other workers begin")
-
-        def __post_init__(self):
-            check_at_least(self, n_push=1, n_fetch=1, warm_start_steps=0)
+    Options = DownpourOptions
 
     def __init__(self, options: Any, cluster: ClusterModel):
         super().__init__(options, cluster)
@@ -59,17 +55,7 @@ class Downpour(Async):
 class Easgd(Async):
     """`easgd`: every period steps, from the first on, a worker reads the centre and sends the elastic difference."""
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `easgd`; only the period changes the schedule."""
-
-        period: int = option(10, "steps of a worker between two exchanges with the centre")
-        alpha: float | None = option(None, "share of the difference that copy and centre move")
-        beta: float | None = option(None, "alpha times the number of workers")
-        momentum: float = option(0.0, "of the local steps")
-
-        def __post_init__(self):
-            check_at_least(self, period=1)
+    Options = EasgdOptions
 
     def __init__(self, options: Any, cluster: ClusterModel):
         super().__init__(options, cluster)
@@ -116,28 +102,13 @@ class Rounds(Grouped):
 class ModelAveraging(Rounds):
     """`model_averaging`: after every period steps the copies are averaged."""
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `model_averaging`."""
-
-        period: int = option(100, "local steps between two averages")
-
-        def __post_init__(self):
-            check_at_least(self, period=1)
+    Options = ModelAveragingOptions
 
 
 class LocalSgd(Rounds):
     """`local_sgd`: the same, with rounds of one step before switch_step."""
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `local_sgd`."""
-
-        period: int = option(8, "local steps between two averages")
-        switch_step: int = option(0, "global step before which all average after each step")
-
-        def __post_init__(self):
-            check_at_least(self, period=1, switch_step=0)
+    Options = LocalSgdOptions
 
     def period_at(self, version: int) -> int:
         """See `Rounds.period_at`."""
@@ -153,14 +124,7 @@ class AllReduce(Rounds):
 
     uses_ps = False
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `all_reduce`; none changes the schedule."""
-
-        fusion_bytes: int = option(64 * 2**20, "largest vector in which gradients are reduced together")
-
-        def __post_init__(self):
-            check_at_least(self, fusion_bytes=1)
+    Options = AllReduceOptions
 
     def __init__(self, options: Any, cluster: ClusterModel):
         super().__init__(options, cluster)

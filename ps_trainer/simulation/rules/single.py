@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from typing import Any
 
-from ps_trainer.options import option
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, ScheduleRule, check_at_least
+from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
+from ps_trainer.updates.options import DcAsgdOptions, DropStaleOptions, SspOptions
 
 
 class Async(ScheduleRule):
@@ -24,25 +23,13 @@ class Async(ScheduleRule):
 class DcAsgd(Async):
     """`dc_asgd`: what is added to the gradient does not change when things happen."""
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `dc_asgd`; none changes the schedule."""
-
-        lambda_: float | None = option(None, "strength of the correction")
-        adaptive: bool = option(False, "divide it by a moving average")
+    Options = DcAsgdOptions
 
 
 class DropStale(ScheduleRule):
     """`drop_stale`: a push is an update if it is not too stale; its worker goes on in any case."""
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `drop_stale`."""
-
-        staleness: int = option(1, "largest staleness with which a gradient is applied")
-
-        def __post_init__(self):
-            check_at_least(self, staleness=0)
+    Options = DropStaleOptions
 
     def push(self, worker: int, version: int) -> Outcome:
         """See `ScheduleRule.push`."""
@@ -58,14 +45,7 @@ class Ssp(ScheduleRule):
     c is the number of steps that a worker has pushed. While it waits, it may be staleness + 1 ahead.
     """
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `ssp`."""
-
-        staleness: int = option(3, "steps that a worker may be ahead of the slowest when it begins another one")
-
-        def __post_init__(self):
-            check_at_least(self, staleness=0)
+    Options = SspOptions
 
     def __init__(self, options: Any, cluster: ClusterModel):
         super().__init__(options, cluster)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ps_trainer import options as options_lib
 from ps_trainer.errors import UnknownNameError, did_you_mean
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules import accumulate, groups, replicas, single, tokens
 from ps_trainer.simulation.rules.base import ScheduleRule
+from ps_trainer.updates.options import RuleOptions
 
 RULES: dict[str, type[ScheduleRule]] = {
     "async": single.Async,
@@ -51,13 +51,17 @@ def create(name: str, option_strings: Sequence[str], cluster: ClusterModel) -> S
         raise UnknownNameError(
             f"--update={name}: not simulated; {did_you_mean(name, RULES)}simulated: {', '.join(RULES)}"
         )
-    return RULES[name](parse_options(name, option_strings), cluster)
+    return RULES[name](parse_options(name, option_strings, cluster.num_workers), cluster)
 
 
-def parse_options(name: str, option_strings: Sequence[str]) -> Any:
-    """The options of one of `RULES`; None of one that has none.
+def parse_options(name: str, option_strings: Sequence[str], num_workers: int) -> RuleOptions | None:
+    """The options of one of `RULES` in a cluster of `num_workers` workers; None of one that has none.
 
     Raises:
-        OptionError: an option is unknown or has a wrong value.
+        OptionError: an option is unknown, has a wrong value, or does not fit the cluster.
     """
-    return options_lib.parse_if_any(RULES[name].Options, option_strings, "--update_option", f"update rule {name!r}")
+    owner = f"update rule {name!r}"
+    options = options_lib.parse_if_any(RULES[name].Options, option_strings, "--update_option", owner)
+    if options is not None:
+        options.check_cluster(num_workers)
+    return options

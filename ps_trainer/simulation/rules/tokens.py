@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from typing import Any, ClassVar
 
-from ps_trainer.options import option
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, ScheduleRule, check_at_least, check_at_most
+from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
+from ps_trainer.updates.options import SyncOptions
 
 
 class Sync(ScheduleRule):
@@ -20,24 +19,15 @@ class Sync(ScheduleRule):
     takes any token: a fast one can take a slow one's, count twice, or be late for want of a new one, even with the
     newest parameters.
 
-    Departs from the cluster: the chief takes no time to make the update, so that no more than R pushes are in it.
+    Departs from the cluster: the chief takes no time to make the update, so that no more than R pushes are in it. No
+    worker is ever lost, so `min_workers` changes nothing.
     """
 
+    Options = SyncOptions
     starts_with_tokens: ClassVar[bool] = False
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
-        """Options of `sync`; `min_workers` changes nothing where no worker is ever lost."""
-
-        replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers")
-        min_workers: int = option(0, "workers with which training goes on; 0 = it waits for all that an update needs")
-
-        def __post_init__(self):
-            check_at_least(self, replicas_to_aggregate=0, min_workers=0)
 
     def __init__(self, options: Any, cluster: ClusterModel):
         super().__init__(options, cluster)
-        check_at_most(cluster, replicas_to_aggregate=options.replicas_to_aggregate, min_workers=options.min_workers)
         self.required = options.replicas_to_aggregate or cluster.num_workers
         self.tokens: deque[int] = deque([0] * self.required if self.starts_with_tokens else [])
         self._stamps = [0] * cluster.num_workers
