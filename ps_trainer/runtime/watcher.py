@@ -11,13 +11,15 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PeerFailedError, PsLostError, PsTrainerError, RunReplacedError
+from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.runtime.supervise import StopRequest
 
 _POLL_SECS = 0.25
+_CLOSE_SECS = 5.0  # for a callback that is under way when the watcher is closed
 
 
 class _Asked:
@@ -68,6 +70,9 @@ class Watcher:
     * a ps task that has not answered for `lost_after_secs`, or was started anew, is lost;
     * a run that the chief has begun in place of this one ends it.
 
+    An error of a callback asks the job to stop as well: as a `LostError` where it says that a task is lost, else as it
+    is. No callback may wait for a task without a deadline, as nobody watches meanwhile.
+
     Args:
         controls: client of each ps task.
         run: the run's record.
@@ -76,7 +81,7 @@ class Watcher:
         on_worker_start: called with the index of every other worker that is ready to train.
         on_worker_return: called with the index of one that has come back before anybody knew that it was gone.
         on_worker_end: called with index and status of every other worker that ends, or is lost.
-        on_poll: called at every poll; its errors ask the job to stop.
+        on_poll: called at every poll.
         lost_after_secs: see above.
         clock: seconds, monotonic.
 
@@ -126,43 +131,44 @@ class Watcher:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread; returns when it has ended."""
+        """Ends the thread; returns when it has ended, or soon after that where a callback does not return."""
         self._closing.set()
         self._news.set()
         if self._thread.is_alive():  # not where the run failed before it was watched
-            self._thread.join()
+            self._thread.join(_CLOSE_SECS)
 
     def _watch(self) -> None:
-        try:
-            self._poll_until_closed()
-        except Exception as error:  # noqa: BLE001 - a job that is watched no longer must not go on
-            if not self._closing.is_set():
-                self._stop.request(error)
-
-    def _poll_until_closed(self) -> None:
         pause = OwnPause(self._clock())
         asked = [_Asked(ps, self._closing, self._news) for ps in self._controls]
-        answered_at = [self._clock()] * len(asked)
+        answered_at = dict.fromkeys(asked, self._clock())
         while True:
             self._news.wait(_POLL_SECS)  # who waits for the others' start is not to wait for a look as well
             self._news.clear()
             if self._closing.is_set():
                 return
-            try:
-                self._on_poll()
-            except PsTrainerError as error:
-                self._stop.request(error)
+            self._guarded(self._on_poll)
             now = self._clock()
             paused = pause.look(now)
-            for index, one in enumerate(asked):
-                answered_at[index] += paused
-                for state in one.answers():
-                    answered_at[index] = now
-                    self._look_at(one.ps, state)
-                silent = now - answered_at[index]
+            for one in asked:
+                answered_at[one] += paused
+                self._guarded(lambda one=one, now=now: self._look_at_answers(one, answered_at, now))
+                silent = now - answered_at[one]
                 if silent > self._lost_after_secs and not self._closing.is_set():
                     reason = f"{one.ps.name} has not answered for {silent:.0f} s ({one.problem})"
                     self._stop.request(PsLostError(reason))
+
+    def _guarded(self, look: Callable[[], None]) -> None:
+        """Looks at something; an error asks the job to stop, and the thread goes on to watch."""
+        try:
+            look()
+        except Exception as error:  # noqa: BLE001 - a job whose state is not understood must not go on
+            if not self._closing.is_set():
+                self._stop.request(reason_to_stop(error))
+
+    def _look_at_answers(self, one: _Asked, answered_at: dict[_Asked, float], now: float) -> None:
+        for state in one.answers():
+            answered_at[one] = now
+            self._look_at(one.ps, state)
 
     def _look_at(self, ps: PsControl, state: PsState) -> None:
         if state.notice:
@@ -181,7 +187,7 @@ class Watcher:
         self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
         self.lost = frozenset(i for i, entry in self.roster.items() if entry["status"] == control.LOST)
         for index, entry in self.roster.items():
-            if index != self._worker_index:
+            if index != self._worker_index and not self._closing.is_set():
                 self._look_at_worker(index, entry)
 
     def _look_at_worker(self, index: int, entry: dict) -> None:

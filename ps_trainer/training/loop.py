@@ -7,29 +7,21 @@ is turned into this package's here, before `MonitoredSession` would retry it wit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import LostError, PeerFailedError, PeerLostError, PsLostError
+from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError
+from ps_trainer.runtime.lost import FREED, LOST, lost_task
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import Progress
 from ps_trainer.updates.base import RELEASED, Exchange
 
-# Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
-# Errors with which it says that a variable is not there: never initialised, or freed.
-FREED = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
 _POLL_SECS = 0.1
 _REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
-# How its message names the task that did not answer.
-_TARGET = re.compile(r"remote target /job:ps/replica:\d+/task:(\d+)")
-_SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
-_STAGE = re.compile(r"remote target /job:(chief|worker)/replica:\d+/task:(\d+)")
 
 
 def run_steps(
@@ -202,27 +194,6 @@ def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], b
     except tf.errors.OpError:
         is_lost = True
     return lost_task(error) if is_lost else error
-
-
-def lost_task(error: tf.errors.OpError) -> LostError:
-    """The error for one of `LOST`: `PsLostError`, or `PeerLostError` where another worker did not answer.
-
-    It names the tasks that TensorFlow's message names. A step has no part on another worker but where that computes a
-    stage of the model.
-    """
-    targets, stage = _TARGET.findall(error.message), _STAGE.search(error.message)
-    # Of a step that failed on several tasks at once the message says what each met: who did not answer is the cause.
-    tasks = targets or ([] if stage else _SENDER.findall(error.message))
-    names = ", ".join(f"ps-{index}" for index in sorted(set(tasks), key=int))
-    if "request was received twice" in error.message:
-        return PsLostError(
-            f"{names or 'a ps task'} refused a step because ids of TensorFlow's requests repeat"
-            " (ps_trainer/runtime/request_ids.py); start the run again: it goes on from its last checkpoint"
-        )
-    said = " ".join(error.message.replace("=", " ").split())
-    if stage and not targets:
-        return PeerLostError(f"{'-'.join(stage.groups())}, which computes a stage, was lost; TensorFlow says: {said}")
-    return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 
 
 def _hooked(step_context: Any, fetches: list) -> Callable[[], Any]:

@@ -16,6 +16,7 @@ from ps_trainer.cluster.groups import group_of, members_of_groups
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     Interrupted,
+    LostError,
     PeerFailedError,
     PsLostError,
     PsTrainerError,
@@ -25,12 +26,13 @@ from ps_trainer.errors import (
 from ps_trainer.hooks import fault
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import control, facts, preflight, stages
+from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import beside, chief, graph
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.loop import LOST, explained, lost_task, run_steps
+from ps_trainer.training.loop import explained, run_steps
 from ps_trainer.training.member import Member
 from ps_trainer.training.peers import Peers
 from ps_trainer.training.progress import Progress
@@ -302,7 +304,8 @@ class Worker(Member):
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
         error = service.error() if service is not None else None
         if error is not None:
-            raise lost_task(error) if isinstance(error, LOST) else PsLostError(f"the chief's updates ended: {error}")
+            reason = reason_to_stop(error)
+            raise reason if isinstance(reason, LostError) else PsLostError(f"the chief's updates ended: {error}")
         idle = time.monotonic() - self._progress.last_step_at
         if self._is_stepping and not self._peers.lost and idle > self._config.stall_timeout_secs:
             raise StalledError(

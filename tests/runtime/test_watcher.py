@@ -55,6 +55,10 @@ class Watched:
     def __getattr__(self, name):
         return getattr(self._watcher, name)
 
+    def wait_for_end(self):
+        """Returns when the watcher's thread has ended."""
+        self.wait_for(lambda: not self._watcher._thread.is_alive())
+
     def poll(self, times=3):
         """Returns when every ps task has been asked `times` times more, and the answers were looked at."""
         wanted = [ps.num_reads + times for ps in self.controls]
@@ -267,10 +271,44 @@ def test_an_error_of_the_poll_ends_the_job():
     assert isinstance(watched.stop.reason, StalledError)
 
 
-def test_a_callback_that_fails_does_not_leave_the_job_unwatched():
-    def failing(index, status):
-        raise GONE
+def failing(error):
+    def callback(index, status):
+        raise error
 
-    with Watched(FakeControl(run=READY, roster=roster("r", w2="done")), on_worker_end=failing) as watched:
+    return callback
+
+
+def test_a_ps_task_that_a_callback_finds_lost_is_a_reason_after_which_the_job_may_go_on():
+    with Watched(FakeControl(run=READY, roster=roster("r", w2="done")), on_worker_end=failing(GONE)) as watched:
         assert watched.stop.wait(DEADLINE_SECS)
-    assert watched.stop.reason is not None
+    assert isinstance(watched.stop.reason, PsLostError)
+
+
+@pytest.mark.parametrize("error", [GONE, ValueError("a defect")])
+def test_a_callback_that_fails_does_not_leave_the_job_unwatched(error):
+    controls = [FakeControl(0, run=READY, roster=roster("r", w2="done")), FakeControl(1)]
+    with Watched(*controls, on_worker_end=failing(error)) as watched:
+        assert watched.stop.wait(DEADLINE_SECS)
+        watched.look()
+        controls[1].fields["notice"] = {"reason": "ps-1 was ended by SIGTERM"}
+        watched.poll()
+    if error is GONE:  # a final reason replaces one after which the job might have gone on
+        assert "ps-1 was ended by SIGTERM" in str(watched.stop.reason)
+    else:
+        assert watched.stop.reason is error
+
+
+def test_a_callback_that_does_not_return_holds_up_no_close_and_none_is_called_after_that(monkeypatch):
+    monkeypatch.setattr(watcher, "_CLOSE_SECS", 0.05)
+    ended, called = threading.Event(), []
+
+    def blocked(index, status):
+        called.append(index)
+        ended.wait(DEADLINE_SECS)
+
+    ps_0 = FakeControl(run=READY, roster=roster("r", w0="done", w2="done"))
+    with Watched(ps_0, on_worker_end=blocked) as watched:
+        watched.wait_for(lambda: called)
+    ended.set()
+    watched.wait_for_end()
+    assert called == [0]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
-import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError, StartTimeoutError
+from ps_trainer.errors import PeerFailedError, PeerLostError, StartTimeoutError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training.loop import lost_task
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.stage_peers import StagePeers
 from tests.runtime.fakes import FakeControl
@@ -146,28 +144,3 @@ class TestHost:
         assert hosting.thread.is_alive()
         hosting.says(w0=control.DONE, w1=control.INTERRUPTED)
         assert isinstance(hosting.outcome(), PeerFailedError)
-
-
-class TestLostTask:
-    """Messages as TensorFlow 2.21 wrote them, shortened."""
-
-    TO_STAGE = (
-        "Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling RunGraph"
-    )
-
-    def test_is_the_stage_that_did_not_answer_though_a_ps_task_says_so(self):
-        message = (
-            f"From /job:ps/replica:0/task:0: RecvTensor cancelled. From /job:worker/replica:0/task:0: {self.TO_STAGE}"
-        )
-        lost = lost_task(tf.errors.UnavailableError(None, None, message))
-        assert isinstance(lost, PeerLostError)
-        assert str(lost).startswith("worker-1, which computes a stage, was lost")
-
-    def test_is_the_ps_task_that_did_not_answer_though_a_stage_says_so(self):
-        message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
-        lost = lost_task(tf.errors.UnavailableError(None, None, message))
-        assert isinstance(lost, PsLostError) and str(lost).startswith("ps-3 was lost")
-
-    def test_is_the_ps_task_that_complains_where_nobody_else_is_named(self):
-        lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
-        assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")

@@ -1,0 +1,55 @@
+"""Which errors of TensorFlow's mean that a task is lost, and which task."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import PeerLostError, PsLostError
+from ps_trainer.runtime.lost import lost_task, reason_to_stop
+
+
+class TestLostTask:
+    """Messages as TensorFlow 2.21 wrote them, shortened."""
+
+    TO_STAGE = (
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling RunGraph"
+    )
+
+    def test_is_the_stage_that_did_not_answer_though_a_ps_task_says_so(self):
+        message = (
+            f"From /job:ps/replica:0/task:0: RecvTensor cancelled. From /job:worker/replica:0/task:0: {self.TO_STAGE}"
+        )
+        lost = lost_task(tf.errors.UnavailableError(None, None, message))
+        assert isinstance(lost, PeerLostError)
+        assert str(lost).startswith("worker-1, which computes a stage, was lost")
+
+    def test_is_the_ps_task_that_did_not_answer_though_a_stage_says_so(self):
+        message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
+        lost = lost_task(tf.errors.UnavailableError(None, None, message))
+        assert isinstance(lost, PsLostError) and str(lost).startswith("ps-3 was lost")
+
+    def test_is_the_ps_task_that_complains_where_nobody_else_is_named(self):
+        lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
+        assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (tf.errors.UnavailableError, "ps-3 was lost"),
+        (tf.errors.AbortedError, "ps-3 was lost"),
+        (tf.errors.DeadlineExceededError, "a ps task did not answer in time"),
+        (tf.errors.FailedPreconditionError, "the run's state is not on the ps tasks"),
+        (tf.errors.NotFoundError, "the run's state is not on the ps tasks"),
+    ],
+)
+def test_a_thread_beside_the_steps_gives_a_reason_after_which_the_job_may_go_on(kind, says):
+    reason = reason_to_stop(kind(None, None, "from remote target /job:ps/replica:0/task:3"))
+    assert isinstance(reason, PsLostError)
+    assert says in str(reason)
+
+
+@pytest.mark.parametrize("error", [tf.errors.InvalidArgumentError(None, None, "shape"), ValueError("a defect")])
+def test_what_means_no_loss_is_the_reason_itself(error):
+    assert reason_to_stop(error) is error
