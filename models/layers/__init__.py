@@ -12,6 +12,7 @@ from models.layers.attention import (
     sinusoidal_positions,
     transformer_block,
 )
+from models.layers.averages import moving_average_update
 from models.layers.decoding import END_ID, PADDING_ID, START_ID, decode
 from models.layers.feedforward import dense, dropout, flatten, gelu, layer_norm
 from models.layers.images import batch_norm, conv2d, global_average_pool, max_pool2d
@@ -49,6 +50,7 @@ __all__ = [
     "layer_norm",
     "lstm",
     "max_pool2d",
+    "moving_average_update",
     "multi_head_attention",
     "padding_mask",
     "roc_auc",

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
+from models.layers.averages import moving_average_update
+
 
 def conv2d(
     x_BHWC: tf.Tensor,
@@ -64,10 +66,10 @@ def batch_norm(x_BHWC: tf.Tensor, name: str, training: bool, momentum: float = 0
 
         moving <- momentum * moving + (1 - momentum) * of the batch
 
-    Every worker adds its batches to the same moving averages, which lie on the parameter servers, by an assignment
-    of the difference, so that none is overwritten by another: with n workers they forget n times as fast per step of
-    a worker, and stand for the data of all of them. The variance is the unbiased one, B * H * W / (B * H * W - 1)
-    times that of the batch. The assignments are in the collection UPDATE_OPS, which training runs with each step.
+    All workers move the same averages, which lie on the parameter servers, one update after the other
+    (`moving_average_update`). After k steps of each of n workers the averages hold n * k batches, so they forget n
+    times as fast per step of a worker as those of a single process. The variance is the unbiased one,
+    B * H * W / (B * H * W - 1) times that of the batch. The updates are in the collection UPDATE_OPS.
 
     Variables: `<name>/gamma` [C], ones; `<name>/beta` [C], zeros; `<name>/moving_mean` [C], zeros, and
     `<name>/moving_variance` [C], ones, both not trained.
@@ -106,11 +108,8 @@ def batch_norm(x_BHWC: tf.Tensor, name: str, training: bool, momentum: float = 0
             )
             return y_BHWC
         y_BHWC, mean_C, variance_C = tf.nn.fused_batch_norm(x_BHWC, scale_C, offset_C, epsilon=epsilon)
-        for moving, value_C in ((mean, mean_C), (variance, variance_C)):
-            # Where the variable is, so that the batch's value travels and nothing else.
-            with tf.device(moving.device):
-                update_op = moving.assign_sub((moving.read_value() - value_C) * (1 - momentum), read_value=False)
-            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, update_op)
+        moving_average_update(mean, mean_C, momentum)
+        moving_average_update(variance, variance_C, momentum)
         return y_BHWC
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer import registry
+from ps_trainer.data.base import Shard
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import VOCAB_SIZE, Pictures, RowOptions, Rows, Sounds, Texts, plain_loop
 
@@ -31,6 +32,13 @@ def cluster():
         yield cluster
 
 
+class SamePictures(Pictures):
+    """`Pictures` of which every worker reads all."""
+
+    def train(self, *, shard, **kwargs):
+        return super().train(shard=Shard(0, 1), **kwargs)
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_one_worker_equals_one_process(cluster, model, layout):
@@ -39,27 +47,49 @@ def test_one_worker_equals_one_process(cluster, model, layout):
         model, dataset.__name__, model_option=options, layout=layout, optimizer="momentum",
         learning_rate=0.02, batch_size=BATCH_SIZE, max_steps=NUM_STEPS, seed=3,
     )  # fmt: skip
-    (outcome,) = cluster.run(config)
+    outcomes = cluster.run(config)
+    _assert_as_in_one_process(outcomes, model, options, dataset)
+
+
+def test_two_workers_with_the_same_batches_equal_one_process_that_moves_its_averages_twice():
+    model = "models.resnet:ResNet"
+    _, options = MODELS[model]
+    config = config_of(
+        model, f"{__name__}:SamePictures", model_option=options, update="sync", optimizer="momentum",
+        learning_rate=0.02, batch_size=BATCH_SIZE, max_steps=NUM_STEPS, seed=3,
+    )  # fmt: skip
+    with InProcessCluster(1, 2) as cluster:
+        outcomes = cluster.run(config)
+    _assert_as_in_one_process(outcomes, model, options, SamePictures)
+
+
+def _assert_as_in_one_process(outcomes, model, options, dataset):
     arrays = dataset(RowOptions()).arrays
     batches = [
         {name: array[step * BATCH_SIZE : (step + 1) * BATCH_SIZE] for name, array in arrays.items()}
         for step in range(NUM_STEPS)
     ]
-    alone = _AndItsAverages(registry.MODELS.create(model, options))
+    alone = _AndItsAverages(registry.MODELS.create(model, options), num_times=len(outcomes))
     losses, values = plain_loop(alone, batches, lambda: tf.train.MomentumOptimizer(0.02, 0.9), seed=3)
-    np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-5)
-    assert set(outcome.worker.final_values) == set(values) | {"global_step"}
+    final_values = outcomes[0].worker.final_values
+    assert set(final_values) == set(values) | {"global_step"}
+    for outcome in outcomes:
+        np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-5)
     for name, value in values.items():
-        np.testing.assert_allclose(outcome.worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
 class _AndItsAverages:
-    """A model whose loss is there after its UPDATE_OPS, which a plain loop does not run."""
+    """A model that is built `num_times`; its loss is there after its UPDATE_OPS, which a plain loop does not run."""
 
-    def __init__(self, model):
+    def __init__(self, model, num_times):
         self._model = model
+        self._num_times = num_times
 
     def build(self, batch, training):
-        output = self._model.build(batch, training)
+        outputs = []
+        for _ in range(self._num_times):
+            with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
+                outputs.append(self._model.build(batch, training))
         with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-            return output._replace(loss=tf.identity(output.loss))
+            return outputs[0]._replace(loss=tf.add_n([output.loss for output in outputs]) / self._num_times)

@@ -218,13 +218,13 @@ def wait_until(condition: Callable[[], bool], deadline_secs: float = DEADLINE_SE
 def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: Any) -> TrainConfig:
     """A `TrainConfig` for tests: short timeouts, components of `tests.testing.components` by class name.
 
-    A model of another module is given in full, as `package.module:Class`.
+    A model or dataset of another module is given in full, as `package.module:Class`.
     """
     waits = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "recover_timeout_secs": 0.0}
     fields = {**waits, "report_secs": 0.2, **fields}
     config = TrainConfig(
         model=model if ":" in model else f"tests.testing.components:{model}",
-        dataset=f"tests.testing.components:{dataset}",
+        dataset=dataset if ":" in dataset else f"tests.testing.components:{dataset}",
         dataset_option=tuple(options),
         **fields,
     )

@@ -40,7 +40,7 @@ class Linear:
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         kernel, bias = _get_kernel_and_bias(batch["x"])
-        x_BF, kernel, bias = _behind_gate(batch, training, [batch["x"], kernel, bias])
+        x_BF, kernel, bias = behind_gate(batch, training, [batch["x"], kernel, bias])
         return layers.classifier_output(tf.nn.bias_add(tf.matmul(x_BF, kernel), bias), batch["label"])
 
 
@@ -51,7 +51,7 @@ class EmbeddedLinear:
         rows_BND = layers.embedding("table", VOCAB_SIZE, TABLE_DIM, batch["ids"])
         features_BF = tf.concat([tf.reduce_mean(rows_BND, axis=1), batch["x"]], axis=1)
         kernel, bias = _get_kernel_and_bias(features_BF)
-        features_BF, kernel, bias = _behind_gate(batch, training, [features_BF, kernel, bias])
+        features_BF, kernel, bias = behind_gate(batch, training, [features_BF, kernel, bias])
         return layers.classifier_output(tf.nn.bias_add(tf.matmul(features_BF, kernel), bias), batch["label"])
 
 
@@ -227,7 +227,7 @@ def _get_kernel_and_bias(features_BF: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias)
 
 
-def _behind_gate(batch: Mapping[str, tf.Tensor], training: bool, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def behind_gate(batch: Mapping[str, tf.Tensor], training: bool, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """`values` as they are behind the gate: nothing computed from them has begun before it opens."""
     if Turnstile.active is None or not training:
         return list(values)
