@@ -15,6 +15,7 @@ import pathlib
 from typing import Any
 
 from ps_trainer import registry, target
+from ps_trainer.agreement import MUST_AGREE
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option, repeatable
 
@@ -150,8 +151,8 @@ class TrainConfig:
         return pathlib.Path(self.logdir) / "checkpoints" if self.logdir else None
 
     def agreement(self) -> dict[str, Any]:
-        """The part that every worker of one job must have the same, as JSON values."""
-        return json.loads(json.dumps({name: getattr(self, name) for name in _MUST_AGREE}))
+        """The part that every worker of one job must have the same (`agreement.MUST_AGREE`), as JSON values."""
+        return json.loads(json.dumps({name: getattr(self, name) for name in MUST_AGREE}))
 
 
 def recorded(logdir: pathlib.Path) -> dict[str, Any] | None:
@@ -190,26 +191,3 @@ _AT_LEAST = {
     "intra_op_threads": 0,
     "inter_op_threads": 0,
 }
-
-_MUST_AGREE = (
-    "model",
-    "model_option",
-    "dataset",
-    "sharding",
-    "shard_examples",
-    "max_steps",
-    "update",
-    "update_option",
-    "gradient_transform",
-    "pull_dtype",
-    "optimizer",
-    "optimizer_option",
-    "optimizer_for",
-    "learning_rate",
-    "schedule",
-    "schedule_option",
-    "placement",
-    "layout",
-    "layout_option",
-    "seed",
-)

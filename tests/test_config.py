@@ -32,10 +32,7 @@ LEAST = {
 POSITIVE = ("learning_rate", "report_secs", "start_timeout_secs", "stall_timeout_secs", "heartbeat_timeout_secs")
 NAMES = ("model", "dataset", "update", "optimizer", "schedule", "layout")
 PRIVATE = {
-    "dataset_option": ("a=1",),
     "data_dir": "/data",
-    "batch_size": 64,
-    "num_epochs": 2,
     "target_metric": "accuracy>=0.9",
     "init_from": "runs/w",
     "logdir": "runs/x",
@@ -60,6 +57,9 @@ SHARED = {
     "model": "mlp",
     "model_option": ("a=1",),
     "dataset": "mnist",
+    "dataset_option": ("a=1",),
+    "batch_size": 64,
+    "num_epochs": 2,
     "sharding": "dynamic",
     "shard_examples": 64,
     "max_steps": 7,

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-CORE = {"errors", "registry", "options", "config", "delays", "delay_distributions", "faults", "target"}
+CORE = {"errors", "registry", "options", "config", "agreement", "delays", "delay_distributions", "faults", "target"}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 MIDDLE = {"updates", "hooks", "runtime", "simulation"}
 TOP = {"training", "launch", "experiments"}

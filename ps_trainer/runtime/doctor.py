@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer import agreement
 from ps_trainer.cluster.checks import Place, listed
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
@@ -141,7 +142,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
                 f"worker {index} {worker['status']}: {worker.get('reason', 'it gave no reason')}",
                 "look at its log; start it again with the same command if the job is to go on with it",
             )
-    differing = preflight.other_settings(state.run.get("agreement", {}), settings, "this command")
+    differing = agreement.differences(state.run.get("agreement", {}), settings, "this command")
     if differing:
         text = f"a worker with these flags would be refused: {'; '.join(differing)}"
         yield Finding(FAIL, "settings", text, "give every worker the chief's flags")

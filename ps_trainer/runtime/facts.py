@@ -19,7 +19,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, WARNING, Finding
 from ps_trainer.store.trace import ModelTrace
 
-# What depends on the batch size, which workers may choose, or is numbered anew in each process.
+# What depends on the batch, or is numbered anew in each process.
 _NOT_OF_THE_MODEL = ("shape", "value", "_output_shapes", "_class")
 _HASH_DIGITS = 10
 
@@ -37,8 +37,7 @@ def cluster_hash(cluster: ClusterConfig) -> str:
 def of_model(model_trace: ModelTrace) -> dict[str, Any]:
     """Hashes of a worker's model: of its variables, and of its graph.
 
-    The graph's covers ops, names, inputs and attributes, but for constants and shapes: they depend on the batch
-    size, which may be each worker's own.
+    The graph's covers ops, names, inputs and attributes, but for constants and shapes, which depend on the batch.
     """
     variables = [[spec.name, spec.shape, str(spec.dtype), spec.trainable] for spec in model_trace.specs]
     nodes = sorted(model_trace.graph.as_graph_def().node, key=lambda node: node.name)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.agreement import differences
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, Finding
@@ -100,7 +101,7 @@ def wait_for_run(
             state = controls[0].read()
             run = state.run
             if run.get("status") in (control.READY, control.ENDED) and not _has_left(state, cluster.worker_index):
-                differing = other_settings(run["agreement"], agreement(cluster, config), cluster.task_name)
+                differing = differences(run["agreement"], agreement(cluster, config), cluster.task_name)
                 if differing:
                     raise OptionError(
                         f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}"
@@ -180,15 +181,6 @@ def _has_left(state: PsState, worker: int) -> bool:
 def agreement(cluster: ClusterConfig, config: TrainConfig) -> dict[str, Any]:
     """The settings that the workers of a job must share."""
     return config.agreement() | {"num_workers": cluster.num_workers}
-
-
-def other_settings(chief: Mapping[str, Any], own: Mapping[str, Any], task_name: str) -> list[str]:
-    """The settings of `own` that the chief's agreement has otherwise, in words."""
-    return [
-        f"--{name}: chief {chief.get(name)!r}, {task_name} {own[name]!r}"
-        for name in own
-        if chief.get(name) != own[name]
-    ]
 
 
 def agree_on_model(ps_0: PsControl, run: dict[str, Any], own: Mapping[str, Any], cluster: ClusterConfig) -> None:

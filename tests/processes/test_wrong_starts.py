@@ -57,12 +57,15 @@ def test_port_in_use_is_told_before_anything_starts(create_run, job_name):
     assert not run.logdir.exists()
 
 
-def test_worker_with_other_settings_than_the_chief_names_the_flag(create_run):
-    run = create_run(flags=("--update=sync", "--max_steps=100"))
+def test_worker_with_other_settings_than_the_chief_names_the_flags(create_run):
+    run = create_run(flags=("--update=sync", "--max_steps=none", "--sharding=dynamic", "--num_epochs=2"))
     ps, chief = run.start_ps(), run.start_worker(0)
-    worker = run.start_worker(1, "--learning_rate=0.2")
+    worker = run.start_worker(1, "--learning_rate=0.2", "--batch_size=16", "--num_epochs=1")
     assert worker.wait(START_SECS) == USAGE
-    assert "other settings than the chief: --learning_rate: chief 0.1, worker-1 0.2" in worker.log
+    assert "worker-1 was started with other settings than the chief: --batch_size: chief 32, worker-1 16" in worker.log
+    assert "give it --batch_size=32" in worker.log
+    assert "--num_epochs: chief 2, worker-1 1" in worker.log
+    assert "--learning_rate: chief 0.1, worker-1 0.2" in worker.log
     assert chief.wait(START_SECS) == FAILED
     assert ps.wait(END_SECS) == FAILED
 
