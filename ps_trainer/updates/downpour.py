@@ -94,7 +94,12 @@ class Downpour(UpdateRule):
             on_restored=graph.steps.restore,
             leave_op=leave_op,
             state=[chief_left],
-            worker_state=[*graph.replica.variables, *graph.accrued, graph.steps.variable],
+            worker_state=[
+                *graph.replica.variables,
+                *graph.replica.fetched,
+                *graph.accrued,
+                graph.steps.variable,
+            ],
         )
 
     def _kinds(self) -> list[tuple[bool, bool]]:

@@ -95,6 +95,13 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
     np.testing.assert_allclose(halves[0].losses + halves[1].losses, whole.losses, rtol=0, atol=1e-6)
     for name, value in whole.worker.final_values.items():
         np.testing.assert_allclose(halves[1].worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
+    # The first fetch is in step 8: until then each push finds one update more since the copy was fetched.
+    assert [pushed_staleness(half) for half in halves] == [[0, 1, 2], [3, 0, 1]]
+    assert pushed_staleness(whole) == [0, 1, 2, 3, 0, 1]
+
+
+def pushed_staleness(outcome):
+    return [int(staleness[0]) for staleness in outcome.progress.staleness_values if staleness.size]
 
 
 def test_others_begin_when_the_chief_has_warmed_up(cluster):
