@@ -124,12 +124,6 @@ class AsyncVsSync(Experiment):
     )
     num_seeds = 10
     num_quick_seeds = 1
-    measures_with = (
-        "ps_trainer.experiments.async_vs_sync.real",
-        "ps_trainer.experiments.lab.real",
-        "ps_trainer.experiments.lab.virtual",
-        "ps_trainer.experiments.lab.virtual_training",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""

@@ -73,16 +73,6 @@ class BoundedStaleness(Experiment):
     published = PUBLISHED
     claims = CLAIMS
     num_quick_seeds = 1
-    measures_with = (
-        "ps_trainer.experiments.lab.virtual",
-        "ps_trainer.experiments.lab.virtual_training",
-        "ps_trainer.experiments.bounded_staleness.cases",
-        "ps_trainer.experiments.bounded_staleness.real",
-        "ps_trainer.experiments.bounded_staleness.training",
-        "ps_trainer.experiments.lab.monte_carlo",
-        "ps_trainer.experiments.lab.real",
-        "ps_trainer.experiments.lab.step_times",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""

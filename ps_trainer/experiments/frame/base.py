@@ -150,8 +150,6 @@ class Experiment(abc.ABC):
         scale_down: how it differs from the source's set-up, in sentences.
         num_seeds: repetitions of a full run.
         num_quick_seeds: of a quick one.
-        measures_with: modules beside the experiment's own and those outside of `experiments` on which its
-            results depend, dotted; when one changes, finished runs are repeated.
     """
 
     name: str
@@ -161,7 +159,6 @@ class Experiment(abc.ABC):
     scale_down: str = ""
     num_seeds: int = 5
     num_quick_seeds: int = 2
-    measures_with: Sequence[str] = ()
 
     @abc.abstractmethod
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:

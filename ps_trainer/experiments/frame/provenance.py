@@ -1,26 +1,21 @@
-"""Where numbers come from: command, commit, versions, machine, and which code measured them."""
+"""Where numbers come from: command, commit, versions and machine."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
 import importlib.metadata
-import importlib.util
-import inspect
 import os
 import pathlib
 import platform
 import shlex
 import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PACKAGES = ("tensorflow", "numpy", "grpcio", "protobuf", "matplotlib")
 _CPUINFO = pathlib.Path("/proc/cpuinfo")
 _MEMINFO = pathlib.Path("/proc/meminfo")
-_PACKAGE = pathlib.Path(__file__).resolve().parents[2]
-REPOSITORY = _PACKAGE.parent
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 _GIB = 1024**2  # in the kB of meminfo
 
 
@@ -58,36 +53,6 @@ def origin_sentence(origin: Mapping[str, Any]) -> str:
         f" Python {origin['python']}, {versions}; {origin['cores']} cores, {origin['cpu']}, load average at the"
         f" start {load}."
     )
-
-
-def code_version(experiment_type: type, measures_with: Iterable[str] = ()) -> str:
-    """A digest of the code on which an experiment's results depend; another one means measuring again.
-
-    That is the package and its models, without the commands and the frame of the experiments, but with the
-    experiment's own file, those it inherits from, and what drives clusters.
-
-    Args:
-        experiment_type: the experiment's class.
-        measures_with: more modules, dotted.
-    """
-    files = {path for path in _PACKAGE.rglob("*.py") if _part_of(path) not in ("cli", "experiments")}
-    files |= set((REPOSITORY / "models").rglob("*.py"))
-    files.add(_PACKAGE / "experiments" / "lab" / "clusters.py")
-    files |= {pathlib.Path(inspect.getfile(cls)) for cls in experiment_type.__mro__ if _is_own(cls)}
-    files |= {pathlib.Path(importlib.util.find_spec(module).origin) for module in measures_with}
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(f"{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _part_of(path: pathlib.Path) -> str:
-    return path.relative_to(_PACKAGE).parts[0]
-
-
-def _is_own(cls: type) -> bool:
-    """Whether a class is an experiment's own code: neither Python's nor the frame's."""
-    return cls.__module__ != f"{__package__}.base" and cls.__module__.split(".")[0] not in sys.stdlib_module_names
 
 
 def _git(*args: str) -> str | None:

@@ -211,7 +211,7 @@ def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
     return {
         "experiment": job.experiment.name,
         "quick": job.quick,
-        "code_version": job.store.version,
+        "code_versions": {level.value: version for level, version in job.store.versions.items()},
         "other_code_versions": list(job.old_versions),
         "seeds": list(job.seeds),
         "runs": runs,

@@ -14,8 +14,8 @@ import numpy as np
 from ps_trainer.errors import Interrupted, PsTrainerError
 from ps_trainer.experiments.frame.base import Experiment, Level, Results, Run, RunResult
 from ps_trainer.experiments.frame.cpu import CONTENDED_SHARE, CpuWatch
+from ps_trainer.experiments.frame.dependencies import code_version
 from ps_trainer.experiments.frame.progress import Progress
-from ps_trainer.experiments.frame.provenance import code_version
 from ps_trainer.experiments.frame.store import RunStore
 
 _ERROR_LINES = 40
@@ -95,7 +95,8 @@ def prepare(
     if len(set(keys)) < len(keys):
         raise ValueError(f"{experiment.name}: more than one run has a key of {sorted(keys)}")
     folder = out_dir / experiment.name
-    store = RunStore(folder, code_version(type(experiment), experiment.measures_with), keep_runs)
+    levels = dict.fromkeys(run.level for run in runs)
+    store = RunStore(folder, {level: code_version(type(experiment), level) for level in levels}, keep_runs)
     found = {run.key: store.find(run) for run in runs}
     return Job(
         experiment=experiment,
@@ -105,7 +106,7 @@ def prepare(
         store=store,
         runs=runs,
         finished={key: there.result for key, there in found.items() if there.result is not None},
-        old_versions=sorted({there.version for there in found.values() if there.version} - {store.version}),
+        old_versions=sorted({there.version for there in found.values() if there.version} - {*store.versions.values()}),
         remarks=[f"{key} is done again: {there.why_not}" for key, there in found.items() if there.why_not],
     )
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.frame.base import Measured, Run, RunResult
+from ps_trainer.experiments.frame.base import Level, Measured, Run, RunResult
 from ps_trainer.experiments.frame.cpu import CpuUse
 
 _FORMAT = 1
@@ -46,12 +46,12 @@ class RunStore:
 
     Attributes:
         folder: of the experiment.
-        version: digest of the present code.
+        versions: digest of the present code on which runs of a level depend.
         keeps_versions: whether runs of other code count too.
     """
 
     folder: pathlib.Path
-    version: str
+    versions: Mapping[Level, str]
     keeps_versions: bool = False
 
     def find(self, run: Run) -> Found:
@@ -67,8 +67,9 @@ class RunStore:
             return Found(None, "result.json has another format")
         if record["run"] != run.identity():
             return Found(None, f"other settings: {_difference(record['run'], run.identity())}")
-        if record["version"] != self.version and not self.keeps_versions:
-            return Found(None, f"measured by other code ({record['version']}, now {self.version})")
+        version = self.versions[run.level]
+        if record["version"] != version and not self.keeps_versions:
+            return Found(None, f"measured by other code ({record['version']}, now {version})")
         return Found(self._result(run, record), version=record["version"])
 
     def begin(self, run: Run) -> pathlib.Path:
@@ -90,7 +91,7 @@ class RunStore:
         record = {
             "format": _FORMAT,
             "run": run.identity(),
-            "version": self.version,
+            "version": self.versions[run.level],
             "figures": dict(measured.figures),
             "wall_secs": wall_secs,
             "cpu": cpu._asdict() if cpu is not None else None,

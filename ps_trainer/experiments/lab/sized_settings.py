@@ -25,3 +25,15 @@ class Curve(str, enum.Enum):
     DENSE = "dense"  # all parameters, both ways
     SPARSE = "sparse"  # a few rows of a table
     GOODPUT = "goodput"  # no training: plain transfers over a shaped link
+
+
+PAPER_STEP_SECS = {
+    (Curve.SCALAR, 0): {1: 0.0018, 100: 0.0088},
+    (Curve.DENSE, 100): {1: 0.147, 100: 0.613},
+    (Curve.DENSE, 1000): {1: 1.01, 100: 7.16},
+    (Curve.SPARSE, 1000): {1: 0.005, 100: 0.020},
+}
+"""Median step of the source by curve, MB of parameters and number of workers, in seconds."""
+
+PAPER_BYTES_PER_SEC = 10e9 / 8 * 1448 / 1514
+"""What TCP carries over 10 Gbit/s, the network card that the source's numbers fit; an assumption of ours."""

@@ -124,7 +124,6 @@ class LocalOverhead(Experiment):
         ),
     )
     num_quick_seeds = 1
-    measures_with = ("ps_trainer.experiments.lab.local_control", "ps_trainer.experiments.lab.single_process")
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""

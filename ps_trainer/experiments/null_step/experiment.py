@@ -17,7 +17,16 @@ from ps_trainer.experiments.lab.clusters import Cluster, Training
 from ps_trainer.experiments.lab.context_switches import SwitchWatch
 from ps_trainer.experiments.lab.local_control import QUIET, flags_of
 from ps_trainer.experiments.lab.shaped import ShapedCluster
-from ps_trainer.experiments.lab.sized_settings import DIM, LEARNING_RATE, MEGABYTE, PAPER_PS, ROWS_PER_STEP, Curve
+from ps_trainer.experiments.lab.sized_settings import (
+    DIM,
+    LEARNING_RATE,
+    MEGABYTE,
+    PAPER_BYTES_PER_SEC,
+    PAPER_PS,
+    PAPER_STEP_SECS,
+    ROWS_PER_STEP,
+    Curve,
+)
 from ps_trainer.experiments.lab.statistics import without_warmup
 from ps_trainer.experiments.null_step import plans as null_plans
 from ps_trainer.experiments.null_step import plots as null_plots
@@ -31,7 +40,7 @@ from ps_trainer.experiments.null_step.cases import (
     skew_ms,
     step_ms,
 )
-from ps_trainer.experiments.null_step.claims import CLAIMS, PAPER_BYTES_PER_SEC, PAPER_STEP_SECS, PUBLISHED
+from ps_trainer.experiments.null_step.claims import CLAIMS, PUBLISHED
 
 RATE = "200mbit"
 
@@ -57,22 +66,6 @@ class NullStep(Experiment):
     published = PUBLISHED
     claims = CLAIMS
     num_quick_seeds = 2
-    measures_with = (
-        "ps_trainer.experiments.null_step.cases",
-        "ps_trainer.experiments.null_step.plans",
-        *(
-            f"ps_trainer.experiments.lab.{name}"
-            for name in (
-                "sized_models",
-                "sized_settings",
-                "local_control",
-                "goodput",
-                "shaped",
-                "shaped_hosts",
-                "virtual",
-            )
-        ),
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`; without runs on shaped hosts where there can be none."""

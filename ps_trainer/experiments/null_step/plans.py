@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ps_trainer.experiments.frame.base import Level, Run
-from ps_trainer.experiments.lab.sized_settings import MEGABYTE, PAPER_PS, Curve
-from ps_trainer.experiments.null_step.claims import PAPER_STEP_SECS
+from ps_trainer.experiments.lab.sized_settings import MEGABYTE, PAPER_PS, PAPER_STEP_SECS, Curve
 
 _START_SECS = 8.0
 _START_SECS_PER_WORKER = 1.5

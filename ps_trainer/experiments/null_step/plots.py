@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ps_trainer.experiments.frame.base import Level
 from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab.sized_settings import Curve
+from ps_trainer.experiments.lab.sized_settings import PAPER_STEP_SECS, Curve
 from ps_trainer.experiments.null_step.cases import Case
-from ps_trainer.experiments.null_step.claims import PAPER_STEP_SECS, PUBLISHED
+from ps_trainer.experiments.null_step.claims import PUBLISHED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.frame.base import Level
 from ps_trainer.experiments.frame.tables import Column, Table, numbers
-from ps_trainer.experiments.lab.sized_settings import Curve
+from ps_trainer.experiments.lab.sized_settings import PAPER_STEP_SECS, Curve
 from ps_trainer.experiments.null_step.cases import Case
-from ps_trainer.experiments.null_step.claims import PAPER_STEP_SECS
 
 _NOTES = (
     "A step lasts from the moment at which every worker has an update's parameters to the same moment of the next"

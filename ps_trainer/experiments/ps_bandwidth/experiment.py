@@ -134,13 +134,6 @@ class PsBandwidth(Experiment):
             limit=_WITHIN,
         ),
     )
-    measures_with = (
-        "ps_trainer.experiments.ps_bandwidth.cases",
-        "ps_trainer.experiments.lab.shaped",
-        "ps_trainer.experiments.lab.shaped_hosts",
-        "ps_trainer.experiments.lab.sized_models",
-        "ps_trainer.experiments.ps_bandwidth.skewed_model",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`; none where there are no shaped hosts."""

@@ -127,13 +127,6 @@ class ScalingCurve(Experiment):
             limit=Limit(low=1.2),
         ),
     )
-    measures_with = (
-        "ps_trainer.experiments.lab.virtual",
-        "ps_trainer.experiments.scaling_curve.cases",
-        "ps_trainer.experiments.lab.shaped",
-        "ps_trainer.experiments.lab.shaped_hosts",
-        "ps_trainer.experiments.lab.sized_models",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`; without shaped hosts in virtual time only."""

@@ -112,13 +112,6 @@ class StalenessAwareRate(Experiment):
     )
     num_seeds = 10
     num_quick_seeds = 1
-    measures_with = (
-        "ps_trainer.experiments.staleness_aware_rate.real",
-        "ps_trainer.experiments.lab.real",
-        "ps_trainer.experiments.lab.virtual",
-        "ps_trainer.experiments.staleness_aware_rate.per_gradient",
-        "ps_trainer.experiments.lab.virtual_training",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""

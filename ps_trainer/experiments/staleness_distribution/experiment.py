@@ -107,12 +107,6 @@ class StalenessDistribution(Experiment):
             limit=Limit(high=0.03),
         ),
     )
-    measures_with = (
-        "ps_trainer.experiments.lab.virtual",
-        "ps_trainer.experiments.staleness_distribution.cases",
-        "ps_trainer.experiments.lab.step_times",
-        "ps_trainer.experiments.lab.real",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""

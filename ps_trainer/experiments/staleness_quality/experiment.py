@@ -122,10 +122,6 @@ class StalenessQuality(Experiment):
     )
     num_seeds = 10
     num_quick_seeds = 1
-    measures_with = (
-        "ps_trainer.experiments.lab.virtual_training",
-        "ps_trainer.experiments.lab.quadratic",
-    )
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
         """See `Experiment`."""

@@ -18,7 +18,7 @@ USE = CpuUse(0.25, 1.5, 0.5)
 
 @pytest.fixture
 def store(tmp_path):
-    return RunStore(tmp_path / "e04", "v1")
+    return RunStore(tmp_path / "e04", dict.fromkeys(Level, "v1"))
 
 
 def finish(store, run=RUN, steps=()):
@@ -64,7 +64,7 @@ def test_how_long_a_run_was_expected_to_take_does_not_matter(store):
 
 def test_a_run_of_other_code_counts_only_on_request(store):
     finish(store)
-    other = dataclasses.replace(store, version="v2")
+    other = dataclasses.replace(store, versions=dict.fromkeys(Level, "v2"))
     assert other.find(RUN) == (None, "measured by other code (v1, now v2)", "")
     kept = dataclasses.replace(other, keeps_versions=True).find(RUN)
     assert kept.result is not None
