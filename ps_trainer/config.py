@@ -73,7 +73,7 @@ class TrainConfig:
     )
     layout: str = option("packed", "how parameters lie on the ps tasks")
     layout_option: tuple[str, ...] = repeatable("key=value for the layout")
-    seed: int = option(0, "seed of initial values and data order")
+    seed: int = option(0, "seed of initial values, data order and the model's random ops (each worker draws its own)")
 
     init_from: str | None = option(
         None, "checkpoint, or folder of some, whose variables of the same name and shape a new run begins with"

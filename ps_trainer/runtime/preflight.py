@@ -170,6 +170,11 @@ def incarnations(controls: Sequence[PsControl]) -> list[str]:
     return [ps.read().hello["incarnation"] for ps in controls]
 
 
+def has_joined(state: PsState, run: Mapping[str, Any], worker: int) -> bool:
+    """Whether a process has joined `run` as this worker before."""
+    return state.roster.get("run_id") == run["run_id"] and str(worker) in state.roster["workers"]
+
+
 def _has_left(state: PsState, worker: int) -> bool:
     """Whether `worker` has said its last word in the run; as long as that goes on, a failed one may come back."""
     if state.roster.get("run_id") != state.run.get("run_id"):

@@ -19,7 +19,7 @@ from ps_trainer.errors import CheckpointError, Interrupted, NanLossError, SaveEr
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.store import checkpoint as checkpoint_lib
-from ps_trainer.store import checkpoint_writer, durable
+from ps_trainer.store import checkpoint_folder, checkpoint_writer, durable
 from ps_trainer.store.report import placement_report
 from ps_trainer.training import warm_start
 from ps_trainer.training.graph import TrainGraph
@@ -197,6 +197,12 @@ def check_checkpoints(config: TrainConfig) -> None:
         warm_start.find(config.init_from)
     if config.checkpoint_dir is not None:
         checkpoint_writer.repair(config.checkpoint_dir)
+
+
+def newest_step(config: TrainConfig) -> int:
+    """The step of the newest checkpoint in the logdir, by name; 0 where there is none."""
+    steps = checkpoint_folder.look(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
+    return steps[-1] if steps else 0
 
 
 def check_losses(ps_0: PsControl) -> None:

@@ -58,6 +58,20 @@ class Comeback:
                 " which there was no checkpoint; give a --logdir so that the next loss can be recovered from"
             )
 
+    def start_name(self, step: int, *, is_first: bool) -> str:
+        """Names this start of the worker, for its random numbers (`graph.build`).
+
+        Starts at a checkpoint are named by its step, so that a run which is gone on with can be repeated; of a worker
+        that comes back into a running run no start is like another.
+
+        Args:
+            step: global_step at which the run began or went on.
+            is_first: whether this worker's process is the first to take part in the run.
+        """
+        if self.loss is not None or not is_first:
+            return f"join {self.join}"
+        return f"step {step}" if step else ""
+
     @property
     def limit_secs(self) -> float:
         """How long to wait for other tasks now."""

@@ -17,7 +17,7 @@ from ps_trainer.hooks.straggler import Straggler
 from ps_trainer.hooks.straggler import create as create_straggler
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.store.state import StoredState
-from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, placeholders, trace
+from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed, placeholders, trace
 from ps_trainer.training import shards
 from ps_trainer.training.components import Components
 from ps_trainer.updates.apply import Applier
@@ -67,7 +67,9 @@ class TrainGraph(NamedTuple):
     shard_reader: shards.ShardReader | None
 
 
-def build(components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str) -> TrainGraph:
+def build(
+    components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str, *, start: str = ""
+) -> TrainGraph:
     """Builds the graph.
 
     Args:
@@ -75,6 +77,8 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
         cluster: gives the place of this worker, which trains.
         config: the run.
         run_id: names the container that holds all that the run has on the ps tasks.
+        start: names this start of the worker, so that it does not draw the random numbers of its first steps again
+            (dropout, masks, negative samples); empty for the first one, in a run from step 0.
     """
     graph = tf.Graph()
     group = group_of(cluster, components.num_stages)
@@ -93,6 +97,8 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             batch, position = (iterator.get_next(), None) if reader is None else reversed(iterator.get_next())
             if components.num_stages > 1:
                 tf.get_collection_ref(STAGE_DEVICES).extend(group.devices)
+            # Data keep the run's seed: all workers deal out one order. Initial values come from the trace.
+            tf.set_random_seed(_model_seed(config.seed, cluster.worker_index, start))
             with tf.variable_scope("", custom_getter=store.model_getter):
                 output = components.model.build(batch, training=True)
         gradients = store.gradients(output.loss)
@@ -126,6 +132,11 @@ def build(components: Components, cluster: ClusterConfig, config: TrainConfig, r
             straggler=straggler,
             shard_reader=reader,
         )
+
+
+def _model_seed(seed: int, worker_index: int, start: str) -> int:
+    """The graph's seed for the model's ops: the run's own for a worker 0 that starts at step 0."""
+    return derive_seed(seed, f"worker {worker_index} {start}") if worker_index or start else seed
 
 
 def _straggler(components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str) -> Straggler | None:

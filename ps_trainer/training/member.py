@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -34,6 +35,7 @@ class Member(abc.ABC):
         self._config = config
         self._controls: list[PsControl] = []
         self._run: dict[str, Any] = {"run_id": ""}
+        self._was_there = False  # whether a process in this task's place has joined the run before
         self._comeback = Comeback(config)
         self._facts = facts.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
@@ -106,6 +108,8 @@ class Member(abc.ABC):
             return False
         if self._run["run_id"] != before and self._run["start"]["how"] == chief.INITIALISED:
             self._comeback.check_start()
+        with contextlib.suppress(tf.errors.OpError):  # who waits for this ps task next says so
+            self._was_there = preflight.has_joined(self._controls[0].read(), self._run, self._cluster.worker_index)
         self._say(control.JOINED)
         return True
 

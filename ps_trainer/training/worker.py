@@ -93,8 +93,9 @@ class Worker(Member):
         if self._cluster.is_chief:
             self._train_as_chief(stop)
         elif self._join(stop):
+            start = self._comeback.start_name(self._run["start"]["step"], is_first=not self._was_there)
             with self._heartbeat():
-                self._train(stop, self._build_graph(self._run["run_id"]), None)
+                self._train(stop, self._build_graph(self._run["run_id"], start), None)
 
     def _train_as_chief(self, stop: StopRequest) -> None:
         regroups = self._components.rule.regroups
@@ -105,7 +106,8 @@ class Worker(Member):
         try:
             with self._heartbeat():
                 values = self._take_over(found.old_id) if found.old_id not in ("", self._run["run_id"]) else None
-                train = self._build_graph(self._run["run_id"])
+                start_name = self._comeback.start_name(chief.newest_step(self._config), is_first=not found.old_id)
+                train = self._build_graph(self._run["run_id"], start_name)
                 start = chief.Start(
                     is_alive=found.old_id == self._run["run_id"],
                     values=values,
@@ -123,9 +125,9 @@ class Worker(Member):
         with self._bare_session(train) as session:
             return chief.take_over(train, session)
 
-    def _build_graph(self, run_id: str) -> graph.TrainGraph:
+    def _build_graph(self, run_id: str, start: str = "") -> graph.TrainGraph:
         self._writer.state("building the graph")
-        train = graph.build(self._components, self._cluster, self._config, run_id)
+        train = graph.build(self._components, self._cluster, self._config, run_id, start=start)
         self._comeback.is_possible = train.step.exchange is None
         return train
 

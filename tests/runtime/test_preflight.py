@@ -219,6 +219,11 @@ class TestWaitForRun:
         ps_0.fields["roster"] = roster("earlier", w0="done", w1="done")
         assert self.wait(ps_0) == ("r", False)
 
+    @pytest.mark.parametrize(("run_id", "worker", "has"), [("r", 1, True), ("r", 2, False), ("earlier", 1, False)])
+    def test_who_has_joined_the_run_before_is_in_its_roster(self, run_id, worker, has):
+        ps_0 = self.ready(w0="training", w1="lost")
+        assert preflight.has_joined(ps_0.read(), {"run_id": run_id}, worker) is has
+
     @pytest.mark.parametrize("run", [{}, {"run_id": "r", "status": control.STARTING, "agreement": {}}])
     def test_names_the_chief_that_does_not_come(self, run):
         with pytest.raises(StartTimeoutError, match=r"worker-1 waited 0 s for the chief \(worker-0\)"):
