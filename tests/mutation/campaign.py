@@ -178,8 +178,9 @@ def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, Verdict]]) -
 def _likeliest_first(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> tuple[list[str], int]:
     """The tests to run, and how many of them come through the mutant's statement.
 
-    Those first, the module's own before the others', quick files and tests before slow ones. Then the rest of these files, as
-    tests share what was run before. A statement that runs at import belongs to all that come through its module.
+    Those first, the module's own before the others', quick files and tests before slow ones. Then the rest of these
+    files, as tests share what was run before. A statement that runs at import belongs to all that come through its
+    module.
     """
     place, module = f"{mutant.path}:{mutant.statement}", f"{mutant.path}:"
     reached = [test for test, facts in tests.items() if place in facts["hits"]]
