@@ -51,6 +51,7 @@ def test_output_has_a_translation_and_metrics_for_each_example(beam_size):
     assert all(values.shape == (3,) for values in evaluated_v.metrics.values())
     assert evaluated_v.loss == pytest.approx(training_v.loss, rel=1e-5)
     num_symbols = np.sum(TARGET != 0, axis=1)
+    assert evaluated_v.loss_weight == np.sum(num_symbols)
     assert evaluated_v.loss == pytest.approx(np.average(evaluated_v.metrics["log_loss"], weights=num_symbols), rel=1e-5)
 
 
