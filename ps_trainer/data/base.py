@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data import epochs
 from ps_trainer.data.shards import ShardPlan
 from ps_trainer.errors import DataError
 
@@ -65,7 +66,9 @@ class DataSource(abc.ABC):
     def num_test_examples(self) -> int:
         """Number of test examples."""
 
-    def train(self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None) -> tf.data.Dataset:
+    def train(
+        self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0
+    ) -> tf.data.Dataset:
         """Shuffled batches of one worker's training examples.
 
         The shard is cut before shuffling, so workers never read the same example; every epoch has
@@ -77,6 +80,7 @@ class DataSource(abc.ABC):
             batch_size: examples per batch.
             seed: of the run; each shard draws its own from it.
             num_epochs: passes over the shard; None = endless.
+            start: examples to pass over, counted over all epochs: those that the worker has read before. int64 scalar.
 
         Returns:
             Batches with a static batch size: dict of tensors [batch_size, ...].
@@ -90,10 +94,15 @@ class DataSource(abc.ABC):
         self.check_shard(shard, batch_size)
         num_examples = shard.num_examples(self.num_train_examples)
         shard_seed = int(np.random.SeedSequence([seed, shard.index]).generate_state(1)[0])
-        records = self._records("train", shard)
-        num_shuffled = min(num_examples, self.max_shuffled or num_examples)
-        records = records.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=True)
-        return self._batches(records.repeat(num_epochs), batch_size, drop_remainder=True)
+        records = epochs.shuffled(
+            self._records("train", shard),
+            num_examples=num_examples,
+            num_shuffled=min(num_examples, self.max_shuffled or num_examples),
+            seed=shard_seed,
+            num_epochs=num_epochs,
+            start=start,
+        )
+        return self._batches(records, batch_size, drop_remainder=True)
 
     def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
         """Batches of the shards that a worker is given one after the other, instead of one shard for the whole run.

@@ -52,13 +52,21 @@ class LeaseBook:
         self._epoch = epoch
         self._may_wait = may_wait
         self._held: dict[int, list[tuple[int, int]]] = {}
+        self._idle: set[int] = set()
         self._open: list[tuple[int, int]] = []
         for begun in range(max(0, epoch + 1 - plan.rows), epoch + 1):
             self._open += [(begun, shard) for shard in plan.order(begun)]
 
-    def take(self, worker: int) -> Lease | str:
-        """The next shard for a worker, or `WAIT` or `END`."""
+    def take(self, worker: int, *, is_idle: bool = False) -> Lease | str:
+        """The next shard for a worker, or `WAIT` or `END`.
+
+        Args:
+            worker: which one.
+            is_idle: whether it has trained on all that it was given. What it holds nevertheless are batches that it has
+                not pushed: it needs others to push them with, and never will where there are none.
+        """
         seen = self._read()
+        (self._idle.add if is_idle else self._idle.discard)(worker)
 
         def first_unseen(place: tuple[int, int]) -> int | None:
             return self._plan.first_unseen(place[1], seen[place[0] % self._plan.rows])
@@ -77,11 +85,16 @@ class LeaseBook:
             place = self._open.pop(0)
             self._held.setdefault(worker, []).append(place)
             return Lease(*place, first_unseen(place))
-        others = any(places for holder, places in self._held.items() if holder != worker)
-        return WAIT if others and self._may_wait else END
+        others = {holder for holder, places in self._held.items() if places and holder != worker}
+        if others and self._may_wait and not (is_idle and others <= self._idle):
+            return WAIT
+        if is_idle:
+            self.give_back(worker)
+        return END
 
     def give_back(self, worker: int) -> None:
         """A worker is gone, or has come anew: what it holds is for the next one who asks."""
+        self._idle.discard(worker)
         self._open = self._held.pop(worker, []) + self._open
 
 
@@ -118,7 +131,7 @@ class LeaseDesk:
             if self._book is None and not self._open(message["run_id"]):
                 return
             if self._answers.get(str(worker), {}).get("request") != message["request"]:
-                lease = self._book.take(worker)
+                lease = self._book.take(worker, is_idle=message["is_idle"])
                 self._answers[str(worker)] = {"request": message["request"], "lease": lease}
             self._write(self._answers)
         except tf.errors.OpError as error:

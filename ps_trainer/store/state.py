@@ -6,12 +6,11 @@ TensorFlow (`w/Adam`, `w/Adam_1`), and `global_step`. All values pass through th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from absl import logging
 
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import extents as extents_lib
@@ -19,6 +18,18 @@ from ps_trainer.store import fit
 from ps_trainer.store.base import ParameterStore, Piece
 from ps_trainer.store.checkpoint import Checkpoint
 from ps_trainer.store.extents import Extent, VariableSpec
+
+
+class Count(NamedTuple):
+    """What is saved besides the parameters, under its own name.
+
+    Attributes:
+        variable: on a ps task.
+        adapt: the value in a checkpoint, None where it has none -> the value with which a run goes on from there.
+    """
+
+    variable: tf.Variable
+    adapt: Callable[[np.ndarray | None], np.ndarray]
 
 
 class _Held(NamedTuple):
@@ -33,17 +44,21 @@ class StoredState:
     Args:
         store: the created store.
         slots: for each piece that the optimizer keeps slots for: slot variables, of the piece's shape.
-        counts: what else is saved, under its own name, and starts with zeros where a checkpoint lacks it.
+        counts: what else is saved; zeros at the start.
+
+    Attributes:
+        count_names: names of the counts.
     """
 
     def __init__(
         self,
         store: ParameterStore,
         slots: Sequence[tuple[Piece, tf.Variable]],
-        counts: Sequence[tf.Variable] = (),
+        counts: Sequence[Count] = (),
     ):
-        self._counts = {variable.op.name: variable for variable in counts}
-        self._count_reads = {name: variable.read_value() for name, variable in self._counts.items()}
+        self._counts = {count.variable.op.name: count for count in counts}
+        self._count_reads = {name: count.variable.read_value() for name, count in self._counts.items()}
+        self.count_names = frozenset(self._counts)
         self._clocks = store.clocks
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
@@ -55,7 +70,8 @@ class StoredState:
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
-        self.variables = [held.variable for held in self._held] + self._clocks + list(counts)
+        self.variables = [held.variable for held in self._held] + self._clocks
+        self.variables += [count.variable for count in counts]
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
         self._reads = [held.variable.read_value() for held in self._held]
         self._step_read = store.clocks[0].read_value()
@@ -77,7 +93,7 @@ class StoredState:
         for held in self._held:
             if not held.is_slot:
                 _load(session, held, initial_values)
-        session.run([variable.initializer for variable in self._counts.values()])
+        session.run([count.variable.initializer for count in self._counts.values()])
         self._set_clocks(session, 0)
 
     def restore(self, session: tf.Session, checkpoint: Checkpoint) -> int:
@@ -105,17 +121,9 @@ class StoredState:
         return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
 
     def _load_counts(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
-        for name, variable in self._counts.items():
-            if name in values and values[name].shape == tuple(variable.shape.as_list()):
-                session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
-                continue
-            session.run(variable.initializer)
-            logging.warning(
-                "%s starts with zeros: the checkpoint has none of the shape %s, as the run had other --sharding,"
-                " --shard_examples, --batch_size, --num_epochs or number of workers; examples are counted anew",
-                name,
-                variable.shape.as_list(),
-            )
+        for name, (variable, adapt) in self._counts.items():
+            value = adapt(values.get(name))
+            session.run(variable.initializer, {variable.initializer.inputs[1]: value})
 
     def _set_clocks(self, session: tf.Session, step: int) -> None:
         for clock in self._clocks:

@@ -24,6 +24,7 @@ def running(
     ps_0: PsControl,
     message: dict[str, Any],
     on_wait: Callable[[], Any],
+    num_steps: Callable[[], int],
 ) -> Iterator[None]:
     """Starts it, lets blocked steps go when the run is to stop, and ends it.
 
@@ -36,6 +37,7 @@ def running(
         ps_0: who hands out shards.
         message: the start of a word to it: run and worker.
         on_wait: called now and then while this worker waits for shards that others hold.
+        num_steps: gives the steps that this worker has made.
     """
     service, straggler, reader = train.step.service, train.straggler, train.shard_reader
     try:
@@ -46,7 +48,7 @@ def running(
             straggler.start(target, own_config)
             stop.on_release(straggler.let_go)
         if reader is not None:
-            reader.connect(ps_0, message, on_wait)
+            reader.connect(ps_0, message, on_wait, num_steps)
             stop.on_release(reader.close)
         yield
     finally:

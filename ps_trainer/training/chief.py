@@ -108,6 +108,7 @@ class Checkpointer:
     def __init__(self, train: TrainGraph, config: TrainConfig, clock: Callable[[], float] = time.monotonic):
         self._state = train.state
         self._exchange = train.step.exchange
+        self._publish_counts_op = train.publish_counts_op
         self._config = config
         self._clock = clock
         self._saved_at = clock()
@@ -140,6 +141,8 @@ class Checkpointer:
         """
         if self._exchange is not None:
             self._exchange.publish(session)
+        if self._publish_counts_op is not None:
+            session.run(self._publish_counts_op)
         values = self._state.snapshot(session)
         if names := spoiled(values):
             raise NanLossError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -20,8 +19,9 @@ from ps_trainer.store.state import StoredState
 from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed, placeholders, trace
 from ps_trainer.training import shards
 from ps_trainer.training.components import Components
+from ps_trainer.training.position import BatchCounter, create_position
 from ps_trainer.updates.apply import Applier
-from ps_trainer.updates.base import Phase, RuleContext, TrainStep
+from ps_trainer.updates.base import RuleContext, TrainStep
 from ps_trainer.updates.push import Push
 
 
@@ -43,6 +43,10 @@ class TrainGraph(NamedTuple):
         model_trace: the model's variables and their initial values.
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
         free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
+        begin_data_op: makes the input begin where this worker goes on reading; to be run when its state is restored,
+            before its first step.
+        publish_counts_op: counts what the rule's exchange has taken in, for the chief to run before it saves; None
+            where the steps count.
         scaffold: for `MonitoredTrainingSession`; initialises only what is local to this worker.
         straggler: what delays this worker's steps, if anything; to be started before the first one.
         shard_reader: asks for this worker's shards, where they are dealt out as the run goes; to be connected before
@@ -62,6 +66,8 @@ class TrainGraph(NamedTuple):
     model_trace: ModelTrace
     init_state_op: tf.Operation
     free_op: tf.Operation
+    begin_data_op: tf.Operation
+    publish_counts_op: tf.Operation | None
     scaffold: tf.train.Scaffold
     straggler: Straggler | None
     shard_reader: shards.ShardReader | None
@@ -88,13 +94,18 @@ def build(
         store = components.create_store(group, config)
         plan = shards.plan_of(components.dataset, config, cluster.num_workers)
         reader = shards.ShardReader(plan) if plan is not None else None
+        if plan is not None:
+            counts, amount = shards.create_counts(plan, store.ps_device(0)), 1
+        else:
+            counts, amount = [create_position(cluster.num_workers, store.ps_device(0))], config.batch_size
+        counter = BatchCounter(counts[0].variable, amount, store)
         with tf.device(cluster.device):
-            iterator = _iterator(components, cluster, config, reader)
+            iterator = _iterator(components, cluster, config, reader, counter)
         batch_spec = iterator.element_spec if reader is None else iterator.element_spec[1]
         model_trace = trace(lambda: components.model.build(placeholders(batch_spec), training=True), config.seed)
         store.create(model_trace, components.optimizers.index_of)
         with tf.device(cluster.device):
-            batch, position = (iterator.get_next(), None) if reader is None else reversed(iterator.get_next())
+            place, batch = ([cluster.worker_index], iterator.get_next()) if reader is None else iterator.get_next()
             if components.num_stages > 1:
                 tf.get_collection_ref(STAGE_DEVICES).extend(group.devices)
             # Data keep the run's seed: all workers deal out one order. Initial values come from the trace.
@@ -111,24 +122,26 @@ def build(
             cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier, push, run_id
         )
         step = components.rule.build(store, gradients, context)
-        counts = shards.create_counts(plan, store.ps_device(0)) if plan is not None else []
-        may_let_go = components.rule.waits_for_others and step.exchange is None
-        count = functools.partial(shards.count, counts[0], position, after_update=may_let_go) if counts else None
+        count_ops = counter.build(step, place, tf.nest.flatten(batch)[0])
+        publishes = step.exchange is not None and reader is None
         return TrainGraph(
             graph=graph,
             current_step=store.clocks[0].read_value(),
             loss=output.loss,
             step=step,
-            fetches=_fetches(store, step, output.loss, gradients if config.step_log else None, count),
+            fetches=_fetches(store, step, output.loss, gradients if config.step_log else None, count_ops),
             store=store,
             state=StoredState(store, applier.slots, counts),
             model_trace=model_trace,
-            worker_state=[*step.worker_state, *push.state],
+            # Shards that are dealt out as the run goes may be another worker's when this one takes up its state.
+            worker_state=[*step.worker_state, *push.state, *(counter.saved(step) if reader is None else [])],
             sent_bytes=push.sent_bytes.read_value(),
             join_ops=_join_ops(store, step),
             init_state_op=tf.variables_initializer(list(step.state)),
             free_op=_free(tf.global_variables()),
-            scaffold=_scaffold(store, iterator),
+            begin_data_op=iterator.initializer,
+            publish_counts_op=counter.publish(step.exchange) if publishes else None,
+            scaffold=_scaffold(store),
             straggler=straggler,
             shard_reader=reader,
         )
@@ -165,13 +178,13 @@ def _fetches(
     step: TrainStep,
     loss: tf.Tensor,
     timed: Sequence[Gradient] | None,
-    count: Callable[[Phase], tf.Operation] | None,
+    count_ops: Sequence[Sequence[tf.Operation]],
 ) -> list[list]:
-    """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted, `count` counts the batch."""
+    """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted, `count_ops` are for each phase."""
     fetches = []
     with tf.device(store.worker_device):
         computed = _time_after([gradient.value for gradient in timed]) if timed is not None else None
-        for phase in step.phases:
+        for phase, count in zip(step.phases, count_ops, strict=True):
             times = [] if computed is None else [computed, _time_after([phase.global_step])]
             if store.keeps_replica:
                 pull_ops = []
@@ -179,9 +192,7 @@ def _fetches(
                 pull_ops = store.build_hold()
             else:
                 pull_ops = store.build_pull(phase.applied, step.on_pull)
-            targets = [*phase.targets, *pull_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
-            if count is not None:
-                targets.append(count(phase))
+            targets = [*phase.targets, *pull_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS), *count]
             fetches.append([phase.global_step, phase.staleness, loss, times, targets])
     return fetches
 
@@ -199,7 +210,11 @@ def _join_ops(store: ParameterStore, step: TrainStep) -> list[tf.Operation]:
 
 
 def _iterator(
-    components: Components, cluster: ClusterConfig, config: TrainConfig, reader: shards.ShardReader | None
+    components: Components,
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    reader: shards.ShardReader | None,
+    counter: BatchCounter,
 ) -> tf.data.Iterator:
     if reader is not None:
         examples = components.dataset.train_leased(reader.leases(), reader.plan)
@@ -209,6 +224,7 @@ def _iterator(
             batch_size=config.batch_size,
             seed=config.seed,
             num_epochs=config.num_epochs,
+            start=counter.start(cluster.worker_index),
         )
     options = tf.data.Options()
     # The thread that tunes a pipeline may miss its cancellation (TensorFlow tells it before it marks it), and then
@@ -229,9 +245,9 @@ def _free(variables: Sequence[tf.Variable]) -> tf.Operation:
     return tf.group(*destroy_ops)
 
 
-def _scaffold(store: ParameterStore, iterator: tf.data.Iterator) -> tf.train.Scaffold:
+def _scaffold(store: ParameterStore) -> tf.train.Scaffold:
     """The chief has initialised or restored what is on the ps tasks before any worker opens its session."""
-    local_init_op = tf.group(iterator.initializer, tf.local_variables_initializer(), tf.tables_initializer())
+    local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
     return tf.train.Scaffold(
         init_op=tf.no_op(),
         ready_op=tf.constant([], tf.string),

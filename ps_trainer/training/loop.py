@@ -80,6 +80,7 @@ def run_steps(
         if max_steps is not None and global_step >= max_steps:
             ended_by.append("max_steps, reached before")
             return
+        raw.run(train.begin_data_op)
         while not session.should_stop():
             stop.check()
             if is_enough():

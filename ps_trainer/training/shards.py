@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.data import shards
@@ -19,8 +21,9 @@ from ps_trainer.data.shards import Lease, ShardPlan
 from ps_trainer.errors import OptionError
 from ps_trainer.runtime import control, leases
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.store.state import Count
 from ps_trainer.store.variables import create_variable
-from ps_trainer.updates.base import RELEASED, Phase, UpdateRule
+from ps_trainer.updates.base import UpdateRule
 
 _POLL_SECS = 0.03
 _WAIT_SECS = 0.3
@@ -66,6 +69,7 @@ class ShardReader:
         self.plan = plan
         self._closing = threading.Event()
         self._ask: Callable[[str], Any] | None = None
+        self._num_steps: Callable[[], int] | None = None
         self._taken: list[_Taken] = []
         self._on_wait: Callable[[], Any] | None = None
 
@@ -73,19 +77,22 @@ class ShardReader:
         """int64 [3] each: epoch, shard, first batch. Python runs for a lease, not for what is read by it."""
         return tf.data.Dataset.from_generator(self._leases, output_signature=tf.TensorSpec([3], tf.int64))
 
-    def connect(self, ps_0: PsControl, message: dict[str, Any], on_wait: Callable[[], Any]) -> None:
+    def connect(
+        self, ps_0: PsControl, message: dict[str, Any], on_wait: Callable[[], Any], num_steps: Callable[[], int]
+    ) -> None:
         """To be called before the first batch is read.
 
         Args:
             ps_0: who hands out the leases.
             message: the start of a word to it: run and worker.
             on_wait: called now and then while there is no shard left but those of others.
+            num_steps: gives the steps that this worker has made.
         """
 
         def ask(request: str) -> Any:
             """The answer to a request, or None where there is none yet."""
             with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
-                ps_0.say(message | {"status": control.LEASE, "request": request})
+                ps_0.say(message | {"status": control.LEASE, "request": request, "is_idle": self._is_idle()})
             for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
                 if self._closing.wait(_POLL_SECS):
                     return None
@@ -95,7 +102,7 @@ class ShardReader:
                         return answer["lease"]
             return None
 
-        self._ask, self._on_wait = ask, on_wait
+        self._ask, self._on_wait, self._num_steps = ask, on_wait, num_steps
 
     def record(self, rule: UpdateRule) -> dict[str, Any]:
         """What the run's record says of it, for `leases.LeaseDesk`."""
@@ -116,6 +123,10 @@ class ShardReader:
             return 0
         taken = self._taken[place]
         return taken.examples_before + sum(taken.sizes[: num_batches - taken.batches_before])
+
+    def _is_idle(self) -> bool:
+        """Whether this worker has trained on all batches that it was given."""
+        return self._num_steps() >= (self._taken[-1].batches_before + len(self._taken[-1].sizes) if self._taken else 0)
 
     def _take(self, lease: Lease) -> None:
         before = self._taken[-1] if self._taken else _Taken(0, 0, [])
@@ -140,23 +151,24 @@ class ShardReader:
             yield np.array(lease, np.int64)
 
 
-def create_counts(plan: ShardPlan, ps_device: str) -> list[tf.Variable]:
-    """The variables of `leases.specs`, on ps task 0."""
-    with tf.device(ps_device):
-        return [create_variable(name, shape, dtype) for name, shape, dtype in leases.specs(plan)]
+def create_counts(plan: ShardPlan, ps_device: str) -> list[Count]:
+    """The variables of `leases.specs`, on ps task 0; the first is that of the batches."""
+    counts = []
+    for name, shape, dtype in leases.specs(plan):
+        with tf.device(ps_device):
+            variable = create_variable(name, shape, dtype)
+        counts.append(Count(variable, functools.partial(_adapt, name, variable)))
+    return counts
 
 
-def count(seen: tf.Variable, position: tf.Tensor, phase: Phase, *, after_update: bool) -> tf.Operation:
-    """Counts the batch of a step.
-
-    Args:
-        seen: the counts.
-        position: int64 [2] of the batch in them.
-        phase: the step's.
-        after_update: whether the rule may let the worker go without an update, which only the worker learns; else the
-            count follows the update on ps 0, which costs the step no time.
-    """
-    waits_for = [phase.applied[0]] if phase.applied and not after_update else []
-    with tf.device(seen.device), tf.control_dependencies(waits_for):
-        times = tf.cast(phase.global_step != RELEASED, tf.int8) if after_update else tf.constant(1, tf.int8)
-        return seen.scatter_nd_add(position[tf.newaxis], times[tf.newaxis]).op
+def _adapt(name: str, variable: tf.Variable, saved: np.ndarray | None) -> np.ndarray:
+    shape = tuple(variable.shape.as_list())
+    if saved is not None and saved.shape == shape:
+        return saved
+    logging.warning(
+        "%s starts with zeros: the checkpoint has none of the shape %s, as the run had other --sharding,"
+        " --shard_examples, --batch_size, --num_epochs or number of workers; examples are counted anew",
+        name,
+        list(shape),
+    )
+    return np.zeros(shape, variable.dtype.as_numpy_dtype)

@@ -191,6 +191,7 @@ class Worker(Member):
             ps_0=self._controls[0],
             message={"run_id": self._run["run_id"], "worker": self._cluster.worker_index},
             on_wait=lambda: self._progress.wait_for_data(),
+            num_steps=lambda: self._progress.local_steps,
         )
 
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
@@ -335,7 +336,7 @@ class Worker(Member):
         metrics = evaluate(self._components, values)
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
-        self.final_values = values
+        self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
         self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
         if self._target_watch is not None:
             self.summary["target_metric"] = self._target_watch.summary(step, metrics)

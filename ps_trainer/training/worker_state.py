@@ -101,6 +101,6 @@ class WorkerState:
         if int(values[worker_file.STEP]) > global_step:
             return f"it is of another run, which is at step {global_step}"
         for name, variable in self._variables.items():
-            if name not in values or values[name].shape != tuple(variable.shape.as_list()):
+            if name not in values or not variable.shape.is_compatible_with(values[name].shape):
                 return f"{name} is missing or has another shape; the run was started with other flags"
         return ""

@@ -41,8 +41,8 @@ class Accumulate(UpdateRule):
     not matter (Adam), nearly the same rule. `sync` averages over the workers: n workers' sums are Σ/n of n · k
     gradients, and n workers' averages the gradient of one batch of n · k · `batch_size`.
 
-    What is summed and not pushed is lost when a worker's data end and when a worker is started again. Gradient
-    transforms see the sums, in the steps that push.
+    What is summed and not pushed is lost when a worker's data end. A worker that is started again begins a new sum,
+    and reads the batches of the lost one again. Gradient transforms see the sums, in the steps that push.
 
     Memory on the ps: that of the wrapped rule; on the worker O(parameters), of tables only the rows seen since the
     last push. Traffic per step and worker: O(parameters / k) each way, beside the rows of tables that a batch reads.

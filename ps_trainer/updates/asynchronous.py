@@ -33,7 +33,7 @@ class Async(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
-        progress, staleness, applied = None, [], []
+        staleness, applied = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
@@ -41,9 +41,10 @@ class Async(UpdateRule):
                 applied.append(before_apply.op)
                 stale = before_apply - store.clock_reads[ps]
                 if ps == 0:  # both numbers in one message
-                    progress = tf.stack([before_apply + 1, stale])
+                    pushed = before_apply + 1
+                    progress = tf.stack([pushed, stale])
                 else:
                     staleness.append(tf.reshape(stale, [1]))
         with tf.device(store.worker_device):
             staleness = tf.concat([progress[1:], *staleness], axis=0)
-            return TrainStep([Phase(progress[0], staleness, context.push.targets, applied)])
+            return TrainStep([Phase(progress[0], staleness, context.push.targets, applied, pushed)])

@@ -129,7 +129,7 @@ class _Rounds:
             self._applied.advance_op(),
             *self._averaged.targets(),
         ]
-        return Phase(progress, staleness, targets, applied=None)
+        return Phase(progress, staleness, targets, applied=None, pushed=pushed.global_step)
 
     def build_join(self) -> tf.Operation:
         """Joins the open round with the centre as the copy, and the optimizer's slots as new."""

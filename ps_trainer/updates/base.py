@@ -2,8 +2,8 @@
 
 A rule gets the gradients of one worker's step and builds what happens with them: the push, the apply on
 the ps tasks, and what the worker waits for. It runs in every worker's graph; `context.is_chief` tells
-the one worker that may do more. A rule that needs somebody to act between the workers' steps (to
-tell the ps tasks who is lost) gives the chief a `ChiefService`.
+the one worker that may do more. A rule that needs somebody to act between the workers' steps (the
+aggregation of synchronous rules) gives the chief a `ChiefService`.
 
 A step may be one of several *phases*, such as local steps and the exchange of periodic averaging: each is
 a set of ops of its own, so that what a phase does not do is not in its graph and costs no message.
@@ -113,7 +113,13 @@ class Exchange(abc.ABC):
 
     For rules whose workers talk to each other: a run with a collective op can have no part on a ps task
     (`ring.py` says why), so it cannot be in a phase. All workers must take part each time, to the end.
+
+    Attributes:
+        given: int64 [num_workers] variable on the worker, the same on all: batches of each worker that are in the
+            updates since this worker joined, or since it was last set to zeros.
     """
+
+    given: tf.Variable
 
     @abc.abstractmethod
     def prepare(self, session: tf.Session) -> None:
@@ -156,12 +162,16 @@ class Phase(NamedTuple):
             a tensor on the worker costs a message.
         applied: for each ps task an op there after which the next pull may read its parameters; None
             where the next step computes with the same parameters. Without meaning for replicas.
+        pushed: int64 scalar on ps task 0, known when what the worker learned from its batches since the last push is
+            in there: global_step, or `RELEASED` where the rule may have let the worker go without an update. None in a
+            phase that keeps on the worker what it learned.
     """
 
     global_step: tf.Tensor
     staleness: tf.Tensor
     targets: Sequence[tf.Operation]
     applied: Sequence[tf.Operation] | None
+    pushed: tf.Tensor | None = None
 
 
 class StartCondition(NamedTuple):

@@ -176,7 +176,7 @@ def build_step(
         progress = tf.stack([pushed.global_step, stale])  # both numbers in one message
     with tf.device(store.worker_device):
         staleness = tf.concat([progress[1:], *(tf.reshape(other, [1]) for other in others)], axis=0)
-        phase = Phase(progress[0], staleness, context.push.targets, pushed.applied)
+        phase = Phase(progress[0], staleness, context.push.targets, pushed.applied, pushed.global_step)
     return TrainStep(
         [phase],
         join_op=collector.build_join(),

@@ -22,6 +22,8 @@ def counted_phase(store: ParameterStore, counts: Sequence[tf.Tensor], targets: S
         targets: ops to run beside.
     """
     staleness = []
+    with tf.device(store.ps_device(0)):
+        pushed = counts[0][0]
     for ps, count in enumerate(counts[1:], 1):
         with tf.device(store.ps_device(ps)):
             staleness.append(count[1:])
@@ -31,4 +33,5 @@ def counted_phase(store: ParameterStore, counts: Sequence[tf.Tensor], targets: S
             staleness=tf.concat([counts[0][1:], *staleness], axis=0),
             targets=targets,
             applied=[count.op for count in counts],
+            pushed=pushed,
         )

@@ -159,7 +159,7 @@ class _Graph:
             targets += self._local_sgd()
             if pushes:
                 targets.append(replica.hear(global_step))
-        return Phase(global_step, staleness, targets, applied=None)
+        return Phase(global_step, staleness, targets, applied=None, pushed=self._pushed if pushes else None)
 
     def _add_up(self) -> list[Gradient]:
         """The accrued gradient with this step's."""
@@ -188,6 +188,8 @@ class _Graph:
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
                 before.append(count_update(store.clocks[ps]))
         self._counted = [count.op for count in before]
+        with tf.device(store.ps_device(0)):
+            self._pushed = before[0] + 1
         self._staleness = self.replica.staleness(before)
         with tf.device(store.worker_device):
             self._pushed_step = before[0] + 1

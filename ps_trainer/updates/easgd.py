@@ -81,7 +81,7 @@ class Easgd(UpdateRule):
             *context.push.targets,
         ]
         phases = [
-            Phase(exchange.global_step, exchange.staleness, targets, applied=None),
+            Phase(exchange.global_step, exchange.staleness, targets, applied=None, pushed=exchange.pushed),
             Phase(
                 replica.global_step,
                 replica.no_staleness,
@@ -162,6 +162,7 @@ class _Exchange:
 
     Attributes:
         global_step: int64 scalar on the worker, after this exchange.
+        pushed: the same on ps 0.
         staleness: int64 [num_ps] on the worker.
         moves: ops that move the copy, by its gradient as well.
     """
@@ -191,7 +192,8 @@ class _Exchange:
                     before = count_update(store.clocks[ps])
                 stale = before - snapshot.clocks[ps]
                 if ps == 0:  # both numbers in one message
-                    progress = tf.stack([before + 1, stale])
+                    self.pushed = before + 1
+                    progress = tf.stack([self.pushed, stale])
                 else:
                     staleness.append(tf.reshape(stale, [1]))
         with tf.device(store.worker_device):

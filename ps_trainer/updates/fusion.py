@@ -8,13 +8,14 @@ import tensorflow.compat.v1 as tf
 
 
 class Fusion:
-    """The gradients of one worker, end to end, and behind them a 1 that counts the worker.
+    """The gradients of one worker, end to end, and behind them a one-hot vector that names the worker.
 
-    Values of a type are in vectors of their own. In sums of such vectors the last element is the number of
-    workers whose gradients are in them.
+    Values of a type are in vectors of their own. Sums of such vectors name the workers whose gradients are in them.
 
     Args:
         values: dense gradients with static shapes, on the worker.
+        worker_index: of this worker.
+        num_workers: whose vectors are summed up.
         max_bytes: largest vector; a longer one is cut into even parts.
 
     Attributes:
@@ -23,16 +24,17 @@ class Fusion:
         sizes: of the vectors, in elements.
     """
 
-    def __init__(self, values: Sequence[tf.Tensor], max_bytes: int):
+    def __init__(self, values: Sequence[tf.Tensor], worker_index: int, num_workers: int, max_bytes: int):
+        self._num_workers = num_workers
         self._shapes = [value.shape.as_list() for value in values]
         self._dtypes = [value.dtype.base_dtype for value in values]
-        # The count goes with the first type.
+        # The names go with the first type.
         self._groups = list(dict.fromkeys(self._dtypes)) or [tf.float32]
         self._cuts: list[list[int]] = []
         self.vectors: list[tf.Tensor] = []
         for number, dtype in enumerate(self._groups):
             flat = [tf.reshape(v, [-1]) for v, own in zip(values, self._dtypes, strict=True) if own == dtype]
-            flat += [tf.ones([1], dtype)] if number == 0 else []
+            flat += [tf.one_hot(worker_index, num_workers, dtype=dtype)] if number == 0 else []
             whole = tf.concat(flat, axis=0)
             self._cuts.append(_even_parts(whole.shape.num_elements(), max(1, max_bytes // dtype.size)))
             self.vectors += tf.split(whole, self._cuts[-1]) if len(self._cuts[-1]) > 1 else [whole]
@@ -45,17 +47,18 @@ class Fusion:
         return sum(size * dtype.size for size, dtype in zip(self.sizes, self.dtypes, strict=True))
 
     def split(self, vectors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The count, int64 scalar, and the gradients out of sums of `vectors`, in the order of the values."""
+        """Out of sums of `vectors`: int64 [num_workers], 1 for each worker in them, and the sums of the gradients."""
         left, found = list(vectors), {}
         for number, (dtype, cuts) in enumerate(zip(self._groups, self._cuts, strict=True)):
             parts, left = left[: len(cuts)], left[len(cuts) :]
             members = [i for i, own in enumerate(self._dtypes) if own == dtype]
-            sizes = [tf.TensorShape(self._shapes[i]).num_elements() for i in members] + [1] * (number == 0)
+            sizes = [tf.TensorShape(self._shapes[i]).num_elements() for i in members]
+            sizes += [self._num_workers] if number == 0 else []
             values = tf.split(tf.concat(parts, axis=0) if len(parts) > 1 else parts[0], sizes)
             if number == 0:
-                count = tf.cast(tf.round(values.pop()[0]), tf.int64)
+                who = tf.cast(tf.round(values.pop()), tf.int64)
             found |= {i: tf.reshape(value, self._shapes[i]) for i, value in zip(members, values, strict=True)}
-        return count, [found[i] for i in range(len(self._shapes))]
+        return who, [found[i] for i in range(len(self._shapes))]
 
 
 def _even_parts(size: int, max_size: int) -> list[int]:

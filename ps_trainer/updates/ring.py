@@ -54,6 +54,7 @@ class Ring:
         give_op: stages this worker's gradient for the next turn; part of the phase.
         join_op: sets replica, slots and step to what the ps tasks hold.
         global_step: int64 scalar on the worker, before the step.
+        given: see `Exchange`.
     """
 
     def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, max_bytes: int):
@@ -67,7 +68,10 @@ class Ring:
         with tf.device(store.worker_device):
             self._step = create_local_variable("ring/global_step", [], tf.int64)
             self.global_step = self._step.read_value()
-            fusion = Fusion([gradient.value for gradient in gradients], max_bytes)
+            self.given = create_local_variable("ring/given", [self._group_size], tf.int64)
+            fusion = Fusion(
+                [gradient.value for gradient in gradients], context.worker_index, context.num_workers, max_bytes
+            )
             self.give_op = self._stage(fusion.vectors)
             self._give_nothing_op = self._stage([tf.zeros_like(vector) for vector in fusion.vectors])
             self._turn = self._build_turn(fusion)
@@ -140,7 +144,8 @@ class Ring:
         reduced = [self._reduce(vector, instance) for instance, vector in enumerate(vectors)]
         with tf.control_dependencies(reduced):  # when the ring breaks, nothing is applied
             reduced = [tf.identity(vector) for vector in reduced]
-        count, sums = fusion.split(reduced)
+        who, sums = fusion.split(reduced)
+        count = tf.reduce_sum(who)
 
         def update() -> tf.Operation:
             means = [
@@ -149,7 +154,9 @@ class Ring:
             ]
             apply_op = self._context.applier.apply_to_replica(means, self.global_step) if means else tf.no_op()
             with tf.control_dependencies([apply_op, *self._count_bytes(fusion)]):
-                return tf.group(self._step.assign_add(1, read_value=False))
+                return tf.group(
+                    self._step.assign_add(1, read_value=False), self.given.assign_add(who, read_value=False)
+                )
 
         update_op = tf.cond(count > 0, update, tf.no_op)
         with tf.control_dependencies([update_op]):
@@ -184,6 +191,7 @@ class Ring:
         ops = []
         with tf.device(self._store.worker_device):
             ops.append(tf.raw_ops.StageClear(dtypes=fusion.dtypes, shared_name=self._stage_name))
+            ops.append(self.given.initializer)
         for piece, original, copy in [*self._copies, (None, self._store.clocks[0], self._step)]:
             with tf.device(self._store.ps_device(0 if piece is None else piece.ps)):
                 value = original.read_value()
@@ -218,6 +226,7 @@ class RingExchange(Exchange):
     """
 
     def __init__(self, ring: Ring, *, is_chief: bool, clock: Callable[[], float] = time.monotonic):
+        self.given = ring.given
         self._ring = ring
         self._is_chief = is_chief
         self._clock = clock

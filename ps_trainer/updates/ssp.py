@@ -70,10 +70,15 @@ class Ssp(UpdateRule):
         global_step, passed = clocks.advance(counted)
         with tf.device(store.ps_device(0)):
             progress = tf.stack([global_step, staleness[0]])  # both numbers in one message
+            pushed = counted[0] + 1  # whoever is let go from its wait has made its update
         with tf.device(store.worker_device):
             others = [tf.reshape(stale, [1]) for stale in staleness[1:]]
             phase = Phase(
-                progress[0], tf.concat([progress[1:], *others], axis=0), context.push.targets, clocks.passed_on(passed)
+                progress[0],
+                tf.concat([progress[1:], *others], axis=0),
+                context.push.targets,
+                clocks.passed_on(passed),
+                pushed,
             )
         return TrainStep(
             [phase],

@@ -66,6 +66,72 @@ def test_every_epoch_has_another_order_and_every_example_once(source):
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
+@pytest.mark.parametrize("graph_seed", [None, 11])
+@pytest.mark.parametrize("max_shuffled", [None, 7])
+def test_the_order_is_that_of_shuffle_and_repeat(source, max_shuffled, graph_seed):
+    source.max_shuffled = max_shuffled
+
+    def plain():
+        tf.set_random_seed(graph_seed)
+        shard_seed = int(np.random.SeedSequence([4, 1]).generate_state(1)[0])
+        records = tf.data.Dataset.range(1, NUM_TRAIN, 3)
+        records = records.shuffle(max_shuffled or 8, seed=shard_seed).repeat(3).batch(1)
+        return records.map(lambda label: {"label": label})
+
+    def ours():
+        tf.set_random_seed(graph_seed)
+        return source.train(shard=Shard(1, 3), batch_size=1, seed=4, num_epochs=3)
+
+    np.testing.assert_array_equal(read_column(ours, "label"), read_column(plain, "label"))
+
+
+@pytest.mark.parametrize("start", [1, NUM_TRAIN - 1, NUM_TRAIN, NUM_TRAIN + 6, 3 * NUM_TRAIN - 1, 3 * NUM_TRAIN, 1000])
+@pytest.mark.parametrize("max_shuffled", [None, 7])
+def test_goes_on_after_the_examples_that_were_read_before(source, max_shuffled, start):
+    source.max_shuffled = max_shuffled
+
+    def read(start):
+        dataset = lambda: source.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=3, start=start)  # noqa: E731
+        return [batch["label"][0] for batch in read_batches(dataset)]
+
+    assert read(start) == read(0)[start:]
+
+
+def test_another_batch_size_goes_on_with_the_same_examples(source):
+    def read(batch_size, start):
+        return read_column(
+            lambda: source.train(shard=Shard(0, 1), batch_size=batch_size, seed=0, num_epochs=2, start=start), "label"
+        )
+
+    whole = read(1, 0)
+    np.testing.assert_array_equal(np.concatenate([read(5, 0)[:20], read(10, 20)]), whole)
+
+
+def test_an_epoch_that_was_read_before_is_not_read_again():
+    """What is broken in a record shows when it is read."""
+    arrays = {"label": np.arange(4)}
+
+    class Guarded(ArraySource):
+        def _records(self, split, shard):
+            def read(example):
+                with tf.control_dependencies([tf.assert_equal(reads.assign_add(1) <= 4, True)]):
+                    return {"label": tf.identity(example["label"])}
+
+            return super()._records(split, shard).map(read)
+
+    guarded = Guarded(arrays, arrays, num_classes=None)
+    with tf.Graph().as_default():
+        reads = tf.Variable(0, use_resource=True)
+        dataset = guarded.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=9, start=8 * 4)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        batch = iterator.get_next()
+        with tf.Session() as session:
+            session.run(reads.initializer)
+            session.run(iterator.initializer)
+            assert sorted(session.run(batch)["label"][0] for _ in range(4)) == [0, 1, 2, 3]
+            assert session.run(reads) == 4
+
+
 def test_batches_are_full_and_run_across_the_end_of_an_epoch(source):
     batches = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=10, seed=0, num_epochs=2))
     assert [len(batch["label"]) for batch in batches] == [10] * (2 * NUM_TRAIN // 10)

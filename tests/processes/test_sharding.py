@@ -1,9 +1,13 @@
-"""`--sharding=dynamic` when tasks are really killed: no example is lost, and at most a batch is seen twice."""
+"""What is read when tasks are really killed: no example is lost, and at most a batch is seen twice."""
 
 from __future__ import annotations
 
+import collections
+import json
+
 import pytest
 
+from ps_trainer.store import checkpoint as checkpoint_lib
 from tests.testing.processes import START_SECS
 
 pytestmark = pytest.mark.slow
@@ -35,3 +39,49 @@ def test_every_example_is_seen_though_a_task_is_killed(create_run, update, fault
         assert epoch["never"] == epoch["more"] == 0
     assert sum(epoch["twice"] for epoch in coverage.values()) <= most_seen_twice
     assert len(summary["faults"]) == 1
+
+
+NUM_BATCHES = NUM_EPOCHS * (NUM_EXAMPLES // 2) // BATCH_SIZE
+STATIC = (
+    f"--num_epochs={NUM_EPOCHS}", "--max_steps=none", "--step_log", "--max_restarts=2", SLOW,
+    "--learning_rate=1e-30",  # so that the loss of a step says which batch it was
+)  # fmt: skip
+
+
+def losses(run, worker):
+    """(global_step, loss) of each step of a worker, whichever of its processes made it."""
+    lines = (run.logdir / "steps" / f"worker-{worker}.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    return [(record["global_step"], record["loss"]) for record in records if "loss" in record]
+
+
+def position(run):
+    return checkpoint_lib.latest(run.logdir / "checkpoints")["data/position"].tolist()
+
+
+def test_a_worker_that_is_started_again_reads_on(create_run):
+    run = create_run(flags=("--recover_timeout_secs=90",))
+    launcher = run.start_local("--update=async", "--fault=kill:worker:1@step=30", *STATIC)
+    assert launcher.wait(START_SECS) == 0
+    assert len(run.summary()["faults"]) == 1
+    assert position(run) == [NUM_BATCHES * BATCH_SIZE] * 2
+    assert 2 * NUM_BATCHES <= run.summary()["global_step"] <= 2 * NUM_BATCHES + 1
+    read = [loss for _, loss in losses(run, 1)]
+    assert NUM_BATCHES - 1 <= len(read) <= NUM_BATCHES + 1
+    assert len(set(read)) >= NUM_BATCHES - 1
+
+
+def test_what_was_read_is_rolled_back_with_the_parameters(create_run):
+    run = create_run(flags=("--recover_timeout_secs=90",))
+    launcher = run.start_local("--update=sync", "--fault=kill:ps:0@step=33", "--save_checkpoint_steps=10", *STATIC)
+    assert launcher.wait(START_SECS) == 0
+    assert position(run) == [NUM_BATCHES * BATCH_SIZE] * 2
+    assert run.summary()["global_step"] == NUM_BATCHES
+    for worker in range(2):
+        by_step = collections.defaultdict(set)
+        for step, loss in losses(run, worker):
+            by_step[step].add(loss)
+        assert sorted(by_step) == list(range(1, NUM_BATCHES + 1))
+        assert all(len(read) == 1 for read in by_step.values())  # the steps made again, with the same batches
+        assert len({read for (read,) in by_step.values()}) == NUM_BATCHES
+        assert len(losses(run, worker)) > NUM_BATCHES

@@ -103,6 +103,35 @@ def test_nobody_waits_for_himself():
     assert desk.book.take(0) == END
 
 
+class TestBatchesThatAreNotPushed:
+    """Of each shard the last batch is trained on and held back, until there is another one to push it with."""
+
+    def desk(self, num_workers):
+        desk = Desk(PLAN._replace(num_epochs=1))
+        for worker in range(num_workers):
+            desk.train(desk.book.take(worker), num_batches=1)
+        for _ in range(num_workers, PLAN.num_shards):
+            desk.train(desk.book.take(0))
+        return desk
+
+    def test_a_worker_waits_while_another_trains(self):
+        book = self.desk(2).book
+        assert [book.take(0, is_idle=True), book.take(1), book.take(0, is_idle=True)] == [WAIT] * 3
+
+    def test_when_all_wait_one_ends_and_another_trains_on_what_it_held(self):
+        desk = self.desk(2)
+        book = desk.book
+        assert [book.take(0, is_idle=True), book.take(1, is_idle=True)] == [WAIT, END]
+        lease = book.take(0, is_idle=True)
+        assert lease.first == 1
+        assert book.take(0, is_idle=True) == END
+
+    def test_alone_it_ends(self):
+        desk = self.desk(1)
+        assert desk.book.take(0, is_idle=True) == END
+        assert (desk.seen == 0).sum() == 1
+
+
 @pytest.mark.parametrize("num_batches", range(13))
 def test_a_ps_task_that_begins_anew_knows_from_the_counts_what_is_left(num_batches):
     desk = Desk()

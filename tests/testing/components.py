@@ -50,9 +50,13 @@ class Rows(DataSource):
     def num_test_examples(self) -> int:
         return self._options.num_examples
 
-    def train(self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None) -> tf.data.Dataset:
-        batches = self._records("train", shard).repeat(num_epochs).batch(batch_size, drop_remainder=True)
-        return batches.take(self._options.lengths[shard.index]) if self._options.lengths else batches
+    def train(
+        self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0
+    ) -> tf.data.Dataset:
+        records = self._records("train", shard).repeat(num_epochs)
+        if self._options.lengths:
+            records = records.take(self._options.lengths[shard.index] * batch_size)
+        return records.skip(tf.convert_to_tensor(start, tf.int64)).batch(batch_size, drop_remainder=True)
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
         size = len(self.arrays["label"])
@@ -61,6 +65,15 @@ class Rows(DataSource):
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return batch
+
+
+class Shuffled(Rows):
+    """The first 100 of `Rows`, or as many as asked for, in the order in which any dataset is read."""
+
+    train = DataSource.train
+
+    def __init__(self, options: RowOptions, *, data_dir: str | None = None):
+        super().__init__(dataclasses.replace(options, num_examples=min(options.num_examples, 100)), data_dir=data_dir)
 
 
 class Pictures(Rows):

@@ -52,5 +52,6 @@ def one_worker_session(cluster: InProcessCluster, config: TrainConfig) -> Iterat
         train.state.initialize(session, train.model_trace.initial_values())
         for op in train.join_ops:
             session.run(op)
+        session.run(train.begin_data_op)
         yield WorkerSession(train, session)
         session.run(train.free_op)

@@ -95,7 +95,7 @@ FACTS = {
     "downpour": Facts(
         counts=_one_in(2),
         options=("n_push=2", "n_fetch=3"),
-        alone=("n_push=2", "n_fetch=5"),  # a restart after 12 steps is between two fetches
+        alone=("n_push=2", "n_fetch=5"),  # a restart after 14 steps is between two fetches
         # Local SGD and the push of the sum are the same step when the fetch comes with a push.
         plain=("n_push=2", "n_fetch=4"),
         steps_per_update=2,
@@ -123,7 +123,7 @@ FACTS = {
     "easgd": Facts(
         counts=_first_of(2),
         options=("period=2",),
-        # The exchange is with the first step of a period: 6 of them are over after 36 steps, 12 after 78.
+        # The exchange is with the first step of a period: 7 of them are over after 43 steps, 12 after 78.
         alone=("period=7",),
         plain=None,  # the centre follows the copy
         overshoot=2,

@@ -141,7 +141,7 @@ class TestTraffic:
         assert len(sizes) == num_ps
         assert sorted(to_ps) == sorted((ps, "data", (size,)) for ps, size in enumerate(sizes))
         progress = [(0, "data", (2,))]
-        staleness = [(ps, "data", (1,) if update == "async" else ()) for ps in range(1, num_ps)]
+        staleness = [(ps, "data", (1,)) for ps in range(1, num_ps)] if update == "async" else []
         pulled = [(ps, "data", (size,)) for ps, size in enumerate(sizes)]
         assert sorted(to_worker) == sorted([*progress, *staleness, *pulled])
 
@@ -154,13 +154,20 @@ class TestTraffic:
         assert Counter(to_worker) == shapes + Counter([(0, "data", (2,))])
 
 
-def crossings(train):
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_nothing_of_the_synchronous_update_leaves_its_ps_but_the_tokens(optimizer):
+    train = build(config_of("Dense", "Rows", update="sync", optimizer=optimizer), num_ps=2)
+    to_ps, to_worker = crossings(train, [train.step.service._ops.update])
+    assert (to_ps, to_worker) == ([], [])
+
+
+def crossings(train, fetches=None):
     """What a step sends between worker and ps tasks: lists of (ps, "data" or "control", shape), to ps and to worker.
 
     An op without a device runs on the worker, whose session it is. A tensor that several ops of a task
     use travels once, as TensorFlow's partitioner does it.
     """
-    pending = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(train.fetches)]
+    pending = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches or train.fetches)]
     seen, sent = set(), set()
     while pending:
         op = pending.pop()

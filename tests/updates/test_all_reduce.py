@@ -113,9 +113,8 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_not_ended(two_workers, layout, t
     rest = two_workers.run(config(**fields))
     assert rest[1].progress.global_steps == list(range(STEPS // 2 + 1, STEPS + 1))
     assert half[0].worker.final_values["global_step"] == STEPS // 2
-    # The data starts again from the beginning after a restart.
-    again = global_batches(BATCH, STEPS // 2, 2) * 2
-    losses, values = plain_loop(Dense(), again, OPTIMIZERS["adam"][1])
+    whole_batches = global_batches(BATCH, STEPS, 2)
+    losses, values = plain_loop(Dense(), whole_batches, OPTIMIZERS["adam"][1])
     np.testing.assert_allclose(np.mean([o.losses for o in rest], axis=0), losses[STEPS // 2 :], rtol=0, atol=1e-5)
     assert_same_values(rest[0].worker.final_values, values, STEPS)
     assert set(whole[0].worker.final_values) == set(values) - {"beta1_power", "beta2_power"} | {"global_step"}

@@ -19,12 +19,15 @@ def gradients(factor):
 
 
 @pytest.mark.parametrize("max_bytes", [1, 16, 10**6])
-def test_sums_come_back_in_shape_with_the_number_of_workers(max_bytes):
+def test_sums_come_back_in_shape_with_the_workers_they_are_of(max_bytes):
     with tf.Graph().as_default(), tf.Session() as session:
-        workers = [Fusion([tf.constant(value) for value in gradients(factor)], max_bytes) for factor in (1, 2, 10)]
+        workers = [
+            Fusion([tf.constant(value) for value in gradients(factor)], index, 4, max_bytes)
+            for index, factor in [(0, 1), (3, 2), (1, 10)]
+        ]
         sums = [tf.add_n(vectors) for vectors in zip(*(worker.vectors for worker in workers), strict=True)]
-        count, values = session.run(workers[0].split(sums))
-    assert count == 3
+        who, values = session.run(workers[0].split(sums))
+    assert who.tolist() == [1, 1, 0, 1]
     for value, gradient in zip(values, gradients(1), strict=True):
         assert value.dtype == gradient.dtype
         np.testing.assert_allclose(value, (1 + 2 + 10) * gradient, rtol=1e-6)
@@ -32,15 +35,15 @@ def test_sums_come_back_in_shape_with_the_number_of_workers(max_bytes):
 
 def test_no_vector_is_longer_than_allowed_and_each_type_has_its_own():
     with tf.Graph().as_default():
-        fusion = Fusion([tf.constant(value) for value in gradients(1)], 16)
-    # 3·4 + 5 + the count in parts of at most 16/4, and one float64.
-    assert len(fusion.vectors) == -(-(3 * 4 + 5 + 1) // 4) + 1
+        fusion = Fusion([tf.constant(value) for value in gradients(1)], 0, 2, 16)
+    # 3·4 + 5 + the 2 workers in parts of at most 16/4, and one float64.
+    assert len(fusion.vectors) == -(-(3 * 4 + 5 + 2) // 4) + 1
     assert max(size * dtype.size for size, dtype in zip(fusion.sizes, fusion.dtypes, strict=True)) <= 16
-    assert fusion.num_bytes == (3 * 4 + 5 + 1) * 4 + 1 * 8
+    assert fusion.num_bytes == (3 * 4 + 5 + 2) * 4 + 1 * 8
 
 
-def test_without_gradients_there_is_still_a_count():
+def test_without_gradients_the_workers_are_still_named():
     with tf.Graph().as_default(), tf.Session() as session:
-        fusion = Fusion([], 16)
-        count, values = session.run(fusion.split(fusion.vectors))
-    assert (count, values) == (1, [])
+        fusion = Fusion([], 1, 2, 16)
+        who, values = session.run(fusion.split(fusion.vectors))
+    assert (who.tolist(), values) == ([0, 1], [])

@@ -94,9 +94,8 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_not_ended(two_workers, tmp_path)
     fields = {"optimizer": "adagrad", "learning_rate": 0.1, "logdir": str(tmp_path)}
     two_workers.run(config(**fields, max_steps=STEPS // 2))
     outcomes = two_workers.run(config(**fields))
-    # The data starts again from the beginning after a restart.
-    again = global_batches(BATCH, STEPS // 2, 2) * 2
-    _, values = plain_loop(Embedded(), again, OPTIMIZERS["adagrad"][1])
+    whole_batches = global_batches(BATCH, STEPS, 2)
+    _, values = plain_loop(Embedded(), whole_batches, OPTIMIZERS["adagrad"][1])
     assert_same_values(outcomes[0].worker.final_values, values, STEPS)
 
 
@@ -110,6 +109,7 @@ def test_rows_left_by_an_earlier_start_of_the_run_are_cleared(two_workers):
         session.run([train.scaffold.local_init_op, train.init_state_op])
         for op in train.join_ops:
             session.run(op)
+        session.run(train.begin_data_op)
         session.run(train.fetches[0])
         sizes = [  # without those that something else runs before
             op.outputs[0] for op in train.graph.get_operations() if op.type == "QueueSizeV2" and not op.control_inputs

@@ -36,8 +36,8 @@ NOTES = (
     " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates"
     " differ by up to 4 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
     " each case and on medians over the cases of a rule.",
-    "On a real cluster --update=sync with replicas_to_aggregate=N is the same barrier as backup, so that the real runs"
-    " are of the barrier alone: the token queue is in virtual time.",
+    "On a real cluster an update of the token queue has a few more than N gradients now and then: those that come while"
+    " the chief takes the sum. They are used, so that slightly fewer than b/(N + b) are dropped.",
     "The simulator's steps have the least that a real step takes beside its delay; 8 to 12 workers on few cores also"
     " wait for a core. Measured over simulated times grow with the share of the cores that is busy: some 1.05 where it"
     " is below a quarter, 1.1 to 1.3 at a half.",

@@ -1,4 +1,4 @@
-"""The schedules by the names of `--update`, and two of TensorFlow's own: `token_queue`, `stock_sync`."""
+"""The schedules by the names of `--update`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ RULES: dict[str, type[ScheduleRule]] = {
     "async": single.Async,
     "downpour": replicas.Downpour,
     "hogwild": single.Async,
-    "sync": groups.Sync,
-    "token_queue": tokens.TokenQueue,
+    "sync": tokens.Sync,
     "stock_sync": tokens.StockSync,
     "backup": groups.Backup,
     "softsync": groups.SoftSync,
