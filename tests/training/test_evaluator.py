@@ -1,0 +1,143 @@
+"""What the evaluator evaluates, and when and how it ends, beside a chief of which ps 0 tells."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, Interrupted, OptionError, PeerFailedError, PsLostError, StalledError
+from ps_trainer.runtime import control
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.training import evaluator as evaluator_lib
+from ps_trainer.training.evaluator import Evaluator
+from tests.runtime.fakes import GONE, FakeControl, roster
+from tests.store.checkpoints import INDEX, write
+
+CLUSTER = ClusterConfig(jobs={"ps": ("a:1",), "worker": ("a:2",)}, job_name="evaluator", task_index=0)
+EVALUATING = 2  # checkpoints that are there when the evaluator begins
+
+
+class Ps(FakeControl):
+    """Of ps 0: answers with one status of the chief after the other, the last one for ever; "" is no answer."""
+
+    def __init__(self, statuses, before_read=None):
+        super().__init__(run={"run_id": "r"})
+        self._statuses, self._before_read, self.is_closed = list(statuses), before_read, False
+
+    def read(self):
+        if self._before_read is not None:
+            self._before_read(self.num_reads)
+        status = self._statuses[min(self.num_reads, len(self._statuses) - 1)]
+        self.error = None if status else GONE
+        self.fields["roster"] = roster("r", w0=status)
+        return super().read()
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    write(tmp_path / "checkpoints", *range(1, EVALUATING + 1))
+    return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch, checkpoints):
+    """Runs an evaluator beside a ps 0 to its end."""
+    monkeypatch.setattr(evaluator_lib, "_POLL_SECS", 0.0)
+    monkeypatch.setattr(evaluator_lib, "evaluate", lambda _, checkpoint: {"accuracy": checkpoint.step / 10})
+
+    def start(ps_0, stop=None, **fields):
+        monkeypatch.setattr(evaluator_lib.preflight, "wait_for_ps", lambda *_: [ps_0])
+        config = TrainConfig(logdir=str(tmp_path), **({"recover_timeout_secs": 0.0} | fields))
+        evaluator = Evaluator(CLUSTER, config, components=None)
+        try:
+            return evaluator.work(stop or StopRequest())
+        finally:
+            assert ps_0.is_closed
+            assert evaluator._writer._file._file.closed
+
+    return start
+
+
+def lines(tmp_path, kind):
+    text = (tmp_path / "metrics" / "evaluator-0.jsonl").read_text()
+    return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
+
+
+def evaluated(tmp_path):
+    return [(line["global_step"], line["metrics"]["accuracy"]) for line in lines(tmp_path, "eval")]
+
+
+def test_evaluates_each_checkpoint_once_until_the_chief_is_done_the_last_one_included(start, tmp_path, checkpoints):
+    def write_one_more(num_reads):
+        if num_reads in (3, 5):  # with the fifth the chief says that it is done
+            write(checkpoints, num_reads)
+
+    assert start(Ps([control.TRAINING] * 5 + [control.DONE], write_one_more)) == EXIT_DONE
+    assert evaluated(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.3), (5, 0.5)]
+    assert [line["state"] for line in lines(tmp_path, "state")] == [
+        "waiting for the ps tasks", "waiting for a checkpoint", "done",
+    ]  # fmt: skip
+
+
+def test_evaluates_a_checkpoint_that_was_written_anew_once_more(start, tmp_path, checkpoints):
+    def write_again(num_reads):
+        if num_reads == 2:
+            (checkpoints / f"model.ckpt-2{INDEX}").unlink()
+            write(checkpoints, 2)
+
+    start(Ps([control.TRAINING] * 4 + [control.DONE], write_again))
+    assert [step for step, _ in evaluated(tmp_path)] == [1, 2, 2]
+
+
+def test_passes_a_damaged_checkpoint_over(start, tmp_path, checkpoints):
+    (checkpoints / f"model.ckpt-1{INDEX}").write_bytes(b"damaged")
+    start(Ps([control.DONE]))
+    assert [step for step, _ in evaluated(tmp_path)] == [2]
+
+
+@pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+def test_fails_with_the_chief(start, tmp_path, status):
+    with pytest.raises(PeerFailedError, match=f"the chief {status}"):
+        start(Ps([control.TRAINING, status]))
+    assert len(evaluated(tmp_path)) == EVALUATING
+
+
+def test_a_ps_0_that_is_gone_with_the_run_has_ended_well_and_without_it_is_lost(start, tmp_path):
+    with pytest.raises(PsLostError, match="ps 0 went away before the chief had ended"):
+        start(Ps([control.TRAINING, ""]))
+    (tmp_path / "summary.json").write_text("{}")
+    assert start(Ps([control.TRAINING, ""])) == EXIT_DONE
+
+
+def test_a_ps_0_that_comes_back_in_time_is_not_lost(start, tmp_path):
+    statuses = [control.TRAINING, "", "", "", "", control.TRAINING, control.DONE]
+    assert start(Ps(statuses), recover_timeout_secs=60.0) == EXIT_DONE
+
+
+def test_a_ps_0_that_has_not_been_heard_of_yet_is_not_lost(start):
+    assert start(Ps(["", "", "", "", "", control.TRAINING, control.DONE])) == EXIT_DONE
+
+
+def test_a_run_that_was_there_before_is_not_this_one(start, tmp_path):
+    ps_0 = Ps([control.DONE])
+    ps_0.fields["run"] = {"run_id": "another"}
+    with pytest.raises(StalledError, match=r"no new checkpoint in .* for 0 s"):
+        start(ps_0, stall_timeout_secs=1e-9)
+
+
+def test_ends_when_it_is_asked_to_stop(start):
+    stop = StopRequest()
+    stop.request(Interrupted(15))
+    with pytest.raises(Interrupted):
+        start(Ps([control.TRAINING]), stop)
+
+
+def test_needs_a_logdir():
+    with pytest.raises(OptionError, match="give it the chief's --logdir"):
+        Evaluator(CLUSTER, TrainConfig(), components=None)
