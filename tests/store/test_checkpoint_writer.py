@@ -241,6 +241,17 @@ class TestFailedSaves:
         with pytest.raises(SaveError, match="could not be written: .*must be a folder"):
             write(tmp_path / "checkpoints", 1)
 
+    def test_of_what_tensorflow_says_its_own_words_are_told(self, tmp_path, monkeypatch):
+        """Neither the lines of the traceback before them nor those of the node after them."""
+        message = "Traceback:\n  File a.py, line 1\n\nDisk on fire; a.tmp\n\t [[node save]]\n"
+
+        def fail(*_):
+            raise tf.errors.InternalError(None, None, message)
+
+        monkeypatch.setattr(checkpoint_writer, "_write_files", fail)
+        with pytest.raises(SaveError, match=f"could not be written: Disk on fire; a.tmp; {tmp_path} must be a folder"):
+            write(tmp_path, 1)
+
     def test_a_folder_in_the_files_place_fails_the_save(self, tmp_path):
         write(tmp_path, 1)
         (tmp_path / f"model.ckpt-2{INDEX}").mkdir()

@@ -9,7 +9,7 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import PeerFailedError, PeerLostError, StartTimeoutError
+from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StartTimeoutError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.stage_host import StageHost
@@ -44,6 +44,12 @@ def test_the_wait_ends_with_an_error_that_names_who_is_missing(peers):
     peers.started(2)
     with pytest.raises(StartTimeoutError, match="worker-3 did not join within 0 s, to compute stages for worker-1"):
         peers.wait(0.0)
+
+
+def test_the_wait_ends_when_the_worker_is_asked_to_stop(peers, stop):
+    stop.request(Interrupted(15))
+    with pytest.raises(Interrupted):
+        peers.wait(1.0)
 
 
 @pytest.mark.parametrize(

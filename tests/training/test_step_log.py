@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -79,6 +80,15 @@ def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress
         "examples": BATCH_SIZE,
     }
     assert (second["local_step"], second["t_start"], second["t_end"], second["loss"]) == (2, 107.0, 109.0, 0.25)
+
+
+def test_a_record_tells_what_the_process_has_computed_since_the_record_before(progress, clock, path, monkeypatch):
+    for user, system in ((1000.0, 500.0), (1001.25, 500.5)):
+        monkeypatch.setattr(os, "times", lambda spent=(user, system): os.times_result((*spent, 0.0, 0.0, 0.0)))
+        step(progress, clock, 1, [0])
+    progress.close()
+    _, second = records(path)
+    assert (second["cpu_user"], second["cpu_sys"]) == (1.25, 0.5)
 
 
 def test_times_that_the_step_brings_are_told_by_the_clock_of_the_others(progress, clock, path):
