@@ -99,7 +99,11 @@ def libsvm_set(path: pathlib.Path) -> Found | None:
 
 def criteo_set(path: pathlib.Path) -> Found | None:
     """Clicks in the format of Criteo."""
-    return _line_files(path, criteo.LINE, "clicks in the format of Criteo", "criteo")
+    found = _line_files(path, criteo.LINE, "clicks in the format of Criteo", "criteo")
+    if found is None:
+        found = _line_files(path, criteo.TEXT_LINE, "clicks in the format of Criteo, with ids of one's own", "criteo")
+        found = found and found._replace(options=(*found.options, "categories=text"))
+    return found
 
 
 def census_set(path: pathlib.Path) -> Found | None:

@@ -50,6 +50,8 @@ def test_numbers_are_logarithms_and_hashes_are_buckets(tmp_path, is_packed):
         LINES[0].replace("-3", "3.5"),
         LINES[0].replace("68fd1e64", "68fd1e6g"),
         LINES[0].replace("68fd1e64", "68fd1e640"),
+        LINES[0].replace("68fd1e64", "48"),
+        LINES[0].replace("68fd1e64", "4143"),
         LINES[0].replace("\t", " "),
         "",
     ],
@@ -59,6 +61,46 @@ def test_a_broken_line_is_named(tmp_path, line):
     source = create(tmp_path, test_files=("train.txt",))
     with pytest.raises(tf.errors.InvalidArgumentError, match="train.txt: line 2: not 0 or 1, 13 whole numbers and 26"):
         read_batches(lambda: source.test(batch_size=3))
+
+
+def decimal(num_lines):
+    """Lines whose ids are decimal, those of the first column all different."""
+    return "".join("\t".join(["1", *["0"] * 13, str(i), "48", *[""] * 24]) + "\n" for i in range(1, num_lines + 1))
+
+
+def test_decimal_ids_are_refused_with_what_to_do(tmp_path):
+    (tmp_path / "train.txt").write_text(decimal(2))
+    source = create(tmp_path, test_files=("train.txt",))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        read_batches(lambda: source.test(batch_size=2))
+    assert "train.txt: line 1: not 0 or 1, 13 whole numbers and 26 hashes of 8 hexadecimal digits" in str(caught.value)
+    assert "(other ids, such as decimal ones: --dataset_option=categories=text)" in str(caught.value)
+
+
+def test_ids_of_ones_own_are_hashed_as_texts(tmp_path):
+    (tmp_path / "train.txt").write_text(decimal(9))
+    source = create(tmp_path, test_files=("train.txt",), categories="text", num_buckets=2**31)
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    with tf.Session() as session:
+        wanted = session.run(1 + tf.strings.to_hash_bucket_fast([str(i) for i in range(1, 10)], 2**31 - 1))
+        of_48 = session.run(1 + tf.strings.to_hash_bucket_fast("48", 2**31 - 1))
+    np.testing.assert_array_equal(batch["ids"][:, 0], wanted)
+    np.testing.assert_array_equal(batch["ids"][:, 1], [of_48] * 9)
+    np.testing.assert_array_equal(batch["ids"][:, 2:], np.zeros([9, 24]))
+    with pytest.raises(OptionError, match="categories=decimal must be one of hex, text"):
+        Criteo.Options(categories="decimal")
+
+
+def test_how_many_categories_share_an_id_is_said(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text(decimal(500))
+    with path.open() as file:
+        lines = file.read().splitlines()
+    said = criteo.sharing(path, 2**10)
+    share = 1 - (1 - 1 / (2**10 - 1)) ** 499
+    assert f"500 categories in a column of the first {len(lines)} lines alone: with num_buckets=1024 about" in said
+    assert f"about {share:.0%} of them share an id" in said and "num_buckets=…" in said
+    assert criteo.sharing(path, 2**20) == ""
 
 
 def test_what_is_missing_is_named(tmp_path):

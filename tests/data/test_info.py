@@ -121,3 +121,13 @@ def test_reading_all_finds_a_line_broken_far_down(generated):
     assert "6 training examples, 5 test examples" in info.describe(folder)
     with pytest.raises(DataError, match="test.libsvm: line 5: not <label> <index>:<value> .*: 1 3:x"):
         info.describe(folder, reads_all=True)
+
+
+def test_clicks_with_decimal_ids_are_told_and_read_as_texts(tmp_path):
+    line = "\t".join(["1", *["3"] * 13, *["48"] * 26])
+    (tmp_path / "train.txt").write_text(f"{line}\n" * 20)
+    for path in (tmp_path, tmp_path / "train.txt"):
+        said = info.describe(path)
+        assert "clicks in the format of Criteo, with ids of one's own" in said
+        assert "--dataset=criteo --dataset_option=train_files=train.txt --dataset_option=categories=text" in said
+        assert "18 training examples, 2 test examples" in said
