@@ -16,6 +16,12 @@ from ps_trainer.data import epochs
 from ps_trainer.data.shards import ShardPlan
 from ps_trainer.errors import DataError
 
+NUM_PLACES = "num_places"
+"""In batches of `DataSource.read`, int [B]: places of an example that the file fills; `num_places`, but for its end."""
+
+IS_CUT = "is_cut"
+"""In batches of `DataSource.read`, bool [B]: whether an example is too long, and its end is left out."""
+
 PREFETCH_BATCHES = 2
 MAX_ARRAY_BYTES = 32 * 2**20
 
@@ -50,11 +56,13 @@ class DataSource(abc.ABC):
         num_classes: number of classes of "label"; None where the examples have no classes.
         vocab_size: number of ids that words or characters have; None where the examples have none.
         max_shuffled: examples among which the next one is drawn, where a shard has more; None = the whole shard.
+        num_places: places of an example that is a piece of a longer text, each of which a model may tell something of.
     """
 
     num_classes: int | None = None
     vocab_size: int | None = None
     max_shuffled: int | None = None
+    num_places: int | None = None
 
     @property
     @abc.abstractmethod
@@ -171,7 +179,8 @@ class DataSource(abc.ABC):
             batch_size: examples per batch.
 
         Returns:
-            Batches as `test` gives them. Where a file of the format says nothing of labels, they are 0.
+            Batches as `test` gives them. Where a file of the format says nothing of labels, they are 0. What an example
+            does not fill, or does not hold, is told beside them: `NUM_PLACES`, `IS_CUT`.
 
         Raises:
             DataError: the file cannot be read, or the examples of this dataset do not come from one file each.

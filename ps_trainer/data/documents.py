@@ -99,7 +99,7 @@ def document(path: pathlib.Path) -> Document:
 
 
 def windows(ids: tf.data.Dataset, *, length: int, stride: int, before: list[int]) -> tf.data.Dataset:
-    """Windows int32 [length] on a stream of ids, one every `stride` ids.
+    """Windows int32 [length] on a stream of ids, one every `stride` ids; ids at the end that fill none are left out.
 
     Args:
         ids: vectors int32 of any lengths, which together are the stream.
@@ -107,13 +107,34 @@ def windows(ids: tf.data.Dataset, *, length: int, stride: int, before: list[int]
         stride: ids from one window's start to the next one's.
         before: `length - stride` ids, with which the first window begins, so that it ends after `stride` ids.
     """
+    blocks = _blocks(ids, length, stride, before, padding=None)
+    return blocks.map(lambda window, _: window).unbatch()
+
+
+def padded_windows(
+    ids: tf.data.Dataset, *, length: int, stride: int, before: list[int], padding: int
+) -> tf.data.Dataset:
+    """The same on all ids: the last window is filled up with `padding`.
+
+    Returns:
+        (window, number): int32 [length] and int32 [], how many of its last `stride` ids are the stream's.
+    """
+    return _blocks(ids, length, stride, before, padding).unbatch()
+
+
+def _blocks(ids: tf.data.Dataset, length: int, stride: int, before: list[int], padding: int | None) -> tf.data.Dataset:
+    """Windows int32 [n, length] and their numbers int32 [n], for many ids at a time; see `padded_windows`."""
     overlap = length - stride
 
-    def cut(last: tf.Tensor, block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        joined = tf.concat([last, block], axis=0)
-        starts = tf.range(tf.size(block) // stride) * stride
+    def cut(last: tf.Tensor, block: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+        joined, size = tf.concat([last, block], axis=0), tf.size(block)
+        if padding is not None:
+            missing = tf.math.floormod(-size, stride)
+            joined, size = tf.concat([joined, tf.fill([missing], padding)], axis=0), size + missing
+        starts = tf.range(size // stride) * stride
         places = starts[:, tf.newaxis] + tf.range(length)
-        return joined[-overlap:], tf.ensure_shape(tf.gather(joined, places), [None, length])
+        numbers = tf.minimum(tf.size(block) - starts, stride)
+        return joined[-overlap:], (tf.ensure_shape(tf.gather(joined, places), [None, length]), numbers)
 
     block_ids = stride * max(1, _BLOCK_IDS // stride)  # only the last block is shorter, and no window follows it
-    return ids.rebatch(block_ids).scan(tf.constant(before, tf.int32), cut).unbatch()
+    return ids.rebatch(block_ids).scan(tf.constant(before, tf.int32), cut)

@@ -14,14 +14,15 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import folder_of
+from ps_trainer.data.base import IS_CUT, folder_of
 from ps_trainer.data.files import CountedFile
 from ps_trainer.data.lines import LineSource, text_file
-from ps_trainer.data.vocabulary import UNKNOWN, Vocabulary, check_unit
+from ps_trainer.data.vocabulary import END, PADDING, UNKNOWN, Vocabulary, check_unit
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 _TEXT = r"[^\t]*[^\t\s][^\t]*"
+_NO_TEXT = "\x1a"  # stands for the translation that a file to translate does not have
 
 
 class ParallelText(LineSource):
@@ -86,6 +87,15 @@ class ParallelText(LineSource):
             for side, unit in enumerate((options.source_unit, options.target_unit))
         )
 
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        """Of a file in the source's language alone; the translations are empty."""
+        file = self._counted(path)
+        self._files.append(("other", file))
+        lines = tf.data.TextLineDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
+        records = lines.take(file.num_records).enumerate()
+        number = tf.constant(len(self._files) - 1, tf.int64)
+        return records.map(lambda at, text: {"line": _joined([text, _NO_TEXT]), "file": number, "at": at, IS_CUT: True})
+
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         """The lines of both files, joined by a tab."""
         target_path = tf.gather([str(target.path) for target in self._targets], file)
@@ -94,11 +104,19 @@ class ParallelText(LineSource):
         targets = tf.data.TextLineDataset(target_path, compression_type=target_compression)
         return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _joined(texts)})
 
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        parsed = super()._decode(batch)
+        if IS_CUT not in batch:
+            return parsed
+        last_B = parsed["source"][:, -1]
+        return parsed | {IS_CUT: tf.not_equal(last_B, PADDING) & tf.not_equal(last_B, END)}
+
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         pair_B2 = tf.reshape(tf.strings.split(line_B, "\t", result_type="RaggedTensor").values, [-1, 2])
+        target_B = tf.where(tf.equal(pair_B2[:, 1], _NO_TEXT), tf.zeros_like(line_B), pair_B2[:, 1])
         return {
             "source": self.source_vocabulary.encode_batch(pair_B2[:, 0], self._max_length),
-            "target": self.target_vocabulary.encode_batch(pair_B2[:, 1], self._max_length),
+            "target": self.target_vocabulary.encode_batch(target_B, self._max_length),
         }
 
 

@@ -10,12 +10,12 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import DataSource, Shard, folder_of
-from ps_trainer.data.documents import Document, document, windows
+from ps_trainer.data.base import NUM_PLACES, DataSource, Shard, folder_of
+from ps_trainer.data.documents import Document, document, padded_windows, windows
 from ps_trainer.data.ranked import count, ranked_vocabulary
 from ps_trainer.data.vocabulary import check_unit
 from ps_trainer.errors import DataError, OptionError
@@ -94,15 +94,26 @@ class WindowSource(DataSource):
         return records.shard(shard.count, shard.index)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        return self._windows([document(path)])
+        """Windows on the whole text: the last one is filled up with ends of a line."""
+        ids = self.vocabulary.stream([document(path)])
+        filled = padded_windows(ids, **self._cut, padding=self.vocabulary.line_end)
+        return filled.map(lambda window, number: {"ids": window, NUM_PLACES: number})
 
     def _windows(self, texts: Sequence[Document]) -> tf.data.Dataset:
+        return windows(self.vocabulary.stream(texts), **self._cut).map(lambda window: {"ids": window})
+
+    @property
+    def _cut(self) -> dict[str, Any]:
         before = [self.vocabulary.line_end] * (self._length - self._stride)
-        ids = self.vocabulary.stream(texts)
-        return windows(ids, length=self._length, stride=self._stride, before=before).map(lambda window: {"ids": window})
+        return {"length": self._length, "stride": self._stride, "before": before}
+
+    @property
+    def num_places(self) -> int:
+        """See `DataSource.num_places`."""
+        return self._stride
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {"ids": tf.cast(batch["ids"], tf.int64)}
+        return batch | {"ids": tf.cast(batch["ids"], tf.int64)}
 
 
 class Text(WindowSource):

@@ -7,13 +7,13 @@ import csv
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.base import problem_of
+from ps_trainer.data.base import IS_CUT, NUM_PLACES, problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.store import checkpoint_report, durable
 from ps_trainer.training import components as components_lib
@@ -39,8 +39,9 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Pat
         SaveError: the file cannot be written.
     """
     components = components_lib.load(config, num_workers=1)
+    num_places = components.dataset.num_places
     checkpoint = checkpoint_report.find_checkpoint(checkpoint_dir)
-    counted = _Counted(predict(components, checkpoint, source))
+    counted = _Counted(_any(predict(components, checkpoint, source), source, num_places))
     temporary = out.with_name(f".{out.name}.writing")
     try:
         durable.make_folder(out.resolve().parent)
@@ -48,13 +49,30 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Pat
     except OSError as error:
         raise SaveError(f"--out={out} cannot be written: {error}") from error
     read = source if source is not None else f"the test examples of {config.dataset}"
-    return f"{out}: {counted.num_examples} predictions for {read}, by {checkpoint.prefix}"
+    notes = counted.notes(num_places)
+    return f"{out}: {counted.num_examples} predictions for {read}, by {checkpoint.prefix}{notes}"
+
+
+class Predicted(NamedTuple):
+    """The predictions of some examples that follow each other.
+
+    Attributes:
+        values: [examples, ...].
+        is_short: whether they are of an example that the file's end cut short, and of its filled places only.
+        num_cut: how many of the examples were longer than the model takes, and were cut.
+        num_unfilled: how many examples the file's end cut short, which are not among them.
+    """
+
+    values: np.ndarray
+    is_short: bool = False
+    num_cut: int = 0
+    num_unfilled: int = 0
 
 
 def predict(
     components: Components, values: Mapping[str, np.ndarray], source: pathlib.Path | None
-) -> Iterator[np.ndarray]:
-    """The model's predictions, batch by batch, [examples of the batch, ...].
+) -> Iterator[Predicted]:
+    """The model's predictions, batch by batch.
 
     Raises:
         CheckpointError: a variable of the model is missing or has another shape.
@@ -64,7 +82,9 @@ def predict(
         dataset = components.dataset
         examples = dataset.test(batch_size=_BATCH_SIZE) if source is None else dataset.read(source, _BATCH_SIZE)
         iterator = tf.data.make_initializable_iterator(examples)
-        predictions = build_plain(components.model, iterator.get_next()).predictions
+        batch = iterator.get_next()
+        told = {name: batch.pop(name) for name in (NUM_PLACES, IS_CUT) if name in batch}
+        predictions = build_plain(components.model, batch).predictions
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
     with tf.Session(graph=graph) as session:
@@ -72,50 +92,96 @@ def predict(
         session.run(init_op)
         while True:
             try:
-                yield session.run(predictions)
+                yield from _parts(*session.run((predictions, told)), dataset.num_places)
             except tf.errors.OutOfRangeError:
                 return
             except tf.errors.InvalidArgumentError as error:
                 raise DataError(f"no prediction can be made: {problem_of(error)}") from error
 
 
+def _parts(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places: int | None) -> Iterator[Predicted]:
+    """A batch's predictions; those of a last example that is not full apart.
+
+    Without a prediction for each place nothing can be cut off, and what fills an example up would count.
+    """
+    num_filled = told.get(NUM_PLACES, np.zeros([0]))
+    is_last_short = len(num_filled) > 0 and num_filled[-1] < num_places
+    num_whole = len(predictions) - is_last_short
+    if num_whole or not is_last_short:
+        yield Predicted(predictions[:num_whole], num_cut=int(np.sum(told.get(IS_CUT, 0))))
+    if is_last_short and predictions.ndim > 1 and predictions.shape[1] == num_places:
+        yield Predicted(predictions[-1:, : num_filled[-1]], is_short=True)
+    elif is_last_short:
+        yield Predicted(predictions[:0], num_unfilled=1)
+
+
+def _any(parts: Iterator[Predicted], source: pathlib.Path | None, num_places: int | None) -> Iterator[Predicted]:
+    """The parts; raises DataError where there is no prediction in them."""
+    num_examples = 0
+    for part in parts:
+        num_examples += len(part.values)
+        yield part
+    if not num_examples:
+        raise DataError(
+            f"{source}: too short for a prediction: this model needs {num_places} characters or words of the dataset;"
+            " give a longer text, or train with a smaller context_length"
+            if num_places
+            else f"{source}: no example in it"
+        )
+
+
 class _Counted:
-    """Passes batches on and counts their examples."""
+    """Passes predictions on and counts what they are of."""
 
-    def __init__(self, batches: Iterator[np.ndarray]):
-        self._batches = batches
-        self.num_examples = 0
+    def __init__(self, parts: Iterator[Predicted]):
+        self._parts = parts
+        self.num_examples = self.num_cut = self.num_unfilled = self.num_last = 0
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        for batch in self._batches:
-            self.num_examples += len(batch)
-            yield batch
+    def __iter__(self) -> Iterator[Predicted]:
+        for part in self._parts:
+            self.num_examples += len(part.values)
+            self.num_cut += part.num_cut
+            self.num_unfilled += part.num_unfilled
+            self.num_last = part.values.shape[1] if part.is_short else 0
+            if len(part.values):
+                yield part
+
+    def notes(self, num_places: int | None) -> str:
+        """What is special about some of them, in words."""
+        notes = []
+        if self.num_last:
+            notes.append(f"the last is of the last {self.num_last} of the input, the others of {num_places} each")
+        if self.num_cut:
+            notes.append(f"{self.num_cut} of the inputs were too long and were cut")
+        if self.num_unfilled:
+            notes.append(f"the input's end, which does not fill the {num_places} places of an example, is left out")
+        return "".join(f"; {note}" for note in notes)
 
 
 def _write_csv(file: BinaryIO, batches: _Counted) -> None:
     """A header, then a row for each example: its prediction's numbers, the last dimension running fastest."""
     writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     width = None
-    for batch in batches:
+    for batch, is_short, *_ in batches:
         rows = batch.reshape(len(batch), -1)
         if width is None:
             width = rows.shape[1]
             writer.writerow(["prediction"] if batch.ndim == 1 else [f"prediction_{i}" for i in range(width)])
-        if rows.shape[1] != width:
+        if rows.shape[1] != width and not is_short:
             raise UsageError(f"predictions of {width} and of {rows.shape[1]} numbers make no table; write .jsonl")
-        writer.writerows([_text(value) for value in row] for row in rows)
+        writer.writerows([_text(value) for value in row] + [""] * (width - len(row)) for row in rows)
 
 
 def _write_jsonl(file: BinaryIO, batches: _Counted) -> None:
     """`{"prediction": …}` for each example, a number or nested lists of them."""
-    for batch in batches:
+    for batch, *_ in batches:
         for prediction in batch:
             file.write((json.dumps({"prediction": _plain(prediction)}, ensure_ascii=False) + "\n").encode())
 
 
 def _write_npy(file: BinaryIO, batches: _Counted) -> None:
     """One array [examples, ...]."""
-    parts = list(batches)
+    parts = [part.values for part in batches]
     if len({part.shape[1:] for part in parts}) > 1:
         shapes = sorted({str(list(part.shape[1:])) for part in parts})
         raise UsageError(f"predictions of the shapes {', '.join(shapes)} make no array; write .jsonl")

@@ -139,3 +139,23 @@ def test_random_texts_come_back(tmp_path, seed):
         np.testing.assert_array_equal(batch[side], [vocabulary.encode(text, 9) for text in read])
         assert all(symbol for symbol in vocabulary.symbols)
         assert 3 not in batch[side]
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_to_translate_has_the_sources_language_only(tmp_path, is_packed):
+    write(tmp_path, "train", TEXTS)
+    text = b"c a\tb\na b c a b c\na b c a\n"
+    (tmp_path / "more").write_bytes(gzip.compress(text) if is_packed else text)
+    source = create(tmp_path)
+    (batch,) = read_batches(lambda: source.read(tmp_path / "more", 8))
+    np.testing.assert_array_equal(batch["source"], [[6, 4, 5, 2], [4, 5, 6, 4], [4, 5, 6, 4]])
+    np.testing.assert_array_equal(batch["target"], [[2, 0, 0, 0]] * 3)
+    np.testing.assert_array_equal(batch["is_cut"], [False, True, True])
+
+
+def test_a_line_without_text_in_a_file_to_translate_is_named(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    (tmp_path / "more").write_text("a\n\nb\n")
+    source = create(tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more: line 2: not text in UTF-8"):
+        read_batches(lambda: source.read(tmp_path / "more", 8))

@@ -123,3 +123,79 @@ def test_a_file_of_lines_is_read_whole_and_a_broken_line_is_named(tmp_path):
 def test_a_dataset_that_reads_no_single_files_says_so(dense, tmp_path):
     with pytest.raises(DataError, match=r"rows.bin: dataset Rows does not read single files; put it where --data_dir"):
         prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")
+
+
+class Next:
+    """Says of each place of a text the symbol there plus one, or one number for the whole text."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        per_place: bool = True
+
+    def __init__(self, options):
+        self.options = options
+
+    def build(self, batch, training):
+        ids_BT = batch["ids"][:, :-1]
+        bias = tf.get_variable("bias", [], tf.float32, initializer=tf.ones_initializer())
+        told_BT = ids_BT + tf.cast(bias, tf.int64)
+        predictions = told_BT if self.options.per_place else tf.reduce_sum(told_BT, axis=1)
+        return ModelOutput(bias, predictions, {})
+
+
+TEXT = "abcd" * 40
+
+
+def told_of(tmp_path, prompt, out, **options):
+    """What is said of a prompt by `Next`, with a context of 8 characters."""
+    (tmp_path / "train.txt").write_text(TEXT)
+    (tmp_path / "prompt.txt").write_text(prompt)
+    state = {"bias": np.float32(1), "global_step": np.int64(3)}
+    checkpoint_writer.write(tmp_path / "checkpoints", 3, state)
+    config = TrainConfig(
+        model=f"{__name__}:Next",
+        model_option=tuple(f"{name}={value}" for name, value in options.items()),
+        dataset="text",
+        dataset_option=("context_length=8", "max_vocab=10"),
+        data_dir=str(tmp_path),
+    )
+    return prediction.write(config, tmp_path / "checkpoints", tmp_path / "prompt.txt", tmp_path / out)
+
+
+@pytest.mark.parametrize("length", [1, 3, 7, 8, 9, 16, 21])
+def test_each_character_of_a_prompt_is_told_whatever_its_length(tmp_path, length):
+    prompt = TEXT[:length]
+    said = told_of(tmp_path, prompt, "out.jsonl")
+    lines = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [len(line) for line in lines] == [8] * (length // 8) + [length % 8] * (length % 8 > 0)
+    told = [symbol for line in lines for symbol in line]
+    ids = {told[i + 1] - 1 for i in range(len(told) - 1) if prompt[i] == "a"}
+    assert len(told) == length and len(ids) <= 1  # the symbol after the one before is the same for each "a"
+    assert f"{len(lines)} predictions for {tmp_path / 'prompt.txt'}" in said
+    assert (f"the last is of the last {length % 8} of the input" in said) == bool(length % 8)
+    told_of(tmp_path, prompt, "out.csv")
+    rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))[1:]
+    assert [[int(cell) for cell in row if cell] for row in rows] == lines
+
+
+def test_a_table_of_numpy_needs_whole_windows(tmp_path):
+    with pytest.raises(UsageError, match="make no array; write .jsonl"):
+        told_of(tmp_path, TEXT[:9], "out.npy")
+    told_of(tmp_path, TEXT[:16], "out.npy")
+    assert np.load(tmp_path / "out.npy").shape == (2, 8)
+
+
+def test_where_a_model_needs_whole_windows_what_is_left_out_is_said(tmp_path):
+    said = told_of(tmp_path, TEXT[:21], "out.jsonl", per_place=False)
+    assert "2 predictions for" in said
+    assert "the input's end, which does not fill the 8 places of an example, is left out" in said
+    with pytest.raises(DataError, match=r"prompt.txt: too short for a prediction: .* 8 characters or words"):
+        told_of(tmp_path, TEXT[:7], "none.jsonl", per_place=False)
+    assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_lines_that_are_cut_are_counted():
+    parts = [prediction.Predicted(np.zeros([3, 2]), num_cut=2), prediction.Predicted(np.zeros([1, 2]), num_cut=1)]
+    counted = prediction._Counted(iter(parts))
+    assert len(list(counted)) == 2
+    assert (counted.num_examples, counted.notes(None)) == (4, "; 3 of the inputs were too long and were cut")
