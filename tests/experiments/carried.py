@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from ps_trainer.experiments.frame.base import Results, RunResult
@@ -25,7 +26,13 @@ def refuted(findings):
 
 
 def drawn(plots):
-    """The keys of plots, each drawn on a figure that is then thrown away."""
+    """The keys of plots, each drawn on a figure that is then thrown away; what is joined by a line is in order of x."""
     for plot in plots:
-        plot.draw(Figure())
+        figure = Figure()
+        plot.draw(figure)
+        for axis in figure.axes:
+            for line in axis.get_lines():
+                xs = [x for x in line.get_xdata() if isinstance(x, (int, float, np.number))]
+                is_joined = line.get_linestyle() not in ("None", "none", "", " ")
+                assert not is_joined or xs == sorted(xs), f"{plot.key}: {line.get_label()} goes back to {xs}"
     return [plot.key for plot in plots]

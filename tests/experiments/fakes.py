@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from ps_trainer.experiments.frame.base import Analysis, Experiment, Level, Measured, Run
+from ps_trainer.experiments.frame.captions import Caption
 from ps_trainer.experiments.frame.claims import Claim, Limit, Measure
 from ps_trainer.experiments.frame.plots import Plot
 from ps_trainer.experiments.frame.published import Published, Tag
@@ -46,6 +47,7 @@ class Dice(Experiment):
     )
     published = (Published(what="mean of six", value=3.5, unit="points", tag=Tag.RECALLED, source="Pacioli 1494"),)
     scale_down = "Dice of software."
+    captions = {"means": Caption("Each bar is a mean <of one>.", "they scatter little.")}
     num_seeds = 3
     num_quick_seeds = 1
     bonus = 0
@@ -96,6 +98,4 @@ class Dice(Experiment):
             axes.set_xlabel("run")
             axes.legend()
 
-        return [
-            Plot(key="means", title="Means & runs", level=self.level.value, caption="They scatter <little>.", draw=draw)
-        ]
+        return [Plot(key="means", title="Means & runs", level=self.level.value, draw=draw)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ps_trainer.experiments.async_vs_sync import plots as convergence_plots
 from ps_trainer.experiments.async_vs_sync import real as convergence_real
+from ps_trainer.experiments.async_vs_sync.captions import CAPTIONS
 from ps_trainer.experiments.async_vs_sync.cases import (
     ASYNC,
     SYNC_GLOBAL,
@@ -58,6 +59,7 @@ class AsyncVsSync(Experiment):
             tag=Tag.RECALLED, source="Chen et al. 2016",
         ),
     )  # fmt: skip
+    captions = CAPTIONS
     claims = (
         Claim(
             key="throughput",
@@ -230,8 +232,8 @@ _NOTES = (
     "Times are of the same batch per worker: a synchronous worker with the n-th part of it would have shorter steps.",
     "The real trainings end at a loss instead, as steps of clusters log no accuracy; the virtual ones beside them do,"
     " too. Time counts from the end of the first step, in which a cluster still builds its graph.",
-    "The simulator's steps have the least that a real step takes beside its delay; where the cores are busy, a real"
-    " cluster makes fewer steps.",
+    "The simulator's steps take their delay and nothing else. A real step takes more, so that a real cluster makes"
+    " fewer steps.",
     "An arm that does not reach the target counts with all examples it may see: a lower bound.",
 )
 

@@ -159,10 +159,6 @@ def plots(results: Results) -> list[Plot]:
         key="real_throughput",
         title="Gradients per second of real clusters, asynchronous over synchronous",
         level=real.LEVEL.value,
-        caption=(
-            "The ratios of the real clusters lie on the lines 1 − α + α H_n, within the noise of their few steps, and"
-            " on the crosses of the simulator, which took the same delays."
-        ),
         draw=lambda figure: _draw(figure, rates),
     )
     return [plot] if rates else []
@@ -171,7 +167,7 @@ def plots(results: Results) -> list[Plot]:
 def _draw(figure: Figure, rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> None:
     axis = figure.add_subplot()
     for alpha in dict.fromkeys(alpha for _, alpha in rates):
-        own = {n: pairs for (n, one), pairs in rates.items() if one == alpha}
+        own = {n: pairs for (n, one), pairs in sorted(rates.items(), key=lambda rate: rate[0]) if one == alpha}
         (line,) = axis.plot(list(own), [predicted_ratio(n, alpha) for n in own], lw=1)
         style = {"color": line.get_color(), "ls": "none"}
         measured = [_ratio(pairs, "measured") for pairs in own.values()]

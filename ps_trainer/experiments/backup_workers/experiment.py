@@ -10,6 +10,7 @@ from ps_trainer.experiments.backup_workers import plots as backup_plots
 from ps_trainer.experiments.backup_workers import real as backup_real
 from ps_trainer.experiments.backup_workers import tables as backup_tables
 from ps_trainer.experiments.backup_workers import training as backup_training
+from ps_trainer.experiments.backup_workers.captions import CAPTIONS
 from ps_trainer.experiments.backup_workers.cases import (
     BARRIER,
     EVEN,
@@ -98,6 +99,7 @@ class BackupWorkers(Experiment):
         f" {backup_real.MEAN_MS:g} ms on average, between pull and push."
     )
     published = PUBLISHED
+    captions = CAPTIONS
     claims = CLAIMS
     num_quick_seeds = 1
 

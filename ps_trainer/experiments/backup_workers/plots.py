@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _LEVEL = Level.VIRTUAL.value
 _COLOURS = {TOKENS: "tab:blue", BARRIER: "tab:orange"}
+_SHAPE_COLOURS = {FITTED: "tab:green", MODERATE: "tab:purple", SHIFTED: "tab:brown"}
 _SHOWN = (EXPONENTIAL, MODERATE, SHIFTED, SPIKES, PARETO, PERSISTENT)
 _PAPER_SIZES = ("N = 50", "N + b = 100")
 
@@ -57,12 +58,6 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
                 key="step_times",
                 title="Time per update against backup workers, N = 8",
                 level=_LEVEL,
-                caption=(
-                    "In every panel the time falls steeply with the first backup worker and less with each further"
-                    " one. Both rules lie on the crosses of their models and, but for the slow worker, above the"
-                    " dashed line of cancelled stragglers. The token queue lies below the barrier for exponential,"
-                    " lognormal and Pareto steps, above it for one slow worker and, from b = 2 on, for spikes."
-                ),
                 draw=lambda figure: _draw_steps(figure, of_8),
                 size=(8.0, 5.2),
             ),
@@ -70,10 +65,6 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
                 key="speedups",
                 title="Normalised speed-up, N = 8",
                 level=_LEVEL,
-                caption=(
-                    "With heavy tails the lines rise above 1, to a highest point at 1 to 4 backup workers, and fall"
-                    " after it. With shifted exponential steps they fall from the start: no backup worker pays."
-                ),
                 draw=lambda figure: _draw_speedups(figure, of_8),
                 size=(8.0, 5.2),
             ),
@@ -84,10 +75,6 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
                 key="paper_scale",
                 title="Normalised speed-up at the papers' numbers of workers",
                 level=_LEVEL,
-                caption=(
-                    "With the fitted steps the line of 50 workers is flat around its highest point, near the published"
-                    " one; with wider tails it rises higher and further. Among 100 workers it is flat beyond 4."
-                ),
                 draw=lambda figure: _draw_large(figure, large, published),
                 size=(8.0, 3.8),
             )
@@ -97,10 +84,6 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
             key=f"arrivals-{size.replace(' ', '')}",
             title=f"Arrival of an update's k-th gradient, no backup workers: {size}, {shape} steps",
             level=_LEVEL,
-            caption=(
-                "Curves of the first gradients lie close together at the left; those of the last ones stand further"
-                " and further apart: an update waits longest for its last few gradients."
-            ),
             draw=_arrivals_drawn(one.figures["arrivals"], size),
         )
         for size, shape in (("N = 8", EXPONENTIAL), (_PAPER_SIZES[1], FITTED))
@@ -115,10 +98,6 @@ def real_plots(cases: Sequence[backup_real.Case]) -> list[Plot]:
         key="real_step_times",
         title="Time per update of real clusters against backup workers",
         level=LEVEL.value,
-        caption=(
-            "The circles of the real clusters lie on, or a few percent above, the crosses of the simulator, which took"
-            " the same delays: for both rules, all step times and all numbers of backup workers."
-        ),
         draw=lambda figure: _draw_real(figure, own),
         size=(8.0, 3.2),
     )
@@ -160,7 +139,7 @@ def _draw_real(figure: Figure, cases: Sequence[backup_real.Case]) -> None:
             backups, steps = [case.backups for case in own], [case.pair("step") for case in own]
             axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[rule])
             axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
-        axis.set_ylim(0, 3)
+        axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)
     figure.axes[0].legend(fontsize=6)
@@ -181,8 +160,8 @@ def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 def _draw_large(figure: Figure, sweeps: Sequence[Sweep], published: Sequence[Published]) -> None:
     gain = next(one for one in published if "speed-up" in one.what)
     for axis, size in zip(figure.subplots(1, 2), _PAPER_SIZES, strict=True):
-        for sweep in (one for one in sweeps if one.size == size and one.shape in (FITTED, MODERATE, SHIFTED)):
-            _plot_speedup(axis, sweep, sweep.shape)
+        for sweep in (one for one in sweeps if one.size == size and one.shape in _SHAPE_COLOURS):
+            _plot_speedup(axis, sweep, sweep.shape, color=_SHAPE_COLOURS[sweep.shape])
         axis.axhline(1.0, color="black", lw=0.8)
         axis.set_title(size, fontsize=8)
         axis.set_xlabel("backup workers")

@@ -38,9 +38,8 @@ NOTES = (
     " each case and on medians over the cases of a rule.",
     "On a real cluster an update of the token queue has a few more than N gradients now and then: those that come while"
     " the chief takes the sum. They are used, so that slightly fewer than b/(N + b) are dropped.",
-    "The simulator's steps have the least that a real step takes beside its delay; 8 to 12 workers on few cores also"
-    " wait for a core. Measured over simulated times grow with the share of the cores that is busy: some 1.05 where it"
-    " is below a quarter, 1.1 to 1.3 at a half.",
+    "The simulator's steps take their delay and nothing else. A real step takes more, and 8 to 12 workers on few cores"
+    " also wait for a core.",
     "The published best number of backup workers among 100 is one of time to convergence; here it is one of"
     " examples per second, which is the same only if the updates that are needed fall as 1/N.",
 )  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ps_trainer.experiments.bounded_staleness import plots as bounded_plots
 from ps_trainer.experiments.bounded_staleness import real as bounded_real
 from ps_trainer.experiments.bounded_staleness import training as bounded_training
+from ps_trainer.experiments.bounded_staleness.captions import CAPTIONS
 from ps_trainer.experiments.bounded_staleness.cases import (
     BOUNDS,
     EXPONENTIAL,
@@ -52,9 +53,8 @@ _ON_CLUSTERS = (
     " computing as waiting.",
     "A real worker's lead is that over what the others may have completed at most: their steps count as completed when"
     " the delay is over. So what is above the bound is a violation, whatever the messages take.",
-    "The simulator is given a real run's delays and the least (5th percentile) that its steps take beside them. When"
-    " others take the cores, a real step takes more, and the real cluster falls behind the simulator; the quiet runs of"
-    " a bound are within a few per cent of it.",
+    "The simulator is given a real run's delays, and nothing of what its steps take beside them, which is one reason"
+    " for a real cluster to fall behind it. Cores that others take are another.",
 )
 
 
@@ -71,6 +71,7 @@ class BoundedStaleness(Experiment):
         " trained far larger models on up to 1,000 machines."
     )
     published = PUBLISHED
+    captions = CAPTIONS
     claims = CLAIMS
     num_quick_seeds = 1
 

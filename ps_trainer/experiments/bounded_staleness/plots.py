@@ -27,11 +27,6 @@ def _timing_plots(cases: Sequence[Case]) -> list[Plot]:
             key="shares",
             title="Where the workers' time goes, by the bound on their lead",
             level=level,
-            caption=(
-                "The waiting part of the bars is largest at s = 0, up to 63 % with 8 exponential workers, and shrinks"
-                " with every further clock of lead, most with the first ones. With one slow worker all bars but that"
-                " without a bound are alike: a bound does not help."
-            ),
             draw=lambda figure: _draw_shares(figure, cases),
             size=(8.0, 5.2),
         ),
@@ -39,10 +34,6 @@ def _timing_plots(cases: Sequence[Case]) -> list[Plot]:
             key="rates",
             title="Clock rate against the bound",
             level=level,
-            caption=(
-                "The rates rise steeply from s = 0 to 3 and level off below 1, the rate without a bound; the measured"
-                " points lie on the lines of the model A17. With one slow worker the line is flat at its rate, 0.25."
-            ),
             draw=lambda figure: _draw_rates(figure, cases),
         ),
     ]
@@ -53,10 +44,6 @@ def _training_plot(arms: Sequence[bounded_training.Arm]) -> Plot:
         key="objective",
         title=f"Updates and time to a test loss of {bounded_training.TARGET_LOSS:g}, by the bound",
         level=Level.VIRTUAL.value,
-        caption=(
-            "At the left, updates to the objective with the best learning rate of each bound: they fall with the"
-            " bound. At the right, the time: it falls steeply with the first clocks of lead, and then little."
-        ),
         draw=lambda figure: bounded_training.draw(figure, arms),
         size=(8.0, 3.6),
     )

@@ -181,11 +181,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
         key="real_shares",
         title="Where the workers' time goes on a real cluster, by the bound on their lead",
         level=real.LEVEL.value,
-        caption=(
-            "Each bar is split into computing, communicating and waiting. Waiting takes about half of it at s = 0 and"
-            " shrinks with every clock of lead, as the marks of the simulator say; communicating is a thin band that"
-            " does not depend on the bound."
-        ),
         draw=lambda figure: _draw(figure, timed),
     )
     return [plot] if timed else []

@@ -15,6 +15,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ps_trainer.experiments.frame.captions import Caption
 from ps_trainer.experiments.frame.claims import Checked, Claim, Measure
 from ps_trainer.experiments.frame.cpu import CONTENDED_SHARE, CpuUse
 from ps_trainer.experiments.frame.plots import Plot
@@ -146,6 +147,7 @@ class Experiment(abc.ABC):
         name: as it is registered.
         source: papers, with sections or figures.
         claims: with thresholds fixed here, before anything is run.
+        captions: the words below each plot, by its key, see `caption_of`.
         published: numbers of the sources that the report prints beside ours.
         scale_down: how it differs from the source's set-up, in sentences.
         num_seeds: repetitions of a full run.
@@ -155,6 +157,7 @@ class Experiment(abc.ABC):
     name: str
     source: str
     claims: Sequence[Claim]
+    captions: Mapping[str, Caption] = {}
     published: Sequence[Published] = ()
     scale_down: str = ""
     num_seeds: int = 5
@@ -188,6 +191,10 @@ class Experiment(abc.ABC):
     def plots(self, results: Results) -> Sequence[Plot]:
         """The plots, of all runs; none by default."""
         return ()
+
+    def caption_of(self, plot_key: str) -> Caption:
+        """The words below a plot; plots whose keys differ after the first `-` only have the same."""
+        return self.captions[plot_key.partition("-")[0]]
 
     def check(self, analysis: Analysis) -> list[Checked]:
         """What the measured values say of each claim.

@@ -25,7 +25,7 @@ import sys
 
 from ps_trainer.experiments.frame.base import Level
 
-PRESENTING = ("claims", "plots", "published", "tables")
+PRESENTING = ("captions", "claims", "plots", "published", "tables")
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _REPOSITORY = _PACKAGE.parent

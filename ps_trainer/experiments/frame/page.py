@@ -77,8 +77,8 @@ def _markdown(block: Block) -> str:
             return "\n".join(f"* {item}" for item in items)
         case Table():
             return _markdown_table(block)
-        case PlotFiles(plot, png):
-            return f"![{plot.title}]({png.name})\n\n*{plot.title}* ({plot.level}). {plot.caption}"
+        case PlotFiles(plot, caption, png):
+            return f"![{plot.title}]({png.name})\n\n*{plot.title}* ({plot.level}). {caption}"
 
 
 def _markdown_table(table: Table) -> str:
@@ -123,8 +123,8 @@ def _html_plot(files: PlotFiles) -> str:
     data = base64.b64encode(files.svg.read_bytes()).decode("ascii")
     plot = files.plot
     return (
-        f'<figure><img alt="{html.escape(plot.caption)}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption><b>{_inline(plot.title)}</b> ({_inline(plot.level)}). {_inline(plot.caption)}</figcaption>"
+        f'<figure><img alt="{html.escape(str(files.caption))}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption><b>{_inline(plot.title)}</b> ({_inline(plot.level)}). {_inline(str(files.caption))}</figcaption>"
         "</figure>"
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ps_trainer.errors import UsageError
+from ps_trainer.experiments.frame.captions import Caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _STYLE = {
     "figure.constrained_layout.use": True,
     "axes.grid": True,
+    "axes.axisbelow": True,  # the grid is behind bars
     "grid.alpha": 0.3,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -34,10 +36,9 @@ class Plot:
     """A plot.
 
     Attributes:
-        key: name of its files.
+        key: name of its files; up to the first `-` also the key of its caption.
         title: what it shows.
         level: how real its numbers are: a `Level`'s words; drawn into the corner.
-        caption: what is to be seen, in words, for those who cannot see it too.
         draw: draws into an empty figure.
         size: width and height in inches.
     """
@@ -45,15 +46,15 @@ class Plot:
     key: str
     title: str
     level: str
-    caption: str
     draw: Callable[[Figure], None]
     size: tuple[float, float] = (6.4, 4.0)
 
 
 class PlotFiles(NamedTuple):
-    """A plot and its files."""
+    """A plot, the words below it, and its files."""
 
     plot: Plot
+    caption: Caption
     png: pathlib.Path
     svg: pathlib.Path
 
@@ -67,13 +68,13 @@ def check_available() -> None:
         )
 
 
-def save(plot: Plot, folder: pathlib.Path) -> PlotFiles:
+def save(plot: Plot, caption: Caption, folder: pathlib.Path) -> PlotFiles:
     """Draws a plot into `<folder>/<key>.png` and `.svg`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    files = PlotFiles(plot, folder / f"{plot.key}.png", folder / f"{plot.key}.svg")
+    files = PlotFiles(plot, caption, folder / f"{plot.key}.png", folder / f"{plot.key}.svg")
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=plot.size)
         FigureCanvasAgg(figure)

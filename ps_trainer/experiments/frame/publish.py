@@ -2,12 +2,13 @@
 
     python -m ps_trainer.experiments.frame.publish runs/experiments
 
-writes `RESULTS.md` and `results/*.png` into `ps_trainer/experiments`, in place of those that are there.
+writes `RESULTS.md` and `results/*.png` into `ps_trainer/experiments`, in place of those that are there. Without a
+folder it brings the pages that are there up to date with the captions and the marks (`marks.py`) of now. The runs' own
+files are not in the repository, so numbers and plots stay as they are.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import pathlib
 import re
@@ -15,13 +16,13 @@ import sys
 
 from ps_trainer import registry
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, PsTrainerError, UsageError
+from ps_trainer.experiments.frame import marks
 
 PAGE_NAME = "RESULTS.md"
 PLOTS_FOLDER = "results"
 MAX_BYTES = 3_000_000
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-_COLORS = 48  # enough for lines, bars and the edges of letters; a third of the bytes
 _IMAGE = re.compile(r"\]\(([^)/\s]+\.png)\)")
 _REPORT_LINK = re.compile(r"\]\(([\w.]+)/report\.md\)")
 _FILES_LINE = re.compile(r"^Beside this page: .*\n*", re.MULTILINE)
@@ -52,7 +53,7 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     images: dict[str, bytes] = {}
     for name, report in reports.items():
         text = _FILES_LINE.sub("", report.read_text(encoding="utf-8"))
-        images |= {f"{name}-{file}": _small_png(report.parent / file) for file in _IMAGE.findall(text)}
+        images |= {f"{name}-{file}": (report.parent / file).read_bytes() for file in _IMAGE.findall(text)}
         text = _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1)", text)
         parts.append(f'<a id="{name}"></a>\n\n' + re.sub(r"^#", "##", text, flags=re.MULTILINE))
     page = "\n".join(parts)
@@ -73,27 +74,44 @@ def _write(folder: pathlib.Path, page: str, images: dict[str, bytes]) -> list[pa
     return [folder / PAGE_NAME, *(plots / name for name in images)]
 
 
-def _small_png(path: pathlib.Path) -> bytes:
-    """The picture with few colors."""
-    from PIL import Image  # comes with matplotlib
+def update(package: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
+    """Brings captions and marks of the pages that are there up to date.
 
-    buffer = io.BytesIO()
-    with Image.open(path) as image:
-        image.convert("RGB").quantize(_COLORS).save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()
+    Args:
+        package: the folder of `ps_trainer`.
+        names: of the experiments.
+
+    Returns:
+        The pages.
+    """
+    all_marks = marks.read(package)
+    captions = {name: registry.EXPERIMENTS.load(name).captions for name in names}
+    results = package / "experiments" / PAGE_NAME
+    pages = dict.fromkeys([results, *(package / mark.page for mark in all_marks)])
+    for path in pages:
+        page = path.read_text(encoding="utf-8")
+        if path == results:
+            page = marks.with_captions(page, captions)
+        own = [mark for mark in all_marks if package / mark.page == path]
+        path.write_text(marks.with_marks(page, own), encoding="utf-8")
+    return list(pages)
 
 
 def main(argv: list[str]) -> int:
-    """Publishes the folder that `argv[1]` names; returns the exit code."""
+    """Publishes the folder that `argv[1]` names, if any, and updates the pages; returns the exit code."""
+    names = registry.EXPERIMENTS.names()
     try:
-        if len(argv) != 2:
-            raise UsageError("usage: python -m ps_trainer.experiments.frame.publish OUT_DIR")
-        written = publish(pathlib.Path(argv[1]), _PACKAGE, registry.EXPERIMENTS.names())
+        if len(argv) > 2:
+            raise UsageError("usage: python -m ps_trainer.experiments.frame.publish [OUT_DIR]")
+        written = publish(pathlib.Path(argv[1]), _PACKAGE, names) if len(argv) == 2 else []
+        pages = update(_PACKAGE.parent, names)
     except PsTrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code or EXIT_FAILED
-    total = sum(path.stat().st_size for path in written)
-    print(f"{written[0]} and {len(written) - 1} plots, {total / 1e6:.2f} MB")
+    if written:
+        total = sum(path.stat().st_size for path in written)
+        print(f"{written[0]} and {len(written) - 1} plots, {total / 1e6:.2f} MB")
+    print(f"up to date: {', '.join(map(str, pages))}")
     return EXIT_DONE
 
 

@@ -102,7 +102,9 @@ def write(job: Job, carried: Carried, origin: Mapping[str, Any]) -> tuple[Conclu
         analysis = job.experiment.analyse(results)
         checked = job.experiment.check(analysis)
         conclusion = conclude(job, carried, checked)
-        files = [plots.save(plot, job.folder) for plot in job.experiment.plots(results)]
+        files = [
+            plots.save(plot, job.experiment.caption_of(plot.key), job.folder) for plot in job.experiment.plots(results)
+        ]
         blocks = build(job, results, analysis, checked, conclusion, files, origin)
         write_atomically(job.folder / "report.md", page.to_markdown(blocks))
         write_atomically(job.folder / "report.html", page.to_html(blocks))

@@ -143,7 +143,7 @@ def contended_sentence(results: Results) -> str:
         return ""
     return (
         f"{len(keys)} of {len(results)} runs kept more than {100 * CONTENDED_SHARE:.0f} % of the cores busy"
-        f" (CPU-contended; claims about time leave them out): {', '.join(keys)}."
+        f" (CPU-contended): {', '.join(keys)}."
     )
 
 

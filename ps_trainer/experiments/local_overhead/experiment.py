@@ -14,6 +14,7 @@ from ps_trainer.experiments.frame.tables import Column, Table
 from ps_trainer.experiments.lab import local_control
 from ps_trainer.experiments.lab.local_control import LARGEST_DIFFERENCE
 from ps_trainer.experiments.lab.statistics import Line, Spread, fit_line, spread
+from ps_trainer.experiments.local_overhead.captions import CAPTIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,6 +103,7 @@ class LocalOverhead(Experiment):
         }.items()
         for library, value in zip(("TensorFlow", "Caffe", "Neon", "Torch"), values, strict=True)
     )
+    captions = CAPTIONS
     claims = (
         Claim(
             key="equal",
@@ -197,10 +199,6 @@ class LocalOverhead(Experiment):
                 key="overhead",
                 title="What one ps task adds to a step",
                 level=_LEVEL.value,
-                caption=(
-                    "Small models pay a constant, large ones in proportion to their size: the points lie flat at the"
-                    " left and rise with slope 1 at the right, near the fitted a + b·M where it is drawn."
-                ),
                 draw=lambda figure: _draw(figure, sizes),
             )
         ]

@@ -31,6 +31,7 @@ from ps_trainer.experiments.lab.statistics import without_warmup
 from ps_trainer.experiments.null_step import plans as null_plans
 from ps_trainer.experiments.null_step import plots as null_plots
 from ps_trainer.experiments.null_step import tables as null_tables
+from ps_trainer.experiments.null_step.captions import CAPTIONS
 from ps_trainer.experiments.null_step.cases import (
     Case,
     cases_of,
@@ -64,6 +65,7 @@ class NullStep(Experiment):
         " worker for scalar and sparse."
     )
     published = PUBLISHED
+    captions = CAPTIONS
     claims = CLAIMS
     num_quick_seeds = 2
 

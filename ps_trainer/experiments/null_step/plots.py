@@ -33,11 +33,6 @@ def plots(cases: Sequence[Case], bytes_per_sec: float | None) -> list[Plot]:
                 key="source_scale",
                 title="Batches per second against workers, 16 ps tasks",
                 level=Level.VIRTUAL.value,
-                caption=(
-                    "Scalar and sparse lines fall by less than ten times over 100 workers. Dense lines are flat up"
-                    " to 16 workers, as many as ps tasks, and fall as 1/n beyond. The source's points, stars, lie"
-                    " above the dense lines by up to two: pull and push overlap there in part."
-                ),
                 draw=lambda figure: _draw_source(figure, virtual),
             )
         )
@@ -49,24 +44,18 @@ def plots(cases: Sequence[Case], bytes_per_sec: float | None) -> list[Plot]:
                     key=key,
                     title="Batches per second against workers, one ps task",
                     level=level.value,
-                    caption=(
-                        "The sparse points lie near the scalar ones whatever the table's size, the dense ones lower the"
-                        " larger the model; where the link decides, they fall as 1/n."
-                    ),
                     draw=lambda figure, own=own: _draw_measured(figure, own),
                 )
             )
-    on_links = [case for case in cases if case.level is Level.SHAPED and case.curve is Curve.DENSE]
+    on_links = [
+        case for case in cases if case.level is Level.SHAPED and case.curve is Curve.DENSE and not case.is_contended
+    ]
     if on_links and bytes_per_sec:
         made.append(
             Plot(
                 key="bandwidth",
                 title="Dense steps against 2 · max(M/B, nM/(pB))",
                 level=Level.SHAPED.value,
-                caption=(
-                    "The points lie near the diagonal, those of several workers below it: who has its parameters first"
-                    " pushes while others still pull. Crosses: with the time from the first worker to the last added."
-                ),
                 draw=lambda figure: _draw_bandwidth(figure, on_links, bytes_per_sec),
             )
         )

@@ -12,6 +12,7 @@ from ps_trainer.experiments.frame.plots import Plot
 from ps_trainer.experiments.frame.published import Published, Tag
 from ps_trainer.experiments.lab import real, shaped, theory
 from ps_trainer.experiments.ps_bandwidth import plots as bandwidth_plots
+from ps_trainer.experiments.ps_bandwidth.captions import CAPTIONS
 from ps_trainer.experiments.ps_bandwidth.cases import (
     LARGEST_SHARE,
     Arm,
@@ -84,6 +85,7 @@ class PsBandwidth(Experiment):
                   source="Simonyan and Zisserman 2014"),
     )  # fmt: skip
     num_seeds = 3
+    captions = CAPTIONS
     claims = (
         Claim(
             key="bytes",

@@ -31,11 +31,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
                 key="round",
                 title="Time of a round against the number of workers",
                 level=_LEVEL,
-                caption=(
-                    "In units of M/B. With one ps task the time grows by 2 per worker, with two half as fast, with as"
-                    " many ps tasks as workers it stays at 2. The ring and ps tasks on the workers' own hosts lie"
-                    " together below 2. Asynchronous workers lie below the lines of synchronous ones."
-                ),
                 draw=lambda figure: _draw_rounds(figure, by_number),
                 size=(7.2, 4.4),
             )
@@ -46,10 +41,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
                 key="d2l",
                 title="Where the gradients of four workers are added up",
                 level=_LEVEL,
-                caption=(
-                    "Times over that with a share on each worker: four times as long on one worker, 5.3 times on one"
-                    " host of its own, both in the book's example of 160 MB and here."
-                ),
                 draw=lambda figure: _draw_d2l(figure, cases),
             )
         )
@@ -59,7 +50,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
                 key="largest_variable",
                 title="A variable with three quarters of the model",
                 level=_LEVEL,
-                caption="Whole on one ps task it makes a round several times as long as in parts; black: predicted.",
                 draw=lambda figure: _draw_skewed(figure, skewed),
             )
         )
@@ -68,7 +58,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
             key="bytes",
             title="Bytes that the busiest host receives in a round",
             level=_LEVEL,
-            caption="Each bar ends at the black line of its prediction: nM/p at a ps task, 2(n − 1)M/n in a ring.",
             draw=lambda figure: _draw_bytes(figure, [case for case in cases if case.setting.arm is not Arm.ASYNC]),
             size=(6.4, 4.4),
         )

@@ -12,6 +12,7 @@ from ps_trainer.experiments.frame.plots import Plot
 from ps_trainer.experiments.lab import real as real_runs
 from ps_trainer.experiments.lab import shaped
 from ps_trainer.experiments.scaling_curve import plots as scaling_plots
+from ps_trainer.experiments.scaling_curve.captions import CAPTIONS
 from ps_trainer.experiments.scaling_curve.cases import (
     ASYNC,
     EVEN,
@@ -71,6 +72,7 @@ class ScalingCurve(Experiment):
         " per second) are derived from published figures, and the distribution of compute times is our assumption."
     )
     published = PUBLISHED
+    captions = CAPTIONS
     claims = (
         Claim(
             key="concave",

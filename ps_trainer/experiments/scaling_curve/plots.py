@@ -31,11 +31,6 @@ def plots(
             key="throughput",
             title="Throughput against the number of workers",
             level=", ".join(levels),
-            caption=(
-                "Lines are virtual time, markers real clusters, which lie on them. Each line grows with the number of"
-                " workers, bends at the knee and ends at the ceiling of its ps tasks; with more ps tasks all of that"
-                " comes later and higher. Asynchronous lines end twice as high as synchronous ones."
-            ),
             draw=lambda figure: _draw_throughput(figure, curves),
             size=(8.4, 6.0),
         )
@@ -45,10 +40,6 @@ def plots(
             key="paper_speedup",
             title="Speed-up over one worker, 17 ps tasks, Inception-v3",
             level=Level.VIRTUAL.value,
-            caption=(
-                "Both update rules fall behind the dotted line of perfect speed-up, synchronous ones more. Black"
-                " markers are published speed-ups, each over its own system's single worker."
-            ),
             draw=lambda figure: _draw_paper(figure, paper_curves),
             size=(6.4, 4.4),
         )
@@ -61,7 +52,6 @@ def plots(
                     key=key,
                     title="Step times, sync and async",
                     level=pairs[0].sync.level.value,
-                    caption="Boxes: 10th to 90th percentile, with the median. Dots: the 99th.",
                     draw=lambda figure, pairs=pairs: _draw_steps(figure, pairs),
                     size=(8.4, 4.6),
                 )

@@ -16,6 +16,7 @@ from ps_trainer.experiments.lab import real, virtual, virtual_training
 from ps_trainer.experiments.lab.step_times import with_mean
 from ps_trainer.experiments.staleness_aware_rate import plots as aware_plots
 from ps_trainer.experiments.staleness_aware_rate import real as aware_real
+from ps_trainer.experiments.staleness_aware_rate.captions import CAPTIONS
 from ps_trainer.experiments.staleness_aware_rate.cases import (
     BY_RULE,
     BY_SPLITS,
@@ -84,6 +85,7 @@ class StalenessAwareRate(Experiment):
             tag=Tag.READ, source="Zhang et al. 2016, section 4",
         ),
     )  # fmt: skip
+    captions = CAPTIONS
     claims = (
         _fails("fails", "With α₀ at the limit of synchronous updates λ-softsync fails"),
         _ends_alike("aware", "With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end"),

@@ -39,10 +39,6 @@ def plots(results: Results, rate: float) -> Sequence[Plot]:
             key="losses",
             title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
             level=level,
-            caption=(
-                "With α₀ the curves of large n stay high, or rise out of the picture. With α₀/τ those of all n lie"
-                " together with that of synchronous updates, drawn in black in both panels."
-            ),
             draw=lambda figure: _draw_losses(figure, own),
             size=(8.0, 3.8),
         ),
@@ -50,10 +46,6 @@ def plots(results: Results, rate: float) -> Sequence[Plot]:
             key="errors",
             title="Test error at the end by n",
             level=level,
-            caption=(
-                "Test error against n. With α₀ it rises to that of guessing; with α₀/n and α₀/τ it stays at the black"
-                " line of synchronous updates, whose grey band is two standard errors of the test set to each side."
-            ),
             draw=lambda figure: _draw_errors(figure, own),
         ),
     ]
@@ -61,9 +53,11 @@ def plots(results: Results, rate: float) -> Sequence[Plot]:
 
 def _draw_losses(figure: Figure, results: Results) -> None:
     axes = figure.subplots(1, len(_PANELS), sharey=True)
+    numbers = sorted(splits for (splits,) in results.where(mode=SOFTSYNC).by("splits"))
+    colours = {splits: f"C{place}" for place, splits in enumerate(numbers)}
     for axis, arm in zip(axes, _PANELS, strict=True):
-        for (splits,), group in results.where(mode=SOFTSYNC, arm=arm).by("splits").items():
-            _draw_curve(axis, group, f"n = {splits}")
+        for (splits,), group in sorted(results.where(mode=SOFTSYNC, arm=arm).by("splits").items()):
+            _draw_curve(axis, group, f"n = {splits}", color=colours[splits])
         _draw_curve(axis, results.where(mode=SYNC), "synchronous", color="black")
         axis.set_title(f"learning rate {arm}", fontsize=9)
         axis.set_xlabel("epochs")
@@ -83,7 +77,7 @@ def _draw_errors(figure: Figure, results: Results) -> None:
     axis = figure.add_subplot()
     cases = cases_of(results)
     for arm, marker in ((FULL, "s"), (BY_SPLITS, "^"), (BY_STALENESS, "o")):
-        own = [case for case in cases if case.mode == SOFTSYNC and case.arm == arm]
+        own = sorted((c for c in cases if c.mode == SOFTSYNC and c.arm == arm), key=lambda case: case.splits)
         style = f"{marker}-"
         axis.plot([c.splits for c in own], [100 * c.error for c in own], style, mfc="none", lw=1, label=arm)
     for case in cases:
@@ -92,6 +86,9 @@ def _draw_errors(figure: Figure, results: Results) -> None:
             axis.axhline(100 * case.error, color="black", lw=1, label="synchronous")
             axis.axhspan(100 * case.error - band, 100 * case.error + band, color="0.9")
     axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("{x:g}")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlabel("n of n-softsync")
     axis.set_ylabel("test error (%)")

@@ -14,6 +14,7 @@ from ps_trainer.experiments.frame.published import Published, Tag
 from ps_trainer.experiments.lab import real, theory, virtual
 from ps_trainer.experiments.lab.statistics import of_histogram
 from ps_trainer.experiments.staleness_distribution import plots as staleness_plots
+from ps_trainer.experiments.staleness_distribution.captions import CAPTIONS
 from ps_trainer.experiments.staleness_distribution.cases import (
     EVEN,
     EXPONENTIAL,
@@ -63,6 +64,7 @@ class StalenessDistribution(Experiment):
             source="Hermans 2017",
         ),
     )  # fmt: skip
+    captions = CAPTIONS
     claims = (
         Claim(
             key="mean",

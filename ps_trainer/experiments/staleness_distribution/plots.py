@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKERS = {EVEN: "s", MODERATE: "^", EXPONENTIAL: "o"}
+_COLOURS = {EVEN: "tab:blue", MODERATE: "tab:orange", EXPONENTIAL: "tab:green"}
 _HISTOGRAM_WORKERS = (4, 8, 16)
 _SHOWN_MEANS = 4  # histograms end at so many times n
 
@@ -33,10 +34,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
             key="histograms",
             title="Staleness of asynchronous workers",
             level=level.value,
-            caption=(
-                "With nearly even steps one bar stands at n − 1. With lognormal steps it is a hill around n − 1. With"
-                " exponential steps the bars fall from 0 on and follow the geometric distribution, drawn as a line."
-            ),
             draw=lambda figure: _draw_histograms(figure, alike),
             size=(8.0, 6.0),
         ),
@@ -44,10 +41,6 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
             key="moments",
             title="Mean and standard deviation against the number of workers",
             level=level.value,
-            caption=(
-                "The means of all three kinds of step times lie on the line n − 1. The standard deviations differ: near"
-                " 0 for even steps, on the line √(n(n − 1)) for exponential ones, between them for lognormal ones."
-            ),
             draw=lambda figure: _draw_moments(figure, alike),
             size=(8.0, 3.6),
         ),
@@ -55,14 +48,12 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
             key="by_worker",
             title="Mean staleness by worker, the last one four times slower",
             level=level.value,
-            caption="Three workers have a mean of about 2.25, the slow one of about 12, as predicted (black lines).",
             draw=lambda figure: _draw_by_worker(figure, slow),
         ),
         Plot(
             key="softsync",
             title="Gradients per update and mean staleness, n = 8",
             level=level.value,
-            caption="The mean staleness in updates falls as (n − 1)/c: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8.",
             draw=lambda figure: _draw_grouped(figure, grouped),
         ),
     ]
@@ -116,7 +107,13 @@ def _draw_by_worker(figure: Figure, cases: Sequence[Case]) -> None:
     width = 0.8 / max(1, len(cases))
     for number, case in enumerate(cases):
         means = [of_histogram(counts).mean for counts in case.by_worker.values()]
-        axis.bar(np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width, means, width, label=case.shape)
+        axis.bar(
+            np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width,
+            means,
+            width,
+            label=case.shape,
+            color=_COLOURS[case.shape],
+        )
     for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
         axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "A8")
     axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])

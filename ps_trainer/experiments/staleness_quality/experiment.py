@@ -13,6 +13,7 @@ from ps_trainer.experiments.frame.published import Published, Tag
 from ps_trainer.experiments.lab import quadratic, virtual_training
 from ps_trainer.experiments.staleness_quality import measures as quality_measures
 from ps_trainer.experiments.staleness_quality import plots as quality_plots
+from ps_trainer.experiments.staleness_quality.captions import CAPTIONS
 from ps_trainer.experiments.staleness_quality.cases import (
     CONSTANT,
     DEPTHS,
@@ -72,6 +73,7 @@ class StalenessQuality(Experiment):
             what="with an average staleness of 50", value=0.79, unit="%", tag=Tag.RECALLED, source="Chen et al. 2016"
         ),
     )  # fmt: skip
+    captions = CAPTIONS
     claims = (
         Claim(
             key="slower",

@@ -14,6 +14,7 @@ from ps_trainer.experiments.lab.statistics import spread
 from ps_trainer.experiments.staleness_quality.cases import CONSTANT, DEPTHS, GEOMETRIC, KINDS, UNIFORM, Case, select
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MARKERS = {CONSTANT: "s", UNIFORM: "^", GEOMETRIC: "o"}
@@ -29,40 +30,24 @@ def plots(cases: Sequence[Case], rates: Mapping[str, Mapping[int, float]], fixed
             key="boundary",
             title="Largest stable learning rate on a quadratic",
             level=level,
-            caption=(
-                "With constant staleness the rates lie on the exact line and fall as 1/(1 + τ); with uniform staleness"
-                " they lie about half above it, in parallel. With geometric staleness they fall as 1/√(1 + τ) only."
-            ),
             draw=lambda figure: _draw_boundary(figure, rates),
         ),
         Plot(
             key="grid",
             title="Updates to the target, one hidden layer, constant staleness",
             level=level,
-            caption=(
-                "Each cell is the median of the updates; dark is many, empty is a rate at which most runs do not reach"
-                " the target. The empty corner of large rates grows as the staleness does."
-            ),
             draw=lambda figure: _draw_grid(figure, select(cases, kind=CONSTANT)),
         ),
         Plot(
             key="updates",
             title=f"Updates to the target at the learning rate {fixed_rate:g}",
             level=level,
-            caption=(
-                "The updates rise with the staleness, with bars from the 10th to the 90th percentile. At the top are"
-                " runs that gave up. Constant staleness costs most, geometric staleness of the same mean least."
-            ),
             draw=lambda figure: _draw_kinds(figure, at_fixed),
         ),
         Plot(
             key="depth",
             title=f"Slowdown by staleness and depth at the learning rate {fixed_rate:g}",
             level=level,
-            caption=(
-                "The more hidden layers, the earlier and the steeper the line rises; that of softmax regression hardly"
-                " does."
-            ),
             draw=lambda figure: _draw_depths(figure, by_depth),
         ),
     ]
@@ -79,7 +64,7 @@ def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> 
     axis.set_yscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_major_formatter("{x:g}")
-    axis.set_xlabel("1 + τ, mean staleness in updates")
+    axis.set_xlabel("1 + τ, τ the mean staleness in updates")
     axis.set_ylabel("largest stable learning rate")
     axis.legend()
 
@@ -93,7 +78,9 @@ def _draw_grid(figure: Figure, cases: Sequence[Case]) -> None:
             updates[taus.index(case.tau), rates.index(case.lr)] = case.median
     image = axis.imshow(updates, origin="lower", aspect="auto", cmap="viridis_r")
     for (row, column), value in np.ndenumerate(updates):
-        axis.text(column, row, "–" if np.isnan(value) else f"{value:.0f}", ha="center", va="center", fontsize=7)
+        text = "–" if np.isnan(value) else f"{value:.0f}"
+        is_dark = image.norm(value) > 0.5 if not np.isnan(value) else False
+        axis.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
     axis.grid(visible=False)
     axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axis.set_yticks(range(len(taus)), [str(tau) for tau in taus])
@@ -109,10 +96,12 @@ def _draw_kinds(figure: Figure, cases: Sequence[Case]) -> None:
         spreads = [spread(case.updates) for case in own]
         low = [one.median - one.p10 for one in spreads]
         high = [one.p90 - one.median for one in spreads]
-        axis.errorbar(
+        bars = axis.errorbar(
             [case.tau for case in own], [one.median for one in spreads], (low, high), fmt=f"{_MARKERS[kind]}-",
             mfc="none", lw=1, capsize=2, label=kind,
         )  # fmt: skip
+        _mark_lost(axis, own, [one.median for one in spreads], bars.lines[0].get_color())
+    _name_lost(axis, cases)
     axis.set_xlabel("mean staleness in updates")
     axis.set_ylabel("updates to the target")
     axis.legend()
@@ -122,10 +111,23 @@ def _draw_depths(figure: Figure, cases: Sequence[Case]) -> None:
     axis = figure.add_subplot()
     for depth in sorted({case.depth for case in cases}):
         own = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
-        axis.plot(
-            [case.tau for case in own], [case.median / own[0].median for case in own], "o-", mfc="none", lw=1,
-            label=f"{depth} hidden layers" if depth else "softmax regression",
-        )  # fmt: skip
+        slowdowns = [case.median / own[0].median for case in own]
+        name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
+        (line,) = axis.plot([case.tau for case in own], slowdowns, "o-", mfc="none", lw=1, label=name)
+        _mark_lost(axis, own, slowdowns, line.get_color())
+    _name_lost(axis, cases)
     axis.set_xlabel("staleness in updates")
     axis.set_ylabel("updates over those without staleness")
     axis.legend()
+
+
+def _mark_lost(axis: Axes, cases: Sequence[Case], heights: Sequence[float], colour: str) -> None:
+    """A filled triangle where most runs gave up: the value is that much or more."""
+    lost = [(case.tau, height) for case, height in zip(cases, heights, strict=True) if case.is_lost]
+    if lost:
+        axis.plot(*zip(*lost, strict=True), "^", ms=9, color=colour)
+
+
+def _name_lost(axis: Axes, cases: Sequence[Case]) -> None:
+    if any(case.is_lost for case in cases):
+        axis.plot([], [], "^", ms=9, color="0.4", label="or more: most runs gave up")

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from ps_trainer.experiments.frame import page, plots
+from ps_trainer.experiments.frame.captions import Caption
 from ps_trainer.experiments.frame.tables import Column, Table
 
 TABLE = Table(
@@ -75,14 +76,13 @@ def files(tmp_path):
         key="p",
         title="T",
         level="L0",
-        caption='Falls "steeply".',
         draw=lambda figure: figure.add_subplot().plot([2, 1]),
     )
-    return plots.save(plot, tmp_path)
+    return plots.save(plot, Caption('A "line".', "it falls."), tmp_path)
 
 
 def test_plots_are_inside_of_html_and_beside_markdown(files):
     (image,) = Parsed(page.to_html([files])).images
     assert image["src"].startswith("data:image/svg+xml;base64,")
-    assert image["alt"] == 'Falls "steeply".'
-    assert page.to_markdown([files]) == '![T](p.png)\n\n*T* (L0). Falls "steeply".\n'
+    assert image["alt"] == 'A "line". Expected: it falls.'
+    assert page.to_markdown([files]) == '![T](p.png)\n\n*T* (L0). A "line". Expected: it falls.\n'

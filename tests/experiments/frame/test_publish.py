@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-import io
 import json
+import pathlib
+import shutil
 
 import pytest
 
 pytest.importorskip("PIL")
 from PIL import Image
 
+from ps_trainer import registry
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.frame import publish
+from ps_trainer.experiments.frame import marks, publish
 
 
 @pytest.fixture
@@ -34,8 +36,7 @@ def test_one_page_holds_the_index_and_every_report(out_dir, tmp_path):
     assert "![Height](results/falling_apples-height.png)" in page
     assert "Beside this page" not in page
     assert [path.name for path in written] == ["RESULTS.md", "falling_apples-height.png"]
-    plot = Image.open(io.BytesIO(written[1].read_bytes()))
-    assert (plot.size, plot.mode) == ((64, 48), "P")
+    assert written[1].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
 
 
 def test_plots_of_an_earlier_page_are_removed(out_dir, tmp_path):
@@ -60,5 +61,32 @@ def test_what_cannot_be_published_leaves_the_repository_as_it_is(out_dir, tmp_pa
 
 
 def test_the_command_names_its_usage(capsys):
-    assert publish.main(["publish"]) == 2
+    assert publish.main(["publish", "a", "b"]) == 2
     assert "OUT_DIR" in capsys.readouterr().err
+
+
+PACKAGE = pathlib.Path(publish.__file__).resolve().parents[2]
+NAMES = registry.EXPERIMENTS.names()
+
+
+def test_published_pages_have_the_captions_and_marks_of_now(tmp_path):
+    """Change a caption or a mark, then run `python -m ps_trainer.experiments.frame.publish`."""
+    pages = {mark.page for mark in marks.read(PACKAGE)} | {"experiments/RESULTS.md"}
+    for page in (*pages, str(marks.FILE)):
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PACKAGE / page, tmp_path / page)
+    publish.update(tmp_path, NAMES)
+    for page in pages:
+        assert (tmp_path / page).read_text() == (PACKAGE / page).read_text(), page
+
+
+def test_every_published_mark_stands_on_its_page():
+    for mark in marks.read(PACKAGE):
+        assert f"{mark}\n" in (PACKAGE / mark.page).read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_published_plot_has_a_caption_and_every_caption_a_plot(name):
+    page = (PACKAGE / "experiments" / "RESULTS.md").read_text()
+    keys = {plot.partition(".png")[0].partition("-")[0] for plot in page.split(f"](results/{name}-")[1:]}
+    assert keys == registry.EXPERIMENTS.load(name).captions.keys()
