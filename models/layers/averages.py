@@ -13,6 +13,9 @@ def moving_average_update(moving: tf.Variable, value: tf.Tensor, momentum: float
     number of workers, in the order in which they get in, are exactly the recursion above. A variable that is read
     outside of such a section is read when the worker's step begins, which is before the updates of other workers.
 
+    The update runs with each step that has to do with the parameter servers; a local step, such as those of
+    `--update=local_sgd` between two averages, does without it.
+
     An update counts a batch as soon as its value is known: also one whose gradient the update rule drops, and possibly
     one whose step fails or is cancelled later. Each variable is updated once for a batch, or not at all.
 

@@ -192,7 +192,9 @@ def _fetches(
                 pull_ops = store.build_hold()
             else:
                 pull_ops = store.build_pull(phase.applied, step.on_pull)
-            targets = [*phase.targets, *pull_ops, *tf.get_collection(tf.GraphKeys.UPDATE_OPS), *count]
+            targets = [*phase.targets, *pull_ops, *count]
+            if not phase.is_local:
+                targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
             fetches.append([phase.global_step, phase.staleness, loss, times, targets])
     return fetches
 

@@ -83,6 +83,7 @@ class Accumulate(UpdateRule):
                 staleness=tf.zeros([0], tf.int64),
                 targets=[held.keep_op for held in sums],
                 applied=None,
+                is_local=True,
             )
             join_ops = [know_first_op] if wrapped.join_op is None else [know_first_op, wrapped.join_op]
             join_op = tf.group(*join_ops)

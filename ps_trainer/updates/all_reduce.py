@@ -39,7 +39,8 @@ class AllReduce(UpdateRule):
     single-process one).
 
     Memory: parameters and slots on each worker, and once more on the ps tasks. Traffic per step and worker:
-    2 (n − 1)/n · O(parameters) each way, whatever n, in 2 (n − 1) rounds; nothing to the ps tasks.
+    2 (n − 1)/n · O(parameters) each way, whatever n, in 2 (n − 1) rounds; to the ps
+    tasks nothing but the model's own updates (UPDATE_OPS, such as batch norm's averages), which all workers make.
     `--pull_dtype` changes nothing, as nothing is pulled.
 
     Departs from Horovod: gradients are fused when all are there, not while the rest is still computed.

@@ -115,7 +115,7 @@ class _Rounds:
     def build_local(self) -> Phase:
         """A step on the worker alone."""
         targets = [self._local_op, self.since.advance_op(), self._applied.advance_op()]
-        return Phase(self._replica.global_step, self._replica.no_staleness, targets, applied=None)
+        return Phase(self._replica.global_step, self._replica.no_staleness, targets, applied=None, is_local=True)
 
     def build_round(self) -> Phase:
         """A local step, then the average of all copies in place of the copy."""

@@ -165,6 +165,8 @@ class Phase(NamedTuple):
         pushed: int64 scalar on ps task 0, known when what the worker learned from its batches since the last push is
             in there: global_step, or `RELEASED` where the rule may have let the worker go without an update. None in a
             phase that keeps on the worker what it learned.
+        is_local: whether nothing goes to a ps task or comes from one. The model's own updates (UPDATE_OPS, such as
+            batch norm's averages) are of variables on the ps tasks: such a phase does without them.
     """
 
     global_step: tf.Tensor
@@ -172,6 +174,7 @@ class Phase(NamedTuple):
     targets: Sequence[tf.Operation]
     applied: Sequence[tf.Operation] | None
     pushed: tf.Tensor | None = None
+    is_local: bool = False
 
 
 class StartCondition(NamedTuple):

@@ -159,7 +159,8 @@ class _Graph:
             targets += self._local_sgd()
             if pushes:
                 targets.append(replica.hear(global_step))
-        return Phase(global_step, staleness, targets, applied=None, pushed=self._pushed if pushes else None)
+        pushed = self._pushed if pushes else None
+        return Phase(global_step, staleness, targets, None, pushed, is_local=not (pushes or fetches))
 
     def _add_up(self) -> list[Gradient]:
         """The accrued gradient with this step's."""

@@ -87,6 +87,7 @@ class Easgd(UpdateRule):
                 replica.no_staleness,
                 [*local.move(), *local.keep_velocities(), steps.advance_op()],
                 applied=None,
+                is_local=True,
             ),
         ]
         return TrainStep(

@@ -8,6 +8,10 @@ from tests.testing.cluster import config_of
 from tests.training.test_graph import crossings
 from tests.updates.assembled import assemble
 
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from models import layers
+
 RULES = {
     "async": ("async", ()),
     "hogwild": ("hogwild", ()),
@@ -40,3 +44,33 @@ def test_a_push_sends_the_gradient_and_gets_counts_and_parameters_back(case, num
 def test_a_step_that_accumulates_sends_nothing():
     train = assemble(config_of("Dense", "Rows", update="accumulate", update_option=("steps=3",)), num_ps=2)
     assert crossings(train, train.fetches[1]) == ([], [])
+
+
+class Averaged:
+    """A linear model that keeps a moving average on a ps task."""
+
+    def build(self, batch, training):
+        mean_F = tf.get_variable("mean", [6], initializer=tf.zeros_initializer(), trainable=False)
+        if training:
+            layers.moving_average_update(mean_F, tf.reduce_mean(batch["x"], axis=0), 0.9)
+        return layers.classifier_output(layers.dense(batch["x"], 4, "logits"), batch["label"])
+
+
+@pytest.mark.parametrize(
+    ("update", "options", "local"),
+    [
+        ("accumulate", ("steps=3",), [False, True]),
+        ("local_sgd", ("period=4",), [False, True]),
+        ("model_averaging", ("period=4",), [False, True]),
+        ("easgd", ("period=4",), [False, True]),
+        ("downpour", ("n_push=2", "n_fetch=3"), [False, False, False, True]),
+    ],
+)
+def test_a_local_step_does_without_the_models_own_updates_and_sends_nothing(update, options, local):
+    config = config_of(f"{__name__}:Averaged", "Rows", update=update, update_option=options)
+    train = assemble(config, num_ps=2)
+    (update_op,) = train.graph.get_collection(tf.GraphKeys.UPDATE_OPS)
+    assert sorted(phase.is_local for phase in train.step.phases) == local
+    for phase, fetches in zip(train.step.phases, train.fetches, strict=True):
+        assert (update_op in fetches[-1]) == (not phase.is_local)
+        assert (crossings(train, fetches) == ([], [])) == phase.is_local
