@@ -154,13 +154,6 @@ class TestTraffic:
         assert Counter(to_worker) == shapes + Counter([(0, "data", (2,))])
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-def test_nothing_of_the_synchronous_update_leaves_its_ps_but_the_tokens(optimizer):
-    train = build(config_of("Dense", "Rows", update="sync", optimizer=optimizer), num_ps=2)
-    to_ps, to_worker = crossings(train, [train.step.service._ops.update])
-    assert (to_ps, to_worker) == ([], [])
-
-
 def crossings(train, fetches=None):
     """What a step sends between worker and ps tasks: lists of (ps, "data" or "control", shape), to ps and to worker.
 
