@@ -87,13 +87,13 @@ class Transformer:
         before_BT = tf.pad(target_BT[:, :-1], [[0, 0], [1, 0]], constant_values=layers.START_ID)
         logits_BTV = self._decode(before_BT, memory_BSD, source_BS, training)
         with layers.stage(self.options.num_stages - 1):
-            loss, metrics = self._loss(logits_BTV, target_BT, training)
+            output = self._output(logits_BTV, target_BT, training)
         if training:
-            return layers.ModelOutput(loss, tf.argmax(logits_BTV, axis=2), metrics)
+            return output
         translation_BT = self._translate(source_BS, memory_BSD, int(target_BT.shape[1]))
         is_exact_B = tf.reduce_all(tf.equal(translation_BT, target_BT), axis=1)
-        metrics["exact_match"] = tf.cast(is_exact_B, tf.float32)
-        return layers.ModelOutput(loss, translation_BT, metrics)
+        metrics = {**output.metrics, "exact_match": tf.cast(is_exact_B, tf.float32)}
+        return output._replace(predictions=translation_BT, metrics=metrics)
 
     def _encode(self, source_BS: tf.Tensor, training: bool) -> tf.Tensor:
         with tf.variable_scope("encoder"):
@@ -143,15 +143,18 @@ class Transformer:
             **attention,
         )
 
-    def _loss(
-        self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, training: bool
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The mean over all symbols, and by example."""
+    def _output(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, training: bool) -> layers.ModelOutput:
+        """The loss as the mean over all symbols, the most probable symbols, and the loss by example."""
         is_symbol_BT = tf.cast(tf.not_equal(target_BT, layers.PADDING_ID), tf.float32)
         loss_BT = self._loss_of_symbols(logits_BTV, target_BT, training) * is_symbol_BT
-        loss = tf.reduce_sum(loss_BT) / tf.maximum(tf.reduce_sum(is_symbol_BT), 1)
+        num_symbols = tf.reduce_sum(is_symbol_BT)
         num_symbols_B = tf.maximum(tf.reduce_sum(is_symbol_BT, axis=1), 1)
-        return loss, {"log_loss": tf.reduce_sum(loss_BT, axis=1) / num_symbols_B}
+        return layers.ModelOutput(
+            loss=tf.reduce_sum(loss_BT) / tf.maximum(num_symbols, 1),
+            predictions=tf.argmax(logits_BTV, axis=2),
+            metrics={"log_loss": tf.reduce_sum(loss_BT, axis=1) / num_symbols_B},
+            loss_weight=num_symbols,
+        )
 
     def _loss_of_symbols(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, training: bool) -> tf.Tensor:
         smoothing = self.options.label_smoothing if training else 0.0

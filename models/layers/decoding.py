@@ -27,6 +27,8 @@ def decode(
     """The most probable text of each example, by beam search; with `beam_size` 1 the greedy one.
 
     Kept are the `beam_size` most probable beginnings of each example; a text that has ended stays among them as it is.
+    A text that has not ended goes on with a symbol or with the end, never with padding or the start; the
+    probabilities are those among what it may go on with.
     At the end the one is taken whose log-probability, divided by ((5 + symbols) / 6) ** `length_penalty`, is largest.
 
     Source: Y. Wu et al., "Google's Neural Machine Translation System", 2016, equation 14, for the penalty.
@@ -54,8 +56,10 @@ def decode(
         return tf.logical_and(at < length, tf.logical_not(tf.reduce_all(is_done_BK)))
 
     def extend(at: tf.Tensor, ids_BKL: tf.Tensor, log_p_BK: tf.Tensor, is_done_BK: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        next_NV = tf.nn.log_softmax(next_logits(tf.reshape(ids_BKL, [-1, length + 1]), at))
-        size = int(next_NV.shape[1])
+        logits_NV = next_logits(tf.reshape(ids_BKL, [-1, length + 1]), at)
+        size = int(logits_NV.shape[1])
+        sayable_V = tf.constant(~np.isin(np.arange(size), [PADDING_ID, START_ID]))
+        next_NV = tf.nn.log_softmax(tf.where_v2(sayable_V, logits_NV, _NEVER))
         next_BKV = tf.reshape(next_NV, [batch_size, beam_size, size])
         only_padding_V = tf.constant(np.where(np.arange(size) == PADDING_ID, 0, _NEVER), tf.float32)
         next_BKV = tf.where_v2(is_done_BK[..., tf.newaxis], only_padding_V, next_BKV)

@@ -16,16 +16,19 @@ class ModelOutput(NamedTuple):
     """What `build` of a model gives.
 
     Attributes:
-        loss: scalar float32, the mean over the batch; what training makes small.
+        loss: scalar float32, the mean over the batch's examples or other terms; what training makes small.
         predictions: [B, ...]; a classifier gives the probability of each class, float32 [B, N].
         metrics: name -> float32 [B], one value per example; its mean over the data is what is reported.
         pooled: name -> a metric of all test examples together, for one that is no mean over them.
+        loss_weight: scalar; how many terms the loss is the mean of, where their number differs between batches of the
+            same size, such as the symbols of texts. Evaluation weighs batches by it; None: by their examples.
     """
 
     loss: tf.Tensor
     predictions: tf.Tensor
     metrics: dict[str, tf.Tensor]
     pooled: dict[str, Pooled] = {}
+    loss_weight: tf.Tensor | None = None
 
 
 def classifier_output(logits_BN: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:

@@ -32,6 +32,7 @@ _CLUSTER_FIELDS = (
 _BACKUP_OPTIONS = {
     "backup": ("backup_workers", lambda n, b: b),
     "sync": ("replicas_to_aggregate", lambda n, b: n - b),
+    "token_queue": ("replicas_to_aggregate", lambda n, b: n - b),
     "stock_sync": ("replicas_to_aggregate", lambda n, b: n - b),
     "k_sync": ("k", lambda n, b: n - b),
 }

@@ -12,8 +12,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UsageError
 from ps_trainer.options import option, repeatable
 
-# The rule of the cluster whose limits hold for one that is simulated only.
-_RULES_OF_CLUSTER = {"stock_sync": "sync"}
+# The rule of the cluster whose limits hold for those that are simulated only.
+_RULES_OF_CLUSTER = {"token_queue": "sync", "stock_sync": "sync"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,8 @@ class ParameterStore(abc.ABC):
         num_ps: number of ps tasks.
         worker_device: this worker's device, "/job:worker/task:0".
         worker_index: this worker's index.
-        pull_dtype: name of the type in which float32 parameters travel to the worker.
+        pull_dtype: name of the type in which float32 parameters travel to the worker, rounded to nearest; beyond its
+            range (±65504 in float16) the end of the range travels, as with the gradient transform `cast`.
         keeps_replica: whether the model reads a copy on the worker, which the update rule fetches.
         stage_devices: device of each of the model's stages, the worker's own first, where other workers compute them.
 
@@ -226,7 +227,7 @@ class ParameterStore(abc.ABC):
         for piece in self.dense:
             with tf.device(self.ps_device(piece.ps)), tf.control_dependencies([clocks[piece.ps]]):
                 value = piece.variable.read_value()
-                values.append((piece, tf.cast(value, self._wire_dtype(value.dtype))))
+                values.append((piece, tf.saturate_cast(value, self._wire_dtype(value.dtype))))
         return Snapshot(clocks, values)
 
     def build_pull(

@@ -19,6 +19,8 @@ _BATCH_SIZE = 256
 def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[str, float]:
     """The mean of the loss and of each of the model's metrics over all test examples, and its pooled metrics.
 
+    The loss is the mean over all the terms that the model says it has (`loss_weight`), else over the examples.
+
     Args:
         components: of the run.
         values: model variable -> value, for example a `Checkpoint`.
@@ -33,29 +35,34 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
         pooled_metrics = getattr(output, "pooled", {})  # a model of one's own may have a type of its own for this
+        weight = getattr(output, "loss_weight", None)
+        weight = size if weight is None else weight
         parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
     totals: defaultdict[str, float] = defaultdict(float)
     collected: list[dict[str, list[np.ndarray]]] = []
-    num_examples = 0
+    num_examples, total_loss, total_weight = 0, 0.0, 0.0
     with tf.Session(graph=graph) as session:
         load_values(session, variables, values)
         session.run(init_op)
         while True:
             try:
-                size_v, loss_v, sums_v, parts_v = session.run([size, output.loss, sums, parts])
+                size_v, loss_v, weight_v, sums_v, parts_v = session.run([size, output.loss, weight, sums, parts])
             except tf.errors.OutOfRangeError:
                 break
             collected.append(parts_v)
             num_examples += int(size_v)
-            totals["loss"] += float(loss_v) * size_v
+            total_loss += float(loss_v) * float(weight_v)
+            total_weight += float(weight_v)
             for name, value in sums_v.items():
                 totals[name] += float(value)
     means = {name: total / num_examples for name, total in totals.items()}
-    return means | {
-        name: _compute(pooled, [batch[name] for batch in collected]) for name, pooled in pooled_metrics.items()
-    }
+    return (
+        {"loss": total_loss / total_weight}
+        | means
+        | {name: _compute(pooled, [batch[name] for batch in collected]) for name, pooled in pooled_metrics.items()}
+    )
 
 
 def metric_names(components: Components) -> list[str]:

@@ -19,9 +19,6 @@
     examples      of the batch
     cpu_user, cpu_sys   CPU seconds of the whole process since the step before
 
-With `sync` and backup workers staleness and dropped are those of the token that the worker took next: TensorFlow's
-accumulators do not tell which gradients they drop. How many they used is in summary.json.
-
 A run that is continued in the same folder appends to the file. Where a rule applies each gradient as it comes,
 global_step − 1 − staleness is the version that the worker read.
 """

@@ -26,9 +26,9 @@ class Backup(UpdateRule):
     ps: 1. drop a gradient of an older version, and count it; 2. add the others up; 3. with the N-th, apply
     the average, count the update, and let the N workers go on.
 
-    Unlike the token queue of `sync` with replicas_to_aggregate=N, a worker has one turn per step: a fast one
-    cannot take a slow one's and be counted twice, nor be late for that reason. No more than N gradients are in an
-    update, and they are the same N for every parameter, on all ps tasks.
+    A worker has one turn per step. No more than N gradients are in an update, and they are the same N for every
+    parameter, on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its docstring says how
+    TensorFlow's token queue differs.
 
     `global_step` counts updates. Gradients are averaged: a learning rate for batch size N · `batch_size` is
     expected (linear scaling: N times the single-process one). With fewer than N live workers, updates are

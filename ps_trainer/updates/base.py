@@ -2,8 +2,8 @@
 
 A rule gets the gradients of one worker's step and builds what happens with them: the push, the apply on
 the ps tasks, and what the worker waits for. It runs in every worker's graph; `context.is_chief` tells
-the one worker that may do more. A rule that needs somebody to act between the workers' steps (the
-aggregation of synchronous rules) gives the chief a `ChiefService`.
+the one worker that may do more. A rule that needs somebody to act between the workers' steps (to
+tell the ps tasks who is lost) gives the chief a `ChiefService`.
 
 A step may be one of several *phases*, such as local steps and the exchange of periodic averaging: each is
 a set of ops of its own, so that what a phase does not do is not in its graph and costs no message.

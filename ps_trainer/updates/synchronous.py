@@ -1,7 +1,4 @@
-"""Update rule `sync`: gradients of the same step are averaged into one update, by TensorFlow's token queue.
-
-The graph of the rule is here; the chief's loop that runs it is in `sync_chief.py`.
-"""
+"""Update rule `sync`: the first R gradients of each step are averaged into one update, and the workers wait for it."""
 
 from __future__ import annotations
 
@@ -10,42 +7,48 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import Gradient, ParameterStore
-from ps_trainer.store.variables import create_variable
-from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
+from ps_trainer.updates.collect import build_step
+from ps_trainer.updates.group import Grouping
 from ps_trainer.updates.options import SyncOptions as Options
-from ps_trainer.updates.sync_chief import AggregationGraph, SyncChief
 
 
 class Sync(UpdateRule):
-    """Synchronous SGD: one update from the average of R gradients of the same step (token queue).
+    """Synchronous SGD: one update from the average of R workers' gradients of the same step, behind a barrier.
 
-        w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    c ≥ R gradients that arrived, R = replicas_to_aggregate
+        w_{t+1} = w_t − η_t · (1/R) Σ_{i in the first R} g_i(w_t)        R = replicas_to_aggregate
 
-    Source: the scheme of `tf.train.SyncReplicasOptimizer`; with R < num_workers Chen et al. 2016 (backup
-    workers), in TensorFlow's form: a late gradient is dropped, but tokens are not bound to workers, so a
-    fast worker can take a slow one's token and be counted twice.
+    Source: Chen et al. 2016, "Revisiting Distributed Synchronous SGD", section 3.1; with R < num_workers section 3.2,
+    algorithms 3 (worker) and 4 (parameter server).
 
-    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it to an
-    accumulator per piece, stamped with the worker's local step, where it is dropped if the stamp is older
-    than the accumulator's step; 4. take a token from the queue on ps 0, which becomes the local step.
-    ps, driven by the chief: 1. when every accumulator holds R gradients, take their sum and divide by
-    their number (a table's rows too, so that a row that few workers touched moves as in one process);
-    2. apply; 3. count the update on the clock; 4. put a token per live worker into the queue, worth the
-    new global_step.
+    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. if it was
+    in time, wait for the update that it is part of, else go on.
+    ps: 1. drop a gradient of an older version, and count it; 2. add the others up; 3. with the R-th, apply the
+    average, count the update, and let the R workers go on. Steps 1 to 3 are one exclusive section per ps task, so an
+    update is divided by the number of gradients that are in it, which are the same on all ps tasks.
 
-    No tokens exist at the start, so R = num_workers is a true barrier: staleness 0, and n workers with
-    batch b equal one process with batch n·b. A worker that leaves is not waited for any more; one that is lost is,
-    while fewer than `min_workers` are left, and all begin anew, from the state at hand, when it is back.
+    With R = num_workers, n workers with batch b equal one process with batch n·b, and the staleness is 0. With fewer
+    it is `backup` with num_workers − R backup workers.
 
-    `global_step` counts updates. Gradients are averaged: a learning rate for batch size
-    R · `batch_size` is expected (linear scaling: R times the single-process one).
+    How `tf.train.SyncReplicasOptimizer` differs: its workers share one queue of tokens, num_workers of them per
+    update, and a gradient counts for the step of the token that its worker took. So a fast worker can take a slow
+    one's token, be counted twice in an update, and be late for the next one. Here a worker has one turn per step.
+    Its accumulators, one per variable, each fire at their own R-th gradient, so with R < num_workers two variables
+    may be updated from different workers' gradients. Here all are updated from the same.
 
-    Memory on the ps: parameters, slots and one accumulator of the parameters' size. Traffic per step and
-    worker: O(parameters) each way, of which O(dropped/pushed) is in vain with backup workers.
+    `global_step` counts updates. Gradients are averaged: a learning rate for batch size R · `batch_size` is expected
+    (linear scaling: R times the single-process one).
+
+    With fewer than R live workers an update is made from all that are left. A worker that is done is not waited for.
+    One that is lost is, while fewer than `min_workers` would be left: the others wait where they are, and go on when it
+    has rejoined.
+
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed, O(R · rows)).
+    Traffic per step and worker: O(parameters) each way, of which a share 1 − R/num_workers is in vain when workers are
+    equally fast.
     """
 
     Options = Options
-    regroups = True
     waits_for_others = True
 
     def __init__(self, options: Options):
@@ -61,48 +64,11 @@ class Sync(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         """See `UpdateRule.build`."""
-        by_ps = grouped_by_ps(context.push.send(gradients), store.num_ps)
-        graph = AggregationGraph(store, by_ps, context.num_workers)
-        local_steps, pushes = [], []
-        for ps, part in enumerate(by_ps):
-            with tf.device(store.ps_device(ps)):
-                local_step = create_variable(f"sync/worker_{context.worker_index}/local_step_{ps}", [], "int64")
-                local_steps.append(local_step)
-                pushes.append(graph.push(ps, part, context.worker_index, local_step.read_value()))
-        with tf.device(store.ps_device(0)):
-            with tf.control_dependencies([pushes[0]]):
-                token = graph.tokens.dequeue()
-            with tf.control_dependencies([token]):
-                clock = store.clocks[0].read_value()
-            global_step = tf.where(token < 0, tf.constant(RELEASED, tf.int64), clock)
-            progress = tf.stack([global_step, token - 1 - store.clock_reads[0]])
-        advances = []
-        for ps, local_step in enumerate(local_steps):
-            # A push reads the local step, so it must come before the new one.
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([pushes[ps]]):
-                advances.append(local_step.assign(token, read_value=False))
-        service = None
-        if context.is_chief:
-            service = SyncChief(
-                graph.build_chief(context.applier),
-                self._options.replicas_to_aggregate or context.num_workers,
-                context.num_workers,
-                max_steps=context.max_steps,
-            )
-        with tf.device(store.worker_device):
-            phase = Phase(progress[0], progress[1:], [*advances, *context.push.targets], advances, pushed=global_step)
-        return TrainStep(
-            [phase],
-            join_op=_set_local_steps(store, local_steps),
-            prepare_op=graph.prepare_op,
-            state=graph.state,
-            service=service,
+        required = self._options.replicas_to_aggregate or context.num_workers
+        grouping = Grouping(
+            required=lambda clock: tf.constant(required, tf.int64),
+            counts_workers=True,
+            is_fresh_only=True,
+            waits=True,
         )
-
-
-def _set_local_steps(store: ParameterStore, local_steps: Sequence[tf.Variable]) -> tf.Operation:
-    assigns = []
-    for ps, local_step in enumerate(local_steps):
-        with tf.device(store.ps_device(ps)):
-            assigns.append(local_step.assign(store.clocks[ps].read_value(), read_value=False))
-    return tf.group(*assigns)
+        return build_step(store, gradients, context, grouping, "sync")

@@ -32,6 +32,7 @@ def test_prints_what_the_workers_would_do(capsys):
         ([], ("async", [])),
         (["--backup_workers=2"], ("backup", ["backup_workers=2"])),
         (["--backup_workers=2", "--update=sync"], ("sync", ["replicas_to_aggregate=6"])),
+        (["--backup_workers=2", "--update=token_queue"], ("token_queue", ["replicas_to_aggregate=6"])),
         (["--backup_workers=2", "--update=stock_sync"], ("stock_sync", ["replicas_to_aggregate=6"])),
         (["--backup_workers=2", "--update=k_sync"], ("k_sync", ["k=6"])),
         (["--backup_workers=0"], ("backup", ["backup_workers=0"])),

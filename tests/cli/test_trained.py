@@ -57,6 +57,21 @@ def test_a_record_that_no_run_could_have_is_refused(logdir):
         found(logdir)
 
 
+@pytest.mark.parametrize(("head", "kind"), [("model", "model"), ("dataset", "dataset")])
+def test_a_recorded_class_that_is_not_registered_is_used_only_if_the_flag_gives_it_too(logdir, head, kind):
+    recorded = {"model": "mlp", "dataset": "digits", f"{head}_option": ["a=1"], head: "stranger.code:Class"}
+    (logdir / "config.json").write_text(json.dumps({"train": recorded}))
+    with pytest.raises(UnknownNameError) as error:
+        found(logdir)
+    assert str(error.value) == (
+        f"{logdir}/config.json names the {kind} stranger.code:Class, which is not part of this package;"
+        f" to use it runs its code here. If you trust it, give --{head}=stranger.code:Class"
+    )
+    config, _ = found(logdir, **{head: "stranger.code:Class"})
+    assert (getattr(config, head), getattr(config, f"{head}_option")) == ("stranger.code:Class", ("a=1",))
+    assert getattr(found(logdir, **{head: "digits" if head == "dataset" else "cnn"})[0], head) in ("digits", "cnn")
+
+
 def test_a_folder_that_is_none_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="checkpoints is not a folder; give --logdir"):
         found(tmp_path)

@@ -14,6 +14,7 @@ from models.layers import START_ID as START
 from models.layers import decode
 
 LENGTH, VOCAB = 3, 5
+SAYABLE = [symbol for symbol in range(VOCAB) if symbol not in (PADDING, START)]
 
 
 def table_of(seed, batch_size=2):
@@ -36,7 +37,9 @@ def decoded(table, beam_size, length_penalty=0.0):
 
 
 def log_share(logits):
-    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    """Log-probabilities among what may be said next; of anything else minus infinity."""
+    masked = np.where(np.isin(np.arange(VOCAB), SAYABLE), logits, -np.inf)
+    return masked - np.log(np.exp(masked).sum(axis=-1, keepdims=True))
 
 
 def log_p_of(table, text):
@@ -51,10 +54,11 @@ def log_p_of(table, text):
 
 
 def all_texts():
-    """What can be said: nothing but padding behind an end."""
+    """What can be said: neither padding nor the start before an end, and nothing but padding behind it."""
     for text in itertools.product(range(VOCAB), repeat=LENGTH):
         end = text.index(END) if END in text else LENGTH
-        if all(symbol == PADDING for symbol in text[end + 1 :]):
+        is_said = all(symbol not in (PADDING, START) for symbol in text[:end])
+        if is_said and all(symbol == PADDING for symbol in text[end + 1 :]):
             yield text
 
 
@@ -64,7 +68,7 @@ def test_a_beam_of_one_is_greedy(seed):
     for example, ids in zip(table, decoded(table, beam_size=1), strict=True):
         wanted, before = [], START
         for at in range(LENGTH):
-            before = PADDING if END in wanted else int(example[at, before].argmax())
+            before = PADDING if END in wanted else max(SAYABLE, key=lambda symbol: example[at, before, symbol])  # noqa: B023
             wanted.append(before)
         assert list(ids) == wanted
 
@@ -90,6 +94,15 @@ def test_a_beam_finds_what_greed_misses():
     table[0, 1:, 4, END] = 20.0
     assert decoded(table, 1)[0, 0] == 3
     np.testing.assert_array_equal(decoded(table, 2), [[4, END, PADDING]])
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("likely", [PADDING, START])
+def test_neither_padding_nor_the_start_comes_before_the_end(likely, beam_size):
+    table = np.zeros((1, LENGTH, VOCAB, VOCAB), np.float32)
+    table[..., likely] = 20.0
+    table[..., 3] = 2.0
+    np.testing.assert_array_equal(decoded(table, beam_size), [[3, 3, 3]])
 
 
 def test_decoding_ends_when_all_have_ended():

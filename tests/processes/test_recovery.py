@@ -85,10 +85,10 @@ def test_sync_goes_on_with_min_workers_and_counts_a_worker_again_that_is_back(cr
     ps, chief, second, third = run.start_all(*flags)
     run.wait_for_step(100)
     third.send(signal.SIGKILL)
-    chief.wait_for_log("sync: worker 2 left; updates now need 2 gradients", LOST_SECS)
+    chief.wait_for_log("sync: worker 2 left", LOST_SECS)
     run.wait_for_step(run.last_step(0) + 100, workers=[0, 1])
     third = run.start_worker(2, *flags)
-    chief.wait_for_log("worker 2 is back; all begin anew with it")
+    chief.wait_for_log("sync: worker 2 came")
     run.wait_for_step(run.last_step(0) + 100)
     end(run, [ps, chief, second, third])
 

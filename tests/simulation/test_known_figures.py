@@ -69,7 +69,7 @@ def test_step_times_with_backup_workers_are_those_of_the_table(compute, needed, 
     fields = {"num_workers": needed + backups, "num_updates": 3000, "seed": 1}
     summary = summary_of(compute, "backup", [f"backup_workers={backups}"], **fields)
     assert summary.update_secs.mean == pytest.approx(barrier, rel=tolerance)
-    for update in ("sync", "stock_sync"):
+    for update in ("token_queue", "stock_sync"):
         summary = summary_of(compute, update, [f"replicas_to_aggregate={needed}"], **fields)
         assert summary.update_secs.mean == pytest.approx(tokens, rel=tolerance)
         # As many tokens as workers per update, so as many pushes, of which `needed` are used.
@@ -80,7 +80,7 @@ def test_the_token_queue_loses_to_the_barrier_only_with_a_persistently_slow_work
     for compute, needed in (("exp", 8), ("lognormal", 8), ("persistent", 8)):
         fields = {"num_workers": needed + 1, "num_updates": 3000}
         barrier = summary_of(compute, "backup", [], **fields).update_secs.mean
-        tokens = summary_of(compute, "sync", [f"replicas_to_aggregate={needed}"], **fields).update_secs.mean
+        tokens = summary_of(compute, "token_queue", [f"replicas_to_aggregate={needed}"], **fields).update_secs.mean
         assert (tokens > 1.05 * barrier) == (compute == "persistent")
 
 

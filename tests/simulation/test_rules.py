@@ -47,7 +47,7 @@ BY_HAND = {
         (7.0 + 1.0, 0, 8, 8),
     ],
     # Tokens worth 1 at 2.1: one each for 0 and 1, the third for 0 again, which so counts twice.
-    ("sync", ("replicas_to_aggregate=2",)): [
+    ("token_queue", ("replicas_to_aggregate=2",)): [
         (1.0, 0, 0, 0),
         (2.1, 1, 0, 0),
         (2.1 + 1.0, 0, 1, 1),
@@ -64,6 +64,15 @@ BY_HAND = {
         (2.0 + 1.0, 0, 1, DROPPED),
         (3.5, 2, 0, DROPPED),
         (3.0 + 1.0, 0, 1, 1),
+    ],
+    ("sync", ("replicas_to_aggregate=2",)): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (2.1 + 1.0, 0, 1, 1),
+        (3.5, 2, 0, DROPPED),
+        (2.1 + 2.1, 1, 1, 1),
+        (4.2 + 1.0, 0, 2, 2),
+        (4.2 + 2.1, 1, 2, 2),
     ],
     ("backup", ("backup_workers=1",)): [
         (1.0, 0, 0, 0),
@@ -202,7 +211,7 @@ def test_every_simulated_rule_is_worked_out_or_is_async_in_time():
 
 def test_all_rules_but_hybrid_are_simulated():
     assert set(registry.UPDATES.names()) - set(table.RULES) == {"hybrid"}
-    assert set(table.RULES) - set(registry.UPDATES.names()) == {"stock_sync"}
+    assert set(table.RULES) - set(registry.UPDATES.names()) == {"token_queue", "stock_sync"}
 
 
 def test_a_ring_takes_two_turns_per_neighbour():

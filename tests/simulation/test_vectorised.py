@@ -13,8 +13,10 @@ from tests.simulation.runs import by_events, by_numpy, cluster_of
 
 CASES = [
     ("sync", ()),
-    ("sync", ("replicas_to_aggregate=8",)),
     ("sync", ("replicas_to_aggregate=3",)),
+    ("token_queue", ()),
+    ("token_queue", ("replicas_to_aggregate=8",)),
+    ("token_queue", ("replicas_to_aggregate=3",)),
     ("stock_sync", ()),
     ("stock_sync", ("replicas_to_aggregate=6",)),
     ("backup", ("backup_workers=0",)),

@@ -15,6 +15,8 @@ from tests.training.test_graph import build, crossings
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
+from models import layers
+
 LAYOUTS = ("packed", "per_variable")
 STEPS, RATE = 6, 0.1
 
@@ -37,6 +39,24 @@ def test_the_gradient_is_that_of_the_rounded_parameters_and_the_ps_keeps_all_dig
     np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-6)
     for name, value in params.items():
         np.testing.assert_allclose(outcome.worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+
+class Large:
+    """Loss: a parameter that starts beyond the range of float16, in thousands."""
+
+    def build(self, batch, training):
+        large = tf.get_variable("large", [2], initializer=tf.constant_initializer([70_000.0, -80_000.0]))
+        loss = tf.reduce_sum(large * [1.0, -2.0]) / 1000
+        return layers.ModelOutput(loss, batch["x"], {})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_is_out_of_range_travels_as_the_end_of_the_range(dtype):
+    config = config_of(f"{__name__}:Large", "Rows", pull_dtype=dtype, batch_size=8, max_steps=1)
+    with InProcessCluster(1, 1) as cluster:
+        (outcome,) = cluster.run(config)
+    pulled = {"bfloat16": rounded_to("bfloat16", np.array([70_000.0, -80_000.0])), "float16": [65_504.0, -65_504.0]}
+    np.testing.assert_allclose(outcome.losses, [(pulled[dtype][0] - 2 * pulled[dtype][1]) / 1000], rtol=1e-6)
 
 
 def test_float32_is_as_if_nothing_was_said():

@@ -77,6 +77,23 @@ def test_metrics_are_means_over_the_examples_not_the_batches():
     assert_metrics(evaluate(components_lib.load(CONFIG, 1), values), expected(values))
 
 
+class Weighed:
+    """The loss is the mean over those rows that count, which are not as many in each batch."""
+
+    def build(self, batch, training):
+        loss_B, counts_B = batch["x"][:, 0], tf.cast(tf.equal(batch["label"], 0), tf.float32)
+        weight = tf.reduce_sum(counts_B)
+        loss = tf.reduce_sum(loss_B * counts_B) / weight
+        return layers.ModelOutput(loss, loss_B, {"mean": loss_B}, loss_weight=weight)
+
+
+def test_the_loss_is_the_mean_over_the_terms_that_the_model_says_it_has():
+    config = dataclasses.replace(CONFIG, model=f"{__name__}:Weighed")
+    rows = small.Rows(small.RowOptions(num_examples=NUM_EXAMPLES)).arrays
+    wanted = {"loss": np.mean(rows["x"][rows["label"] == 0, 0]), "mean": np.mean(rows["x"][:, 0])}
+    assert_metrics(evaluate(components_lib.load(config, 1), {}), wanted)
+
+
 def test_a_model_may_have_tables_local_variables_and_a_partitioner():
     config = dataclasses.replace(CONFIG, model=f"{__name__}:WithTable")
     random = np.random.RandomState(0)

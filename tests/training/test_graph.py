@@ -141,7 +141,7 @@ class TestTraffic:
         assert len(sizes) == num_ps
         assert sorted(to_ps) == sorted((ps, "data", (size,)) for ps, size in enumerate(sizes))
         progress = [(0, "data", (2,))]
-        staleness = [(ps, "data", (1,)) for ps in range(1, num_ps)] if update == "async" else []
+        staleness = [(ps, "data", (1,) if update == "async" else ()) for ps in range(1, num_ps)]
         pulled = [(ps, "data", (size,)) for ps, size in enumerate(sizes)]
         assert sorted(to_worker) == sorted([*progress, *staleness, *pulled])
 

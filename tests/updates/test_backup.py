@@ -61,16 +61,12 @@ def run_with_worker_2_standing(cluster, update, option, steps=60):
     ]
 
 
-def test_the_barrier_gives_a_slow_workers_turns_to_nobody_and_the_token_queue_does(cluster):
-    made, used, dropped = run_with_worker_2_standing(cluster, "backup", "backup_workers=1")
+@pytest.mark.parametrize(("update", "option"), [("backup", "backup_workers=1"), ("sync", "replicas_to_aggregate=2")])
+def test_a_slow_workers_turns_are_given_to_nobody(cluster, update, option):
+    made, used, dropped = run_with_worker_2_standing(cluster, update, option)
     assert made == [60, 60, 1]  # one turn per step and worker
     assert used == [60, 60, 0]
     assert dropped == [0, 0, 1]
-
-    made, used, dropped = run_with_worker_2_standing(cluster, "sync", "replicas_to_aggregate=2")
-    # Three tokens per update for two workers: one in three is taken in place of worker 2, and its gradient late.
-    assert made[0] + made[1] == pytest.approx(3 * 60, abs=30)
-    assert dropped[0] + dropped[1] >= 20
 
 
 @pytest.mark.parametrize("num_workers", [3, 4])

@@ -14,7 +14,8 @@ from ps_trainer.experiments.lab.statistics import WARMUP_SHARE, spread
 from ps_trainer.experiments.lab.virtual import VirtualRun
 from ps_trainer.simulation.schedule import DROPPED
 
-TOKENS, BARRIER, MODELS = "sync", "backup", "models"
+# TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
+TOKENS, BARRIER, MODELS = "token_queue", "backup", "models"
 RULE_NAMES = {TOKENS: "token queue", BARRIER: "true barrier"}
 
 EVEN, SHIFTED, FITTED, MODERATE = "even", "shifted exponential", "fitted lognormal", "lognormal"

@@ -134,11 +134,10 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 def _draw_real(figure: Figure, cases: Sequence[backup_real.Case]) -> None:
     shapes = list(dict.fromkeys(case.shape for case in cases))
     for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
-        for rule, colour in _COLOURS.items():
-            own = [case for case in cases if (case.shape, case.rule) == (shape, rule)]
-            backups, steps = [case.backups for case in own], [case.pair("step") for case in own]
-            axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[rule])
-            axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
+        own, colour = [case for case in cases if case.shape == shape], _COLOURS[BARRIER]
+        backups, steps = [case.backups for case in own], [case.pair("step") for case in own]
+        axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[BARRIER])
+        axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
         axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)

@@ -1,7 +1,8 @@
-"""Backup workers on real clusters: the token queue and the true barrier of a few processes that sleep."""
+"""Backup workers on real clusters: the true barrier of a few processes that sleep."""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from ps_trainer.experiments.backup_workers.cases import (
     RULE_NAMES,
     SHAPES,
     SHIFTED,
-    TOKENS,
     figures_of,
     options_of,
     predict,
@@ -34,7 +34,7 @@ MEAN_MS = 120.0  # with up to 12 workers at most 85 gradients per second, which 
 NUM_NEEDED = 8
 BACKUPS = (0, 1, 2, 4)
 
-_NUM_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; drops of the token queue are counted to one in a hundred
+_NUM_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; drops are counted to one in a hundred
 _NUM_DECIDING_SEEDS = 3
 _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an update takes ten mean steps
 _NUM_QUICK_UPDATES = 80
@@ -46,19 +46,18 @@ _SLOWEST_STEPS = 10.0
 
 
 def runs(quick: bool, seeds: Sequence[int]) -> list[Run]:
-    """N = 8 workers with 0 to 4 backup workers under both rules; one short run in the quick form.
+    """N = 8 workers with 0 to 4 backup workers; one short run in the quick form.
 
     A run and its simulation take the same delays, so that one seed decides whether they agree. Whether backup workers
-    pay under lognormal steps is what the delays decide: those runs of the token queue have three seeds.
+    pay under lognormal steps is what the delays decide: those runs have three seeds.
     """
     if quick:
-        return [_run(MODERATE, 4, 1, TOKENS, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
-    cases = [(shape, b, rule) for shape in _SHAPES for b in BACKUPS for rule in (TOKENS, BARRIER)]
-    made = [_run(SHIFTED, NUM_NEEDED, 0, BARRIER, _NUM_UPDATES[0], MEAN_MS, seeds[0])]
-    for shape, b, rule in cases:
+        return [_run(MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
+    made = [_run(SHIFTED, NUM_NEEDED, 0, _NUM_UPDATES[0], MEAN_MS, seeds[0])]
+    for shape, b in itertools.product(_SHAPES, BACKUPS):
         num_updates = _NUM_SLOW_UPDATES if shape == PERSISTENT and not b else _NUM_UPDATES[b]
-        own = seeds[: _NUM_DECIDING_SEEDS if (shape, rule) == (MODERATE, TOKENS) and b <= 1 else 1]
-        made += [_run(shape, NUM_NEEDED, b, rule, num_updates, MEAN_MS, seed) for seed in own]
+        own = seeds[: _NUM_DECIDING_SEEDS if shape == MODERATE and b <= 1 else 1]
+        made += [_run(shape, NUM_NEEDED, b, num_updates, MEAN_MS, seed) for seed in own]
     return made
 
 
@@ -83,8 +82,6 @@ def figures_of_training(training: Training, mean_secs: float) -> dict[str, Any]:
     num_warmup = int(WARMUP_SHARE * len(updates))
     updates = updates[max(0, num_warmup - 1) :]
     secs = np.diff(updates) / mean_secs
-    # A step's record says of a token what it was worth, not whether the gradient was in time: the ps tasks' own
-    # counts do, but of the whole run.
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=_index)]
     used = [worker["gradients_used"] for worker in workers]
     return {
@@ -102,7 +99,7 @@ class Case(NamedTuple):
         shape: of the step times.
         needed: N.
         backups: b.
-        rule: `TOKENS` or `BARRIER`.
+        rule: `BARRIER`.
         runs: their results.
     """
 
@@ -122,7 +119,7 @@ class Case(NamedTuple):
         return real.pair(self.name, self.runs, name)
 
     def model(self, name: str) -> float:
-        """What a model says of the same delays, in mean steps: "cancelled" (A3) or a rule's name (A4 for `BARRIER`)."""
+        """What a model says of the same delays, in mean steps: "cancelled" (A3) or `BARRIER` (A4)."""
         return spread([one[name] for one in self.runs.figures("models")]).median
 
     @property
@@ -133,7 +130,7 @@ class Case(NamedTuple):
 
 def cases_of(results: Results) -> list[Case]:
     """The cases of the runs whose times count."""
-    groups = results.where(level=real.LEVEL).uncontended().by("shape", "n", "b", "rule")
+    groups = results.where(level=real.LEVEL, rule=BARRIER).uncontended().by("shape", "n", "b", "rule")
     return [Case(shape, n - b, b, rule, group) for (shape, n, b, rule), group in groups.items()]
 
 
@@ -142,25 +139,19 @@ def measures(cases: Sequence[Case]) -> dict[str, list[Measure]]:
     return {
         "real_time": [Measure(case.name, case.pair("step").ratio) for case in cases],
         "real_median": [
-            Measure(f"L2, {RULE_NAMES[rule]}", spread(ratios).median)
-            for rule in (TOKENS, BARRIER)
-            if (ratios := [case.pair("p50").ratio for case in cases if case.rule == rule])
-        ],
-        "real_tokens_drop": [
-            Measure(case.name, abs(case.pair("dropped_share").measured - case.backups / (case.needed + case.backups)))
-            for case in cases
-            if case.rule == TOKENS
+            Measure(f"L2, {RULE_NAMES[BARRIER]}", spread(ratios).median)
+            for ratios in [[case.pair("p50").ratio for case in cases]]
+            if ratios
         ],
         "real_barrier_drop": [
             Measure(case.name, abs(dropped.measured - dropped.simulated))
             for case in cases
-            if case.rule == BARRIER
             for dropped in [case.pair("dropped_share")]
         ],
         "real_pays": [
-            Measure(f"{RULE_NAMES[rule]}, best of b = {', '.join(map(str, best))}", max(best.values()))
-            for rule in (TOKENS, BARRIER)
-            if (best := _speedups(cases, MODERATE, rule))
+            Measure(f"{RULE_NAMES[BARRIER]}, best of b = {', '.join(map(str, best))}", max(best.values()))
+            for best in [_speedups(cases, MODERATE)]
+            if best
         ],
         "real_restores": list(_restored(cases)),
     }
@@ -179,14 +170,14 @@ def _figures_table(cases: Sequence[Case]) -> Table:
         *(Column(name="step times"), Column(name="rule")),
         *numbers("d", "N", "b"),
         *numbers(".2f", "p10", "p50", "p50, simulated", "p90"),
-        *numbers(".3f", "time per update", "simulated", "A3", "A4 or the queue's model"),
+        *numbers(".3f", "time per update", "simulated", "A3", "A4"),
         *numbers(".3f", "normalised speed-up, A5", "simulated speed-up"),
         *numbers(".2f", "dropped", "dropped, simulated", "b/(N + b)", unit="%"),
     )
     rows = []
     for case in cases:
         step, median, dropped = (case.pair(name) for name in ("step", "p50", "dropped_share"))
-        speedups = [_speedups(cases, case.shape, case.rule, of).get(case.backups) for of in ("measured", "simulated")]
+        speedups = [_speedups(cases, case.shape, of).get(case.backups) for of in ("measured", "simulated")]
         rows.append(
             [case.shape, RULE_NAMES[case.rule], case.needed, case.backups]
             + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
@@ -208,9 +199,9 @@ def _contributions_table(cases: Sequence[Case]) -> Table:
     return contributions_table("real clusters", real.LEVEL.value, rows)
 
 
-def _speedups(cases: Sequence[Case], shape: str, rule: str, of: str = "measured") -> Mapping[int, float]:
+def _speedups(cases: Sequence[Case], shape: str, of: str = "measured") -> Mapping[int, float]:
     """A5 by number of backup workers, those of the mean time per update, without b = 0; empty if that was not run."""
-    own = {case.backups: case for case in cases if (case.shape, case.rule) == (shape, rule)}
+    own = {case.backups: case for case in cases if case.shape == shape}
     if 0 not in own:
         return {}
     times = {b: getattr(case.pair("step"), of) for b, case in own.items()}
@@ -220,16 +211,16 @@ def _speedups(cases: Sequence[Case], shape: str, rule: str, of: str = "measured"
 def _restored(cases: Sequence[Case]) -> Iterator[Measure]:
     without = [case for case in cases if (case.shape, case.backups) == (SHIFTED, 0)]
     for case in cases:
-        if without and (case.shape, case.backups, case.rule) == (PERSISTENT, 1, BARRIER):
+        if without and (case.shape, case.backups) == (PERSISTENT, 1):
             yield Measure(case.name, case.pair("step").measured / without[0].pair("step").measured)
 
 
-def _run(shape: str, needed: int, b: int, rule: str, num_updates: int, mean_ms: float, seed: int) -> Run:
+def _run(shape: str, needed: int, b: int, num_updates: int, mean_ms: float, seed: int) -> Run:
     n = needed + b
-    settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": rule}
+    settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": BARRIER}
     steps = _SLOWEST_STEPS if shape == PERSISTENT and not b else _LONGEST_STEPS[shape]
     return Run(
-        key=f"L2-{rule}-n={n}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
+        key=f"L2-{BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
         level=real.LEVEL,
         settings={**settings, "num_updates": num_updates, "mean_ms": mean_ms},
         seed=seed,

@@ -36,8 +36,8 @@ NOTES = (
     " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates"
     " differ by up to 4 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
     " each case and on medians over the cases of a rule.",
-    "On a real cluster an update of the token queue has a few more than N gradients now and then: those that come while"
-    " the chief takes the sum. They are used, so that slightly fewer than b/(N + b) are dropped.",
+    "On a real cluster --update=sync with replicas_to_aggregate=N is the same barrier as backup, so that the real runs"
+    " are of the barrier alone: the token queue is in virtual time.",
     "The simulator's steps take their delay and nothing else. A real step takes more, and 8 to 12 workers on few cores"
     " also wait for a core.",
     "The published best number of backup workers among 100 is one of time to convergence; here it is one of"

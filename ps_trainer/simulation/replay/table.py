@@ -19,6 +19,7 @@ RULES: dict[str, type[Arithmetic]] = {
     "staleness_aware": central.StalenessAware,
     "dc_asgd": central.DcAsgd,
     "sync": central.Mean,
+    "token_queue": central.Mean,
     "stock_sync": central.Mean,
     "backup": central.Mean,
     "softsync": central.Mean,

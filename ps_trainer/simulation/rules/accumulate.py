@@ -6,8 +6,8 @@ from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import Outcome, Plan, ScheduleRule
+from ps_trainer.simulation.rules.groups import Sync
 from ps_trainer.simulation.rules.single import Async
-from ps_trainer.simulation.rules.tokens import Sync
 from ps_trainer.updates.options import AccumulateOptions
 
 

@@ -1,4 +1,4 @@
-"""Rules that make an update from a group of pushes: `backup`, `softsync` and the four `k_` rules.
+"""Rules that make an update from a group of pushes: `sync`, `backup`, `softsync` and the four `k_` rules.
 
 The same four questions as `updates/group.py`: how many pushes, only of the newest parameters, does a worker wait for
 the update that it is part of.
@@ -12,7 +12,14 @@ from typing import Any, ClassVar
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
-from ps_trainer.updates.options import BackupOptions, KAsyncOptions, KBatchOptions, KSyncOptions, SoftSyncOptions
+from ps_trainer.updates.options import (
+    BackupOptions,
+    KAsyncOptions,
+    KBatchOptions,
+    KSyncOptions,
+    SoftSyncOptions,
+    SyncOptions,
+)
 
 
 class Grouped(ScheduleRule):
@@ -46,6 +53,21 @@ class Grouped(ScheduleRule):
             self._members = []
             self.version += 1
         return Outcome(update, go)
+
+
+class Sync(Grouped):
+    """`sync`: the first R pushes of a version; who is late is dropped and goes on.
+
+    No worker is ever lost, so `min_workers` changes nothing.
+    """
+
+    is_fresh_only = True
+    waits = True
+    Options = SyncOptions
+
+    def required(self, version: int) -> int:
+        """See `Grouped.required`."""
+        return self.options.replicas_to_aggregate or self.num_workers
 
 
 class Backup(Grouped):

@@ -1,4 +1,4 @@
-"""The schedules by the names of `--update`."""
+"""The schedules by the names of `--update`, and two of TensorFlow's own: `token_queue`, `stock_sync`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ RULES: dict[str, type[ScheduleRule]] = {
     "async": single.Async,
     "downpour": replicas.Downpour,
     "hogwild": single.Async,
-    "sync": tokens.Sync,
+    "sync": groups.Sync,
+    "token_queue": tokens.TokenQueue,
     "stock_sync": tokens.StockSync,
     "backup": groups.Backup,
     "softsync": groups.SoftSync,

@@ -1,4 +1,4 @@
-"""Rule `sync`: TensorFlow's token queue, as in `updates/synchronous.py` and as in `tf.train.SyncReplicasOptimizer`."""
+"""The token queue of `tf.train.SyncReplicasOptimizer`: what `sync` is measured against, and no rule of the cluster."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ps_trainer.simulation.schedule import DROPPED
 from ps_trainer.updates.options import SyncOptions
 
 
-class Sync(ScheduleRule):
-    """`sync`: the first R pushes with the right stamp make an update; a worker goes on with the next token.
+class TokenQueue(ScheduleRule):
+    """`token_queue`: the first R pushes with the right stamp make an update; a worker goes on with the next token.
 
     A push is stamped with the token that its worker took last (0 at first), and dropped if global_step has moved
     on. Each update puts num_workers tokens worth the new global_step into a queue, first in, first out. Any worker
     takes any token: a fast one can take a slow one's, count twice, or be late for want of a new one, even with the
     newest parameters.
 
-    Departs from the cluster: the chief takes no time to make the update, so that no more than R pushes are in it. No
-    worker is ever lost, so `min_workers` changes nothing.
+    Departs from TensorFlow: the chief takes no time to make the update, so that no more than R pushes are in it. The
+    options are those of `sync`; no worker is ever lost, so `min_workers` changes nothing.
     """
 
     Options = SyncOptions
@@ -50,10 +50,10 @@ class Sync(ScheduleRule):
         return Outcome(update if is_fresh else DROPPED, go)
 
 
-class StockSync(Sync):
+class StockSync(TokenQueue):
     """`stock_sync`: the same with R tokens worth 0 at the start, as TensorFlow's own session hook puts there.
 
-    No rule of the cluster. As every worker begins its first step without a token, fast ones are a step ahead until
+    As every worker begins its first step without a token, fast ones are a step ahead until
     a gradient of every such step has been dropped.
     """
 

@@ -1,4 +1,4 @@
-"""Rules whose workers wait for the update that their push is in: `backup`, `k_sync`, `k_async`."""
+"""Rules whose workers wait for the update that their push is in: `sync`, `backup`, `k_sync`, `k_async`."""
 
 from __future__ import annotations
 

@@ -14,12 +14,13 @@ from ps_trainer.simulation.vectorised import barrier, free, gather, tokens
 from ps_trainer.simulation.vectorised.workers import in_large_blocks
 
 _RUNS: dict[type[ScheduleRule], Callable[[ClusterModel, Any, int], Iterator[Block]]] = {
+    groups.Sync: gather.run,
     groups.Backup: gather.run,
     groups.KSync: gather.run,
     groups.KAsync: gather.run,
     groups.SoftSync: free.run,
     groups.KBatchAsync: free.run,
-    token_rules.Sync: tokens.run,
+    token_rules.TokenQueue: tokens.run,
     token_rules.StockSync: tokens.run,
     replicas.ModelAveraging: barrier.run,
     replicas.LocalSgd: barrier.run,

@@ -1,4 +1,4 @@
-"""Rule `sync`: TensorFlow's token queue."""
+"""Rules `token_queue` and `stock_sync`: TensorFlow's token queue."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.tokens import Sync
+from ps_trainer.simulation.rules.tokens import TokenQueue
 from ps_trainer.simulation.schedule import DROPPED, Block, Steps
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 
-def run(cluster: ClusterModel, rule: Sync, num_updates: int) -> Iterator[Block]:
+def run(cluster: ClusterModel, rule: TokenQueue, num_updates: int) -> Iterator[Block]:
     """The schedule, an update a block."""
     queue = _TokenQueue(cluster, rule)
     return (queue.next_update() for _ in range(num_updates))
@@ -22,7 +22,7 @@ def run(cluster: ClusterModel, rule: Sync, num_updates: int) -> Iterator[Block]:
 class _TokenQueue:
     """While there are tokens, whoever pushes goes on at once; without, all wait for the update."""
 
-    def __init__(self, cluster: ClusterModel, rule: Sync):
+    def __init__(self, cluster: ClusterModel, rule: TokenQueue):
         self._workers = Workers(cluster, rule)
         self._num_workers = cluster.num_workers
         self._required = rule.required

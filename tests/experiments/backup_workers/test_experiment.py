@@ -34,8 +34,8 @@ ALL = BackupWorkers().runs(quick=True, seeds=[0])
 QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.settings]
 
 
-class FewTokens(tokens.Sync):
-    """Broken `sync`: an update's tokens are for the workers whose gradients are in it, not for all."""
+class FewTokens(tokens.TokenQueue):
+    """Broken `token_queue`: an update's tokens are for the workers whose gradients are in it, not for all."""
 
     def __init__(self, options, cluster):
         super().__init__(options, cluster)
@@ -98,7 +98,7 @@ def test_no_plot_and_no_finding_without_runs():
 
 
 def test_a_token_queue_with_too_few_tokens_refutes_its_claims(tmp_path, monkeypatch):
-    monkeypatch.setitem(table.RULES, "sync", FewTokens)
+    monkeypatch.setitem(table.RULES, "token_queue", FewTokens)
     found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(EXPONENTIAL, PERSISTENT), tmp_path))
     assert {"tokens_drop", "prediction"} <= refuted(found)
     assert found["barrier_drop"] is Finding.OK  # not broken
@@ -186,4 +186,4 @@ def test_a_training_reaches_its_target_in_updates(tmp_path):
 
 
 def test_there_is_one_real_run_in_the_quick_form():
-    assert [run.key for run in ALL if run.level is Level.PROCESSES] == ["L2-sync-n=5-b=1-lognormal-seed=0"]
+    assert [run.key for run in ALL if run.level is Level.PROCESSES] == ["L2-backup-n=5-b=1-lognormal-seed=0"]

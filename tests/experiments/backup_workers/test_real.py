@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from ps_trainer.experiments.backup_workers.cases import BARRIER, EXPONENTIAL, MODERATE, PERSISTENT, TOKENS
+from ps_trainer.experiments.backup_workers.cases import BARRIER, EXPONENTIAL, MODERATE, PERSISTENT
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.backup_workers.real import cases_of
 from ps_trainer.experiments.frame.base import Level
 from ps_trainer.experiments.frame.claims import Finding
-from tests.experiments.backup_workers.test_experiment import FewTokens, Sleeping
+from tests.experiments.backup_workers.test_experiment import Sleeping
 from tests.experiments.carried import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
@@ -27,13 +25,9 @@ def test_a_cluster_as_the_simulator_says_confirms_all_claims(tmp_path, monkeypat
     assert set(found.values()) == {Finding.OK}
 
 
-@pytest.mark.parametrize(
-    ("rule", "broken", "expected"),
-    [("sync", FewTokens, {"real_tokens_drop", "real_time"}), ("backup", Sleeping, {"real_barrier_drop", "real_time"})],
-)
-def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch, rule, broken, expected):
-    SimulatedCluster(monkeypatch, {rule: broken})
-    assert expected <= refuted(findings(tmp_path))
+def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch, {"backup": Sleeping})
+    assert {"real_barrier_drop", "real_time"} <= refuted(findings(tmp_path))
 
 
 def test_times_of_a_contended_machine_say_nothing(tmp_path, monkeypatch):
@@ -52,14 +46,10 @@ def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
     assert slow.share_by_worker[0] < 0.05 < 0.1 < min(slow.share_by_worker[1:])
 
 
-def test_full_runs_have_both_rules_and_all_numbers_of_backup_workers():
+def test_full_runs_are_of_the_barrier_with_all_numbers_of_backup_workers():
     cases = {(run.settings["shape"], run.settings["b"], run.settings["rule"]) for run in REAL}
-    want = {
-        (shape, b, rule)
-        for shape in (EXPONENTIAL, MODERATE, PERSISTENT)
-        for b in (0, 1, 2, 4)
-        for rule in (TOKENS, BARRIER)
-    }
+    assert {rule for _, _, rule in cases} == {BARRIER}
+    want = {(shape, b, BARRIER) for shape in (EXPONENTIAL, MODERATE, PERSISTENT) for b in (0, 1, 2, 4)}
     assert want <= cases
     assert {run.settings["n"] - run.settings["b"] for run in REAL} == {8}
     assert all(run.settings["mean_ms"] >= 100 for run in REAL)

@@ -1,0 +1,58 @@
+"""python -m tests.mutation: how many of some random mutants of the package its tests notice.
+
+    python -m tests.mutation --seed=13 --count=60 --table=mutants.csv
+
+Takes a commit's files, never those of the working tree. Stopped and called again, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import pathlib
+import subprocess
+import tempfile
+
+from tests.mutation.campaign import Campaign, write_table
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ("updates", "gradients", "optimizers", "store", "training")
+
+
+def main() -> None:
+    """Runs a campaign as the flags say."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=13, help="of the choice of places (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=60, help="places (default: %(default)s)")
+    parser.add_argument("--commit", default="HEAD", help="whose files are taken (default: %(default)s)")
+    parser.add_argument("--folder", action="append", choices=FOLDERS, help="of ps_trainer (default: all of these)")
+    parser.add_argument("--exclude", action="append", default=[], help="a file that is left alone")
+    parser.add_argument("--work", type=pathlib.Path, help="folder that is kept (default: a temporary one per commit)")
+    parser.add_argument("--table", type=pathlib.Path, help="CSV file to write, a line per mutant")
+    parser.add_argument("--list", action="store_true", help="show the mutants only")
+    flags = parser.parse_args()
+    git = ["git", "-C", str(ROOT), "rev-parse", "--verify", f"{flags.commit}^{{commit}}"]
+    commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    campaign = Campaign(
+        repository=ROOT,
+        commit=commit,
+        package="ps_trainer",
+        folders=tuple(flags.folder or FOLDERS),
+        work=flags.work or pathlib.Path(tempfile.gettempdir()) / f"ps_trainer-mutation-{commit[:12]}",
+        excluded=tuple(flags.exclude),
+    )
+    campaign.export()
+    mutants = campaign.pick(flags.seed, flags.count)
+    print(f"commit {commit}, seed {flags.seed}: {len(mutants)} of {len(campaign.places())} places, in {campaign.work}")
+    if flags.list:
+        for number, mutant in enumerate(mutants, 1):
+            print(f"{number} {mutant.path}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}")
+        return
+    results = campaign.run(mutants, lambda line: print(line, flush=True))
+    if flags.table:
+        write_table(flags.table, results)
+    print(dict(collections.Counter(verdict.outcome for _, verdict in results)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Mutants of a commit, picked at random, each run against the tests of its folder in a copy of the tree.
+
+The copy is the commit's own files in a folder apart: nobody's working tree is touched. What is known already (the map
+of which test comes through which statement, and each mutant's end) is kept there, so that a campaign that was
+stopped goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tests.mutation.mutants import Mutant, instrument, places_of
+from tests.mutation.session import PROBE
+
+_SESSION = pathlib.Path(__file__).with_name("session.py")
+_LEAST_LIMIT_SECS, _LIMIT_FACTOR, _MAP_LIMIT_SECS = 30.0, 10.0, 600.0
+
+
+class Verdict(NamedTuple):
+    """How a mutant fared.
+
+    Attributes:
+        outcome: "failed" (a test did), "timeout" (a test took `_LIMIT_FACTOR` times as long as without the mutant),
+            "crash" (the process died), "survived".
+        by: the test, or the file that could not be imported; "" of a survivor.
+        why: what it said.
+        reached_by: how many tests come through the statement.
+        secs: of the session.
+    """
+
+    outcome: str
+    by: str
+    why: str
+    reached_by: int
+    secs: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """What is broken, and where it is tried.
+
+    Attributes:
+        repository: with the commit.
+        commit: of which all files are taken.
+        package: folder of the code, whose subfolder X has its tests in `tests/X`.
+        folders: subfolders of `package`.
+        work: folder for the copy and for what is known; made if it is not there.
+        excluded: files that are left alone, from the root of the tree.
+    """
+
+    repository: pathlib.Path
+    commit: str
+    package: str
+    folders: tuple[str, ...]
+    work: pathlib.Path
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def tree(self) -> pathlib.Path:
+        """The copy."""
+        return self.work / "tree"
+
+    def export(self) -> None:
+        """Makes the copy, or makes it whole again."""
+        self.tree.mkdir(parents=True, exist_ok=True)
+        git = ["git", "-C", str(self.repository), "archive", self.commit]
+        files = subprocess.run(git, check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(self.tree)], input=files, check=True)
+
+    def places(self) -> list[list[Mutant]]:
+        """All places of the folders' files."""
+        files = [path for folder in self.folders for path in sorted((self.tree / self.package / folder).glob("*.py"))]
+        names = [path.relative_to(self.tree).as_posix() for path in files]
+        kept = [name for name in names if name not in self.excluded]
+        return [place for name in kept for place in places_of(name, (self.tree / name).read_text(encoding="utf-8"))]
+
+    def pick(self, seed: int, count: int) -> list[Mutant]:
+        """One mutant of each of `count` places, every place as likely as another; the same ones for the same seed."""
+        random_ = random.Random(seed)
+        return [random_.choice(place) for place in random_.sample(self.places(), count)]
+
+    def run(self, mutants: Sequence[Mutant], say: Callable[[str], None] = print) -> list[tuple[Mutant, Verdict]]:
+        """Tries each mutant that was not tried yet."""
+        known = self.work / "verdicts.jsonl"
+        verdicts = _read_lines(known)
+        tried = {Mutant(*mutant): Verdict(*verdict) for mutant, verdict in verdicts}
+        for number, mutant in enumerate(mutants, 1):
+            if mutant not in tried:
+                tried[mutant] = self.try_out(mutant)
+                with known.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([mutant, tried[mutant]]) + "\n")
+            verdict = tried[mutant]
+            place = f"{mutant.path}:{mutant.line} {mutant.kind}"
+            say(f"{number}/{len(mutants)} {place}: {verdict.outcome} {verdict.by} ({verdict.secs:.0f} s)")
+        return [(mutant, tried[mutant]) for mutant in mutants]
+
+    def try_out(self, mutant: Mutant) -> Verdict:
+        """Runs the folder's tests with one mutant, the likeliest to notice first, until one does."""
+        tests = self.tests_of(mutant.path.split("/")[1])
+        order, reached_by = _likeliest_first(mutant, tests)
+        limits = {test: max(_LEAST_LIMIT_SECS, _LIMIT_FACTOR * tests[test]["secs"]) for test in order}
+        with self._changed({mutant.path: mutant.apply}):
+            began = time.monotonic()
+            code, events = self._session(files=_files_of(order), order=order, limits=limits, stops=True)
+        return Verdict(*_end_of(code, events), reached_by, round(time.monotonic() - began, 1))
+
+    def tests_of(self, folder: str) -> dict[str, dict[str, Any]]:
+        """The tests of a folder that pass without any mutant: id -> {"secs", "hits"}; found by running them once."""
+        known = self.work / f"tests-{folder}.json"
+        if not known.exists():
+            paths = sorted((self.tree / self.package / folder).glob("*.py"))
+            names = [path.relative_to(self.tree).as_posix() for path in paths]
+            changes = {name: lambda source, name=name: instrument(name, source, PROBE) for name in names}
+            with self._changed(changes):
+                _, events = self._session(files=[f"tests/{folder}"], order=None, limits={}, stops=False)
+            if not any("finished" in event for event in events):
+                raise RuntimeError(f"tests/{folder} does not come to its end without a mutant: {events[-1:]}")
+            failed = {event["failed"] for event in events if "failed" in event}
+            ended = [event for event in events if "ended" in event and event["ended"] not in failed]
+            tests = {event["ended"]: {"secs": event["secs"], "hits": event["hits"]} for event in ended}
+            known.write_text(json.dumps({"failed": sorted(failed), "passed": tests}), encoding="utf-8")
+        return json.loads(known.read_text(encoding="utf-8"))["passed"]
+
+    @contextmanager
+    def _changed(self, changes: dict[str, Callable[[str], str]]) -> Iterator[None]:
+        """Files of the copy, changed meanwhile."""
+        sources = {name: (self.tree / name).read_text(encoding="utf-8") for name in changes}
+        try:
+            for name, change in changes.items():
+                (self.tree / name).write_text(change(sources[name]), encoding="utf-8")
+            yield
+        finally:
+            for name, source in sources.items():
+                (self.tree / name).write_text(source, encoding="utf-8")
+
+    def _session(self, **plan: Any) -> tuple[int, list[dict[str, Any]]]:
+        """Runs tests in the copy: exit code and events. Whatever a mutant has started is ended with it."""
+        plan_path, events_path = self.work / "plan.json", self.work / "events.jsonl"
+        plan_path.write_text(json.dumps(plan | {"limit": _MAP_LIMIT_SECS}), encoding="utf-8")
+        events_path.unlink(missing_ok=True)
+        # Without files of compiled code: one of another mutant might be taken for this one's.
+        env = os.environ | {"PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, str(_SESSION), str(plan_path), str(events_path)]
+        with (self.work / "output.txt").open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=self.tree, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = process.wait()
+            finally:
+                _end_group(process)
+        return code, _read_lines(events_path)
+
+
+def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, Verdict]]) -> None:
+    """A CSV file with a line per mutant."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["number", "place", "kind", "before", "after", *Verdict._fields])
+        for number, (mutant, verdict) in enumerate(results, 1):
+            before, after = (" ".join(text.split()) for text in (mutant.before, mutant.after))
+            writer.writerow([number, f"{mutant.path}:{mutant.line}", mutant.kind, before, after, *verdict])
+
+
+def _likeliest_first(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> tuple[list[str], int]:
+    """The tests to run, and how many of them come through the mutant's statement.
+
+    Those first, the module's own before the others', quick files and tests before slow ones. Then the rest of these
+    files, as tests share what was run before. A statement that runs at import belongs to all that come through its
+    module.
+    """
+    place, module = f"{mutant.path}:{mutant.statement}", f"{mutant.path}:"
+    reached = [test for test, facts in tests.items() if place in facts["hits"]]
+    near = reached or [test for test, facts in tests.items() if any(hit.startswith(module) for hit in facts["hits"])]
+    near = near or list(tests)
+    own = f"test_{pathlib.PurePath(mutant.path).stem}.py"
+
+    def rank(file: str) -> tuple[bool, float]:
+        return not file.endswith(f"/{own}"), sum(tests[test]["secs"] for test in near if _file_of(test) == file)
+
+    files = sorted(_files_of(near), key=rank)
+    quick_first = sorted(near, key=lambda test: tests[test]["secs"])
+    first = [test for file in files for test in quick_first if _file_of(test) == file]
+    rest = set(tests) - set(first)
+    return first + [test for file in files for test in tests if _file_of(test) == file and test in rest], len(reached)
+
+
+def _end_of(code: int, events: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
+    """(outcome, by, why) of a session."""
+    for event in events:
+        if "failed" in event:
+            return "failed", event["failed"], event["why"]
+    if any("finished" in event for event in events):
+        return "survived", "", ""
+    ended = {event["ended"] for event in events if "ended" in event}
+    last = [event["started"] for event in events if event.get("started", "") not in {"", *ended}]
+    return "crash" if code < 0 else "timeout", last[-1] if last else "between the tests", f"exit code {code}"
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of a process's own group, itself included."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+def _file_of(test: str) -> str:
+    return test.split("::")[0]
+
+
+def _files_of(tests: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(_file_of(test) for test in tests))
+
+
+def _read_lines(path: pathlib.Path) -> list[Any]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,102 @@
+"""Runs a plan of tests in a copy of the tree and writes down how each ended, for `campaign.py`. A script.
+
+    python session.py PLAN.json EVENTS.jsonl    (in the root of the copy)
+
+The plan: "files" of tests; "order", the ids of the tests to run, None for all; "limits", seconds by test, and
+"limit" for the others; "stops", whether the first failure ends the session. The events, a line of JSON each:
+{"started": id}, {"failed": id, "why": text}, {"ended": id, "secs": s, "hits": statements it came through}, and
+{"finished": true}.
+"""
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import pytest
+
+IDLE_SECS = 120.0  # for what is between the tests: imports, collection, the end of the session
+PROBE = "__mutation_probe__"
+
+
+class Recorder:
+    """A pytest plugin that orders the tests as planned and writes events.
+
+    Args:
+        plan: as in the module's docstring.
+        events: open text file.
+    """
+
+    def __init__(self, plan: dict[str, Any], events: Any):
+        self._plan, self._events = plan, events
+        self._hits: set[str] = set()
+        self._began = 0.0
+
+    @pytest.hookimpl(trylast=True)  # after the order of the project's own conftest
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        if self._plan["order"] is None:
+            return
+        ranks = {nodeid: rank for rank, nodeid in enumerate(self._plan["order"])}
+        left_out = [item for item in items if item.nodeid not in ranks]
+        items[:] = sorted((item for item in items if item.nodeid in ranks), key=lambda item: ranks[item.nodeid])
+        config.hook.pytest_deselected(items=left_out)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self._write(failed=report.nodeid, why=_last_line(report))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._write(started=nodeid)
+        self._began, self._hits = time.monotonic(), set()
+        setattr(builtins, PROBE, self._hits.add)
+        _end_after(self._plan["limits"].get(nodeid, self._plan["limit"]))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self._write(failed=report.nodeid, why=_last_line(report))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        _end_after(IDLE_SECS)
+        hits = sorted(self._hits.copy())
+        self._write(ended=nodeid, secs=round(time.monotonic() - self._began, 2), hits=hits)
+
+    def _write(self, **event: Any) -> None:
+        self._events.write(json.dumps(event) + "\n")
+        self._events.flush()
+
+
+def main(plan_path: str, events_path: str) -> None:
+    """Runs the plan; does not return."""
+    with open(plan_path, encoding="utf-8") as file:
+        plan = json.load(file)
+    setattr(builtins, PROBE, lambda place: None)
+    _end_after(IDLE_SECS)
+    with open(events_path, "w", encoding="utf-8") as events:
+        arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:xdist"]
+        pytest.main([*arguments, *(["-x"] if plan["stops"] else []), *plan["files"]], plugins=[Recorder(plan, events)])
+        events.write(json.dumps({"finished": True}) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # whatever threads a mutant has left
+
+
+def _end_after(secs: float) -> None:
+    """Ends the process when it is still at the same after `secs`, also in a call of C that never returns."""
+    faulthandler.dump_traceback_later(secs, exit=True, file=sys.__stderr__)
+
+
+def _last_line(report: Any) -> str:
+    """What pytest says in its summary of a failure."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else str(report.longrepr)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return (lines[0] if crash else lines[-1])[:200] if lines else ""
+
+
+if __name__ == "__main__":
+    sys.path[0] = ""  # the root of the copy, as for `python -m pytest`; not the folder of this file
+    main(*sys.argv[1:])
