@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _NUM_EXAMPLES = 1437
 _PANELS = (FULL, BY_STALENESS)
 _HIGHEST_LOSS = 4.0
+_ERROR_TICKS = (2, 5, 10, 20, 50, 100)
 
 
 def plots(results: Results, rate: float) -> Sequence[Plot]:
@@ -87,8 +88,8 @@ def _draw_errors(figure: Figure, results: Results) -> None:
             axis.axhspan(100 * case.error - band, 100 * case.error + band, color="0.9")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_minor_formatter("{x:g}")
+    axis.set_yticks(_ERROR_TICKS, [str(percent) for percent in _ERROR_TICKS])
+    axis.minorticks_off()
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlabel("n of n-softsync")
     axis.set_ylabel("test error (%)")

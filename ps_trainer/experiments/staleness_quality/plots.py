@@ -91,16 +91,17 @@ def _draw_grid(figure: Figure, cases: Sequence[Case]) -> None:
 
 def _draw_kinds(figure: Figure, cases: Sequence[Case]) -> None:
     axis = figure.add_subplot()
-    for kind in KINDS:
+    for kind, size in zip(KINDS, (15, 10, 5), strict=True):  # around each other where they are equal
         own = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
-        spreads = [spread(case.updates) for case in own]
+        reached = [case for case in own if not case.is_lost]
+        spreads = [spread(case.updates) for case in reached]
         low = [one.median - one.p10 for one in spreads]
         high = [one.p90 - one.median for one in spreads]
         bars = axis.errorbar(
-            [case.tau for case in own], [one.median for one in spreads], (low, high), fmt=f"{_MARKERS[kind]}-",
+            [case.tau for case in reached], [one.median for one in spreads], (low, high), fmt=f"{_MARKERS[kind]}-",
             mfc="none", lw=1, capsize=2, label=kind,
         )  # fmt: skip
-        _mark_lost(axis, own, [one.median for one in spreads], bars.lines[0].get_color())
+        _mark_lost(axis, own, 1.0, bars.lines[0].get_color(), size)
     _name_lost(axis, cases)
     axis.set_xlabel("mean staleness in updates")
     axis.set_ylabel("updates to the target")
@@ -111,23 +112,33 @@ def _draw_depths(figure: Figure, cases: Sequence[Case]) -> None:
     axis = figure.add_subplot()
     for depth in sorted({case.depth for case in cases}):
         own = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
-        slowdowns = [case.median / own[0].median for case in own]
+        unit = own[0].median
+        reached = [case for case in own if not case.is_lost]
         name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
-        (line,) = axis.plot([case.tau for case in own], slowdowns, "o-", mfc="none", lw=1, label=name)
-        _mark_lost(axis, own, slowdowns, line.get_color())
+        (line,) = axis.plot(
+            [case.tau for case in reached], [case.median / unit for case in reached], "o-", mfc="none", lw=1, label=name
+        )
+        _mark_lost(axis, own, unit, line.get_color())
     _name_lost(axis, cases)
     axis.set_xlabel("staleness in updates")
     axis.set_ylabel("updates over those without staleness")
     axis.legend()
 
 
-def _mark_lost(axis: Axes, cases: Sequence[Case], heights: Sequence[float], colour: str) -> None:
-    """A filled triangle where most runs gave up: the value is that much or more."""
-    lost = [(case.tau, height) for case, height in zip(cases, heights, strict=True) if case.is_lost]
-    if lost:
-        axis.plot(*zip(*lost, strict=True), "^", ms=9, color=colour)
+def _mark_lost(axis: Axes, cases: Sequence[Case], unit: float, colour: str, size: int = 9) -> None:
+    """A triangle, joined to nothing, where most runs gave up: the value is that much or more."""
+    lost = [case for case in cases if case.is_lost]
+    axis.plot(
+        [case.tau for case in lost],
+        [case.median / unit for case in lost],
+        "^",
+        ms=size,
+        mfc="none",
+        mew=1.5,
+        color=colour,
+    )
 
 
 def _name_lost(axis: Axes, cases: Sequence[Case]) -> None:
     if any(case.is_lost for case in cases):
-        axis.plot([], [], "^", ms=9, color="0.4", label="or more: most runs gave up")
+        axis.plot([], [], "^", ms=9, mfc="none", mew=1.5, color="0.4", label="or more: most runs gave up")

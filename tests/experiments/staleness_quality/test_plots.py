@@ -1,0 +1,35 @@
+"""Runs that gave up are drawn as such."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from ps_trainer.experiments.staleness_quality import plots
+from ps_trainer.experiments.staleness_quality.cases import CONSTANT, Case
+
+CAP = 600
+
+
+def case(tau, updates):
+    num_lost = sum(one == CAP for one in updates)
+    return Case(CONSTANT, tau, 1, "sgd", 0.05, None, CAP, updates, [0.9] * len(updates), num_lost)
+
+
+@pytest.mark.parametrize(("draw", "unit"), [(plots._draw_depths, 300), (plots._draw_kinds, 1)])
+def test_a_case_of_which_most_runs_gave_up_is_a_triangle_joined_to_nothing(draw, unit):
+    figure = Figure()
+    draw(figure, [case(0, [300] * 3), case(4, [450, 450, CAP]), case(8, [450, CAP, CAP])])
+    (axis,) = figure.axes
+    joined = [line for line in axis.get_lines() if line.get_linestyle() == "-" and len(line.get_xdata())]
+    assert {tau for line in joined for tau in line.get_xdata()} == {0, 4}
+    triangles = [line for line in axis.get_lines() if line.get_marker() == "^" and line.get_linestyle() == "None"]
+    points = {point for line in triangles for point in zip(line.get_xdata(), line.get_ydata(), strict=True)}
+    assert points == {(8, CAP / unit)}
+    assert "or more: most runs gave up" in [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_without_such_a_case_the_legend_says_nothing_of_it():
+    figure = Figure()
+    plots._draw_depths(figure, [case(0, [300] * 3), case(4, [450] * 3)])
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["1 hidden layer"]
