@@ -31,8 +31,9 @@ class Backup(UpdateRule):
     TensorFlow's token queue differs.
 
     `global_step` counts updates. Gradients are averaged: a learning rate for batch size N · `batch_size` is
-    expected (linear scaling: N times the single-process one). With fewer than N live workers, updates are
-    made from all that are left.
+    expected (linear scaling: N times the single-process one). Workers that are *done*, with no data left, are not
+    waited for: when fewer than N have some, updates are made from the gradients of all those. With fewer than N
+    workers left because others are *lost*, the run waits for them to come back, and ends if they do not.
 
     Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed,
     O(N · rows)). Traffic per step and worker: O(parameters) each way, of which a share b/(N + b) is in vain when

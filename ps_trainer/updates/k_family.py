@@ -20,8 +20,10 @@ All have in common:
 of tables: those pushed, O(k · rows)). Traffic per step and worker: O(parameters) each way; in the sync rules
 what late gradients carry is in vain, on average a share 1 − k/n of it when n workers are equally fast.
 
-With fewer than k live workers, the two rules that count workers make updates from all that are left. Gradients
-of an update that is still open when the run ends are not applied.
+The two rules that count workers do not wait for those that are *done*, with no data left: when fewer than k have
+some, updates are made from the gradients of all those. Workers that are *lost* are another matter: with fewer than k
+of all workers left, the run waits for them to come back, and ends if they do not. Gradients of an update that is still
+open when the run ends are not applied.
 
 Departures from the papers: a computation is not cancelled, so a late gradient is dropped when it comes, and its
 worker goes on with the newest parameters only then. k grows with the number of updates, where Dutta et al. 2021
