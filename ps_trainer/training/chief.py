@@ -237,9 +237,11 @@ def summarize(
     """
     workers: dict[int, dict[str, Any]] = {0: {"status": control.DONE, **own}}
     workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
-    used = counts.get("gradients_used")
+    used, pushed = counts.get("gradients_used"), counts.get("gradients_pushed")
     for index, figures in workers.items():
         if used is not None and "pushes" in figures:
+            if pushed is not None:  # also what a process has pushed that was killed before it could count
+                figures["pushes"] = pushed[index]
             figures["gradients_used"] = used[index]
             figures["gradients_dropped"] = figures["pushes"] - used[index]
     return {

@@ -20,6 +20,7 @@ from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed, place
 from ps_trainer.training import shards
 from ps_trainer.training.components import Components
 from ps_trainer.training.position import BatchCounter, create_position
+from ps_trainer.updates import exclusive
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RuleContext, TrainStep
 from ps_trainer.updates.push import Push
@@ -137,7 +138,7 @@ def build(
             worker_state=[*step.worker_state, *push.state, *(counter.saved(step) if reader is None else [])],
             sent_bytes=push.sent_bytes.read_value(),
             join_ops=_join_ops(store, step),
-            init_state_op=tf.variables_initializer(list(step.state)),
+            init_state_op=tf.group(tf.variables_initializer(list(step.state)), *exclusive.initializers()),
             free_op=_free(tf.global_variables()),
             begin_data_op=iterator.initializer,
             publish_counts_op=counter.publish(step.exchange) if publishes else None,

@@ -5,11 +5,10 @@ With several ps tasks there are two ways, by `Grouping.is_fresh_only`:
 * *Any* gradient counts: each ps task forms groups of what arrives there. Their members can differ between ps
   tasks, their number cannot. A worker that waits, waits on ps 0 (were it to wait on each, workers could wait for
   one another in a ring), which it visits last, so that the others have the gradients that ps 0 has.
-* Only *fresh* ones count: ps 0 decides, and tells the others in a small message per step which gradients are in
-  and how many a closed group has, so all use the same gradients. A worker's next parameters are read on ps 0
-  after it has noted their version, and on the others when they have reached that version. Should an update fall
-  into a read, the version is old by the time the gradient comes, which is then dropped: what is used was
-  computed from one version.
+* Only *fresh* ones count: ps 0 decides, and tells the others in a small message per step which gradients are in,
+  how many a closed group has, and the version with which the worker goes on, so all use the same gradients. Its next
+  parameters are read on each ps task when that has reached this version. Should an update fall into a read, the
+  version is old by the time the gradient comes, which is then dropped: what is used was computed from one version.
 """
 
 from __future__ import annotations
@@ -93,19 +92,20 @@ class Collector:
             # Last on ps 0, so that when that lets a worker go, the others have the same gradients.
             notices = [outcome.notice for outcome in outcomes] if self._grouping.waits else []
             outcomes.insert(0, self._groups[0].push(worker, first, notices))
-        global_step, applied = self._ready(outcomes, self._grouping.waits)
+        global_step, applied = self._go_on(outcomes)
         return Pushed(global_step, outcomes, applied)
 
     def build_join(self) -> tf.Operation:
         """See `TrainStep.join_op`."""
-        outcomes = [group.join(self._context.worker_index) for group in self._groups]
-        return tf.group(*self._ready(outcomes, waits=False)[1])
+        worker, (first, *others) = self._context.worker_index, self._groups
+        outcomes = [first.join(worker)]
+        outcomes += [group.join(worker, [outcomes[0].notice]) for group in others]
+        return tf.group(*self._go_on(outcomes)[1])
 
     def build_leave(self, worker: int | tf.Tensor) -> tf.Operation:
         """The op after which nothing waits for `worker`."""
         outcomes = [self._groups[0].leave(worker)]
-        notices = [outcomes[0].notice] if self._grouping.is_fresh_only else []
-        outcomes += [group.leave(worker, notices) for group in self._groups[1:]]
+        outcomes += [group.leave(worker, [outcomes[0].notice]) for group in self._groups[1:]]
         return tf.group(*(outcome.notice for outcome in outcomes))
 
     def build_prepare(self) -> tf.Operation:
@@ -120,7 +120,7 @@ class Collector:
             worker = tf.placeholder(tf.int64, [], f"{self._name}/worker")
         leave = self.build_leave(worker)
         release = tf.group(*(group.release() for group in self._groups))
-        return LiveSet(self._name, LiveOps(leave, worker, release, self._groups[0].used))
+        return LiveSet(self._name, LiveOps(leave, worker, release, self._groups[0].pushed, self._groups[0].used))
 
     def build_staleness(self, outcomes: Sequence[Outcome]) -> list[tf.Tensor]:
         """For each ps task the staleness of the gradient there, -1 where it was dropped; int64 scalar on the ps."""
@@ -131,24 +131,23 @@ class Collector:
                 staleness.append(tf.where(outcome.is_accepted > 0, stale, tf.constant(-1, tf.int64)))
         return staleness
 
-    def _ready(self, outcomes: Sequence[Outcome], waits: bool) -> tuple[tf.Tensor, list[tf.Operation]]:
+    def _go_on(self, outcomes: Sequence[Outcome]) -> tuple[tf.Tensor, list[tf.Operation]]:
         """global_step, and for each ps the op after which parameters for the next step can be read."""
-        worker, first = self._context.worker_index, self._groups[0]
-        after = outcomes[0].notice.op
+        worker, (first, *others) = self._context.worker_index, self._groups
         with tf.device(self._store.ps_device(0)):
-            if waits:  # for the next group that is closed, as its gradient is in the open one
-                after = first.gate.wait(worker, outcomes[0].is_accepted)
+            after = first.wait(worker, outcomes[0]) if self._grouping.waits else outcomes[0].notice.op
             with tf.control_dependencies([after]):
                 version, is_released = first.read()
                 clock = self._store.clocks[0].read_value()
-            global_step = tf.where(is_released > 0, tf.constant(RELEASED, tf.int64), clock)
-            ready = [first.stamp(worker, version) if self._grouping.is_fresh_only else after]
-        for group, outcome in zip(self._groups[1:], outcomes[1:], strict=True):
+            is_released = tf.maximum(is_released, outcomes[0].is_released) > 0
+            global_step = tf.where(is_released, tf.constant(RELEASED, tf.int64), clock)
+        ready = [after]
+        for group, outcome in zip(others, outcomes[1:], strict=True):
             with tf.device(self._store.ps_device(len(ready))):
                 if self._grouping.is_fresh_only:
-                    ready.append(group.gate.wait(worker, (version - outcome.version) * (1 - outcome.is_released)))
+                    ready.append(group.wait(worker, outcome))
                 else:
-                    ready.append(tf.identity(version).op if waits else outcome.notice.op)
+                    ready.append(tf.identity(version).op if self._grouping.waits else outcome.notice.op)
         return global_step, ready
 
     def _apply_and_count(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:

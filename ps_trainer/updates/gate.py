@@ -1,25 +1,27 @@
 """`Gate`: where workers wait on a ps task for something that other workers' steps do there.
 
-A queue per worker, into which whoever opens the gate puts a token for each live worker. A worker first
-*arrives*, in the ps task's exclusive section: its queue is emptied, and what it waits for is compared with the
-state at that moment, which gives a number of tokens. It then takes that many, outside of the section. Every
-token since its arrival is in its queue, so none can be missed, and a wait takes no thread.
+Who changes what others wait for writes it and then *opens* the gate, both in the ps task's exclusive section. Who waits
+looks at what is written, and takes the signal of its worker and looks again as long as it has to wait. So the signal
+only says "look": none is missed, as it is given after what is written; one too many does no harm; and nothing is
+counted, so nothing has to be put in order after a worker that was killed.
 
-A waiting worker is let go by tokens, never by closing a queue, so that a second run or a worker that comes back
-finds the gate in order.
+A wait of a killed worker may still be there when the worker is back (its machine vanished without closing the
+connection), before the new wait in the signal's line. So whoever stops waiting passes the signal on. It does stop, if
+only what a worker waits for does not come earlier for a later wait of that worker than for an earlier one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
-
-_MANY = 1000  # more tokens than any worker waits for
+from ps_trainer.updates.signal import Signal
 
 
 class Gate:
-    """The queues of one ps task, in the run's container; ops in the device scope of that ps.
+    """A signal for each worker on one ps task, in the run's container; ops in the device scope of that ps.
 
     Args:
         store: the created store.
@@ -30,35 +32,30 @@ class Gate:
 
     def __init__(self, store: ParameterStore, ps: int, num_workers: int, name: str):
         with tf.device(store.ps_device(ps)):
-            self._queues = [
-                tf.FIFOQueue(-1, [tf.bool], [()], shared_name=f"{name}/gate_{ps}/worker_{worker}")
-                for worker in range(num_workers)
-            ]
+            self._signals = [Signal(f"{name}/gate_{ps}/worker_{worker}") for worker in range(num_workers)]
 
-    def arrive(self, worker: int) -> tf.Operation:
-        """Empties the queue of `worker`; in the exclusive section, before anything is read there."""
-        queue = self._queues[worker]
-        return queue.dequeue_many(queue.size()).op
-
-    def wait(self, worker: int, count: tf.Tensor) -> tf.Operation:
-        """Takes `count` (int64 scalar, may be 0 or less) tokens of `worker`; blocks until they are there."""
-        return self._queues[worker].dequeue_many(tf.cast(tf.maximum(count, 0), tf.int32)).op
-
-    def open(self, count: tf.Tensor, live: tf.Tensor) -> tf.Operation:
-        """Gives tokens; in the exclusive section.
+    def wait(self, worker: int, has_to: Callable[[], tf.Tensor]) -> tf.Operation:
+        """Blocks as long as `worker` has to wait.
 
         Args:
-            count: int64 scalar, tokens for each live worker.
-            live: int64 [num_workers], 1 where live, else 0. The queues of the others do not grow.
+            worker: its index.
+            has_to: reads, whenever it is built, whether there is still something to wait for; bool scalar. Whatever
+                makes it false is followed by `open`, and it does not become true again in this wait.
         """
-        counts = tf.unstack(tf.cast(count * live, tf.int32))
-        return tf.group(
-            *(
-                queue.enqueue_many([tf.fill(tf.reshape(number, [1]), True)])
-                for queue, number in zip(self._queues, counts, strict=True)
-            )
-        )
+        signal = self._signals[worker]
 
-    def let_go(self, who: tf.Tensor) -> tf.Operation:
-        """Ends the wait of workers, whatever they wait for; `who` is int64 [num_workers], 1 where meant."""
-        return self.open(tf.constant(_MANY, tf.int64), who)
+        def look(count: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([count]):
+                return has_to()
+
+        def take(count: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([count]), tf.control_dependencies([signal.take()]):
+                return count + 1
+
+        num_taken = tf.while_loop(look, take, [tf.constant(0)], parallel_iterations=1)
+        with tf.control_dependencies([num_taken]):
+            return signal.give(num_taken > 0)
+
+    def open(self, is_open: tf.Tensor | bool = True) -> tf.Operation:
+        """Makes all who wait look again, if `is_open` (bool scalar); after what they look at is written."""
+        return tf.group(*(signal.give(is_open) for signal in self._signals))

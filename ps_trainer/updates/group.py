@@ -2,10 +2,25 @@
 
 There is no loop that makes updates: the step whose gradient is the last one that a group needs makes the
 update, on the ps, in its exclusive section (`exclusive.py`). All state is in the run's container, zero at first.
+
+A worker may be killed at any moment and be back before anybody notices, with its old step still under way on some ps
+tasks. Nothing that it left there can do harm:
+
+* All state is written in exclusive sections, which are done as a whole or not at all. So it is one of few cases: the
+  old step was on no ps task, on all of them, or on ps 0 and not yet on another that follows it.
+* Its process *joins* with a ticket of its own, which every push brings along. ps 0, which decides, refuses a push with
+  another ticket than the last one that joined: it comes from a step of before.
+* Its old gradient, if it is in the open group, is its turn in that group: where workers wait for the update, joining
+  waits for that one. So nobody is counted twice, and the others find what they wait for.
+* ps 0 numbers the gradients of each worker that it takes in. A ps task that follows is told the number with each visit:
+  it takes the gradient in if it is the next one, so none twice. A worker that joins or leaves has what is missing there
+  replaced by zero, as it will not come any more, or comes too late and is refused.
+* Its old wait sees the same state as the new one, for a version that is not later, so it ends first (`gate.py`).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,8 +41,8 @@ class Grouping(NamedTuple):
 
     Attributes:
         required: clock before the update (int64 scalar on a ps) -> gradients that it needs (int64 scalar).
-        counts_workers: gradients of as many live workers are needed, of all of them if fewer are left; else
-            as many gradients, whoever they come from.
+        counts_workers: fewer gradients than required make an update once no live worker is left to wait for; else
+            as many are needed, whoever they come from.
         is_fresh_only: a gradient of older parameters than the newest is dropped. Then ps 0 decides for all ps
             tasks; else each forms its groups by itself.
         waits: a worker waits for the update that its gradient is in.
@@ -44,15 +59,16 @@ class Outcome(NamedTuple):
 
     Attributes:
         clock: updates counted there before.
-        version: groups closed there before.
-        is_accepted: 1 if its gradient is in a group, else 0.
-        is_released: 1 if workers have been let go for good, else 0.
-        notice: [4], what the other ps tasks are told of a visit to ps 0: the group that the gradient is in, or
-            -1; groups closed after the visit; gradients in the last one closed; gradients of that worker so far.
+        goes_on_at: the version with which the worker goes on, at least.
+        is_accepted: 1 if its gradient has come into a group, else 0.
+        is_released: 1 if the worker has been let go for good, else 0.
+        notice: [5], what the other ps tasks are told of a visit to ps 0: the group that the gradient is in, or
+            -1; groups closed after the visit; gradients in the last one closed; gradients of that worker so far;
+            `goes_on_at`.
     """
 
     clock: tf.Tensor
-    version: tf.Tensor
+    goes_on_at: tf.Tensor
     is_accepted: tf.Tensor
     is_released: tf.Tensor
     notice: tf.Tensor
@@ -65,6 +81,9 @@ class _State(NamedTuple):
         gone: [num_workers], 1 for a worker that has left.
         members: [num_workers], gradients of each in the open group.
         accepted: [num_workers], gradients of each so far.
+        pushed: [num_workers], gradients of each that came so far, also those refused.
+        stamps: [num_workers], the version that each computes with, as it was let go on.
+        tickets: [num_workers], of the process that is the worker at present.
         version: groups closed so far.
         size: gradients in the last group closed; where ps 0 decides, on the others: those that the open group
             is to have, 0 while not known.
@@ -74,6 +93,9 @@ class _State(NamedTuple):
     gone: Any
     members: Any
     accepted: Any
+    pushed: Any
+    stamps: Any
+    tickets: Any
     version: Any
     size: Any
     released: Any
@@ -93,8 +115,8 @@ class Group:
         name: of the rule's resources.
 
     Attributes:
-        gate: opens by one with each group that is closed.
         state: variables for the chief to initialise.
+        pushed: int64 [num_workers], gradients that came.
         used: int64 [num_workers], gradients in closed groups.
     """
 
@@ -117,10 +139,12 @@ class Group:
         self._grouping = grouping
         self._max_steps = max_steps
         self._update = update
+        self._decides = ps == 0  # for all ps tasks, or at least whom it lets go on
         self._follows = grouping.is_fresh_only and ps > 0  # does what ps 0 has decided
-        self.gate = Gate(store, ps, num_workers, name)
+        self._ticket = uuid.uuid4().int >> 65  # of this graph, so of this process and this time that it joins
+        self._gate = Gate(store, ps, num_workers, name)
         self._sums = Sums(store, ps, pieces, name)
-        shapes = _State(*[[num_workers]] * 3, *[[]] * 3)
+        shapes = _State(*[[num_workers]] * 6, *[[]] * 3)
         with tf.device(store.ps_device(ps)):
             self._variables = _State(
                 *(
@@ -128,10 +152,9 @@ class Group:
                     for field, shape in zip(_State._fields, shapes, strict=True)
                 )
             )
-            # The versions that workers compute with, on ps 0, which compares them.
-            self._stamps = create_variable(f"{name}/stamps_{ps}", [num_workers], "int64")
+            self.pushed = self._variables.pushed.read_value()
             self.used = self._variables.accepted.read_value() - self._variables.members.read_value()
-        self.state = [*self._variables, self._stamps]
+        self.state = [*self._variables, *self._sums.state]
 
     def push(self, worker: int, values: Sequence[Value], notices: Sequence[tf.Tensor] = ()) -> Outcome:
         """A worker's gradient arrives.
@@ -146,29 +169,34 @@ class Group:
         def visit(*arrived: Any) -> Outcome:
             told = tf.unstack(arrived[0]) if self._follows else None
             values = arrived[len(notices) :]
-            now = self._arrive(worker)
-            who = tf.one_hot(worker, self._num_workers, dtype=tf.int64)
-            is_accepted = self._is_acceptable(now, worker, told)
-            return self._settle(now, who, tf.maximum(1 - now.gone, who), is_accepted, values, told)
+            now = self._read()
+            is_own = tf.equal(now.tickets[worker], self._ticket) if self._decides else tf.constant(True)
+            who = tf.one_hot(worker, self._num_workers, dtype=tf.int64) * tf.cast(is_own, tf.int64)
+            is_accepted = tf.cast(tf.logical_and(is_own, self._is_acceptable(now, worker, told)), tf.int64)
+            now = now._replace(gone=now.gone * (1 - who), pushed=now.pushed + who)
+            outcome = self._settle(now, who, who, is_accepted, values, told)
+            return outcome._replace(is_released=tf.maximum(outcome.is_released, 1 - tf.cast(is_own, tf.int64)))
 
         return exclusive(self._store, self._ps, visit, *notices, *values)
 
-    def join(self, worker: int) -> Outcome:
-        """A worker comes; from now on groups wait for it."""
+    def join(self, worker: int, notices: Sequence[tf.Tensor] = ()) -> Outcome:
+        """A worker's process comes, and is the worker from now on; groups wait for it.
 
-        def visit() -> Outcome:
-            now = self._arrive(worker)
+        Args:
+            worker: its index.
+            notices: as for `push`.
+        """
+
+        def visit(*arrived: tf.Tensor) -> Outcome:
+            now = self._read()
             who = tf.one_hot(worker, self._num_workers, dtype=tf.int64)
-            with tf.control_dependencies([self._variables.gone.assign(now.gone * (1 - who), read_value=False)]):
-                zero = tf.constant(0, tf.int64)
-                return Outcome(*map(tf.identity, (zero, now.version, zero, now.released, tf.zeros([4], tf.int64))))
+            tickets = tf.where(who > 0, tf.fill([self._num_workers], tf.constant(self._ticket, tf.int64)), now.tickets)
+            return self._without_gradient(now._replace(gone=now.gone * (1 - who), tickets=tickets), who, who, arrived)
 
-        return exclusive(self._store, self._ps, visit)
+        return exclusive(self._store, self._ps, visit, *notices)
 
     def leave(self, worker: int | tf.Tensor, notices: Sequence[tf.Tensor] = ()) -> Outcome:
         """A worker is not waited for any more; the open group is closed if it waits for nobody else.
-
-        Where ps 0 decides: a gradient of that worker which has reached ps 0 and not this ps counts as zero here.
 
         Args:
             worker: its index.
@@ -176,72 +204,87 @@ class Group:
         """
 
         def visit(worker: tf.Tensor, *arrived: tf.Tensor) -> Outcome:
-            told = tf.unstack(arrived[0]) if self._follows else None
             now = self._read()
             who = tf.one_hot(worker, self._num_workers, dtype=tf.int64)
-            missing, zeros = tf.constant(0, tf.int64), []
-            if self._follows:
-                missing = told[3] - tf.reduce_sum(who * now.accepted)
-                zeros = [_zero(piece) for piece in self._pieces]
-            outcome = self._settle(now, who, (1 - now.gone) * (1 - who), missing, zeros, told)
-            with tf.control_dependencies([outcome.notice, self.gate.let_go(who)]):
-                return Outcome(*map(tf.identity, outcome))
+            return self._without_gradient(now._replace(gone=tf.maximum(now.gone, who)), who, 0 * who, arrived)
 
         with tf.device(self._store.ps_device(self._ps)):
             index = tf.convert_to_tensor(worker, tf.int64)
         return exclusive(self._store, self._ps, visit, index, *notices)
 
+    def wait(self, worker: int, outcome: Outcome) -> tf.Operation:
+        """Blocks until this ps task has the version with which the worker goes on after a visit, or lets it go."""
+
+        def has_to() -> tf.Tensor:
+            version, is_released = self.read()
+            return tf.logical_and(version < outcome.goes_on_at, tf.equal(is_released, 0))
+
+        return self._gate.wait(worker, has_to)
+
     def release(self) -> tf.Tensor:
         """Lets all workers go; a gradient that comes later is dropped."""
+        return self._set_released(1)
 
-        def visit() -> tf.Tensor:
-            with tf.control_dependencies([self._variables.released.assign(1, read_value=False)]):
-                everybody = tf.ones([self._num_workers], tf.int64)
-                with tf.control_dependencies([self.gate.let_go(everybody)]):
-                    return tf.identity(everybody)
-
-        return exclusive(self._store, self._ps, visit)
-
-    def prepare(self) -> tf.Operation:
+    def prepare(self) -> tf.Tensor:
         """Takes a release back: a chief that is started again goes on with the state."""
-        return self._variables.released.assign(0, read_value=False)
+        return self._set_released(0)
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The version, and whether workers are released, at present."""
         return self._variables.version.read_value(), self._variables.released.read_value()
 
-    def stamp(self, worker: int, version: tf.Tensor) -> tf.Operation:
-        """Notes the version that a worker computes its next gradient with."""
-        return tf.raw_ops.ResourceScatterUpdate(resource=self._stamps.handle, indices=worker, updates=version)
+    def _set_released(self, value: int) -> tf.Tensor:
+        def visit() -> tf.Tensor:
+            with tf.control_dependencies([self._variables.released.assign(value, read_value=False)]):
+                opened = self._gate.open()
+            with tf.control_dependencies([opened]):
+                return tf.constant(value)
 
-    def _arrive(self, worker: int) -> _State:
-        with tf.control_dependencies([self.gate.arrive(worker)]):
-            return self._read()
+        return exclusive(self._store, self._ps, visit)
 
     def _read(self) -> _State:
         return _State(*(variable.read_value() for variable in self._variables))
 
     def _is_acceptable(self, now: _State, worker: int, told: Sequence[tf.Tensor] | None) -> tf.Tensor:
-        """1 if a gradient may be in the open group, else 0."""
+        """Whether a gradient may be in the open group; bool scalar."""
         if self._follows:
-            return tf.cast(tf.equal(told[0], now.version), tf.int64)
+            return tf.logical_and(told[0] >= 0, now.accepted[worker] < told[3])
         conditions = [tf.equal(now.released, 0)]
         if self._max_steps is not None:
             conditions.append(self._store.clocks[self._ps].read_value() < self._max_steps)
         if self._grouping.is_fresh_only:
-            conditions.append(tf.equal(self._stamps.read_value()[worker], now.version))
-        return tf.cast(tf.reduce_all(conditions), tf.int64)
+            conditions.append(tf.equal(now.stamps[worker], now.version))
+        return tf.reduce_all(conditions)
+
+    def _without_gradient(
+        self, now: _State, who: tf.Tensor, goes_on: tf.Tensor, notices: Sequence[tf.Tensor]
+    ) -> Outcome:
+        """A visit of a worker that has nothing to give, and never will have what it has not given yet."""
+        if not self._follows:
+            return self._settle(now, who, goes_on, tf.constant(0, tf.int64), [], None)
+        told = tf.unstack(notices[0])
+        missing = tf.maximum(told[3] - tf.reduce_sum(who * now.accepted), 0)
+        return self._settle(now, who, goes_on, missing, [], told)
 
     def _settle(
         self,
         now: _State,
         who: tf.Tensor,
-        live: tf.Tensor,
+        goes_on: tf.Tensor,
         added: tf.Tensor,
         values: Sequence[Value],
         told: Sequence[tf.Tensor] | None,
     ) -> Outcome:
-        """Adds a gradient of `who` (one-hot) if `added` is 1, and closes the group if that is to be done now."""
+        """Adds to the open group, closes it if that is to be done now, and writes the state.
+
+        Args:
+            now: the state.
+            who: whose gradients are added, one-hot.
+            goes_on: who goes on to compute a gradient after this visit, one-hot or zero.
+            added: how many are.
+            values: their sum; nothing for zero.
+            told: see `Outcome.notice`.
+        """
         clock = self._store.clocks[self._ps].read_value()
         members, accepted = now.members + who * added, now.accepted + who * added
         total = tf.reduce_sum(members)
@@ -249,46 +292,48 @@ class Group:
             size = tf.where(now.version < told[1], told[2], now.size)
             closes = tf.logical_and(size > 0, total >= size)
         else:
-            closes = self._is_complete(clock, members, live)
+            closes = self._is_complete(clock, members, now.gone)
             size = tf.where(closes, total, now.size)
         with tf.control_dependencies([self._sums.add(values, added > 0), clock] if values else [clock]):
             updated = tf.cond(closes, lambda: self._complete(total), lambda: tf.identity(total))
         closed = tf.cast(closes, tf.int64)
-        after = _State(
-            gone=1 - live,
+        version = now.version + closed
+        # Where workers wait, who is in a group goes on when it is closed; else at once.
+        in_group = tf.minimum(members, 1) if self._grouping.waits else tf.zeros_like(members)
+        let_go = tf.where(closes, tf.maximum(in_group, goes_on), goes_on * (1 - in_group))
+        after = now._replace(
             members=members * (1 - closed),
             accepted=accepted,
-            version=now.version + closed,
+            stamps=tf.where(let_go > 0, tf.fill([self._num_workers], version), now.stamps),
+            version=version,
             size=size * (1 - closed) if self._follows else size,
-            released=now.released,
         )
         with tf.control_dependencies([updated]):
             writes = [
                 variable.assign(value, read_value=False) for variable, value in zip(self._variables, after, strict=True)
             ]
         with tf.control_dependencies(writes):
-            opened = self.gate.open(closed, live)
+            opened = self._gate.open(closes)
+        if self._follows:
+            goes_on_at = told[4]
+        elif self._grouping.waits:
+            goes_on_at = tf.reduce_sum(who * (now.version + in_group))
+        else:
+            goes_on_at = tf.reduce_sum(who * version)
         group = tf.where(added > 0, now.version, tf.constant(-1, tf.int64))
-        notice = tf.stack([group, after.version, size, tf.reduce_sum(who * accepted)])
+        notice = tf.stack([group, version, size, tf.reduce_sum(who * accepted), goes_on_at])
         with tf.control_dependencies([opened]):
-            return Outcome(*map(tf.identity, (clock, now.version, added, now.released, notice)))
+            return Outcome(*map(tf.identity, (clock, goes_on_at, added, now.released, notice)))
 
-    def _is_complete(self, clock: tf.Tensor, members: tf.Tensor, live: tf.Tensor) -> tf.Tensor:
-        required = self._grouping.required(clock)
+    def _is_complete(self, clock: tf.Tensor, members: tf.Tensor, gone: tf.Tensor) -> tf.Tensor:
+        total = tf.reduce_sum(members)
+        is_enough = total >= self._grouping.required(clock)
         if not self._grouping.counts_workers:
-            return tf.reduce_sum(members) >= required
-        # A worker that died after its push is one of the group, but stands for nobody who is still waited for.
-        required = tf.maximum(tf.minimum(required, tf.reduce_sum(live)), 1)
-        return tf.reduce_sum(members * live) >= required
+            return is_enough
+        waits_for = tf.reduce_sum((1 - gone) * tf.cast(tf.equal(members, 0), tf.int64))
+        return tf.logical_or(is_enough, tf.logical_and(total > 0, tf.equal(waits_for, 0)))
 
     def _complete(self, total: tf.Tensor) -> tf.Tensor:
         averages = self._sums.take(1.0 / tf.cast(total, tf.float32))
         with tf.control_dependencies([self._update(self._ps, averages)]):
             return tf.identity(total)
-
-
-def _zero(piece: Piece) -> Value:
-    shape, dtype = piece.variable.shape.as_list(), piece.variable.dtype.base_dtype
-    if not piece.is_table:
-        return tf.zeros(shape, dtype)
-    return tf.IndexedSlices(tf.zeros([0, *shape[1:]], dtype), tf.zeros([0], tf.int64), tf.constant(shape, tf.int64))

@@ -19,13 +19,15 @@ class LiveOps(NamedTuple):
         leave: takes `worker` out of the live set; what waits only for that worker goes on.
         worker: int64 scalar placeholder.
         release: lets every worker go, with `RELEASED`.
-        used: int64 [num_workers], gradients in updates so far, or None where every gradient is.
+        pushed: int64 [num_workers], gradients that came so far, or None where every gradient makes an update.
+        used: int64 [num_workers], those of them in updates so far, or None likewise.
     """
 
     leave: tf.Operation
     worker: tf.Tensor
     release: tf.Operation
-    used: tf.Tensor | None
+    pushed: tf.Tensor | None = None
+    used: tf.Tensor | None = None
 
 
 class LiveSet(ChiefService):
@@ -78,7 +80,8 @@ class LiveSet(ChiefService):
         return None
 
     def summary(self) -> dict[str, Any]:
-        """Gradients used so far, by worker; call before `stop`."""
+        """Gradients pushed and used so far, by worker; call before `stop`."""
         if self._ops.used is None:
             return {}
-        return {"gradients_used": np.asarray(self._session.run(self._ops.used)).tolist()}
+        pushed, used = self._session.run([self._ops.pushed, self._ops.used])
+        return {"gradients_pushed": np.asarray(pushed).tolist(), "gradients_used": np.asarray(used).tolist()}

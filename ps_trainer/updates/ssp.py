@@ -145,20 +145,23 @@ class WorkerClocks:
         worker = self._context.worker_index
 
         def visit(*counted: tf.Tensor) -> tf.Tensor:
-            now, who = self._arrive(worker)
+            now, who = self._read(), self._one_hot(worker)
             own = tf.maximum(tf.reduce_sum(now.steps * who) + 1, now.slowest)
-            tokens = own - self._staleness - now.slowest
-            is_over = now.released > 0
-            if self._context.max_steps is not None:
-                is_over = tf.logical_or(is_over, counted[0] + 1 >= self._context.max_steps)
             steps = now.steps * (1 - who) + own * who
-            settled = self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))
-            with tf.control_dependencies([settled, self._gate.let_go(tf.fill(who.shape, tf.cast(is_over, tf.int64)))]):
-                return tf.where(is_over, tf.constant(0, tf.int64), tokens)
+            with tf.control_dependencies([self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))]):
+                return tf.identity(own)
 
-        tokens = exclusive(self._store, 0, visit, *counted)
+        own = exclusive(self._store, 0, visit, *counted)
+
+        def has_to() -> tf.Tensor:
+            now = self._read()
+            holds = [own - now.slowest > self._staleness, tf.equal(now.released + now.gone[worker], 0)]
+            if self._context.max_steps is not None:
+                holds.append(self._store.clocks[0].read_value() < self._context.max_steps)
+            return tf.reduce_all(holds)
+
         with tf.device(self._store.ps_device(0)):
-            passed = self._gate.wait(worker, tokens)
+            passed = self._gate.wait(worker, has_to)
             with tf.control_dependencies([passed]):
                 clock = self._store.clocks[0].read_value()
                 is_released = self._variables.released.read_value() > 0
@@ -178,7 +181,7 @@ class WorkerClocks:
         """See `TrainStep.join_op`."""
 
         def visit() -> tf.Tensor:
-            now, who = self._arrive(self._context.worker_index)
+            now, who = self._read(), self._one_hot(self._context.worker_index)
             steps = now.steps * (1 - who) + now.slowest * who
             return self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))
 
@@ -190,9 +193,7 @@ class WorkerClocks:
         def visit(worker: tf.Tensor) -> tf.Tensor:
             now = self._read()
             who = self._one_hot(worker)
-            settled = self._settle(now._replace(gone=tf.maximum(now.gone, who)))
-            with tf.control_dependencies([settled, self._gate.let_go(who)]):
-                return tf.identity(worker)
+            return self._settle(now._replace(gone=tf.maximum(now.gone, who)))
 
         with tf.device(self._store.ps_device(0)):
             index = tf.convert_to_tensor(worker, tf.int64)
@@ -200,26 +201,22 @@ class WorkerClocks:
 
     def build_prepare(self) -> tf.Operation:
         """See `TrainStep.prepare_op`: takes back the release of a chief that was there before."""
-        return self._variables.released.assign(0, read_value=False)
+        return self._set_released(0)
 
     def create_service(self) -> LiveSet | None:
         """The chief's service; None on other workers."""
         if not self._context.is_chief:
             return None
 
-        def visit() -> tf.Tensor:
-            everybody = tf.ones([self._context.num_workers], tf.int64)
-            written = self._variables.released.assign(1, read_value=False)
-            with tf.control_dependencies([written, self._gate.let_go(everybody)]):
-                return tf.identity(everybody)
-
         with tf.device(self._store.worker_device):
             worker = tf.placeholder(tf.int64, [], "ssp/worker")
-        return LiveSet("ssp", LiveOps(self.build_leave(worker), worker, exclusive(self._store, 0, visit).op, None))
+        return LiveSet("ssp", LiveOps(self.build_leave(worker), worker, self._set_released(1)))
 
-    def _arrive(self, worker: int) -> tuple[_State, tf.Tensor]:
-        with tf.control_dependencies([self._gate.arrive(worker)]):
-            return self._read(), self._one_hot(worker)
+    def _set_released(self, value: int) -> tf.Operation:
+        def visit() -> tf.Tensor:
+            return self._settle(self._read()._replace(released=tf.constant(value, tf.int64)))
+
+        return exclusive(self._store, 0, visit).op
 
     def _read(self) -> _State:
         return _State(*(variable.read_value() for variable in self._variables))
@@ -228,7 +225,7 @@ class WorkerClocks:
         return tf.one_hot(worker, self._context.num_workers, dtype=tf.int64)
 
     def _settle(self, after: _State) -> tf.Tensor:
-        """Writes the state, and opens the gate as far as the slowest live worker has got; returns its clock."""
+        """Writes the state, with the clock of the slowest live worker, and opens the gate; returns that clock."""
         far = tf.constant(2**62, tf.int64)
         slowest_live = tf.reduce_min(tf.where(after.gone > 0, tf.fill(after.gone.shape, far), after.steps))
         slowest = tf.where(tf.equal(slowest_live, far), after.slowest, tf.maximum(slowest_live, after.slowest))
@@ -237,6 +234,6 @@ class WorkerClocks:
             variable.assign(value, read_value=False) for variable, value in zip(self._variables, values, strict=True)
         ]
         with tf.control_dependencies(writes):
-            opened = self._gate.open(slowest - after.slowest, 1 - after.gone)
+            opened = self._gate.open()
         with tf.control_dependencies([opened]):
             return tf.identity(slowest)

@@ -1,21 +1,21 @@
 """`Sums`: gradients added up on one ps task until an update takes them.
 
-Dense ones in a `tf.ConditionalAccumulator` per piece, rows of a table in a queue: what is kept grows with the
-rows that were pushed, not with the table. (A `tf.SparseConditionalAccumulator` is a reference, which no
-conditional can take from.)
+All in variables, as nothing in an exclusive section may wait (`exclusive.py`), which queues and accumulators do where
+something is taken from them. Of a table the pushed rows are kept one after the other: what is kept grows with the rows
+that were pushed, not with the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.variables import create_variable
 
 Value = tf.Tensor | tf.IndexedSlices
-
-_ACCEPTED, _REFUSED = 2**60, -1  # stamps by which an accumulator, which starts at step 0, takes or drops a gradient
 
 
 class Sums:
@@ -26,68 +26,86 @@ class Sums:
         ps: the ps task.
         pieces: on that ps.
         name: of the rule's resources.
+
+    Attributes:
+        state: variables for the chief to initialise.
     """
 
     def __init__(self, store: ParameterStore, ps: int, pieces: Sequence[Piece], name: str):
         with tf.device(store.ps_device(ps)):
             self._parts = [(_Rows if piece.is_table else _Dense)(piece, name) for piece in pieces]
+        self.state = [variable for part in self._parts for variable in part.state]
 
     def add(self, values: Sequence[Value], is_accepted: tf.Tensor) -> tf.Operation:
         """Adds a gradient of each piece, if `is_accepted` (bool scalar)."""
-        return tf.group(*(part.add(value, is_accepted) for part, value in zip(self._parts, values, strict=True)))
+
+        def add() -> tf.Tensor:
+            adds = [part.add(value) for part, value in zip(self._parts, values, strict=True)]
+            with tf.control_dependencies(adds):
+                return tf.constant(True)
+
+        return tf.cond(is_accepted, add, lambda: tf.constant(False)).op
 
     def take(self, share: tf.Tensor) -> list[tuple[Piece, Value]]:
-        """Takes the sums times `share` (float32 scalar); the next ones start at zero. At least one was added."""
+        """Takes the sums times `share` (float32 scalar); the next ones start at zero."""
         return [(part.piece, part.take(share)) for part in self._parts]
 
 
 class _Dense:
     def __init__(self, piece: Piece, name: str):
         self.piece = piece
-        self._accumulator = tf.ConditionalAccumulator(
-            piece.variable.dtype.base_dtype,
-            shape=piece.variable.shape,
-            shared_name=f"{name}/{piece.variable.op.name}",
-            reduction_type="SUM",
-        )
+        variable = piece.variable
+        self._sum = create_variable(f"{name}/{variable.op.name}/sum", variable.shape, variable.dtype.base_dtype)
+        self.state = [self._sum]
 
-    def add(self, value: tf.Tensor, is_accepted: tf.Tensor) -> tf.Operation:
-        stamp = tf.where(is_accepted, tf.constant(_ACCEPTED, tf.int64), tf.constant(_REFUSED, tf.int64))
-        return self._accumulator.apply_grad(value, local_step=stamp)
+    def add(self, value: tf.Tensor) -> tf.Operation:
+        return self._sum.assign_add(value, read_value=False)
 
     def take(self, share: tf.Tensor) -> tf.Tensor:
-        total = self._accumulator.take_grad(1)
-        return total * tf.cast(share, total.dtype)
+        total = self._sum.read_value()
+        average = total * tf.cast(share, total.dtype)
+        with tf.control_dependencies([average]):
+            cleared = self._sum.assign(tf.zeros_like(total), read_value=False)
+        with tf.control_dependencies([cleared]):
+            return tf.identity(average)
 
 
 class _Rows:
-    """One queue element per gradient. The queue pads all to the longest: indices are kept plus 1, and 0 is padding."""
-
     def __init__(self, piece: Piece, name: str):
         self.piece = piece
-        self._row_shape = piece.variable.shape.as_list()[1:]
-        self._queue = tf.PaddingFIFOQueue(
-            2**31 - 1,
-            [tf.int64, piece.variable.dtype.base_dtype],
-            shapes=[[None], [None, *self._row_shape]],
-            shared_name=f"{name}/{piece.variable.op.name}",
-        )
+        row_shape = piece.variable.shape.as_list()[1:]
+        self._no_indices = np.zeros([0], np.int64)
+        self._no_values = np.zeros([0, *row_shape], piece.variable.dtype.base_dtype.as_numpy_dtype)
+        name = f"{name}/{piece.variable.op.name}"
+        self._indices = _create_list(f"{name}/indices", self._no_indices)
+        self._values = _create_list(f"{name}/values", self._no_values)
+        self.state = [self._indices, self._values]
 
-    def add(self, value: tf.IndexedSlices, is_accepted: tf.Tensor) -> tf.Operation:
-        # A row of padding, as the queue hangs on an element without rows.
-        indices = tf.concat([tf.cast(value.indices, tf.int64) + 1, tf.zeros([1], tf.int64)], axis=0)
-        values = tf.concat([value.values, tf.zeros([1, *self._row_shape], value.values.dtype)], axis=0)
-        count = tf.cast(is_accepted, tf.int32)
-        return self._queue.enqueue_many(
-            [tf.tile(indices[None], [count, 1]), tf.tile(values[None], [count] + [1] * len(values.shape))]
-        )
+    def add(self, value: tf.IndexedSlices) -> tf.Operation:
+        indices = tf.concat([self._indices.read_value(), tf.cast(value.indices, tf.int64)], axis=0)
+        values = tf.concat([self._values.read_value(), value.values], axis=0)
+        return tf.group(self._indices.assign(indices, read_value=False), self._values.assign(values, read_value=False))
 
     def take(self, share: tf.Tensor) -> tf.IndexedSlices:
-        indices, values = self._queue.dequeue_many(self._queue.size())
-        is_row = indices > 0
-        values = tf.boolean_mask(values, is_row)
-        return tf.IndexedSlices(
-            values * tf.cast(share, values.dtype),
-            tf.boolean_mask(indices, is_row) - 1,
-            tf.constant(self.piece.variable.shape.as_list(), tf.int64),
-        )
+        indices, values = self._indices.read_value(), self._values.read_value()
+        average = values * tf.cast(share, values.dtype)
+        with tf.control_dependencies([indices, average]):
+            cleared = [
+                self._indices.assign(self._no_indices, read_value=False),
+                self._values.assign(self._no_values, read_value=False),
+            ]
+        with tf.control_dependencies(cleared):
+            shape = tf.constant(self.piece.variable.shape.as_list(), tf.int64)
+            return tf.IndexedSlices(tf.identity(average), tf.identity(indices), shape)
+
+
+def _create_list(name: str, nothing: np.ndarray) -> tf.Variable:
+    """A variable whose number of rows may change."""
+    return tf.get_variable(
+        name,
+        initializer=tf.constant(nothing),
+        validate_shape=False,
+        collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+        trainable=False,
+        use_resource=True,
+    )

@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
-from tests.testing.cluster import InProcessCluster
+from tests.testing.cluster import DEADLINE_SECS, InProcessCluster
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.runtime.server import session_config
-from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.exclusive import exclusive, initializers
 
 NUM_STEPS = 150
 
@@ -47,7 +47,8 @@ def build_counting(cluster, worker, container):
 
             return exclusive(FakeStore(), ps, increase, add)
 
-        return graph, tf.global_variables_initializer(), add, [build(0), build(1)]
+        results = [build(0), build(1)]
+        return graph, tf.group(tf.global_variables_initializer(), *initializers()), add, results
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +95,99 @@ def test_a_branch_that_writes_nothing_leaves_the_section_too(cluster):
             np.testing.assert_array_equal(session.run(results, {add: amount}), [wanted, wanted])
 
 
-def test_a_failed_step_lets_the_section_go(cluster):
-    graph, init_op, add, results = build_counting(cluster, 0, "exclusive-failure")
-    with graph.as_default(), graph.container("exclusive-failure"), tf.device("/job:worker/task:0"):
-        trigger = tf.identity(add)
+class Held:
+    """A section in which a step stands still until it is told to go on, and what it writes after that."""
 
-        def fail(value):
-            with tf.control_dependencies([tf.debugging.Assert(value > 100, ["too small"])]):
-                return tf.identity(value)
+    def __init__(self, cluster, worker, container):
+        self.is_inside, self.may_go_on = threading.Event(), threading.Event()
+        self.error = None
+        graph = tf.Graph()
+        with graph.as_default(), graph.container(container):
+            with tf.device("/job:ps/task:0"):
+                before = tf.get_variable("before", [], tf.int64, tf.zeros_initializer(), use_resource=True)
+                after = tf.get_variable("after", [], tf.int64, tf.zeros_initializer(), use_resource=True)
 
-        failing = exclusive(FakeStore(), 0, fail, trigger)
-    with open_session(cluster, 0, graph) as session:
-        session.run(init_op)
-        for _ in range(3):
-            with pytest.raises(tf.errors.InvalidArgumentError, match="too small"):
-                session.run(failing, {add: 1})
-        np.testing.assert_array_equal(session.run(results, {add: 1}), [1, 1])
+                def visit():
+                    with tf.control_dependencies([before.assign_add(1, read_value=False)]):
+                        held = tf.numpy_function(self._stand, [], tf.int64)
+
+                    def write():
+                        with tf.control_dependencies([after.assign_add(held, read_value=False)]):
+                            return tf.identity(held)
+
+                    return tf.cond(held > 0, write, lambda: held)
+
+                self._result = exclusive(FakeStore(), 0, visit)
+                self._counts = [before.read_value(), after.read_value()]
+            self._init_op = tf.group(tf.global_variables_initializer(), *initializers())
+        self._session = open_session(cluster, worker, graph)
+
+    def _stand(self):
+        self.is_inside.set()
+        assert self.may_go_on.wait(DEADLINE_SECS)
+        return np.int64(1)
+
+    def init(self):
+        self._session.run(self._init_op)
+
+    def start(self, timeout_in_ms=0):
+        """Starts a step in a thread, which is cancelled after that time as if its worker had been killed."""
+
+        def run():
+            try:
+                self._session.run(self._result, options=tf.RunOptions(timeout_in_ms=timeout_in_ms))
+            except tf.errors.OpError as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def join(self):
+        self._thread.join(DEADLINE_SECS)
+        assert not self._thread.is_alive()
+        return self.error
+
+    def counts(self):
+        """Steps that have entered, and steps that have written all."""
+        return [int(count) for count in self._session.run(self._counts)]
+
+
+def test_a_step_that_is_cancelled_inside_finishes_what_it_began(cluster):
+    held, other = (Held(cluster, worker, "exclusive-finishes") for worker in (0, 1))
+    held.init()
+    held.start(timeout_in_ms=500)
+    assert isinstance(held.join(), tf.errors.DeadlineExceededError)
+    assert held.is_inside.is_set() and other.counts() == [1, 0]
+    other.start()
+    held.may_go_on.set()
+    assert other.is_inside.wait(DEADLINE_SECS)  # the cancelled step has left the section
+    assert other.counts() == [2, 1]
+    other.may_go_on.set()
+    assert other.join() is None and other.counts() == [2, 2]
+
+
+def test_a_step_that_is_cancelled_while_it_waits_lets_nobody_else_in(cluster):
+    inside, waiting, third = (Held(cluster, worker, "exclusive-keeps-out") for worker in (0, 1, 1))
+    inside.init()
+    inside.start()
+    assert inside.is_inside.wait(DEADLINE_SECS)
+    waiting.start(timeout_in_ms=500)
+    assert isinstance(waiting.join(), tf.errors.DeadlineExceededError)
+    third.start()
+    assert not third.is_inside.wait(0.5)
+    inside.may_go_on.set()
+    assert inside.join() is None
+    assert third.is_inside.wait(DEADLINE_SECS)
+    assert third.counts() == [2, 1]  # the one that was cancelled has not entered
+    third.may_go_on.set()
+    assert third.join() is None
+
+
+def test_a_tensor_that_is_no_argument_is_refused():
+    with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
+        late = tf.placeholder(tf.float32, [])
+        with pytest.raises(ValueError, match="make it an argument"):
+            exclusive(FakeStore(), 0, lambda: late + 1.0)
 
 
 def test_what_comes_from_the_worker_has_arrived_before_the_section_is_entered():
@@ -122,7 +200,7 @@ def test_what_comes_from_the_worker_has_arrived_before_the_section_is_entered():
             return tf.reduce_sum(dense) + tf.reduce_sum(rows.values) + tf.cast(tf.reduce_sum(rows.indices), tf.float32)
 
         exclusive(FakeStore(), 1, use, dense, rows)
-        (lock,) = [op for op in graph.get_operations() if op.type == "MutexLock"]
+        (lock,) = [op for op in graph.get_operations() if op.type == "ResourceAccumulatorTakeGradient"]
     assert lock.device == "/job:ps/task:1"
     before = ancestors(lock)
     on_worker = {op for op in before if op.device == "/job:worker/task:0"}

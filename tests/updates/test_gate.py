@@ -1,4 +1,4 @@
-"""Tokens of the gate: each worker takes as many as it waits for, none is missed, none is left over."""
+"""The gate: who waits goes on when what it waits for is there, and nothing that a killed worker left keeps it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import threading
 import pytest
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.gate import Gate
+from ps_trainer.updates.signal import Signal
 from tests.testing.cluster import wait_until
 
 
@@ -18,29 +20,54 @@ class OneMachine:
         return "/cpu:0"
 
 
+class Wait:
+    """A wait in a thread."""
+
+    def __init__(self, call):
+        self.error = None
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._call()
+        except tf.errors.OpError as error:
+            self.error = error
+
+    @property
+    def is_over(self):
+        return not self._thread.is_alive()
+
+    def lasts(self):
+        self._thread.join(0.2)
+        return not self.is_over
+
+
 class Fixture:
-    """Ops of a gate of two workers, in a session of their own."""
+    """A gate of two workers, who wait for a version; in a session of their own."""
 
     def __init__(self):
         with tf.Graph().as_default() as graph:
             gate = Gate(OneMachine(), 0, 2, "test")
-            self.count = tf.placeholder(tf.int64, [])
-            self.who = tf.placeholder(tf.int64, [2])
-            self.open_op = gate.open(self.count, self.who)
-            self.let_go_op = gate.let_go(self.who)
-            self.arrive_ops = [gate.arrive(worker) for worker in range(2)]
-            self.wait_ops = [gate.wait(worker, self.count) for worker in range(2)]
+            version = create_variable("version", [], tf.int64)
+            self.target = tf.placeholder(tf.int64, [])
+            self.written = tf.placeholder(tf.int64, [])
+            with tf.control_dependencies([version.assign(self.written, read_value=False)]):
+                self.write_op = tf.no_op()
+            self.open_op = gate.open()
+            self.wait_ops = [gate.wait(worker, lambda: version.read_value() < self.target) for worker in range(2)]
+            init_op = tf.global_variables_initializer()
         self.session = tf.Session(graph=graph)
+        self.session.run(init_op)
 
-    def open(self, count: int, live: list[int]) -> None:
-        self.session.run(self.open_op, {self.count: count, self.who: live})
+    def open(self, version: int) -> None:
+        self.session.run(self.write_op, {self.written: version})
+        self.session.run(self.open_op)
 
-    def waiting(self, worker: int, count: int) -> threading.Thread:
-        call = threading.Thread(
-            target=lambda: self.session.run(self.wait_ops[worker], {self.count: count}), daemon=True
-        )
-        call.start()
-        return call
+    def wait(self, worker: int, target: int, **options) -> Wait:
+        options = tf.RunOptions(**options)
+        return Wait(lambda: self.session.run(self.wait_ops[worker], {self.target: target}, options=options))
 
 
 @pytest.fixture
@@ -50,50 +77,66 @@ def gate():
     fixture.session.close()
 
 
-@pytest.mark.parametrize("count", [0, -3])
-def test_nothing_to_wait_for_is_no_wait(gate, count):
-    gate.session.run(gate.wait_ops[0], {gate.count: count})
+def test_nothing_to_wait_for_is_no_wait(gate):
+    gate.session.run(gate.wait_ops[0], {gate.target: 0})
 
 
-def test_a_wait_ends_with_as_many_openings(gate):
-    call = gate.waiting(0, 2)
-    gate.open(1, [1, 1])
-    call.join(0.2)
-    assert call.is_alive()
-    gate.open(1, [1, 1])
-    wait_until(lambda: not call.is_alive())
+def test_all_go_on_when_the_gate_opens_for_them(gate):
+    waits = [gate.wait(0, 1), gate.wait(1, 2)]
+    assert all(wait.lasts() for wait in waits)
+    gate.open(1)
+    wait_until(lambda: waits[0].is_over)
+    assert waits[1].lasts()
+    gate.open(2)
+    wait_until(lambda: waits[1].is_over)
 
 
-def test_openings_before_the_wait_count(gate):
-    gate.session.run(gate.arrive_ops[0])
-    gate.open(2, [1, 1])
-    gate.session.run(gate.wait_ops[0], {gate.count: 2})
+def test_what_was_opened_before_is_no_wait_however_often(gate):
+    gate.open(1)
+    gate.open(2)
+    for _ in range(2):
+        gate.session.run(gate.wait_ops[0], {gate.target: 2})
+    wait = gate.wait(0, 3)
+    assert wait.lasts()  # what is left of the openings before does not let it through
+    gate.open(3)
+    wait_until(lambda: wait.is_over)
 
 
-def test_arriving_forgets_openings_before(gate):
-    gate.open(3, [1, 1])
-    gate.session.run(gate.arrive_ops[0])
-    call = gate.waiting(0, 1)
-    call.join(0.2)
-    assert call.is_alive()
-    gate.open(1, [1, 1])
-    wait_until(lambda: not call.is_alive())
+def test_a_signal_that_is_not_given_cannot_be_taken_and_twice_given_is_taken_once():
+    with tf.Graph().as_default() as graph:
+        signal = Signal("test")
+        is_given = tf.placeholder(tf.bool, [])
+        give_op, taken = signal.give(is_given), signal.take()
+    soon = tf.RunOptions(timeout_in_ms=200)
+    with tf.Session(graph=graph) as session:
+        for given, takes in (([False], 0), ([True], 1), ([True, False, True], 1)):
+            for value in given:
+                session.run(give_op, {is_given: value})
+            for _ in range(takes):
+                session.run(taken)
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(taken, options=soon)
 
 
-def test_workers_that_left_get_no_tokens(gate):
-    gate.open(1, [0, 1])
-    call = gate.waiting(0, 1)
-    gate.session.run(gate.wait_ops[1], {gate.count: 1})
-    call.join(0.2)
-    assert call.is_alive()
-    gate.session.run(gate.let_go_op, {gate.who: [1, 0]})
-    wait_until(lambda: not call.is_alive())
+def test_waits_that_a_killed_worker_left_keep_nobody(gate):
+    old = [gate.wait(0, 1)]
+    assert old[0].lasts()
+    old.append(gate.wait(0, 1))
+    assert old[1].lasts()
+    new = gate.wait(0, 2)
+    assert new.lasts()
+    gate.open(1)
+    wait_until(lambda: all(wait.is_over for wait in old))
+    assert new.lasts()
+    gate.open(2)
+    wait_until(lambda: new.is_over)
 
 
-def test_letting_go_ends_any_wait_and_only_the_meant_workers(gate):
-    calls = [gate.waiting(0, 7), gate.waiting(1, 1)]
-    gate.session.run(gate.let_go_op, {gate.who: [1, 0]})
-    wait_until(lambda: not calls[0].is_alive())
-    assert calls[1].is_alive()
-    gate.session.run(gate.let_go_op, {gate.who: [0, 1]})
-    wait_until(lambda: not calls[1].is_alive())
+def test_a_wait_that_is_cancelled_takes_nothing(gate):
+    old = gate.wait(0, 1, timeout_in_ms=300)
+    new = gate.wait(0, 1)
+    wait_until(lambda: old.is_over)
+    assert isinstance(old.error, tf.errors.DeadlineExceededError)
+    gate.open(1)
+    wait_until(lambda: new.is_over)
+    assert new.error is None

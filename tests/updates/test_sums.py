@@ -31,6 +31,7 @@ def test_rows_of_a_table_are_summed_whatever_their_number(session):
     add = sums.add([tf.IndexedSlices(values, indices, tf.constant([5, 2], tf.int64))], is_accepted)
     ((_, taken),) = sums.take(tf.constant(0.5))
     dense = tf.math.unsorted_segment_sum(taken.values, taken.indices, 5)
+    session.run(tf.variables_initializer(sums.state))
 
     def push(rows, accepted=True):
         feed = {indices: rows, values: [[row + 1.0] * 2 for row in rows] or np.zeros([0, 2])}
@@ -52,6 +53,7 @@ def test_dense_sums_leave_out_what_is_dropped_and_start_anew(session):
     value, is_accepted = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.bool, [])
     add = sums.add([value], is_accepted)
     ((_, taken),) = sums.take(tf.constant(0.25))
+    session.run(tf.variables_initializer(sums.state))
     for _ in range(2):
         for gradient, accepted in (([1, 2, 3], True), ([100, 100, 100], False), ([4, 0, -3], True)):
             session.run(add, {value: gradient, is_accepted: accepted})

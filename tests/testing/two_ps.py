@@ -1,0 +1,187 @@
+"""The groups of two ps tasks, visited one by one, as the parts of a step may be, by workers that may be killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, wait_until
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from ps_trainer.runtime.server import session_config
+from ps_trainer.store.base import Piece
+from ps_trainer.updates.exclusive import initializers
+from ps_trainer.updates.group import Group, Grouping
+
+
+class TwoPs:
+    """As much of a store as groups need, each ps with one vector of two."""
+
+    def __init__(self):
+        self.clocks, self.pieces = [], []
+        for ps in (0, 1):
+            with tf.device(self.ps_device(ps)):
+                self.clocks.append(tf.get_variable(f"clock_{ps}", [], tf.int64, tf.zeros_initializer()))
+                vector = tf.get_variable(f"vector_{ps}", [2], initializer=tf.zeros_initializer())
+                self.pieces.append(Piece(vector, ps, (), None, True, False))
+
+    def ps_device(self, ps: int) -> str:
+        return f"/job:ps/task:{ps}"
+
+
+class Processes:
+    """One process of each worker: its graph and session, on the cluster's first worker.
+
+    Args:
+        cluster: with two ps tasks.
+        container: on the ps tasks; the same for all processes of a test.
+        num_workers: workers.
+        required: gradients per group.
+        in_update: called on the ps in the middle of each update.
+        **grouping: else all workers' fresh gradients, and workers wait.
+    """
+
+    def __init__(
+        self,
+        cluster: InProcessCluster,
+        container: str,
+        num_workers: int,
+        required: int,
+        in_update: Callable[[], None],
+        **grouping: bool,
+    ):
+        defaults = {"counts_workers": True, "is_fresh_only": True, "waits": True}
+        with tf.Graph().as_default() as graph, graph.container(container), tf.variable_scope("", use_resource=True):
+            store = TwoPs()
+            self.who = [tf.placeholder(tf.float32, [2]) for _ in (0, 1)]
+            self.notice = tf.placeholder(tf.int64, [5])
+            self.leaver = tf.placeholder(tf.int64, [])
+            rule = Grouping(required=lambda clock: tf.constant(required, tf.int64), **(defaults | grouping))
+
+            def update(ps: int, averages: Any) -> tf.Operation:
+                ((piece, average),) = averages
+
+                def call() -> np.int32:
+                    in_update()
+                    return np.int32(0)
+
+                with tf.control_dependencies([piece.variable.assign_add(average, read_value=False)]):
+                    called = tf.numpy_function(call, [], tf.int32)
+                with tf.control_dependencies([called]):
+                    return store.clocks[ps].assign_add(1, read_value=False)
+
+            groups = [
+                Group(store, ps, [store.pieces[ps]], num_workers, rule, max_steps=None, update=update, name=container)
+                for ps in (0, 1)
+            ]
+            workers = range(num_workers)
+            self.pushes = [
+                [groups[ps].push(worker, [self.who[ps]], [self.notice] * ps) for worker in workers] for ps in (0, 1)
+            ]
+            self.joins = [[groups[ps].join(worker, [self.notice] * ps) for worker in workers] for ps in (0, 1)]
+            self.leaves = [groups[ps].leave(self.leaver, [self.notice] * ps) for ps in (0, 1)]
+            self.goes_on_at = tf.placeholder(tf.int64, [])
+            waits_for = self.pushes[0][0]._replace(goes_on_at=self.goes_on_at)
+            self.waits = [[groups[ps].wait(worker, waits_for) for worker in workers] for ps in (0, 1)]
+            self.values = [[piece.variable.read_value(), store.clocks[piece.ps].read_value()] for piece in store.pieces]
+            self.counts = [[group.pushed, group.used] for group in groups]
+            self.init_op = tf.group(tf.global_variables_initializer(), *initializers())
+        task = cluster.task("worker", 0)
+        self.session = tf.Session(f"grpc://{task.own_address}", graph=graph, config=session_config(task.device))
+
+
+class Groups:
+    """The groups, with two processes of each worker: the one that is there at first, and the one that comes after it.
+
+    Args:
+        cluster: with two ps tasks.
+        container: on the ps tasks.
+        num_workers: workers; all have joined.
+        required: gradients per group.
+        **grouping: see `Processes`.
+    """
+
+    def __init__(
+        self, cluster: InProcessCluster, container: str, num_workers: int, required: int | None = None, **grouping: bool
+    ):
+        self.may_update = threading.Event()
+        self.may_update.set()
+        self.is_updating = threading.Event()
+        required = num_workers if required is None else required
+        self._processes = [
+            Processes(cluster, container, num_workers, required, self._in_update, **grouping) for _ in (0, 1)
+        ]
+        self._processes[0].session.run(self._processes[0].init_op)
+        for worker in range(num_workers):
+            self.join(worker, process=0)
+
+    def close(self) -> None:
+        """Ends the sessions."""
+        self.may_update.set()
+        for process in self._processes:
+            process.session.close()
+
+    def push(
+        self, ps: int, worker: int, notice: Sequence[int] | None = None, *, process: int = 0, cancel_after_ms: int = 0
+    ) -> tuple[int, np.ndarray]:
+        """Adds worker + 1 to each entry; returns (whether accepted, notice)."""
+        one = self._processes[process]
+        feed = {one.who[ps]: [worker + 1.0] * 2}
+        return self._visit(one, one.pushes[ps][worker], ps, notice, feed, cancel_after_ms)
+
+    def join(self, worker: int, process: int = 1) -> np.ndarray:
+        """Joins on both ps tasks; returns ps 0's notice."""
+        one = self._processes[process]
+        _, notice = self._visit(one, one.joins[0][worker], 0, None, {})
+        self._visit(one, one.joins[1][worker], 1, notice, {})
+        return notice
+
+    def leave(self, ps: int, worker: int, notice: Sequence[int] | None = None) -> tuple[int, np.ndarray]:
+        """What the chief does when a worker is gone."""
+        one = self._processes[0]
+        return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker})
+
+    def wait(self, ps: int, worker: int, notice: Sequence[int], process: int = 0) -> threading.Thread:
+        """Waits as after a visit with that notice, in a thread."""
+        one = self._processes[process]
+        thread = threading.Thread(
+            target=lambda: one.session.run(one.waits[ps][worker], {one.goes_on_at: notice[4]}), daemon=True
+        )
+        thread.start()
+        return thread
+
+    def values(self, ps: int) -> tuple[float, int]:
+        """An entry of the vector, and the clock."""
+        vector, clock = self._processes[0].session.run(self._processes[0].values[ps])
+        return vector[0], clock
+
+    def counts(self, ps: int) -> tuple[list[int], list[int]]:
+        """Gradients pushed, and used, of each worker."""
+        pushed, used = self._processes[0].session.run(self._processes[0].counts[ps])
+        return pushed.tolist(), used.tolist()
+
+    def _in_update(self) -> None:
+        self.is_updating.set()
+        assert self.may_update.wait(DEADLINE_SECS)
+
+    def _visit(
+        self,
+        process: Processes,
+        outcome: Any,
+        ps: int,
+        notice: Sequence[int] | None,
+        feed: dict[tf.Tensor, Any],
+        cancel_after_ms: int = 0,
+    ) -> tuple[int, np.ndarray]:
+        feed = feed | ({process.notice: notice} if ps else {})
+        options = tf.RunOptions(timeout_in_ms=cancel_after_ms)
+        return process.session.run([outcome.is_accepted, outcome.notice], feed, options=options)
+
+
+def ends(thread: threading.Thread) -> None:
+    """Waits until a thread has ended."""
+    wait_until(lambda: not thread.is_alive())
