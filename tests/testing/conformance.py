@@ -182,8 +182,8 @@ def _noting_graphs(graphs: list[WorkerGraph]) -> Iterator[None]:
     """Adds what is of interest of each worker's graph to `graphs` when it is built."""
     build = graph_lib.build
 
-    def noting(components: Any, cluster: Any, config: Any, run_id: str) -> graph_lib.TrainGraph:
-        train = build(components, cluster, config, run_id)
+    def noting(components: Any, cluster: Any, config: Any, run_id: str, **options: Any) -> graph_lib.TrainGraph:
+        train = build(components, cluster, config, run_id, **options)
         graphs.append(WorkerGraph(run_id, cluster.device, _places(train.graph)))
         return train
 
