@@ -45,8 +45,7 @@ CAPTIONS = {
     "real_step_times": Caption(
         shows=("Circles: mean time per update of real clusters; crosses: simulations with the same delays."),
         expected=(
-            "circles on the crosses, or a few percent above, for both rules, all step times and all numbers of"
-            " backup workers."
+            "circles on the crosses, or a few percent above, for all step times and all numbers of backup workers."
         ),
     ),
 }
