@@ -137,7 +137,8 @@ class DataSource(abc.ABC):
             num_shuffled = tf.minimum(size, self.max_shuffled or plan.num_examples)
             shard_seed = base_seed + epoch * plan.num_shards + shard
             own = own.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
-            numbered = self._load(own).batch(-(-size // num_batches)).enumerate()
+            ends = size * tf.range(num_batches + 1) // num_batches
+            numbered = self._load(own).batch(plan.batch_size).rebatch(ends[1:] - ends[:-1]).enumerate()
             # Not `skip`, which crashes TensorFlow 2.21 here.
             numbered = numbered.filter(lambda number, batch: number >= first)
             place = shard * plan.max_batches

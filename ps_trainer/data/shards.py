@@ -33,7 +33,10 @@ class Lease(NamedTuple):
 
 
 class ShardPlan(NamedTuple):
-    """Shard k of K has the examples k, k + K, k + 2 K, …, in batches of equal size (to within one).
+    """Shard k of K has the examples k, k + K, k + 2 K, …, in batches of equal size, to within one example.
+
+    No batch has much less weight than another: rules that average, or apply each gradient with the same rate, take
+    them as equals.
 
     Attributes:
         num_examples: of an epoch.
@@ -68,13 +71,9 @@ class ShardPlan(NamedTuple):
         return -(-self.size(shard) // self.batch_size)
 
     def batch_sizes(self, shard: int) -> list[int]:
-        """Examples of each batch of a shard."""
-        size, each = self.size(shard), self.examples_per_batch(shard)
-        return [min(each, size - begin) for begin in range(0, size, each)]
-
-    def examples_per_batch(self, shard: int) -> int:
-        """Examples of each batch of a shard but the last, which may have fewer."""
-        return -(-self.size(shard) // self.num_batches(shard))
+        """Examples of each batch of a shard; `DataSource.train_leased` cuts it so."""
+        size, count = self.size(shard), self.num_batches(shard)
+        return [size * (i + 1) // count - size * i // count for i in range(count)]
 
     def order(self, epoch: int) -> list[int]:
         """The order in which the shards of an epoch are handed out."""

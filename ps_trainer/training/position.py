@@ -106,11 +106,12 @@ class BatchCounter:
     def _add(self, places: tf.Tensor | Sequence, pushed: tf.Tensor | None) -> tf.Operation:
         """Counts batches when they are pushed, unless the rule has let the worker go; None: at once."""
         with tf.device(self._counts.device):
-            amount = tf.constant(self._amount, self._counts.dtype.base_dtype)
+            amounts = tf.constant([self._amount], self._counts.dtype.base_dtype)
             if pushed is not None:
-                amount = tf.where(tf.equal(pushed, RELEASED), tf.zeros_like(amount), amount)
-            places = tf.convert_to_tensor(places, tf.int64)
-            return self._counts.scatter_nd_add(places, tf.fill(tf.shape(places)[:1], amount)).op
+                amounts = tf.where(tf.equal(pushed, RELEASED), tf.zeros_like(amounts), amounts)
+            if isinstance(places, tf.Tensor):
+                amounts = tf.tile(amounts, tf.shape(places)[:1])
+            return self._counts.scatter_nd_add(tf.convert_to_tensor(places, tf.int64), amounts).op
 
 
 def _adapt(num_workers: int, saved: np.ndarray | None) -> np.ndarray:

@@ -83,8 +83,8 @@ def test_without_dynamic_sharding_nothing_is_told_of_coverage():
 def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():
     plan = shards.shards.ShardPlan(53, 4, 3, None, 0)
     reader = shards.ShardReader(plan)
-    for lease in (shards.Lease(0, 2, 3), shards.Lease(0, 0, 0)):  # 4 + 1, then 4 + 4 + 4 + 4 + 2
+    for lease in (shards.Lease(0, 2, 3), shards.Lease(0, 0, 0)):  # 3 + 4, then 3 + 4 + 3 + 4 + 4
         reader._take(lease)
-    assert [reader.num_examples(count) for count in range(4)] == [0, 4, 5, 9]
-    assert reader.num_examples(7) == 5 + 18
+    assert [reader.num_examples(count) for count in range(4)] == [0, 3, 7, 10]
+    assert reader.num_examples(7) == 7 + 18
     assert np.isscalar(reader.num_examples(1))
