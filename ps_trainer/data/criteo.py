@@ -123,8 +123,8 @@ def sharing(path: pathlib.Path, num_buckets: int) -> str:
         return ""
     return (
         f"{path}: {most:,} categories in a column of the first {len(rows):,} lines alone: with"
-        f" num_buckets={num_buckets} about {share:.0%} of them share an id with another one, and of more lines more do; a larger"
-        " --dataset_option=num_buckets=… keeps them apart"
+        f" num_buckets={num_buckets} about {share:.0%} of them share an id with another one, and of more lines more"
+        " do; a larger --dataset_option=num_buckets=… keeps them apart"
     )
 
 
