@@ -63,7 +63,24 @@ def _bind(name: str, other: str) -> None:
     for key in (name, other):
         if slots[key].value not in (_address(callee, key), _address(callee, other)):
             raise ValueError(f"{_CALLER} calls something else for {key}")
+    _check_writable(ctypes.addressof(slots[name]))
     slots[name].value = slots[other].value
+
+
+def _check_writable(address: int, maps: pathlib.Path = pathlib.Path("/proc/self/maps")) -> None:
+    """Raises OSError where this process may not write to `address`, instead of ending by a signal.
+
+    A library that was linked with `-z relro -z now` (a default of many distributions) has its table of imported
+    functions on pages that the loader has made read-only.
+    """
+    for line in maps.read_text().splitlines():
+        span, permissions = line.split()[:2]
+        begin, end = (int(bound, 16) for bound in span.split("-"))
+        if begin <= address < end:
+            if "w" not in permissions:
+                raise OSError(f"{_CALLER} has its table of imported functions on a page that is read-only")
+            return
+    raise OSError(f"{maps} knows nothing of the table of imported functions of {_CALLER}")
 
 
 def _address(library: ctypes.CDLL, name: str) -> int | None:

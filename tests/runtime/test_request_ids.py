@@ -1,5 +1,6 @@
 """Ids of TensorFlow's requests: one generator for the process, as many different ids as requests."""
 
+import contextlib
 import ctypes
 import logging
 import pathlib
@@ -91,6 +92,34 @@ def test_a_build_that_is_not_known_is_left_as_it_is_and_said(unpatched, caplog, 
         assert not request_ids.make_unique()
     assert says in caplog.text
     assert "received twice" in caplog.text
+
+
+def test_a_table_that_is_read_only_is_left_as_it_is_and_said():
+    script = (
+        "import ctypes, mmap, pathlib, tensorflow.compat.v1 as tf\n"
+        "from ps_trainer.runtime import request_ids\n"
+        "library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / request_ids._CALLER))\n"
+        "slot = request_ids._slots(library, {request_ids._PER_THREAD})[request_ids._PER_THREAD]\n"
+        "page = ctypes.addressof(slot) // mmap.PAGESIZE * mmap.PAGESIZE\n"
+        "assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), mmap.PAGESIZE, mmap.PROT_READ)\n"
+        "print(request_ids.make_unique())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
+    assert "on a page that is read-only" in done.stderr and "received twice" in done.stderr
+
+
+MAPS = "1000-2000 r--p 00000000 08:01 12 /lib/a.so\n2000-3000 rw-p 00001000 08:01 12 /lib/a.so\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "says"), [(0x1FFF, "read-only"), (0x2000, None), (0x2FFF, None), (0x3000, "knows")]
+)
+def test_a_page_may_be_written_to_where_the_kernel_says_so(tmp_path, address, says):
+    maps = tmp_path / "maps"
+    maps.write_text(MAPS)
+    with pytest.raises(OSError, match=says) if says else contextlib.nullcontext():
+        request_ids._check_writable(address, maps)
 
 
 def test_another_operating_system_is_left_as_it_is_and_said(unpatched, caplog):
