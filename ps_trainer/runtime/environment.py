@@ -1,6 +1,6 @@
 """Environment variables that TensorFlow and gRPC read, set before TensorFlow is imported. Imports no TensorFlow.
 
-A value that the user has set is kept.
+A value that the user has set is kept; of TF_GRPC_DEFAULT_OPTIONS, each option.
 """
 
 from __future__ import annotations
@@ -12,6 +12,13 @@ from ps_trainer.cluster.findings import OK, WARNING, Finding
 
 # In the order in which gRPC reads them.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_CHANNEL_OPTIONS = {
+    # gRPC sends even loopback traffic to http_proxy, and its no_proxy does not help.
+    "grpc.enable_http_proxy": "0",
+    # By default a name is looked up at most every 30 s: a task that comes back under another IP address would be looked
+    # for at its old one until the others have given up.
+    "grpc.dns_min_time_between_resolutions_ms": "1000",
+}
 
 
 def prepare(is_ps: bool, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -21,10 +28,10 @@ def prepare(is_ps: bool, environ: MutableMapping[str, str] = os.environ) -> None
         is_ps: whether the task is a parameter server, which computes on the CPU and leaves GPUs alone.
         environ: the environment.
     """
-    # gRPC sends even loopback traffic to http_proxy, and its no_proxy does not help.
-    options = environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
-    if "grpc.enable_http_proxy" not in options:
-        environ["TF_GRPC_DEFAULT_OPTIONS"] = ",".join(filter(None, [options, "grpc.enable_http_proxy=0"]))
+    given = environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
+    names = {option.partition("=")[0].strip() for option in given.split(",")}
+    own = [f"{name}={value}" for name, value in _CHANNEL_OPTIONS.items() if name not in names]
+    environ["TF_GRPC_DEFAULT_OPTIONS"] = ",".join(filter(None, [given, *own]))
     # By default 64 threads poll completion queues, of which few have anything to do.
     environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
     # By default some calls (CleanupGraph) wait for a task that is gone to come back: closing a session would hang.

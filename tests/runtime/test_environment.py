@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from ps_trainer.runtime.environment import prepare
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -16,19 +18,33 @@ def prepared(is_ps=False, **environ):
     return environ
 
 
-def test_a_proxy_is_kept_off_the_tasks_channels():
-    assert prepared()["TF_GRPC_DEFAULT_OPTIONS"] == "grpc.enable_http_proxy=0"
+PROXY = "grpc.enable_http_proxy"
+LOOKUPS = "grpc.dns_min_time_between_resolutions_ms"
+
+
+def channel_options(**environ):
+    return prepared(**environ)["TF_GRPC_DEFAULT_OPTIONS"].split(",")
+
+
+def test_a_proxy_is_kept_off_the_tasks_channels_and_a_task_that_has_moved_is_looked_for():
+    assert channel_options() == [f"{PROXY}=0", f"{LOOKUPS}=1000"]
 
 
 def test_the_users_channel_options_stay():
-    environ = prepared(TF_GRPC_DEFAULT_OPTIONS="grpc.keepalive_time_ms=301000")
-    assert environ["TF_GRPC_DEFAULT_OPTIONS"] == "grpc.keepalive_time_ms=301000,grpc.enable_http_proxy=0"
+    own = "grpc.keepalive_time_ms=301000"
+    assert channel_options(TF_GRPC_DEFAULT_OPTIONS=own) == [own, f"{PROXY}=0", f"{LOOKUPS}=1000"]
 
 
-def test_a_user_who_wants_the_proxy_has_it():
-    assert prepared(TF_GRPC_DEFAULT_OPTIONS="grpc.enable_http_proxy=1") == prepared() | {
-        "TF_GRPC_DEFAULT_OPTIONS": "grpc.enable_http_proxy=1"
-    }
+@pytest.mark.parametrize(
+    ("given", "result"),
+    [
+        (f"{PROXY}=1", [f"{PROXY}=1", f"{LOOKUPS}=1000"]),
+        (f"{LOOKUPS}=5000", [f"{LOOKUPS}=5000", f"{PROXY}=0"]),
+        (f"{LOOKUPS} = 5000,{PROXY}=1", [f"{LOOKUPS} = 5000", f"{PROXY}=1"]),
+    ],
+)
+def test_an_option_that_the_user_has_set_is_kept_and_the_other_one_added(given, result):
+    assert channel_options(TF_GRPC_DEFAULT_OPTIONS=given) == result
 
 
 def test_preparing_twice_changes_nothing():
