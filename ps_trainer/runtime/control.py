@@ -9,8 +9,8 @@ Every ps task holds, in a container of its own that no training session touches:
     notice   why the job has to end, when this ps was told to (SIGTERM)      written by the ps
     mail     queue of what workers say: joined, training, lease, done …    read by the ps
 
-All but the queue are JSON. A client (`PsControl`) is a session on the ps task itself: it needs no server
-of its own, and each of its calls has a deadline.
+All but the queue are JSON, and `messages.py` says what is in it. A client (`PsControl`) is a session on the ps
+task itself: it needs no server of its own, and each of its calls has a deadline.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,23 +26,23 @@ import tensorflow.compat.v1 as tf
 
 import ps_trainer
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.runtime import facts
+from ps_trainer.runtime import facts, messages
+from ps_trainer.runtime.messages import (  # noqa: F401 - here for those who talk over the control plane
+    ALIVE,
+    DONE,
+    ENDED,
+    FAILED,
+    FINAL,
+    INTERRUPTED,
+    JOINED,
+    LEASE,
+    LOST,
+    READY,
+    STARTING,
+    TRAINING,
+)
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
-
-JOINED = "joined"
-TRAINING = "training"
-DONE = "done"
-FAILED = "failed"
-INTERRUPTED = "interrupted"
-FINAL = (DONE, FAILED, INTERRUPTED)
-LOST = "lost"  # said of a worker that may come back, by a ps task or by the worker that lost a ps task
-ALIVE = "alive"  # a heartbeat, in the mail only
-LEASE = "lease"  # asks for a shard of the data, in the mail only
-
-STARTING = "starting"
-READY = "ready"
-ENDED = "ended"
 
 _FIELDS = ("hello", "run", "roster", "notice", "leases")
 
@@ -99,11 +100,13 @@ class PsControl:
         address: "host:port" of the ps task.
         ps: its index.
         call_timeout_secs: deadline of each call.
+        patience_secs: for how long a call that is to be patient is repeated, where the ps task is too slow for that.
 
-    All methods raise `tf.errors.OpError` when the ps task does not answer within the deadline.
+    All methods raise `tf.errors.OpError` when the ps task does not answer in time; what cannot be understood is no
+    answer.
     """
 
-    def __init__(self, address: str, ps: int, call_timeout_secs: float = 3.0):
+    def __init__(self, address: str, ps: int, call_timeout_secs: float = 3.0, patience_secs: float = 0.0):
         self.address = address
         self.ps = ps
         self._target = f"grpc://{address}"
@@ -112,7 +115,9 @@ class PsControl:
         self._config = tf.ConfigProto(
             operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=["/job:none"]
         )
+        self._patience_secs = patience_secs
         self._session: tf.Session | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
 
     @property
@@ -120,25 +125,42 @@ class PsControl:
         """The task's name and address, for messages."""
         return f"ps-{self.ps} ({self.address})"
 
-    def read(self) -> PsState:
-        """The control plane's present state."""
-        return decode(self._run(self._graph.read))
+    def read(self, *, is_patient: bool = False) -> PsState:
+        """The control plane's present state.
+
+        Args:
+            is_patient: for who does not ask again anyway.
+        """
+        return decode(self._patiently(self._graph.read) if is_patient else self._run(self._graph.read))
 
     def write_run(self, run: dict[str, Any]) -> None:
-        """Replaces the run record."""
-        self._run(self._graph.write["run"], {self._graph.value: json.dumps(run)})
+        """Replaces the run record; it is patient."""
+        self._patiently(self._graph.write["run"], {self._graph.value: json.dumps(run)})
 
     def say(self, message: dict[str, Any]) -> None:
-        """Puts a worker's message into the mail."""
+        """Puts a worker's message into the mail; once, as one that is late may have arrived."""
         self._run(self._graph.send, {self._graph.value: json.dumps(message)})
 
     def close(self) -> None:
-        """Closes the connection; the next call opens a new one."""
+        """Closes the connection for good: calls of threads that do not know of it yet fail."""
         with self._lock:
+            self._is_closed = True
             self._close()
+
+    def _patiently(self, fetches: Any, feeds: dict[tf.Tensor, str] | None = None) -> Any:
+        """Repeats a call that may be made more than once."""
+        deadline = time.monotonic() + self._patience_secs
+        while True:
+            try:
+                return self._run(fetches, feeds)
+            except tf.errors.DeadlineExceededError:
+                if time.monotonic() > deadline:
+                    raise
 
     def _run(self, fetches: Any, feeds: dict[tf.Tensor, str] | None = None) -> Any:
         with self._lock:
+            if self._is_closed:
+                raise tf.errors.CancelledError(None, None, f"the connection to {self.name} was closed")
             try:
                 if self._session is None:
                     self._session = tf.Session(self._target, graph=self._graph.graph, config=self._config)
@@ -166,5 +188,12 @@ def hello(cluster: ClusterConfig, ps: int) -> dict[str, Any]:
 
 
 def decode(values: list[bytes]) -> PsState:
-    """`PsState` from the fetched strings."""
-    return PsState(*(json.loads(value) for value in values))
+    """`PsState` from the fetched strings.
+
+    Raises:
+        tf.errors.DataLossError: one cannot be understood.
+    """
+    try:
+        return PsState(*map(messages.record, _FIELDS, values))
+    except ValueError as error:
+        raise tf.errors.DataLossError(None, None, str(error)) from error

@@ -46,7 +46,8 @@ def wait_for_ps(
         StartTimeoutError: some did not answer in time; names them.
         ClusterConfigError: a ps task belongs to another cluster, or to another version.
     """
-    controls = [PsControl(address, ps) for ps, address in enumerate(cluster.ps_addresses)]
+    patience = config.heartbeat_timeout_secs  # one that is silent for so long is lost
+    controls = [PsControl(address, ps, patience_secs=patience) for ps, address in enumerate(cluster.ps_addresses)]
     missing = dict.fromkeys(range(len(controls)), "not asked yet")
     wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     with ThreadPoolExecutor(max_workers=min(32, len(controls))) as pool:
@@ -106,22 +107,23 @@ def wait_for_run(
                     raise OptionError(
                         f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}"
                     )
-                if run["status"] == control.ENDED and not run["failure"]:
+                if run["status"] == control.ENDED and not run.get("failure"):
                     return run
                 if incarnations(controls) == run["ps"]:
                     if run["status"] == control.ENDED:
                         raise PeerFailedError(f"the run ended before {cluster.task_name} came: {run['failure']}")
                     return run
+            problem = ""
         except tf.errors.OpError as error:  # it may be busy for longer than one call's deadline
-            logging.warning("a ps task does not answer (%s)", type(error).__name__)
+            problem = f"; a ps task does not answer: {error.message}"
         stop.check()
         if wait.is_over():
             raise StartTimeoutError(
                 f"{cluster.task_name} waited {wait.secs():.0f} s for the chief"
                 f" ({cluster.worker_tasks[0][0]}-{cluster.worker_tasks[0][1]}) to set up the run; start it, or look at"
-                " its log. A longer wait: --start_timeout_secs"
+                f" its log. A longer wait: --start_timeout_secs{problem}"
             )
-        wait.log("waiting for the chief to set up the run")
+        wait.log(f"waiting for the chief to set up the run{problem}")
         stop.wait(POLL_SECS)
 
 
@@ -149,10 +151,10 @@ def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
         config: the run.
         anew: whether the run gets a new id even where an old one is still on the ps tasks; else it goes on as that.
     """
-    old = controls[0].read().run
+    old = controls[0].read(is_patient=True).run
     settings = agreement(cluster, config)
     key = f"{config.logdir} {settings}"
-    ps = incarnations(controls)
+    ps = incarnations(controls, is_patient=True)
     # What never was ready has no state to lose.
     was_there = old.get("key") == key and old["status"] != control.ENDED and bool(old.get("start"))
     is_whole = was_there and old["ps"] == ps and old["status"] == control.READY
@@ -165,9 +167,16 @@ def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
     return Found(run, old["run_id"] if is_whole else "", was_there and not is_whole)
 
 
-def incarnations(controls: Sequence[PsControl]) -> list[str]:
+def last_words(controls: Sequence[PsControl], run_id: str) -> list[dict[str, Any]]:
+    """What the workers said of a run that are done with it, as far as a ps task still knows."""
+    rosters = [roster for ps in controls if (roster := ps.read(is_patient=True).roster).get("run_id") == run_id]
+    words = {index: entry for roster in rosters for index, entry in roster["workers"].items()}
+    return [entry for entry in words.values() if entry["status"] == control.DONE]
+
+
+def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> list[str]:
     """What tells each ps task from one that was started in its place."""
-    return [ps.read().hello["incarnation"] for ps in controls]
+    return [ps.read(is_patient=is_patient).hello["incarnation"] for ps in controls]
 
 
 def has_joined(state: PsState, run: Mapping[str, Any], worker: int) -> bool:
@@ -204,7 +213,7 @@ def agree_on_model(ps_0: PsControl, run: dict[str, Any], own: Mapping[str, Any],
     if cluster.is_chief:
         run["model"] = {name: own[name] for name in ("variables", "graph")}
         return
-    theirs = ps_0.read().run.get("model", {})
+    theirs = ps_0.read(is_patient=True).run.get("model", {})
     for finding in facts.differences(theirs, own, cluster.task_name, "on the chief"):
         if finding.level == FAIL:
             raise OptionError(finding.message)
@@ -251,7 +260,8 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     except tf.errors.FailedPreconditionError:
         return "is starting, or is no ps task"
     except tf.errors.OpError as error:
-        return f"does not answer ({type(error).__name__})"
+        said = f": {error.message}" if isinstance(error, tf.errors.DataLossError) else ""
+        return f"does not answer ({type(error).__name__}{said})"
     if not state.hello:
         return "is starting"
     strange = stranger(state.hello, cluster, ps.ps, cluster.task_name)

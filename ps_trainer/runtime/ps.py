@@ -18,7 +18,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import control
+from ps_trainer.runtime import control, messages
 from ps_trainer.runtime.leases import LeaseDesk
 from ps_trainer.runtime.liveness import Liveness
 from ps_trainer.runtime.pause import OwnPause
@@ -216,11 +216,15 @@ class PsTask:
         self._leases.close()
 
     def _receive(self) -> None:
-        try:
-            while True:
-                self._mail.put(json.loads(self._session.run(self._control.receive)))
-        except (tf.errors.OpError, RuntimeError):
-            pass  # the session was closed: the task ends
+        while True:
+            try:
+                text = self._session.run(self._control.receive)
+            except (tf.errors.OpError, RuntimeError):
+                return  # the session was closed: the task ends
+            try:
+                self._mail.put(messages.message(text, self._cluster.num_workers))
+            except ValueError as error:
+                logging.warning("%s: a message was dropped: %s; its text: %.200r", self._cluster.task_name, error, text)
 
     def _write(self, field: str, value: dict[str, Any]) -> None:
         self._session.run(self._control.write[field], {self._control.value: json.dumps(value)})

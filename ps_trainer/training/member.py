@@ -82,7 +82,10 @@ class Member(abc.ABC):
             try:
                 self._writer.state("waiting for the ps tasks")
                 limit = self._comeback.limit_secs
-                self._controls = preflight.wait_for_ps(self._cluster, self._config, stop, limit_secs=limit)
+                controls = preflight.wait_for_ps(self._cluster, self._config, stop, limit_secs=limit)
+                for ps in self._controls:  # not before: there may be a last word to say
+                    ps.close()
+                self._controls = controls
                 self._take_part(stop)
                 return
             except StartTimeoutError as error:
@@ -94,8 +97,6 @@ class Member(abc.ABC):
                 stop.renew()
                 self._writer.state(self._comeback.note(loss))
                 self._say(control.LOST, reason=str(loss))
-                for ps in self._controls:
-                    ps.close()
 
     def _join(self, stop: StopRequest) -> bool:
         """Waits for the chief's run and joins it; returns False where it has ended before."""

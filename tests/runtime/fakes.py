@@ -27,7 +27,7 @@ class FakeControl:
         self.said: list[dict[str, Any]] = []
         self.num_reads = 0
 
-    def read(self) -> PsState:
+    def read(self, *, is_patient: bool = False) -> PsState:
         self.num_reads += 1
         if self.error is not None:
             raise self.error

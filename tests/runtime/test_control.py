@@ -39,6 +39,11 @@ def client(server):
     client.close()
 
 
+def run_of(run_id, **fields):
+    """A run's record."""
+    return {"run_id": run_id, "status": control.STARTING, "agreement": {}, "ps": ["first-0"]} | fields
+
+
 def own_session(server, graph):
     return tf.Session(server[1], graph=graph.graph, config=session_config(server[2].device, peers=()))
 
@@ -53,7 +58,7 @@ def test_what_is_written_is_read(server, client):
     with own_session(server, graph) as session:
         session.run(graph.init_op)
         assert client.read() == PsState({}, {}, {}, {})
-        run = {"run_id": "a1", "status": control.READY, "agreement": {"model": "m", "option": ["x=ü"]}}
+        run = run_of("a1", agreement={"model": "m", "option": ["x=ü"]})
         client.write_run(run)
         session.run(graph.write["notice"], {graph.value: json.dumps({"reason": "why"})})
         assert client.read() == PsState({}, run, {}, {"reason": "why"})
@@ -73,8 +78,8 @@ def test_two_clients_see_the_same(server, client):
     with own_session(server, graph) as session:
         session.run(graph.init_op)
     other = PsControl(server[0], 0)
-    client.write_run({"run_id": "b"})
-    assert other.read().run == {"run_id": "b"}
+    client.write_run(run_of("b"))
+    assert other.read().run == run_of("b")
     other.close()
 
 
@@ -87,14 +92,68 @@ def test_calls_from_many_threads_do_not_disturb_each_other(server, client):
     assert got == set(range(40))
 
 
-def test_a_client_may_be_used_again_after_it_was_closed(server, client):
+def test_a_client_that_was_closed_opens_no_session_any_more(server, client):
+    """A heartbeat, or who watches the ps task, may call it once more."""
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
     client.read()
     client.close()
     client.close()
-    assert client.read().run == {}
+    for call in (client.read, lambda: client.say({"worker": 1}), lambda: client.write_run(run_of("b"))):
+        with pytest.raises(tf.errors.CancelledError, match="the connection to ps-0 .* was closed"):
+            call()
+    assert client._session is None
+
+
+class SlowSession:
+    """Stands for the session to a ps task that is too slow for a number of calls."""
+
+    def __init__(self, num_late):
+        self.num_late = num_late
+        self.num_calls = 0
+
+    def run(self, fetches, feeds=None):
+        self.num_calls += 1
+        if self.num_calls <= self.num_late:
+            raise tf.errors.DeadlineExceededError(None, None, "late")
+        return [b"{}"] * 5
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Makes a client of a ps task that is late for 4 calls, with its session."""
+
+    def create(patience_secs):
+        session = SlowSession(num_late=4)
+        monkeypatch.setattr(control.tf, "Session", lambda *args, **kwargs: session)
+        return PsControl("localhost:1", 0, patience_secs=patience_secs), session
+
+    return create
+
+
+def test_a_call_that_is_patient_is_repeated(slow):
+    client, session = slow(patience_secs=60.0)
+    assert client.read(is_patient=True) == PsState({}, {}, {}, {}, {})
+    assert session.num_calls == 4 + 1
+    client, session = slow(patience_secs=60.0)
+    client.write_run(run_of("a"))
+    assert session.num_calls == 4 + 1
+
+
+def test_another_call_is_made_once_and_so_is_any_without_patience(slow):
+    for patience_secs, call in ((60.0, PsControl.read), (0.0, lambda client: client.read(is_patient=True))):
+        client, session = slow(patience_secs)
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            call(client)
+        assert session.num_calls == 1
+    client, session = slow(patience_secs=60.0)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        client.say({"worker": 1})
+    assert session.num_calls == 1
 
 
 @pytest.mark.parametrize("kind", ["dead", "silent"])
@@ -127,13 +186,13 @@ def test_the_control_plane_survives_what_frees_a_run(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
-        client.write_run({"run_id": "kept"})
+        client.write_run(run_of("kept"))
     with tf.Graph().as_default() as other, other.container("run"), tf.device("/job:ps/task:0"):
         variable = tf.get_variable("control/run", [], tf.string, initializer=tf.constant_initializer("lost"))
         with tf.Session(server[1], config=session_config("/job:ps/task:0", peers=())) as session:
             session.run(variable.initializer)
             assert session.run(variable) == b"lost"
-    assert client.read().run == {"run_id": "kept"}
+    assert client.read().run == run_of("kept")
 
 
 def test_hello_names_version_place_and_size_of_the_cluster():

@@ -294,3 +294,95 @@ def test_words_of_a_run_that_was_replaced_do_not_bring_it_back(serve):
     task.say(1, control.JOINED, run_id="next")
     state = task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "joined"})
     assert state.roster["run_id"] == "next"
+
+
+# What a ps task cannot understand: the text of a message, and why.
+MALFORMED = [
+    (b"\x00 not json", "Expecting value"),
+    (b"{{{", "Expecting property name"),
+    (b"\xff\xfe\xfd", "codec can't decode"),
+    (b"", "Expecting value"),
+    (b"[" * 100_000, "nested too deeply"),
+    (b"[1, 2]", "a JSON object is expected, not a list"),
+    (b"null", "a JSON object is expected, not a NoneType"),
+    (b"{}", "no field 'run_id'"),
+    (b'{"worker": {}}', "no field 'run_id'"),
+    (b'{"run_id": "r", "status": "training"}', "no field 'worker'"),
+    (b'{"run_id": "r", "worker": 1}', "no field 'status'"),
+    (b'{"run_id": "r", "worker": 99, "status": "joined"}', "worker 99, and the cluster has 0 to 1"),
+    (b'{"run_id": "r", "worker": -1, "status": "joined"}', "worker -1, and the cluster has 0 to 1"),
+    (b'{"run_id": "r", "worker": {}, "status": "training"}', "worker is {}, not of type int"),
+    (b'{"run_id": "r", "worker": "1", "status": "joined"}', "worker is '1', not of type int"),
+    (b'{"run_id": "r", "worker": true, "status": "joined"}', "worker is True, not of type int"),
+    (b'{"run_id": "r", "worker": 1.0, "status": "joined"}', "worker is 1.0, not of type int"),
+    (b'{"run_id": {}, "worker": 1, "status": "joined"}', "run_id is {}, not of type str"),
+    (b'{"run_id": null, "worker": 1, "status": "joined"}', "run_id is None, not of type str"),
+    (b'{"run_id": "r", "worker": 1, "status": "evil"}', "unknown status 'evil'"),
+    (b'{"run_id": "r", "worker": 1, "status": ["done"]}', "status is ['done'], not of type str"),
+    (b'{"run_id": "r", "worker": 1, "status": "lost", "reason": 3}', "reason is 3, not of type str"),
+    (b'{"run_id": "r", "worker": 1, "status": "done", "summary": []}', "summary is [], not of type dict"),
+    (b'{"run_id": "r", "worker": 1, "status": "lease"}', "no field 'request'"),
+    (b'{"run_id": "r", "worker": 1, "status": "lease", "request": {}}', "request is {}, not of type str"),
+]
+
+
+def mail(task, text):
+    """Puts bytes into the mail of a ps task, as a stranger would."""
+    graph = control.ControlGraph()
+    config = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])
+    with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=config) as session:
+        session.run(graph.send, {graph.value: text})
+
+
+@pytest.mark.parametrize(("text", "says"), MALFORMED, ids=[repr(text)[:60] for text, _ in MALFORMED])
+def test_a_message_that_cannot_be_understood_is_dropped_and_said(serve, monkeypatch, caplog, text, says):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    mail(task, text)
+    monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})  # who looks for workers still does
+    assert "a message was dropped" in caplog.text and says in caplog.text
+    for worker in (0, 1):
+        task.say(worker, control.DONE)
+    assert task.end() == 0
+
+
+def test_a_message_brings_nothing_in_that_only_the_ps_task_says(serve):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    task.say(1, control.LOST, reason="gone", is_presumed=True, was={"status": "done"}, at=0.0)
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
+    task.say(1, control.ALIVE)
+    task.say(0, control.JOINED)  # mail is read in order
+    task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "lost"})
+
+
+# What a worker cannot understand, by record.
+UNREADABLE = [
+    ("run", "{{{", "its record 'run' cannot be read: Expecting property name"),
+    ("run", "[]", "a JSON object is expected, not a list"),
+    ("run", '{"status": "ready"}', "no field 'run_id'"),
+    ("run", '{"run_id": "r", "status": "evil", "agreement": {}, "ps": []}', "unknown status 'evil'"),
+    ("run", '{"run_id": "r", "status": "ready", "agreement": {}, "ps": []}', "no field 'start'"),
+    ("run", '{"run_id": "r", "status": "ready", "agreement": {}, "ps": [], "start": {}}', "no field 'start'"),
+    ("roster", "\x00", "its record 'roster' cannot be read"),
+    ("roster", '{"run_id": "r", "workers": []}', "workers is [], not of type dict"),
+    ("roster", '{"run_id": "r", "workers": {"x": {"status": "done"}}}', "worker 'x' is no index"),
+    ("roster", '{"run_id": "r", "workers": {"0": {}}}', "worker 0 has no status"),
+    ("notice", '{"reason": 3}', "reason is 3, not of type str"),
+    ("notice", '{"because": "x"}', "no field 'reason'"),
+    ("leases", "7", "a JSON object is expected, not a int"),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "says"), UNREADABLE, ids=[f"{f} {t}"[:60] for f, t, _ in UNREADABLE])
+def test_a_record_that_cannot_be_understood_is_no_answer(serve, field, text, says):
+    task = serve()
+    task.wait_for(lambda state: state.hello)
+    graph = control.ControlGraph()
+    config = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])
+    with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=config) as session:
+        session.run(graph.write[field], {graph.value: text})
+    with pytest.raises(tf.errors.DataLossError) as raised:
+        task.control.read()
+    assert says in raised.value.message
