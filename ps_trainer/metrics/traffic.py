@@ -10,7 +10,7 @@ No message tells which of its bytes are tensors. What is counted is therefore ev
 other tasks are *push*, all bytes from other tasks are *pull*, payload of TCP without the headers of IP and
 TCP. Beside the tensors themselves these are gRPC's framing and the requests (about half a kB per step and ps
 task each way), the heartbeats (below 1 kB/s per ps task) and, on the chief, the parameters read for each
-checkpoint.
+checkpoint, and the calls that its rule's service makes when a worker comes or goes.
 """
 
 from __future__ import annotations

@@ -55,15 +55,24 @@ def tasks_on_this_host(cluster: ClusterConfig) -> int:
     return sum(a.rpartition(":")[0] == host for addresses in cluster.jobs.values() for a in addresses)
 
 
-def session_config(device: str, peers: Sequence[str] = ("/job:ps",)) -> tf.ConfigProto:
+def session_config(
+    device: str, peers: Sequence[str] = ("/job:ps",), call_timeout_secs: float | None = None
+) -> tf.ConfigProto:
     """Configuration of a session on this task's server.
 
     Args:
         device: the task's own device.
         peers: device filters of the other tasks that the session uses. A session is never made with
             more than these: one absent task outside them would hang its creation.
+        call_timeout_secs: deadline of each call of the session, `close` among them; None: a call to a ps task that is
+            frozen lasts as long as that is. It costs a call a way through the loopback interface.
     """
     config = tf.ConfigProto(device_filters=sorted({*peers, device}), allow_soft_placement=False)
     # The graph is already in the form we want; the optimiser would only cost start-up time.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
+    if call_timeout_secs is not None:
+        config.operation_timeout_in_ms = int(call_timeout_secs * 1000)
+        # A direct call of the server in this process looks at no deadline while it makes the session, brings a graph to
+        # the tasks, or closes the session.
+        config.rpc_options.use_rpc_for_inprocess_master = True
     return config

@@ -31,7 +31,7 @@ def running(
     Args:
         train: the run's graph.
         stop: of this task.
-        new_session: opens a session on the graph, which the service closes.
+        new_session: opens a session on the graph, each call of which has a deadline; the service closes it.
         target: of this task's server.
         own_config: of a session of this task alone.
         ps_0: who hands out shards.

@@ -191,7 +191,8 @@ def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], b
     if stop.reason is not None:
         return stop.reason
     try:
-        is_lost = isinstance(error, LOST) or not has_state()
+        # Only calls that may be repeated have a deadline.
+        is_lost = isinstance(error, (*LOST, tf.errors.DeadlineExceededError)) or not has_state()
     except tf.errors.OpError:
         is_lost = True
     return lost_task(error) if is_lost else error

@@ -16,9 +16,7 @@ from ps_trainer.cluster.groups import group_of, members_of_groups
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     Interrupted,
-    LostError,
     PeerFailedError,
-    PsLostError,
     PsTrainerError,
     StalledError,
     StartTimeoutError,
@@ -70,7 +68,8 @@ class Worker(Member):
         self._components = components
         self._group = group_of(cluster, components.num_stages)
         self._target = server.target
-        self._session_config = session_config(cluster.device, peers=("/job:ps", *self._group.devices))
+        self._peer_devices = ("/job:ps", *self._group.devices)
+        self._session_config = session_config(cluster.device, self._peer_devices)
         self._graphs: dict[str, graph.TrainGraph] = {}  # of the chief's runs that lie on the ps tasks, by run id
         self._drill = fault.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
@@ -100,9 +99,12 @@ class Worker(Member):
     def _train_as_chief(self, stop: StopRequest) -> None:
         regroups = self._components.rule.regroups
         found = preflight.begin_run(self._controls, self._cluster, self._config, anew=regroups)
+        last_words = preflight.last_words(self._controls, self._run["run_id"])
         was_ready = bool(self._run.get("start"))
         self._run = found.run
         self._say(control.JOINED)
+        for last_word in last_words:  # their processes have ended: they cannot join what is begun anew
+            preflight.say_everywhere(self._controls, last_word | {"run_id": self._run["run_id"]})
         try:
             with self._heartbeat():
                 values = self._take_over(found.old_id) if found.old_id not in ("", self._run["run_id"]) else None
@@ -116,6 +118,8 @@ class Worker(Member):
                 self._train(stop, train, start)
         except BaseException as error:
             if not self._comeback.may_follow(error):
+                status = "interrupted" if isinstance(error, Interrupted) else "failed"
+                chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
                 chief.end_run(self._controls[0], self._run, error)
             raise
 
@@ -142,7 +146,7 @@ class Worker(Member):
         self._facts |= facts.of_model(train.model_trace)
         preflight.agree_on_model(self._controls[0], self._run, self._facts, self._cluster)
         service = train.step.service
-        with self._bare_session(train) as session, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             peers = self._peers = Peers(
                 self._group,
                 self._config,
@@ -156,6 +160,8 @@ class Worker(Member):
                 on_poll=lambda: self._check_progress(service),
                 start_limit_secs=self._comeback.limit_secs,
             )
+            stack.callback(peers.close)  # last: closing a session waits for a ps task that is frozen
+            session = stack.enter_context(self._bare_session(train))
             if self._cluster.is_chief and self._config.target_metric is not None:
                 self._target_watch = TargetWatch(self._config, self._components, self._writer)
                 stack.callback(self._target_watch.close)
@@ -163,17 +169,20 @@ class Worker(Member):
                 if start is not None:
                     self._set_up(train, session, start)
                 stack.enter_context(self._beside(train, stop))
-                stack.callback(peers.close)
                 peers.start()
                 checkpointer = chief.Checkpointer(train, self._config) if self._cluster.is_chief else None
                 self._run_steps(train, stop, checkpointer, peers)
-                if self._cluster.is_chief:
-                    self._close_run(train, session, checkpointer, peers)
+                if checkpointer is None:
+                    return
+                counts = self._wait_for_others(train, session, peers)
+                values = checkpointer.save(session)
             except BaseException as raised:
                 error = explained(raised, stop, self._has_state)
                 if self._cluster.is_chief:
                     self._rescue(train, session, error)
                 raise error from (None if error is raised else raised)
+        stop.renew()  # all is saved: from here on no ps task is needed
+        self._close_run(train, values, counts, peers.roster)
 
     def _partners(self, train: graph.TrainGraph) -> list[tuple[int, ...]]:
         """Worker indices of those who send tensors to each other, a tuple for each circle of them."""
@@ -185,7 +194,7 @@ class Worker(Member):
         return beside.running(
             train,
             stop,
-            new_session=lambda: self._bare_session(train),
+            new_session=lambda: self._bounded_session(train),
             target=self._target,
             own_config=session_config(self._cluster.device, peers=()),
             ps_0=self._controls[0],
@@ -196,6 +205,12 @@ class Worker(Member):
 
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
+
+    def _bounded_session(self, train: graph.TrainGraph) -> tf.Session:
+        """A session each call of which has a deadline, for a thread beside the steps."""
+        config = session_config(self._cluster.device, self._peer_devices, self._config.heartbeat_timeout_secs)
+        # By loopback, as the task's own address may be one that only the others can reach.
+        return tf.Session(f"grpc://localhost:{self._cluster.own_port}", graph=train.graph, config=config)
 
     def _set_up(self, train: graph.TrainGraph, session: tf.Session, start: chief.Start) -> None:
         chief.write_config(self._cluster, self._config)
@@ -307,8 +322,7 @@ class Worker(Member):
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
         error = service.error() if service is not None else None
         if error is not None:
-            reason = reason_to_stop(error)
-            raise reason if isinstance(reason, LostError) else PsLostError(f"the chief's updates ended: {error}")
+            raise reason_to_stop(error) from error
         idle = time.monotonic() - self._progress.last_step_at
         if self._is_stepping and not self._peers.lost and idle > self._config.stall_timeout_secs:
             raise StalledError(
@@ -322,29 +336,36 @@ class Worker(Member):
         if figures:
             self._writer.train(self._progress.global_step, figures)
 
-    def _close_run(
-        self, train: graph.TrainGraph, session: tf.Session, checkpointer: chief.Checkpointer, peers: Peers
-    ) -> None:
-        """Waits for the other workers, saves, evaluates, writes the summary."""
+    def _wait_for_others(self, train: graph.TrainGraph, session: tf.Session, peers: Peers) -> dict[str, Any]:
+        """Waits until no other worker trains any more; returns the counts of the rule's service."""
         service = train.step.service
         if service is not None:
             service.worker_left(self._cluster.worker_index)
         peers.wait_for_end(lambda: int(session.run(train.current_step)))
-        counts = service.summary() if service is not None else {}
-        values = checkpointer.save(session)
+        return service.summary() if service is not None else {}
+
+    def _close_run(
+        self,
+        train: graph.TrainGraph,
+        values: dict[str, np.ndarray],
+        counts: dict[str, Any],
+        roster: dict[int, dict[str, Any]],
+    ) -> None:
+        """Evaluates, writes the summary, and frees what the ps tasks hold of the run."""
         self._writer.state("evaluating")
         metrics = evaluate(self._components, values)
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
-        self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
+        self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), roster)
         if self._target_watch is not None:
             self.summary["target_metric"] = self._target_watch.summary(step, metrics)
         if train.shard_reader is not None:
             self.summary["coverage"] = train.shard_reader.coverage(values)
         chief.write_summary(self._config, self.summary)
         chief.end_run(self._controls[0], self._run)
-        session.run(train.free_op)
+        with contextlib.suppress(tf.errors.OpError), self._bounded_session(train) as session:  # a ps task may be gone
+            session.run(train.free_op)
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
         """Saves what there is before the run is given up or begun anew, and lets waiting workers go."""
@@ -361,7 +382,3 @@ class Worker(Member):
                 train.step.service.release()
             except tf.errors.OpError as failure:
                 logging.warning("waiting workers could not be let go: %s", failure)
-        if self._comeback.may_follow(error):
-            return
-        status = "interrupted" if isinstance(error, Interrupted) else "failed"
-        chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})

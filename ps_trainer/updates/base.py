@@ -77,35 +77,47 @@ class RuleContext(NamedTuple):
 
 
 class ChiefService(abc.ABC):
-    """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`."""
+    """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`.
+
+    Its methods may be called from any thread. Who calls `worker_came` and `worker_left` watches the other tasks, and
+    does not wait for one that is frozen.
+    """
 
     @abc.abstractmethod
     def start(self, session: tf.Session) -> None:
-        """Starts to act, on a session of its own that it closes in `stop`."""
+        """Starts to act, on a session of its own that it closes in `stop`; each call of the session has a deadline."""
 
     @abc.abstractmethod
     def worker_came(self, worker_index: int) -> None:
-        """A worker is ready to train; all are counted in from the start, until they leave."""
+        """A worker is ready to train; all are counted in from the start, until they leave. Returns at once."""
 
     @abc.abstractmethod
     def worker_left(self, worker_index: int) -> None:
-        """A worker has no more data or is gone: nothing is to wait for it any more."""
+        """A worker has no more data or is gone: nothing is to wait for it any more. Returns at once."""
 
     @abc.abstractmethod
     def release(self) -> None:
-        """Lets every worker that waits for the rule go, with `RELEASED`; may be called from any thread."""
+        """Lets every worker that waits for the rule go, with `RELEASED`; returns when that is done.
+
+        Raises:
+            tf.errors.OpError: it could not be done.
+        """
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Ends the thread; returns when it has ended. What made it fail before is told by `error`."""
+        """Ends the thread; returns when it has ended, or cannot be ended. What failed before is told by `error`."""
 
     @abc.abstractmethod
     def error(self) -> BaseException | None:
-        """What made the thread fail, if anything did."""
+        """What a call of the thread failed with, if one did."""
 
     @abc.abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Counts for the run's summary (gradients used per worker …)."""
+        """Counts for the run's summary (gradients used per worker …), after all that was asked for before.
+
+        Raises:
+            tf.errors.OpError: a ps task does not answer.
+        """
 
 
 class Exchange(abc.ABC):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +14,8 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.updates.base import ChiefService
+
+_STOP_SECS = 5.0  # for a call that `stop` has cancelled to return
 
 
 class LiveOps(NamedTuple):
@@ -30,11 +36,30 @@ class LiveOps(NamedTuple):
     used: tf.Tensor | None = None
 
 
+class _Call(NamedTuple):
+    """What the thread is to run.
+
+    Attributes:
+        fetches: of `tf.Session.run`.
+        feeds: of it as well.
+        says: logged when it is done; "" for nothing.
+        outcome: gets the fetched values, or the error.
+    """
+
+    fetches: Any
+    feeds: Mapping[tf.Tensor, Any]
+    says: str
+    outcome: Future[Any]
+
+
 class LiveSet(ChiefService):
-    """The service of rules whose workers make the updates themselves: it acts when it is called, without a thread.
+    """The service of rules whose workers make the updates themselves: it acts when it is called.
 
     Workers join the live set by the rule's `join_op`, and leave it by its `leave_op` when they end in order; here
     the others are taken out, and the chief itself.
+
+    Its calls to the ps tasks are made one after the other, in a thread of its own: a call to a ps task that is frozen
+    lasts as long as the session's deadline, and whoever says that a worker left has others to watch meanwhile.
 
     Args:
         name: the rule's, for messages.
@@ -45,11 +70,18 @@ class LiveSet(ChiefService):
         self._name = name
         self._ops = ops
         self._session: tf.Session | None = None
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._is_open = False  # between `start` and `stop`; calls are taken then
+        self._is_released = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._carry_out, name=f"{name}-service", daemon=True)
 
     def start(self, session: tf.Session) -> None:
         """See `ChiefService.start`."""
         self._session = session
+        self._is_open = True
+        self._thread.start()
 
     def worker_came(self, worker_index: int) -> None:
         """See `ChiefService.worker_came`; the worker has put itself into the live set."""
@@ -57,31 +89,56 @@ class LiveSet(ChiefService):
 
     def worker_left(self, worker_index: int) -> None:
         """See `ChiefService.worker_left`; harmless for a worker that has left before."""
-        with self._lock:
-            if self._session is not None:
-                self._session.run(self._ops.leave, {self._ops.worker: worker_index})
-                logging.info("%s: worker %d left", self._name, worker_index)
+        self._call(self._ops.leave, {self._ops.worker: worker_index}, f"{self._name}: worker {worker_index} left")
 
     def release(self) -> None:
         """See `ChiefService.release`."""
-        with self._lock:
-            if self._session is not None:
-                self._session.run(self._ops.release)
+        self._is_released.set()
+        self._call(self._ops.release).result()
 
     def stop(self) -> None:
         """See `ChiefService.stop`."""
         with self._lock:
-            if self._session is not None:
-                self._session.close()
-                self._session = None
+            was_open, self._is_open = self._is_open, False
+        if not was_open:
+            return
+        self._calls.put(None)
+        with contextlib.suppress(tf.errors.OpError):  # a ps task does not answer: whoever watches it says so
+            self._session.close()  # cancels the call under way
+        self._thread.join(_STOP_SECS)
 
     def error(self) -> BaseException | None:
-        """See `ChiefService.error`; there is no thread that could fail."""
-        return None
+        """See `ChiefService.error`."""
+        return self._error
 
     def summary(self) -> dict[str, Any]:
         """Gradients pushed and used so far, by worker; call before `stop`."""
         if self._ops.used is None:
             return {}
-        pushed, used = self._session.run([self._ops.pushed, self._ops.used])
+        pushed, used = self._call([self._ops.pushed, self._ops.used]).result()
         return {"gradients_pushed": np.asarray(pushed).tolist(), "gradients_used": np.asarray(used).tolist()}
+
+    def _call(self, fetches: Any, feeds: Mapping[tf.Tensor, Any] | None = None, says: str = "") -> Future[Any]:
+        """Asks the thread for a call; before `start` and after `stop` there is nobody for whom to make one."""
+        call = _Call(fetches, feeds or {}, says, Future())
+        with self._lock:
+            if self._is_open:
+                self._calls.put(call)
+            else:
+                call.outcome.set_result(None)
+        return call.outcome
+
+    def _carry_out(self) -> None:
+        while (call := self._calls.get()) is not None:
+            if call.fetches is self._ops.leave and self._is_released.is_set():
+                call.outcome.set_result(None)  # nobody waits any more, and the release is not to wait for this
+                continue
+            try:
+                call.outcome.set_result(self._session.run(call.fetches, call.feeds))
+            except Exception as error:  # noqa: BLE001 - told by `error`, and raised where the outcome is waited for
+                if self._is_open:
+                    self._error = self._error or error
+                call.outcome.set_exception(error)
+            else:
+                if call.says:
+                    logging.info("%s", call.says)

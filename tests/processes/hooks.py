@@ -6,11 +6,14 @@ import os
 import pathlib
 import signal
 import sys
+import time
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import NanLossError
 from ps_trainer.store import durable
+from ps_trainer.training import worker
 
 FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
 
@@ -58,3 +61,51 @@ class SpoiledLoss(tf.train.SessionRunHook):
     def after_run(self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues) -> None:
         if "--task_index=1" in sys.argv:
             raise NanLossError("the loss is spoiled")
+
+
+class _Wait(tf.train.SessionRunHook):
+    """Holds the chief up where a subclass says, once the file `hold` is there and until it is removed.
+
+    The file `held` says that the chief is there.
+    """
+
+    def __init__(self):
+        self._folder = pathlib.Path(os.environ[FOLDER_VARIABLE])
+        if "--task_index=0" in sys.argv:
+            self._install()
+
+    def _install(self) -> None:
+        raise NotImplementedError
+
+    def _hold(self) -> None:
+        if (self._folder / "hold").exists():
+            (self._folder / "held").touch()
+            while (self._folder / "hold").exists():
+                time.sleep(0.02)
+
+
+class HoldSave(_Wait):
+    """Holds the chief up in the middle of a save."""
+
+    def _install(self) -> None:
+        sync = durable.sync
+
+        def hold_and_sync(path: str | os.PathLike[str]) -> None:
+            if "writing-model" in str(path):
+                self._hold()
+            sync(path)
+
+        durable.sync = hold_and_sync
+
+
+class HoldEvaluation(_Wait):
+    """Holds the chief up before it evaluates at the end."""
+
+    def _install(self) -> None:
+        evaluate = worker.evaluate
+
+        def hold_and_evaluate(*args: Any) -> dict[str, float]:
+            self._hold()
+            return evaluate(*args)
+
+        worker.evaluate = hold_and_evaluate

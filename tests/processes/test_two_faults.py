@@ -1,0 +1,127 @@
+"""Two tasks lost together, and a ps task lost while the chief makes no step, under rules that a chief's service helps.
+
+Such a rule goes on without a worker that is gone: the chief's service says so on every ps task, one of which may be
+gone as well.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.processes.hooks import FOLDER_VARIABLE
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, wait_until
+from tests.testing.repetitions import repetitions
+
+pytestmark = pytest.mark.slow
+
+FAILED = 1
+RULES = [
+    ("backup", "backup_workers=1"),
+    ("k_sync", "k=2"),
+    ("local_sgd", "period=4"),
+]
+SOFT = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02")
+
+
+def start(create_run, update, option, *flags, **kwargs):
+    """A run of 2 ps tasks and 3 workers under a rule; returns it with its tasks."""
+    flags = (*SOFT, f"--update={update}", f"--update_option={option}", *flags)
+    run = create_run(num_ps=2, num_workers=3, flags=flags, **kwargs)
+    return run, *run.start_all()
+
+
+def kill(task):
+    task.send(signal.SIGKILL)
+    assert task.wait(END_SECS) == -signal.SIGKILL
+
+
+def assert_done(run, *tasks):
+    """All end with 0, and so does what the summary says of the workers."""
+    assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
+    assert {worker["status"] for worker in run.summary()["workers"].values()} == {"done"}
+    assert run.checkpoint_step() == run.summary()["global_step"]
+
+
+@pytest.mark.parametrize(("update", "option"), repetitions(RULES))
+def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, option):
+    run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=1500")
+    run.wait_for_step(100)
+    ps_1.send(signal.SIGKILL)
+    workers[2].send(signal.SIGKILL)
+    workers[0].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+    ps_1, workers[2] = run.start_ps(1), run.start_worker(2)
+    assert_done(run, ps_0, ps_1, *workers)
+
+
+@pytest.mark.parametrize(("update", "option"), repetitions(RULES))
+def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(create_run, update, option):
+    flags = ("--max_steps=1500", "--heartbeat_timeout_secs=4")
+    run, ps_0, ps_1, *workers = start(create_run, update, option, *flags)
+    run.wait_for_step(100)
+    ps_1.send(signal.SIGSTOP)
+    kill(workers[2])
+    for task in workers[:2]:
+        task.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
+    ps_1.send(signal.SIGCONT)
+    workers[2] = run.start_worker(2)
+    assert_done(run, ps_0, ps_1, *workers)
+
+
+def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_time(create_run):
+    """Within heartbeat and recovery timeouts, and the 8 s that a task has to leave; more on a busy machine."""
+    run = create_run(num_ps=2, num_workers=3, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
+    ps_0, ps_1, *workers = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
+    run.wait_for_step(100)
+    ps_1.send(signal.SIGSTOP)
+    kill(workers[2])
+    for task in workers[:2]:
+        assert task.wait(LOST_SECS) == FAILED
+        assert "ps-1" in task.log
+    assert ps_0.wait(LOST_SECS) == FAILED
+
+
+class TestWhileTheChief:
+    """A ps task is killed while the chief makes no step; another worker meets the loss first."""
+
+    @pytest.mark.parametrize("killed", [0, 1])
+    def test_waits_for_the_others_at_the_end(self, create_run, killed):
+        """Worker 1 is done, and its process has ended: the run goes on without it from the last checkpoint."""
+        slow = "--straggler=det:mean_ms=6000,worker=2"
+        run, *tasks = start(create_run, "k_sync", "k=2", "--max_steps=60", "--save_checkpoint_steps=5", slow)
+        tasks[2].wait_for_log("waiting for worker (1, )?2")
+        assert tasks[3].wait(END_SECS) == 0
+        kill(tasks[killed])
+        tasks[2].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+        tasks[killed] = run.start_ps(killed)
+        assert_done(run, *tasks)
+        assert run.checkpoint_step() >= 60
+
+    def test_saves(self, create_run, tmp_path):
+        run, *tasks = self.held(create_run, tmp_path, "HoldSave", "--max_steps=1500")
+        kill(tasks[1])
+        tasks[3].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+        tasks[2].wait_for_log("worker 1 lost", LOST_SECS)  # by its own word, while the chief saves
+        (tmp_path / "hold").unlink()
+        tasks[2].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+        tasks[1] = run.start_ps(1)
+        assert_done(run, *tasks)
+
+    @pytest.mark.parametrize("killed", [0, 1])
+    def test_evaluates_at_the_end(self, create_run, tmp_path, killed):
+        run, *tasks = self.held(create_run, tmp_path, "HoldEvaluation", "--max_steps=300")
+        kill(tasks[killed])
+        (tmp_path / "hold").unlink()
+        others = [task for index, task in enumerate(tasks) if index != killed]
+        assert_done(run, *others)
+
+    def held(self, create_run, tmp_path, hook, *flags):
+        """A run whose chief is held up by a hook."""
+        (tmp_path / "hold").touch()
+        run, *tasks = start(
+            create_run, "backup", "backup_workers=1", *flags, f"--hook=tests.processes.hooks:{hook}",
+            env={FOLDER_VARIABLE: str(tmp_path)},
+        )  # fmt: skip
+        wait_until((tmp_path / "held").exists, START_SECS, "the chief is not held up")
+        return run, *tasks
