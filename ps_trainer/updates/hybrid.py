@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.all_reduce import Options, create_slots, refuse_packed
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
+from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.ring import Ring, RingExchange
 from ps_trainer.updates.sums import Sums
 
@@ -69,7 +70,7 @@ class Hybrid(UpdateRule):
         return TrainStep(
             [Phase(ring.global_step, no_staleness, [ring.give_op, *tables.push_ops], None)],
             join_op=ring.join_op,
-            prepare_op=tables.clear_op,
+            state=tables.state,
             exchange=_HybridExchange(ring, tables, is_chief=context.is_chief),
         )
 
@@ -79,21 +80,20 @@ class _Tables:
 
     Attributes:
         push_ops: what a worker with data runs.
-        clear_op: takes away what an earlier start of the run has left; run by the chief before any worker joins.
+        state: variables for the chief to initialise, which takes away what an earlier start of the run has left.
     """
 
     def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext):
-        self.push_ops, clear_ops, apply_ops = [], [], []
+        self.push_ops, self.state, apply_ops = [], [], []
         with tf.device(store.worker_device):
             self._num_gradients = tf.placeholder(tf.float32, [], "hybrid/num_gradients")
         for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
             sums = Sums(store, ps, [gradient.piece for gradient in part], "hybrid")
+            self.state += sums.state
+            self.push_ops.append(_push(store, ps, sums, [gradient.value for gradient in part]))
             with tf.device(store.ps_device(ps)):
-                self.push_ops.append(sums.add([gradient.value for gradient in part], tf.constant(True)))
-                clear_ops.append(_clear(sums, part))
                 apply_ops.append(_apply(store, ps, sums, 1.0 / self._num_gradients, context))
         self.push_ops.append(_count_bytes(store, gradients, context))
-        self.clear_op = tf.group(*clear_ops)
         self._apply_op = tf.group(*apply_ops)
         self._apply: Callable | None = None
 
@@ -118,22 +118,19 @@ class _HybridExchange(RingExchange):
         return turn.global_step
 
 
+def _push(store: ParameterStore, ps: int, sums: Sums, values: Sequence[tf.IndexedSlices]) -> tf.Operation:
+    def visit(*arrived: tf.IndexedSlices) -> tf.Tensor:
+        with tf.control_dependencies([sums.add(arrived, tf.constant(True))]):
+            return tf.constant(True)
+
+    return exclusive(store, ps, visit, *values).op
+
+
 def _apply(store: ParameterStore, ps: int, sums: Sums, share: tf.Tensor, context: RuleContext) -> tf.Operation:
+    """For the chief, while all workers wait for it, so that none is in the section of `_push`."""
     apply_op = context.applier.apply(ps, sums.take(share))
     with tf.control_dependencies([apply_op]):
         return store.clocks[ps].assign_add(1, read_value=False)
-
-
-def _clear(sums: Sums, gradients: Sequence[Gradient]) -> tf.Operation:
-    """`take` needs something that it can take: a gradient without rows."""
-    nothing = [
-        tf.IndexedSlices(
-            tf.zeros([0, *g.piece.variable.shape.as_list()[1:]], g.value.values.dtype), tf.zeros([0], tf.int64), None
-        )
-        for g in gradients
-    ]
-    with tf.control_dependencies([sums.add(nothing, tf.constant(True))]):
-        return tf.group(*(value.values for _, value in sums.take(tf.constant(1.0))))
 
 
 def _count_bytes(store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> tf.Operation:

@@ -103,6 +103,8 @@ def test_rows_left_by_an_earlier_start_of_the_run_are_cleared(two_workers):
     """What a killed run has pushed and not applied must not be in the first update of the next start."""
     task = two_workers.task("worker", 0)
     train = graph_lib.build(components_lib.load(config(), 2), task, config(), "run-of-the-test")
+    with train.graph.as_default():
+        rows = [v.read_value() for v in train.step.state if v.op.name.endswith("/indices")]
     target = f"grpc://{task.own_address}"
     with tf.Session(target, graph=train.graph, config=session_config(task.device)) as session:
         train.state.initialize(session, train.model_trace.initial_values())
@@ -111,12 +113,9 @@ def test_rows_left_by_an_earlier_start_of_the_run_are_cleared(two_workers):
             session.run(op)
         session.run(train.begin_data_op)
         session.run(train.fetches[0])
-        sizes = [  # without those that something else runs before
-            op.outputs[0] for op in train.graph.get_operations() if op.type == "QueueSizeV2" and not op.control_inputs
-        ]
-        assert 1 in session.run(sizes)
-        session.run(train.step.prepare_op)
-        assert set(session.run(sizes)) == {0}
+        assert sum(map(len, session.run(rows))) == len(np.unique(global_batches(BATCH, 1, 2)[0]["ids"][:BATCH]))
+        session.run(train.init_state_op)
+        assert sum(map(len, session.run(rows))) == 0
 
 
 def test_an_interrupted_worker_ends_the_other_and_is_named():
