@@ -132,24 +132,23 @@ class Found(NamedTuple):
 
     Attributes:
         run: its run's record, as written to ps 0.
-        old_id: id of a run with the same logdir (or, without one, the same settings) that its chief never ended, and
-            which the ps tasks still hold; empty if there is none.
+        is_alive: whether that is a run with the same logdir (or, without one, the same settings) which its chief never
+            ended, and which the ps tasks still hold. Others may be at work in it.
         was_lost: whether there was such a run, and a ps task has lost its part of it.
     """
 
     run: dict[str, Any]
-    old_id: str
+    is_alive: bool
     was_lost: bool
 
 
-def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, anew: bool) -> Found:
-    """Writes the chief's run record to ps 0, with status `starting`.
+def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> Found:
+    """Writes the chief's run record to ps 0: with status `starting`, unless the run is one that goes on.
 
     Args:
         controls: client of each ps task.
         cluster: of the chief.
         config: the run.
-        anew: whether the run gets a new id even where an old one is still on the ps tasks; else it goes on as that.
     """
     old = controls[0].read(is_patient=True).run
     settings = agreement(cluster, config)
@@ -159,12 +158,12 @@ def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
     was_there = old.get("key") == key and old["status"] != control.ENDED and bool(old.get("start"))
     is_whole = was_there and old["ps"] == ps and old["status"] == control.READY
     run = {"run_id": uuid.uuid4().hex[:12], "key": key, "status": control.STARTING, "agreement": settings, "ps": ps}
-    if is_whole and not anew:
-        run = old  # others may be at work in it
+    if is_whole:
+        run = old
     elif was_there:
         run["start"] = old["start"]
     controls[0].write_run(run)
-    return Found(run, old["run_id"] if is_whole else "", was_there and not is_whole)
+    return Found(run, is_whole, was_there and not is_whole)
 
 
 def last_words(controls: Sequence[PsControl], run_id: str) -> list[dict[str, Any]]:

@@ -31,13 +31,11 @@ class Start(NamedTuple):
     """What a chief knows of the run's state before it sets it up.
 
     Attributes:
-        is_alive: the ps tasks may hold it under this run's id.
-        values: it, taken over from the run that this one is begun in place of; None if there is none.
-        was_lost: there was state that a ps task has lost, or that cannot be taken over.
+        is_alive: the ps tasks may hold it.
+        was_lost: there was state; where the ps tasks do not hold it, it is lost.
     """
 
     is_alive: bool = False
-    values: Mapping[str, np.ndarray] | None = None
     was_lost: bool = False
 
 
@@ -46,9 +44,8 @@ def prepare_state(
 ) -> tuple[int, str]:
     """Brings the run's state on the ps tasks to where training goes on; returns global_step and how.
 
-    State that is alive on the ps tasks (after the chief alone was restarted) is attached to, or taken over from
-    the run before; else the newest loadable checkpoint is restored; else the model's initial values, or those of
-    `init_from`, are set, and saved.
+    State that is alive on the ps tasks (after the chief alone was restarted) is attached to; else the newest loadable
+    checkpoint is restored; else the model's initial values, or those of `init_from`, are set, and saved.
 
     Raises:
         CheckpointError: the checkpoints cannot be continued from, or state of a living run was lost and
@@ -59,9 +56,6 @@ def prepare_state(
     if start.is_alive and train.step.exchange is None and not train.state.lost(session):
         return _begin(train, session, "attached to the run on the ps tasks")
     session.run(train.init_state_op)
-    if start.values is not None:
-        train.state.load(session, start.values)
-        return _begin(train, session, "took over the state on the ps tasks")
     checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
     if checkpoint is not None:
         train.state.restore(session, checkpoint)
@@ -78,14 +72,6 @@ def prepare_state(
     if config.checkpoint_dir is not None:  # so that there always is one to go back to
         checkpoint_writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
     return _begin(train, session, INITIALISED)
-
-
-def take_over(train: TrainGraph, session: tf.Session) -> dict[str, np.ndarray] | None:
-    """The state that the ps tasks hold of a run, given its graph; None where it is lost, spoiled, or a mere copy."""
-    if train.step.exchange is not None or train.state.lost(session):
-        return None
-    values = train.state.snapshot(session)
-    return None if spoiled(values) else values
 
 
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:

@@ -10,12 +10,13 @@ from absl import logging
 
 from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import PeerFailedError, PeerLostError, StalledError, StartTimeoutError
+from ps_trainer.errors import StalledError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
+from ps_trainer.training.absences import Absences
 from ps_trainer.training.stage_peers import StagePeers
 from ps_trainer.updates.base import ChiefService, UpdateRule
 
@@ -60,33 +61,38 @@ class Peers:
         self._cluster = cluster = group.cluster
         self._stages = StagePeers(group, config, stop)
         self._config = config
-        self._rule = rule
         self._min_workers = rule.min_workers(cluster.num_workers)
         self._start_limit_secs = start_limit_secs
         self._service = service
-        self._needs_all = needs_all
-        # A machine that was taken away (SIGTERM) is given back, or another one is.
-        self._may_be_replaced = config.recover_timeout_secs > 0 and not needs_all
         self._stop = stop
         self._writer = writer
-        self._gone: set[int] = set()
+        self._on_poll = on_poll
+        self._absences = Absences(
+            config,
+            cluster.num_workers,
+            self._min_workers,
+            service,
+            needs_all=needs_all,
+            stop=stop,
+            say=writer.state,
+        )
         self._started_at = time.monotonic()
         self._watcher = Watcher(
             controls,
             run,
             cluster.worker_index,
             stop,
-            on_worker_start=self._unless_stage(self._worker_started, self._stages.started),
-            on_worker_return=self._unless_stage(self._worker_returned, self._stages.returned),
-            on_worker_end=self._unless_stage(self._worker_ended, self._stages.ended),
-            on_poll=on_poll,
+            on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
+            on_worker_return=self._unless_stage(lambda index: None, self._stages.returned),
+            on_worker_end=self._unless_stage(self._absences.ended, self._stages.ended),
+            on_poll=self._poll,
             lost_after_secs=config.heartbeat_timeout_secs,
         )
 
     @property
-    def lost(self) -> frozenset[int]:
-        """Workers that are gone and may come back."""
-        return self._watcher.lost
+    def waited_at(self) -> float:
+        """When a worker was last gone that may come back, by `time.monotonic`; see `Absences`."""
+        return self._absences.waited_at
 
     @property
     def is_target_reached(self) -> bool:
@@ -161,12 +167,16 @@ class Peers:
             now_step = read_step()
             if now_step != step:
                 step, moved_at = now_step, time.monotonic()
-            elif time.monotonic() - moved_at > self._config.stall_timeout_secs:
+            elif time.monotonic() - max(moved_at, self.waited_at) > self._config.stall_timeout_secs:
                 raise StalledError(
                     f"worker {missing} made no step for {self._config.stall_timeout_secs:.0f} s and did not end;"
                     " look at its log, or raise --stall_timeout_secs"
                 )
             self._stop.wait(_POLL_SECS)
+
+    def _poll(self) -> None:
+        self._absences.look()
+        self._on_poll()
 
     def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:
         return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)
@@ -185,34 +195,3 @@ class Peers:
         if is_up_to_data and time.monotonic() - self._started_at < self._config.start_timeout_secs:
             missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
         return sorted(missing)
-
-    def _worker_returned(self, index: int) -> None:
-        if self._service is not None and self._rule.regroups:
-            self._stop.request(PeerLostError(f"worker {index} was started again; all begin anew with it"))
-
-    def _worker_started(self, index: int) -> None:
-        is_back = index in self._gone
-        self._gone.discard(index)
-        if is_back and self._service is not None and self._rule.regroups:
-            self._stop.request(PeerLostError(f"worker {index} is back; all begin anew with it"))
-        elif self._service is not None:
-            self._service.worker_came(index)
-
-    def _worker_ended(self, index: int, status: str) -> None:
-        """A rule with a service goes on without a worker that is done, or that is gone while enough are left."""
-        if self._service is None and not self._needs_all:
-            return
-        if status != control.DONE:
-            self._gone.add(index)
-            num_left = self._cluster.num_workers - len(self._gone)
-            if self._needs_all or num_left < self._min_workers:
-                needed = "all" if self._min_workers == self._cluster.num_workers else f"{self._min_workers} workers"
-                may_return = status == control.LOST or (status == control.INTERRUPTED and self._may_be_replaced)
-                error = PeerLostError if may_return else PeerFailedError
-                self._stop.request(
-                    error(f"worker {index} {status}, and update rule {self._config.update} needs {needed}")
-                )
-                return
-            logging.warning("worker %d %s; training goes on with the other %d", index, status, num_left)
-        if self._service is not None:
-            self._service.worker_left(index)

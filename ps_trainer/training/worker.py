@@ -70,7 +70,7 @@ class Worker(Member):
         self._target = server.target
         self._peer_devices = ("/job:ps", *self._group.devices)
         self._session_config = session_config(cluster.device, self._peer_devices)
-        self._graphs: dict[str, graph.TrainGraph] = {}  # of the chief's runs that lie on the ps tasks, by run id
+        self._on_ps: tuple[str, graph.TrainGraph] | None = None  # of a chief: the run id and graph of what is there
         self._drill = fault.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._progress = self._create_progress(config.batch_size)
@@ -97,8 +97,7 @@ class Worker(Member):
                 self._train(stop, self._build_graph(self._run["run_id"], start), None)
 
     def _train_as_chief(self, stop: StopRequest) -> None:
-        regroups = self._components.rule.regroups
-        found = preflight.begin_run(self._controls, self._cluster, self._config, anew=regroups)
+        found = preflight.begin_run(self._controls, self._cluster, self._config)
         last_words = preflight.last_words(self._controls, self._run["run_id"])
         was_ready = bool(self._run.get("start"))
         self._run = found.run
@@ -107,14 +106,9 @@ class Worker(Member):
             preflight.say_everywhere(self._controls, last_word | {"run_id": self._run["run_id"]})
         try:
             with self._heartbeat():
-                values = self._take_over(found.old_id) if found.old_id not in ("", self._run["run_id"]) else None
-                start_name = self._comeback.start_name(chief.newest_step(self._config), is_first=not found.old_id)
+                start_name = self._comeback.start_name(chief.newest_step(self._config), is_first=not found.is_alive)
                 train = self._build_graph(self._run["run_id"], start_name)
-                start = chief.Start(
-                    is_alive=found.old_id == self._run["run_id"],
-                    values=values,
-                    was_lost=was_ready or found.was_lost or bool(found.old_id),
-                )
+                start = chief.Start(is_alive=found.is_alive, was_lost=was_ready or found.was_lost or found.is_alive)
                 self._train(stop, train, start)
         except BaseException as error:
             if not self._comeback.may_follow(error):
@@ -122,12 +116,6 @@ class Worker(Member):
                 chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
                 chief.end_run(self._controls[0], self._run, error)
             raise
-
-    def _take_over(self, run_id: str) -> dict[str, np.ndarray] | None:
-        """The state of a run that the ps tasks hold, for the one that is begun in its place; None if there is none."""
-        train = self._graphs[run_id] = self._graphs.get(run_id) or self._build_graph(run_id)
-        with self._bare_session(train) as session:
-            return chief.take_over(train, session)
 
     def _build_graph(self, run_id: str, start: str = "") -> graph.TrainGraph:
         self._writer.state("building the graph")
@@ -231,11 +219,15 @@ class Worker(Member):
         if train.shard_reader is not None:
             self._run["shards"] = train.shard_reader.record(self._components.rule)
         self._controls[0].write_run(self._run)
-        self._graphs.pop(self._run["run_id"], None)
-        for old in self._graphs.values():
-            with self._bare_session(old) as old_session:
-                old_session.run(old.free_op)
-        self._graphs = {self._run["run_id"]: train}
+        self._free_old_run()
+        self._on_ps = (self._run["run_id"], train)
+
+    def _free_old_run(self) -> None:
+        """Frees what a run that this one was begun in place of has left on the ps tasks that live."""
+        if self._on_ps is not None and self._on_ps[0] != self._run["run_id"]:
+            old = self._on_ps[1]
+            with self._bare_session(old) as session:
+                session.run(old.free_op)
 
     def _run_steps(
         self,
@@ -323,8 +315,8 @@ class Worker(Member):
         error = service.error() if service is not None else None
         if error is not None:
             raise reason_to_stop(error) from error
-        idle = time.monotonic() - self._progress.last_step_at
-        if self._is_stepping and not self._peers.lost and idle > self._config.stall_timeout_secs:
+        idle = time.monotonic() - max(self._progress.last_step_at, self._peers.waited_at)
+        if self._is_stepping and idle > self._config.stall_timeout_secs:
             raise StalledError(
                 f"{self._cluster.task_name} has made no step for {idle:.0f} s, at global step"
                 f" {self._progress.global_step}: a worker or ps task that it waits for is slow or stuck;"

@@ -56,7 +56,6 @@ class Accumulate(UpdateRule):
             self._wrapped: UpdateRule = Sync(options.of_sync)
         else:
             self._wrapped = Async()
-        self.regroups = self._wrapped.regroups
         self.waits_for_others = self._wrapped.waits_for_others
 
     def check(self, plan: RunPlan) -> None:

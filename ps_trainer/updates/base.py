@@ -246,8 +246,6 @@ class UpdateRule(abc.ABC):
         holds_tables: whether it can train embedding tables on the ps tasks.
         needs_tables: whether it is for models with embedding tables only.
         keeps_replica: whether each worker trains a copy of the dense parameters (`Piece.replica`).
-        regroups: whether all workers begin anew, from the state at hand, when one that was lost is back or when the
-            chief is: what lies between steps (tokens, half an average) is not to be taken apart by worker.
         waits_for_others: whether a worker's step may wait for steps of other workers, so that one that has no data for
             the time being would hold them up.
     """
@@ -255,7 +253,6 @@ class UpdateRule(abc.ABC):
     holds_tables: bool = True
     needs_tables: bool = False
     keeps_replica: bool = False
-    regroups: bool = False
     waits_for_others: bool = False
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check

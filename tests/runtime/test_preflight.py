@@ -97,8 +97,8 @@ class TestBeginRun:
     CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
     START = {"start": {"step": 5, "how": "initialised"}}
 
-    def begin(self, controls, cluster=None, config=CONFIG, anew=False):
-        return preflight.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config, anew=anew)
+    def begin(self, controls, cluster=None, config=CONFIG):
+        return preflight.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config)
 
     def ready(self, num_ps=1):
         """ps tasks with a run that is ready, and its record."""
@@ -110,7 +110,7 @@ class TestBeginRun:
     def test_a_fresh_ps_gets_a_new_run(self):
         ps_0 = FakeControl()
         found = self.begin([ps_0])
-        assert (found.old_id, found.was_lost) == ("", False)
+        assert (found.is_alive, found.was_lost) == (False, False)
         assert ps_0.fields["run"] == found.run
         assert found.run["status"] == control.STARTING
         assert found.run["ps"] == [incarnation(0)]
@@ -119,50 +119,43 @@ class TestBeginRun:
     def test_a_run_that_its_chief_never_ended_goes_on(self):
         controls, run = self.ready()
         found = self.begin(controls)
-        assert found == preflight.Found(run, run["run_id"], False)
+        assert found == preflight.Found(run, True, False)
         assert controls[0].fields["run"] == run  # others may be at work in it
-
-    def test_a_rule_that_regroups_begins_anew_in_its_place(self):
-        controls, run = self.ready()
-        found = self.begin(controls, anew=True)
-        assert (found.old_id, found.was_lost) == (run["run_id"], False)
-        assert found.run["run_id"] != run["run_id"]
-        assert found.run["status"] == control.STARTING
 
     def test_a_run_of_which_a_ps_has_lost_its_part_is_lost(self):
         controls, run = self.ready(num_ps=2)
         controls[1].fields["hello"] = {"incarnation": "second"}
         found = self.begin(controls)
-        assert (found.old_id, found.was_lost) == ("", True)
+        assert (found.is_alive, found.was_lost) == (False, True)
         assert found.run["run_id"] != run["run_id"]
         assert found.run["ps"] == [incarnation(0), "second"]
         again = self.begin(controls)  # the chief was killed before it had set the state up
-        assert (again.old_id, again.was_lost) == ("", True)
+        assert (again.is_alive, again.was_lost) == (False, True)
 
     def test_a_run_that_never_was_ready_had_nothing_to_lose(self):
         ps_0 = FakeControl()
         first = self.begin([ps_0])
         second = self.begin([ps_0])
-        assert (second.old_id, second.was_lost) == ("", False)
+        assert (second.is_alive, second.was_lost) == (False, False)
         assert second.run["run_id"] != first.run["run_id"]
 
     def test_a_run_that_ended_is_replaced(self):
         controls, run = self.ready()
         controls[0].write_run(run | {"status": control.ENDED})
         found = self.begin(controls)
-        assert (found.old_id, found.was_lost) == ("", False)
+        assert (found.is_alive, found.was_lost) == (False, False)
         assert found.run["run_id"] != run["run_id"]
 
     @pytest.mark.parametrize("change", [{"logdir": "runs/y"}, {"logdir": None}, {"learning_rate": 0.5}])
     def test_another_run_is_not_mistaken_for_this_one(self, change):
         controls, run = self.ready()
         found = self.begin(controls, config=dataclasses.replace(self.CONFIG, **change))
-        assert (found.old_id, found.was_lost) == ("", False)
+        assert (found.is_alive, found.was_lost) == (False, False)
         assert found.run["run_id"] != run["run_id"]
 
     def test_another_number_of_workers_is_another_run(self):
         controls, _ = self.ready()
-        assert self.begin(controls, cluster_of(num_workers=3)).old_id == ""
+        assert not self.begin(controls, cluster_of(num_workers=3)).is_alive
 
 
 class TestWaitForRun:

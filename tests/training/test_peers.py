@@ -20,14 +20,12 @@ CLUSTER = ClusterConfig(jobs={"ps": ("localhost:1999",), "worker": HOSTS}, job_n
 class Watcher:
     """In place of the one that asks the ps tasks: holds what they would say, and keeps what it is to call."""
 
-    def __init__(self, *_, on_worker_start, on_worker_return, on_worker_end, **__):
-        self.started, self.returned, self.ended = on_worker_start, on_worker_return, on_worker_end
-        self.lost, self.roster, self.reached, self.run_status = frozenset(), {}, None, control.READY
+    def __init__(self, *_, on_worker_start, on_worker_end, on_poll, **__):
+        self.started, self.ended, self.poll = on_worker_start, on_worker_end, on_poll
+        self.roster, self.reached, self.run_status = {}, None, control.READY
 
 
 class Rule:
-    regroups = False
-
     def __init__(self, least):
         self._least = least
 
@@ -76,63 +74,36 @@ def create(monkeypatch):
 
 
 class TestEnded:
-    def test_the_rule_goes_on_without_a_worker_that_is_done_however_many_it_needs(self, create):
-        peers = create(least=3)
-        peers._watcher.ended(1, control.DONE)
-        assert peers._service.calls == [("left", 1)]
-        assert peers._stop.reason is None
+    """What follows in full: `test_absences.py`."""
 
-    @pytest.mark.parametrize("status", [control.LOST, control.FAILED, control.INTERRUPTED])
-    def test_the_rule_goes_on_while_enough_are_left(self, create, status):
-        peers = create(least=2)
-        peers._watcher.ended(1, status)
-        assert peers._service.calls == [("left", 1)]
-        assert peers._stop.reason is None
-        peers._watcher.ended(2, status)
-        assert str(peers._stop.reason) == f"worker 2 {status}, and update rule the_rule needs 2 workers"
-
-    def test_one_that_came_back_is_no_longer_missing(self, create):
+    def test_the_rule_goes_on_while_enough_are_left_and_then_the_others_wait_within_their_steps(self, create):
         peers = create(least=2)
         peers._watcher.ended(1, control.LOST)
-        peers._watcher.started(1)
         peers._watcher.ended(2, control.LOST)
-        assert peers._service.calls == [("left", 1), ("came", 1), ("left", 2)]
+        assert peers._service.calls == [("left", 1)]
+        assert peers._writer.states == [
+            "worker 2 lost, and update rule the_rule needs 2 workers; waiting up to 120 s for it to come back"
+        ]
+        peers._watcher.started(2)
+        assert peers._service.calls == [("left", 1), ("came", 2)]
         assert peers._stop.reason is None
 
-    @pytest.mark.parametrize(
-        ("status", "recover_secs", "error"),
-        [
-            (control.LOST, 60.0, PeerLostError),
-            (control.LOST, 0.0, PeerLostError),
-            (control.INTERRUPTED, 60.0, PeerLostError),  # another machine may be given in its place
-            (control.INTERRUPTED, 0.0, PeerFailedError),
-            (control.FAILED, 60.0, PeerFailedError),
-        ],
-    )
-    def test_one_that_the_rule_cannot_do_without_may_come_back_or_ends_the_run(
-        self, create, status, recover_secs, error
-    ):
-        peers = create(least=3, recover_timeout_secs=recover_secs)
-        peers._watcher.ended(2, status)
-        assert type(peers._stop.reason) is error
-        assert str(peers._stop.reason) == f"worker 2 {status}, and update rule the_rule needs all"
-        assert peers._service.calls == []
-
-    @pytest.mark.parametrize(
-        ("status", "error"), [(control.LOST, PeerLostError), (control.INTERRUPTED, PeerFailedError)]
-    )
-    def test_where_all_need_each_other_each_ends_with_any_other(self, create, status, error):
+    def test_where_all_need_each_other_each_ends_with_any_other(self, create):
         peers = create(has_service=False, needs_all=True)
-        peers._watcher.ended(1, control.DONE)
-        assert peers._stop.reason is None
-        peers._watcher.ended(2, status)
-        assert type(peers._stop.reason) is error
+        peers._watcher.ended(2, control.LOST)
+        assert type(peers._stop.reason) is PeerLostError
 
     def test_a_rule_that_needs_nobody_does_not_care(self, create):
         peers = create(has_service=False)
         peers._watcher.ended(1, control.FAILED)
         peers._watcher.started(1)
         assert peers._stop.reason is None
+
+    def test_the_end_of_a_wait_is_looked_for_at_each_poll(self, create):
+        peers = create(least=3, recover_timeout_secs=1e-9)
+        peers._watcher.ended(2, control.LOST)
+        with pytest.raises(PeerFailedError, match="worker 2 lost, and update rule the_rule needs all; it did not come"):
+            peers._watcher.poll()
 
 
 class TestStart:
