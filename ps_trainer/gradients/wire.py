@@ -101,9 +101,11 @@ class Wire:
         if not self._codecs:
             self._count(item.value)
             return item
+        num_before = len(self._state.updates)
         with tf.device(self._worker_device):
             encoded = self._encode(item.site, self._codecs, tf.reshape(item.value, [-1]), item.site.segments)
             message, unpack = message_lib.pack([encoded.values, *encoded.side])
+            message = self._when_noted(message, num_before)
             self._count(message)
         with tf.device(self._ps_device(item.site.ps)):
             values, *side = unpack(message)
@@ -113,14 +115,24 @@ class Wire:
         """Rows and their indices in one message; indices as int32 where the table is small enough."""
         index_dtype = tf.int32 if site.shape[0] <= tf.int32.max else tf.int64
         codecs = [codec for codec in self._codecs if codec.acts_on_rows]
+        num_before = len(self._state.updates)
         with tf.device(self._worker_device):
             encoded = self._encode(site, codecs, tf.reshape(rows.values, [-1]), ())
             message, unpack = message_lib.pack([tf.cast(rows.indices, index_dtype), encoded.values, *encoded.side])
+            message = self._when_noted(message, num_before)
             self._count(message)
         with tf.device(self._ps_device(site.ps)):
             indices, values, *side = unpack(message)
             values = tf.reshape(encoded.decode(values, side), [-1, *site.shape[1:]])
             return tf.IndexedSlices(values, tf.cast(indices, rows.indices.dtype), tf.constant(site.shape, tf.int64))
+
+    def _when_noted(self, message: tf.Tensor, num_before: int) -> tf.Tensor:
+        """The message, which leaves when the state of its site knows of it.
+
+        So a step that fails on its way has at most lost what it pushed: nothing that has arrived is sent once more.
+        """
+        with tf.control_dependencies(self._state.updates[num_before:]):
+            return tf.identity(message)
 
     def _encode(self, site: Site, codecs: Sequence[Codec], values: tf.Tensor, segments: tuple[Segment, ...]) -> Encoded:
         return encode_all(codecs, values, Scope(site, segments, SiteState(self._state, site.name)))

@@ -4,7 +4,7 @@
     checkpoint                                                     TensorFlow's state file: which one is the newest
     writing-…                                                      what a save is writing, or has left, killed
 
-Other files (`worker-0.npz`, a user's own) are nobody's business here, except for checkpoints under other names:
+Other files (`worker-0-1200.npz`, a user's own) are nobody's business here, except for checkpoints under other names:
 a folder that holds only those is not empty, and a run must not begin at step 0 beside them.
 """
 

@@ -144,12 +144,12 @@ def newest_loadable(findings: list[Finding]) -> Finding | None:
 def worker_files(directory: pathlib.Path) -> list[str]:
     """A line for each file of what one worker alone knows (`training/worker_state.py`)."""
     lines = []
-    for path in sorted(directory.glob("worker-*.npz")):
+    for path in sorted(worker_file.find(directory)):
         try:
-            values = worker_file.read(path)
-            step = int(values.pop(worker_file.STEP))
-            num_bytes = sum(value.nbytes for value in values.values())
-            said = f"step {step:,}, {len(values)} tensors, {num_bytes:,} bytes"
+            saved = worker_file.read(path)
+            num_bytes = sum(value.nbytes for value in saved.values.values())
+            belongs = f"after {saved.pushes:,} of its pushes" if saved.pushes is not None else "NOT USED, as it is old"
+            said = f"step {saved.step:,}, {belongs}, {len(saved.values)} tensors, {num_bytes:,} bytes"
         except FileNotFoundError:
             continue  # it has just been written anew, or was removed
         except CheckpointError:

@@ -1,18 +1,66 @@
-"""Reading `worker-<index>.npz`, in which a worker keeps what it alone knows (`training/worker_state.py`)."""
+"""`worker-<index>-<pushes>.npz`, in which a worker keeps what it alone knows (`training/worker_state.py`)."""
 
 from __future__ import annotations
 
 import pathlib
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from ps_trainer.errors import CheckpointError
+from ps_trainer.store import durable
 
-STEP = "global_step"
+STEP, LINEAGE, PUSHES, IN_FLIGHT = "global_step", "lineage", "pushes", "in_flight"
+_NAME = re.compile(r"worker-(\d+)(?:-(\d+))?\.npz")
 
 
-def read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays by name, global_step among them.
+class Saved(NamedTuple):
+    """What a worker alone knew.
+
+    Attributes:
+        values: by name of the variable.
+        step: global_step, as that worker knew it.
+        lineage: see `training.push_counts.Mark`.
+        pushes: of that worker, made until then; None in files of versions that did not say.
+        in_flight: whether one more was under way, of which the values know, and which may have arrived.
+    """
+
+    values: Mapping[str, np.ndarray]
+    step: int
+    lineage: int
+    pushes: int | None
+    in_flight: bool
+
+    def fits(self, lineage: int, pushes: int) -> bool:
+        """Whether they belong to a state that holds so many pushes of the worker."""
+        wanted = (self.pushes,) if not self.in_flight else (self.pushes, self.pushes + 1)
+        return self.pushes is not None and lineage == self.lineage and pushes in wanted
+
+
+def path_of(directory: pathlib.Path, worker_index: int, pushes: int) -> pathlib.Path:
+    """Where the state after so many pushes is."""
+    return directory / f"worker-{worker_index}-{pushes}.npz"
+
+
+def old_path_of(directory: pathlib.Path, worker_index: int) -> pathlib.Path:
+    """Where versions that did not say to how many pushes a state belongs had it."""
+    return directory / f"worker-{worker_index}.npz"
+
+
+def find(directory: pathlib.Path, worker_index: int | None = None) -> list[pathlib.Path]:
+    """The files of a worker, or of all, those written last at the end; those of older versions among them."""
+    found = []
+    for path in directory.glob("worker-*.npz"):
+        match = _NAME.fullmatch(path.name)
+        if match and worker_index in (None, int(match[1])):
+            found.append(path)
+    return sorted(found, key=lambda path: (_written_at(path), path.name))
+
+
+def read(path: pathlib.Path) -> Saved:
+    """What a file holds.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -21,9 +69,36 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as file:
             values = {name: file[name] for name in file.files}
-        int(values[STEP])
+        step = int(values.pop(STEP))
+        if PUSHES not in values:
+            return Saved(values, step, 0, None, False)
+        lineage, pushes, in_flight = (values.pop(name) for name in (LINEAGE, PUSHES, IN_FLIGHT))
+        return Saved(values, step, int(lineage), int(pushes), bool(in_flight))
     except FileNotFoundError:
         raise
     except Exception as error:  # noqa: BLE001 - zipfile and NumPy raise a dozen kinds on damaged files
         raise CheckpointError(f"{path} is broken and is not used: {error or type(error).__name__}") from error
-    return values
+
+
+def write(path: pathlib.Path, saved: Saved) -> None:
+    """Writes a file in one piece.
+
+    Raises:
+        OSError: the disk is full, or not writable; what was there is untouched.
+    """
+    told = {
+        STEP: np.int64(saved.step),
+        LINEAGE: np.int64(saved.lineage),
+        PUSHES: np.int64(saved.pushes),
+        IN_FLIGHT: np.bool_(saved.in_flight),
+    }
+    durable.make_folder(path.parent)
+    temporary = path.with_name(f"{path.stem.rpartition('-')[0]}.tmp")  # one name: a killed save's is overwritten
+    durable.replace(path, lambda file: np.savez(file, **saved.values, **told), temporary)
+
+
+def _written_at(path: pathlib.Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0  # it was removed meanwhile

@@ -77,6 +77,8 @@ def prepare_state(
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
     if train.step.prepare_op is not None:
         session.run(train.step.prepare_op)
+    if train.push_counts is not None:
+        train.push_counts.begin(session)
     if train.step.exchange is not None:
         train.step.exchange.prepare(session)
     return int(session.run(train.current_step)), how
@@ -114,7 +116,9 @@ class Checkpointer:
         secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
         if self._config.checkpoint_dir is None:
             return None
-        if (secs and self._clock() - self._saved_at >= secs) or (steps and global_step - self._tried_step >= steps):
+        if (secs and self._clock() - self._saved_at >= secs) or (
+            steps and global_step // steps > self._tried_step // steps
+        ):
             return self._try(session, global_step)
         return None
 

@@ -20,6 +20,7 @@ from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed, place
 from ps_trainer.training import shards
 from ps_trainer.training.components import Components
 from ps_trainer.training.position import BatchCounter, create_position
+from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.updates import exclusive
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RuleContext, TrainStep
@@ -40,6 +41,7 @@ class TrainGraph(NamedTuple):
         store: the parameters.
         state: what a checkpoint holds.
         worker_state: variables of this worker that are saved beside the checkpoints.
+        push_counts: of the pushes to which they belong; None where there are none.
         sent_bytes: bytes that this worker has pushed, as computed; int64 scalar.
         model_trace: the model's variables and their initial values.
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
@@ -63,6 +65,7 @@ class TrainGraph(NamedTuple):
     store: ParameterStore
     state: StoredState
     worker_state: list[tf.Variable]
+    push_counts: PushCounts | None
     sent_bytes: tf.Tensor
     model_trace: ModelTrace
     init_state_op: tf.Operation
@@ -124,6 +127,18 @@ def build(
         )
         step = components.rule.build(store, gradients, context)
         count_ops = counter.build(step, place, tf.nest.flatten(batch)[0])
+        # Shards that are dealt out as the run goes may be another worker's when this one takes up its state.
+        worker_state = [*step.worker_state, *push.state, *(counter.saved(step) if reader is None else [])]
+        push_counts = None
+        if worker_state:
+            push_counts = PushCounts(
+                cluster.num_workers,
+                cluster.worker_index,
+                store.ps_device(0),
+                in_lockstep=step.exchange is not None,
+            )
+            counts = [*counts, push_counts.count]
+            count_ops = [[*ops, *push_counts.build(phase)] for ops, phase in zip(count_ops, step.phases, strict=True)]
         publishes = step.exchange is not None and reader is None
         return TrainGraph(
             graph=graph,
@@ -134,8 +149,8 @@ def build(
             store=store,
             state=StoredState(store, applier.slots, counts),
             model_trace=model_trace,
-            # Shards that are dealt out as the run goes may be another worker's when this one takes up its state.
-            worker_state=[*step.worker_state, *push.state, *(counter.saved(step) if reader is None else [])],
+            worker_state=worker_state,
+            push_counts=push_counts,
             sent_bytes=push.sent_bytes.read_value(),
             join_ops=_join_ops(store, step),
             init_state_op=tf.group(tf.variables_initializer(list(step.state)), *exclusive.initializers()),

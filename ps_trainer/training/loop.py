@@ -86,6 +86,7 @@ def run_steps(
             if is_enough():
                 ended_by.append("the target metric")
                 break
+            progress.is_in_step = True
             try:
                 global_step, staleness, loss, times, _ = runs[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:

@@ -116,7 +116,10 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
         return []
     there = checkpoint_report.worker_files(directory)
     names = listed([variable.op.name for variable in train.worker_state])
-    return [f"  each worker takes up from its own worker-<index>.npz: {names}", *(there or ["  none is on this disk"])]
+    return [
+        f"  each worker takes up from the one of its worker-<index>-<pushes>.npz that fits: {names}",
+        *(there or ["  none is on this disk"]),
+    ]
 
 
 def _count(names: Sequence[str], what: str) -> str:

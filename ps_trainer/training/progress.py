@@ -23,6 +23,8 @@ class Progress:
 
     Attributes:
         local_steps: steps of this worker.
+        sent_steps: those of them that pushed something.
+        is_in_step: whether one has begun and not ended; set by the step loop.
         global_step: the last value seen.
         last_step_at: clock at the last step, or at the start.
         examples_of: gives the examples of the first so many steps.
@@ -40,8 +42,9 @@ class Progress:
         self._traffic: StepTraffic | None = None
         self._read_delay: Callable[[], float] | None = None
         self._delay_secs = self._delay_secs_reported = 0.0
-        self.local_steps = 0
+        self.local_steps = self.sent_steps = 0
         self.global_step = 0
+        self.is_in_step = False
 
     def watch(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]) -> None:
         """From now on reports also tell the bytes that cross the wire; call it before the first step.
@@ -97,7 +100,9 @@ class Progress:
         Raises:
             NanLossError: the loss is not finite.
         """
+        self.is_in_step = False
         self.local_steps += 1
+        self.sent_steps += np.size(staleness) > 0
         self.global_step = int(global_step)
         self.last_step_at = self._clock()
         self._since_report.append((float(loss), staleness))

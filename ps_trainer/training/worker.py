@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ps_trainer.runtime import control, facts, preflight, stages
 from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.store.worker_file import Saved
 from ps_trainer.training import beside, chief, graph
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
@@ -77,6 +78,7 @@ class Worker(Member):
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
         self._is_stepping = False
         self._target_watch: TargetWatch | None = None  # of a chief whose run has one
+        self._kept_state: Saved | None = None  # what this worker alone knew when its last steps failed
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
 
@@ -237,7 +239,14 @@ class Worker(Member):
         peers: Peers,
     ) -> None:
         peers.wait_for_stages()
-        own_state = WorkerState(train.worker_state, self._config, self._cluster.worker_index)
+        own_state = WorkerState(
+            train.worker_state,
+            train.push_counts,
+            self._config,
+            self._cluster.worker_index,
+            knows_first=not train.step.worker_state,
+            kept=self._kept_state,
+        )
 
         def after_join(raw: tf.Session, global_step: int) -> None:
             own_state.restore(raw, global_step)
@@ -251,13 +260,15 @@ class Worker(Member):
                 self._drill.after_step(self._progress.global_step)
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
-            own_state.save_if_due(raw, self._progress.global_step)
-            if checkpointer is not None:
-                saved = checkpointer.save_if_due(raw, self._progress.global_step)
-                if saved is not None and self._target_watch is not None:
+            if checkpointer is None:
+                own_state.save_if_due(raw, self._progress.global_step)
+            elif (saved := checkpointer.save_if_due(raw, self._progress.global_step)) is not None:
+                own_state.save(raw, self._progress.global_step)
+                if self._target_watch is not None:
                     self._target_watch.offer(saved)
 
         with (
+            self._keeping(own_state),
             train.graph.as_default(),
             tf.train.MonitoredTrainingSession(
                 master=self._target,
@@ -299,6 +310,22 @@ class Worker(Member):
             self._is_stepping = False
             self._report()
         logging.info("training ended at step %d by %s", self._progress.global_step, ended_by)
+
+    @contextlib.contextmanager
+    def _keeping(self, own_state: WorkerState) -> Iterator[None]:
+        """Keeps what this worker alone knows when its steps fail, for its next join or its next process."""
+        try:
+            yield
+        except BaseException:
+            self._kept_state = own_state.keep(
+                self._target,
+                session_config(self._cluster.device, peers=()),
+                num_sent=self._progress.sent_steps,
+                global_step=self._progress.global_step,
+                in_flight=self._progress.is_in_step,
+            )
+            raise
+        self._kept_state = None
 
     def _is_enough(self, peers: Peers) -> bool:
         """Whether the target metric is reached; the chief finds that, and tells the others."""

@@ -53,8 +53,8 @@ class Downpour(UpdateRule):
 
     Departures from the paper: its client also pushes at its very first step, here a push always holds
     n_push gradients. It fetches and pushes in threads of their own while the next step begins; here they are
-    part of the step. A restarted worker goes on with the accrued gradient that it saved last, which may have
-    been pushed since.
+    part of the step. A restarted worker goes on with copy and accrued gradient where its
+    last push is the one to which they belong, and else begins without (`training/worker_state.py`).
     """
 
     Options = Options

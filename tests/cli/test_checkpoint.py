@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.cli import main
+from ps_trainer.store import worker_file
 from tests.store.checkpoints import DATA, INDEX, values_of, write
 from tests.testing.cluster import InProcessCluster, config_of
 
@@ -72,11 +73,14 @@ class TestInfo:
         assert code == 0 and "recorded: nothing" in out
 
     def test_tells_what_single_workers_have_saved(self, command, logdir):
-        np.savez(logdir / "checkpoints" / "worker-1.npz", residual=np.zeros(4, np.float32), global_step=np.int64(2))
-        (logdir / "checkpoints" / "worker-2.npz").write_text("garbage")
+        folder, values = logdir / "checkpoints", {"residual": np.zeros(4, np.float32)}
+        worker_file.write(worker_file.path_of(folder, 1, 5), worker_file.Saved(values, 2, 17, 5, in_flight=False))
+        (folder / "worker-2-4.npz").write_text("garbage")
+        np.savez(folder / "worker-3.npz", **values, global_step=np.int64(2))
         _, out, _ = command("info", logdir)
-        assert "worker-1.npz: step 2, 1 tensors, 16 bytes" in out
-        assert "worker-2.npz: BROKEN" in out
+        assert "worker-1-5.npz: step 2, after 5 of its pushes, 1 tensors, 16 bytes" in out
+        assert "worker-2-4.npz: BROKEN" in out
+        assert "worker-3.npz: step 2, NOT USED, as it is old, 1 tensors, 16 bytes" in out
 
     def test_a_damaged_one_is_an_error_with_its_cause(self, command, logdir):
         os.truncate(logdir / "checkpoints" / f"model.ckpt-2{INDEX}", 5)
@@ -228,12 +232,14 @@ class TestPlan:
 
     def test_what_one_worker_alone_knows_is_told(self, command, tmp_path):
         write_softmax(tmp_path)
-        np.savez(tmp_path / "worker-0.npz", residual=np.zeros(4, np.float32), global_step=np.int64(3))
+        saved = worker_file.Saved({"residual": np.zeros(4, np.float32)}, 3, 17, 3, in_flight=False)
+        worker_file.write(worker_file.path_of(tmp_path, 0, 3), saved)
         code, out, _ = command(
             "plan", tmp_path, "--model=softmax", "--gradient_transform=error_feedback", "--gradient_transform=top_k"
         )
         assert code == 0
-        assert "each worker takes up from its own worker-<index>.npz" in out and "worker-0.npz: step 3" in out
+        assert "takes up from the one of its worker-<index>-<pushes>.npz that fits" in out
+        assert "worker-0-3.npz: step 3" in out
 
     def test_none_loadable_is_the_error_that_the_run_would_give(self, command, logdir):
         for step in (1, 2):

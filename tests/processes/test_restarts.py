@@ -68,3 +68,20 @@ def test_run_goes_on_and_is_done(create_run, update, fault, restarted):
     assert leftovers.processes(run.logdir, END_SECS) == []
     made_again = [json.loads(line)["global_step"] for line in (run.logdir / "steps" / "worker-1.jsonl").open()]
     assert made_again[-1] >= max_steps - 10, "worker 1 was not there at the end"
+
+
+def test_what_a_worker_alone_knows_outlives_a_kill_of_another_one(create_run):
+    run = create_run(flags=(RECOVER, SLOW))
+    launcher = run.start_local(
+        "--max_steps=200", "--update=sync", "--gradient_transform=error_feedback",
+        "--gradient_transform=top_k:ratio=0.01", "--max_restarts=2", "--fault=kill:worker:1@step=100",
+        "--save_checkpoint_secs=1", "--step_log",
+    )  # fmt: skip
+    assert launcher.wait(START_SECS) == 0
+    assert run.summary()["restarts"]["worker-1"] >= 1
+    logs = [(run.logdir / "logs" / f"worker-{index}.log").read_text() for index in (0, 1)]
+    own_state = "begins without what it alone knew|goes on with this worker's state"
+    assert not re.findall(own_state, logs[0]), "worker 0 has left its session"
+    assert [line["state"] for line in run.metrics("worker-0", "state")].count("training") == 1
+    # What worker 1 knew died with it: its file, if any, is of an earlier push.
+    assert len(re.findall("begins without what it alone knew", logs[1])) == 1

@@ -40,6 +40,7 @@ class Run:
         train = types.SimpleNamespace(
             state=types.SimpleNamespace(snapshot=lambda session: self.values),
             step=types.SimpleNamespace(exchange=None),
+            publish_counts_op=None,
         )
         config = TrainConfig(logdir=str(logdir), **fields)
         config.check()
@@ -77,6 +78,13 @@ def test_saves_when_the_steps_are_up(tmp_path):
     for step in (1, 2, 4, 5, 7, 10):
         run.step(step)
     assert run.steps == [4, 7, 10]
+
+
+def test_steps_between_saves_count_from_0_so_that_all_tasks_save_at_the_same(tmp_path):
+    run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=3)
+    for step in (4, 5, 6, 8, 9):
+        run.step(step)
+    assert run.steps == [4, 6, 9]
 
 
 class TestFailedSaves:

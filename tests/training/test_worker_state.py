@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging as std_logging
 
 import numpy as np
@@ -9,27 +10,54 @@ import pytest
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.store import durable
+from ps_trainer.training.push_counts import Mark
 from ps_trainer.training.worker_state import WorkerState
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 
+LINEAGE = 17
+
+
+class Counts:
+    """Says to which push the run has come."""
+
+    def __init__(self, pushes=0, lineage=LINEAGE):
+        self.pushes, self.lineage = pushes, lineage
+
+    def mark(self, session, global_step):
+        return Mark(self.lineage, self.pushes)
+
+    def after(self, pushes, global_step, num_sent):
+        return pushes + num_sent
+
+
 class Own:
     """A session with one variable of a worker, and its `WorkerState`."""
 
-    def __init__(self, config, shape=(3,), name="residual", index=1):
-        self.now = 0.0
-        with tf.Graph().as_default():
+    def __init__(self, config, shape=(3,), name="residual", index=1, kept=None, knows_first=True):
+        self.counts = Counts()
+        with tf.Graph().as_default(), tf.device("/job:localhost/replica:0/task:0/device:CPU:0"):
             self.variable = tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=True)
             self._value = tf.placeholder(tf.float32, shape)
             self._assign = self.variable.assign(self._value)
-            self.state = WorkerState([self.variable], config, index, clock=lambda: self.now)
+            self.state = WorkerState([self.variable], self.counts, config, index, knows_first=knows_first, kept=kept)
             self.session = tf.Session()
             self.session.run(self.variable.initializer)
 
     def set(self, value):
         self.session.run(self._assign, {self._value: value})
+
+    def save(self, pushes, step=None):
+        self.counts.pushes = pushes
+        self.state.save(self.session, step or pushes)
+
+    def restore(self, pushes, step=None, lineage=LINEAGE):
+        """What the worker has after it joined a run that holds so many of its pushes."""
+        self.counts.pushes, self.counts.lineage = pushes, lineage
+        self.state.restore(self.session, step or pushes)
+        return self.value
 
     @property
     def value(self):
@@ -43,45 +71,114 @@ def config(tmp_path):
 
 @pytest.fixture
 def path(config):
-    return config.checkpoint_dir / "worker-1.npz"
+    return config.checkpoint_dir / "worker-1-7.npz"
 
 
-def test_a_saved_state_is_taken_up_by_a_run_that_is_not_behind_it(config):
-    first = Own(config)
-    first.set([1, 2, 3])
-    first.state.save(first.session, 7)
-    for step in (7, 9):
-        again = Own(config)
-        again.state.restore(again.session, step)
-        assert again.value == [1, 2, 3]
+def saved(config, pushes, value, **fields):
+    own = Own(config, **fields)
+    own.set(value)
+    own.save(pushes)
+    return own
+
+
+@pytest.mark.parametrize("step", [7, 9, 100])
+def test_a_state_is_taken_up_by_a_run_that_holds_the_same_pushes_of_the_worker(config, step):
+    saved(config, 7, [1, 2, 3])
+    assert Own(config).restore(7, step) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("pushes", [6, 8, 9])
+def test_an_older_or_newer_state_is_not_used_and_that_is_said(config, path, pushes, caplog):
+    saved(config, 7, [1, 2, 3])
+    with caplog.at_level(std_logging.WARNING, logger="absl"):
+        assert Own(config).restore(pushes) == [0, 0, 0]
+    assert (
+        f"begins without what it alone knew (residual): nothing that is there belongs to its push {pushes}"
+        in caplog.text
+    )
+    assert f"{path}: of push 7" in caplog.text
+
+
+def test_a_state_of_another_run_is_not_used(config, caplog):
+    saved(config, 7, [1, 2, 3])
+    with caplog.at_level(std_logging.WARNING, logger="absl"):
+        assert Own(config).restore(7, lineage=LINEAGE + 1) == [0, 0, 0]
+    assert "worker-1-7.npz: of another run" in caplog.text
+
+
+def test_a_worker_that_left_nothing_says_so_unless_it_is_new(config, caplog):
+    with caplog.at_level(std_logging.WARNING, logger="absl"):
+        assert Own(config).restore(0, step=50) == [0, 0, 0]
+        assert caplog.text == ""
+        assert Own(config).restore(7) == [0, 0, 0]
+    assert "at which the run goes on; it left nothing" in caplog.text
+
+
+def test_a_file_of_an_older_version_gives_a_line(config, caplog):
+    config.checkpoint_dir.mkdir(parents=True)
+    np.savez(config.checkpoint_dir / "worker-1.npz", residual=np.ones(3, np.float32), global_step=np.int64(7))
+    with caplog.at_level(std_logging.WARNING, logger="absl"):
+        assert Own(config).restore(0, step=7) == [0, 0, 0]
+    assert "worker-1.npz: of a version that did not note to how many pushes its state belongs" in caplog.text
+    saved(config, 7, [1, 2, 3])
+    assert Own(config).restore(7) == [1, 2, 3]
+    assert (config.checkpoint_dir / "worker-1.npz").exists()
+
+
+def test_of_several_states_the_one_that_fits_is_taken_up_and_as_many_as_checkpoints_are_kept(config):
+    config = dataclasses.replace(config, keep_checkpoints=3)
+    for pushes in (5, 10, 15, 20):
+        saved(config, pushes, [pushes] * 3)
+    assert [Own(config).restore(pushes)[0] for pushes in (5, 10, 15, 20)] == [0, 10, 15, 20]
+    assert len(list(config.checkpoint_dir.iterdir())) == 3
+
+
+class TestStepsThatFailed:
+    def keep(self, own, num_sent, in_flight):
+        return own.state.keep("", tf.ConfigProto(), num_sent=num_sent, global_step=9, in_flight=in_flight)
+
+    @pytest.fixture
+    def own(self, config, monkeypatch):
+        """A worker that has joined at its push 4; its variables are read in its own session."""
+        own = Own(config)
+        own.restore(4)
+        own.set([1, 2, 3])
+        values = {"residual": np.array([1, 2, 3], np.float32)}
+        monkeypatch.setattr(WorkerState, "_read_alone", lambda *_: values)
+        return own
+
+    @pytest.mark.parametrize(("in_flight", "fits"), [(False, [7]), (True, [7, 8])])
+    def test_what_was_known_is_kept_in_memory_and_on_disk(self, config, own, in_flight, fits):
+        kept = self.keep(own, 3, in_flight)
+        for homeless in (False, True):
+            where = {"kept": kept} if homeless else {}
+            one = dataclasses.replace(config, logdir=None) if homeless else config
+            taken = [pushes for pushes in range(5, 11) if Own(one, **where).restore(pushes) == [1, 2, 3]]
+            assert taken == fits
+
+    def test_what_does_not_note_a_push_before_it_leaves_is_kept_between_steps_only(self, config, own):
+        own.state._knows_first = False
+        assert self.keep(own, 3, in_flight=True) is None
+        assert self.keep(own, 3, in_flight=False) is not None
+
+    def test_a_join_that_failed_loses_nothing(self, config, own):
+        kept = self.keep(own, 3, in_flight=False)
+        assert self.keep(Own(config, kept=kept), 0, in_flight=False) is kept
 
 
 def test_each_worker_has_a_file_of_its_own(config):
-    first = Own(config, index=0)
-    first.set([1, 2, 3])
-    first.state.save(first.session, 7)
-    other = Own(config, index=1)
-    other.state.restore(other.session, 7)
-    assert other.value == [0, 0, 0]
-
-
-@pytest.mark.parametrize("step", [0, 6])
-def test_a_state_that_is_newer_than_the_run_is_not_used(config, step):
-    first = Own(config)
-    first.set([1, 2, 3])
-    first.state.save(first.session, 7)
-    again = Own(config)
-    again.state.restore(again.session, step)
-    assert again.value == [0, 0, 0]
+    saved(config, 7, [1, 2, 3], index=0)
+    assert Own(config, index=1).restore(7) == [0, 0, 0]
+    assert Own(config, index=0).restore(7) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("other", [{"shape": (4,)}, {"name": "momentum"}])
 def test_a_state_of_other_flags_is_not_used_and_that_is_said(config, other, caplog):
     first = Own(config)
-    first.state.save(first.session, 7)
+    first.save(7)
     again = Own(config, **other)
     with caplog.at_level(std_logging.WARNING, logger="absl"):
-        again.state.restore(again.session, 7)
+        again.restore(7)
     assert f"{again.variable.op.name} is missing or has another shape" in caplog.text
 
 
@@ -89,29 +186,27 @@ def test_a_state_of_other_flags_is_not_used_and_that_is_said(config, other, capl
 def test_a_broken_file_is_not_used_and_is_named(config, path, cut, caplog):
     first = Own(config)
     first.set([1, 2, 3])
-    first.state.save(first.session, 7)
+    first.save(7)
     path.write_bytes(path.read_bytes()[:cut])
     again = Own(config)
     with caplog.at_level(std_logging.WARNING, logger="absl"):
-        again.state.restore(again.session, 7)
+        again.restore(7)
     assert again.value == [0, 0, 0]
-    assert "worker-1.npz is broken" in caplog.text
+    assert "worker-1-7.npz is broken" in caplog.text
 
 
-def test_it_is_saved_when_seconds_or_steps_are_up(config, path):
+def test_it_is_saved_at_the_multiples_of_the_steps_between_checkpoints(config):
     own = Own(config)
-    own.state.restore(own.session, 0)
-    own.state.save_if_due(own.session, 4)
-    assert not path.exists()
-    own.state.save_if_due(own.session, 5)
-    assert int(np.load(path)["global_step"]) == 5
-    own.now = 9.0
-    own.state.save_if_due(own.session, 6)
-    assert int(np.load(path)["global_step"]) == 5
-    own.now = 10.0
-    own.state.save_if_due(own.session, 6)
-    assert int(np.load(path)["global_step"]) == 6
-    assert sorted(file.name for file in path.parent.iterdir()) == ["worker-1.npz"]
+    own.restore(2)
+    saved_at = []
+    own.state.save = lambda session, step: (saved_at.append(step), WorkerState.save(own.state, session, step))
+    for step in (3, 4, 5, 6, 9, 11, 12, 15):
+        own.counts.pushes = step
+        own.state.save_if_due(own.session, step)
+    assert saved_at == [5, 11, 15]
+    assert sorted(file.name for file in config.checkpoint_dir.iterdir()) == [
+        f"worker-1-{step}.npz" for step in (11, 15, 5)
+    ]
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(config, path, caplog):
@@ -119,14 +214,14 @@ def test_a_folder_that_cannot_be_written_is_a_warning(config, path, caplog):
     path.parent.parent.mkdir(exist_ok=True)
     path.parent.write_text("a file in the way")
     with caplog.at_level(std_logging.WARNING, logger="absl"):
-        own.state.save(own.session, 5)
+        own.save(5)
     assert "could not be written" in caplog.text
 
 
 def test_nothing_is_written_without_a_logdir_or_without_variables(config, tmp_path):
     homeless = Own(TrainConfig())
-    homeless.state.save(homeless.session, 5)
-    WorkerState([], config, 0).save(homeless.session, 5)
+    homeless.save(5)
+    WorkerState([], None, config, 0).save(homeless.session, 5)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,14 +232,14 @@ def test_a_failed_save_leaves_the_last_good_one_and_nothing_temporary(config, pa
 
     own = Own(config)
     own.set([1, 2, 3])
-    own.state.save(own.session, 7)
+    own.save(7)
     own.set([4, 5, 6])
     monkeypatch.setattr(durable.os, call, full)
-    own.state.save(own.session, 8)
+    own.save(7, step=8)
     monkeypatch.undo()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     again = Own(config)
-    again.state.restore(again.session, 8)
+    again.restore(7)
     assert again.value == [1, 2, 3]
 
 
@@ -153,7 +248,7 @@ def test_no_flipped_byte_gives_wrong_values_or_ends_the_worker(config, path, mas
     """Each byte in turn: the file is refused with a warning, or what it gives is right."""
     own = Own(config)
     own.set([1, 2, 3])
-    own.state.save(own.session, 7)
+    own.save(7)
     content = path.read_bytes()
     taken = []
     for position in range(len(content)):
@@ -161,7 +256,7 @@ def test_no_flipped_byte_gives_wrong_values_or_ends_the_worker(config, path, mas
         damaged[position] ^= mask
         path.write_bytes(damaged)
         own.set([0, 0, 0])
-        own.state.restore(own.session, 7)
+        own.restore(7)
         taken.append(own.value)
     assert all(value in ([0, 0, 0], [1, 2, 3]) for value in taken)
     assert taken.count([0, 0, 0]) > len(content) / 3
@@ -172,7 +267,7 @@ def test_what_is_no_such_file_is_not_used(config, path, content):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     own = Own(config)
-    own.state.restore(own.session, 7)
+    own.restore(7)
     assert own.value == [0, 0, 0]
 
 
@@ -181,5 +276,5 @@ def test_an_array_alone_is_not_used(config, path):
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
     own = Own(config)
-    own.state.restore(own.session, 7)
+    own.restore(7)
     assert own.value == [0, 0, 0]

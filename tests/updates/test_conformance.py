@@ -144,7 +144,7 @@ def test_goes_on_with_the_residual_of_error_feedback(runs, rule, tmp_path):
     whole = runs.result(ALONE, config(WHOLE))
     first = runs.run(ALONE, config(HALF, logdir=str(kept)))
     shutil.copytree(kept, lost)
-    (lost / "checkpoints" / "worker-0.npz").unlink()
+    (lost / "checkpoints" / f"worker-0-{HALF}.npz").unlink()
     assert_continued(whole, [first, runs.run(ALONE, config(WHOLE, logdir=str(kept)))])
     without = runs.run(ALONE, config(WHOLE, logdir=str(lost)))
     assert without.losses[0][1] != whole.losses[0][HALF + 1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 
 import numpy as np
 import pytest
 
 from ps_trainer.errors import OptionError
+from ps_trainer.store import worker_file
 from ps_trainer.updates.local_sgd import Options
 from tests.testing import oracles_local, replicas
 from tests.testing.cluster import config_of
@@ -137,17 +139,23 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
 
 def test_a_copy_of_an_older_round_is_not_gone_on_with(one_worker, tmp_path, caplog):
     lone(one_worker, 3, str(tmp_path), optimizer="sgd")
-    state = tmp_path / "checkpoints" / "worker-0.npz"
-    with np.load(state) as file:
-        values = {name: file[name] for name in file.files}
-    assert values["fetched/clock_0"] == 3
-    changed = {name: value + 1 for name, value in values.items() if name.startswith("replica/")}
-    np.savez(state, **(values | changed | {"fetched/clock_0": np.int64(2)}))
-    with caplog.at_level(logging.INFO, "absl"):
-        second = lone(one_worker, 6, str(tmp_path), optimizer="sgd")
-    whole = lone(one_worker, 6, None, optimizer="sgd")
-    np.testing.assert_allclose(second.losses, whole.losses[6:], rtol=0, atol=1e-6)
-    assert "the saved copy is of round 2, and this is round 3" in caplog.text
+    path = worker_file.path_of(tmp_path / "checkpoints", 0, 3)
+    saved = worker_file.read(path)
+    assert saved.values["fetched/clock_0"] == 3
+    changed = {name: value + 1 for name, value in saved.values.items() if name.startswith("replica/")}
+    older = {**saved.values, **changed, "fetched/clock_0": np.int64(2)}
+    for pushes, said in ((3, "the saved copy is of round 2, and this is round 3"), (2, "worker-0-2.npz: of push 2")):
+        folder = tmp_path / str(pushes)
+        shutil.copytree(tmp_path / "checkpoints", folder / "checkpoints")
+        (folder / "checkpoints" / path.name).unlink()
+        worker_file.write(
+            worker_file.path_of(folder / "checkpoints", 0, pushes), saved._replace(values=older, pushes=pushes)
+        )
+        with caplog.at_level(logging.INFO, "absl"):
+            second = lone(one_worker, 6, str(folder), optimizer="sgd")
+        whole = lone(one_worker, 6, None, optimizer="sgd")
+        np.testing.assert_allclose(second.losses, whole.losses[6:], rtol=0, atol=1e-6)
+        assert said in caplog.text
 
 
 @pytest.mark.parametrize(("name", "least"), [("period", 1), ("switch_step", 0)])

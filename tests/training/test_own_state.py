@@ -1,0 +1,171 @@
+"""What a worker alone knows through ends, losses and restarts of itself and of others, on real servers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging as std_logging
+import re
+
+import numpy as np
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.errors import Interrupted, PsLostError
+from ps_trainer.store import checkpoint as checkpoint_lib
+from ps_trainer.store import worker_file
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph as graph_lib
+from ps_trainer.training.push_counts import PUSHES
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
+
+COMPRESSION = ("error_feedback", "top_k:ratio=0.1")
+GOES_ON = r"goes on with this worker's state after (\d+) pushes, from (\S+)"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with InProcessCluster(num_ps=2, num_workers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level(std_logging.INFO, logger="absl")
+    return caplog
+
+
+def config(logdir, max_steps, update="async", **fields):
+    return config_of(
+        "Dense", "Rows", update=update, batch_size=4, max_steps=max_steps, gradient_transform=COMPRESSION,
+        logdir=logdir and str(logdir), **fields,
+    )  # fmt: skip
+
+
+def pushes_of(logdir):
+    """By the newest checkpoint."""
+    return checkpoint_lib.latest(logdir / "checkpoints")[PUSHES][1:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("update", "options"),
+    [("async", ()), ("sync", ()), ("backup", ("backup_workers=1",)), ("local_sgd", ("period=3",)), ("easgd", ())],
+)
+def test_a_run_that_ended_goes_on_with_what_each_worker_knew(cluster, tmp_path, said, update, options):
+    outcomes = cluster.run(config(tmp_path, 20, update, update_option=options))
+    sent = [outcome.progress.sent_steps for outcome in outcomes]
+    released = [0, 1] if update == "backup" else [0]  # let go at the end, its last push is in no update
+    assert all(many - one in released for many, one in zip(sent, pushes_of(tmp_path), strict=True))
+    before = pushes_of(tmp_path)
+    cluster.run(config(tmp_path, 40, update, update_option=options))
+    taken_up = sorted(int(pushes) for pushes, _ in re.findall(GOES_ON, said.text))
+    assert taken_up == sorted(before)
+    assert "begins without" not in said.text
+
+
+def test_an_interrupted_run_goes_on_with_what_each_worker_knew(cluster, tmp_path, said):
+    calls = [cluster.start(config(tmp_path, 10**6, "sync"), index) for index in (0, 1)]
+    wait_until(lambda: all(call.made and len(call.made[-1].losses) >= 8 for call in calls))
+    for call in calls:
+        call.stop.request(Interrupted(15))
+    assert all(isinstance(cluster.finish_call(call).error, Interrupted) for call in calls)
+    cluster.run(config(tmp_path, pushes_of(tmp_path)[0] + 10, "sync"))
+    assert len(re.findall(GOES_ON, said.text)) == 2, said.text
+
+
+def interrupted_worker(cluster, endless):
+    """A chief that trains, and what worker 1 left when it was told to stop."""
+    chief, worker = cluster.start(endless, 0), cluster.start(endless, 1)
+    wait_until(lambda: worker.made and len(worker.made[-1].losses) >= 8)
+    worker.stop.request(Interrupted(15))
+    assert isinstance(cluster.finish_call(worker).error, Interrupted)
+    return chief
+
+
+def come_back(cluster, endless, chief):
+    again = cluster.start(endless, 1)
+    wait_until(lambda: again.made and len(again.made[-1].losses) >= 3)
+    for call in (again, chief):
+        call.stop.request(Interrupted(15))
+        assert isinstance(cluster.finish_call(call).error, Interrupted)
+
+
+def test_a_worker_that_left_in_order_goes_on_where_it_was_though_the_run_went_on(cluster, tmp_path, said):
+    endless = config(tmp_path, 10**6)
+    chief = interrupted_worker(cluster, endless)
+    (path,) = worker_file.find(tmp_path / "checkpoints", 1)
+    come_back(cluster, endless, chief)
+    ((pushes, where),) = re.findall(GOES_ON, said.text)
+    saved = worker_file.read(path)
+    assert where == str(path) and saved.fits(saved.lineage, int(pushes))
+
+
+def test_a_worker_that_was_killed_begins_without_its_older_state(cluster, tmp_path, said):
+    endless = config(tmp_path, 10**6)
+    chief = interrupted_worker(cluster, endless)
+    (path,) = worker_file.find(tmp_path / "checkpoints", 1)
+    saved = worker_file.read(path)
+    path.unlink()
+    worker_file.write(
+        worker_file.path_of(tmp_path / "checkpoints", 1, saved.pushes - 3), saved._replace(pushes=saved.pushes - 3)
+    )
+    come_back(cluster, endless, chief)
+    assert "this worker begins without what it alone knew" in said.text
+    assert f"worker-1-{saved.pushes - 3}.npz: of push {saved.pushes - 3}" in said.text
+    assert not re.findall(GOES_ON, said.text)
+
+
+def test_who_loses_the_run_and_finds_it_again_goes_on_with_what_it_knew_from_memory(cluster, said):
+    endless = config(None, 10**6, recover_timeout_secs=60.0)
+    calls = [cluster.start(endless, index) for index in (0, 1)]
+    wait_until(lambda: all(call.made and len(call.made[-1].losses) >= 8 for call in calls))
+    made = len(calls[1].made)
+    calls[1].stop.request(PsLostError("ps-1, as this worker thinks"))
+    wait_until(lambda: len(calls[1].made) > made and len(calls[1].made[-1].losses) >= 3)
+    for call in calls[::-1]:
+        call.stop.request(Interrupted(15))
+        cluster.finish_call(call)
+    ((_, where),) = re.findall(GOES_ON, said.text)
+    assert where == "memory"
+
+
+def test_a_checkpoint_of_an_earlier_moment_finds_the_chiefs_state_of_that_moment(cluster, tmp_path, said):
+    cluster.run(config(tmp_path, 30, "sync", save_checkpoint_steps=10, save_checkpoint_secs=0.0))
+    folder = tmp_path / "checkpoints"
+    newest = checkpoint_lib.latest(folder)
+    for path in folder.glob(f"model.ckpt-{newest.step}.*"):
+        path.unlink()
+    (folder / "checkpoint").unlink()
+    before = pushes_of(tmp_path)
+    assert before == [20, 20]
+    cluster.run(config(tmp_path, 40, "sync", save_checkpoint_steps=10, save_checkpoint_secs=0.0))
+    assert sorted(re.findall(GOES_ON, said.text)) == [("20", str(folder / f"worker-{i}-20.npz")) for i in (0, 1)]
+
+
+@pytest.mark.parametrize("transforms", [COMPRESSION, ("dgc",), ("power_sgd:rank=1",)])
+def test_a_push_leaves_when_its_residual_has_noted_it(transforms):
+    """So a step that fails on its way may lose its push, and never leaves it to be sent again."""
+    jobs = {"ps": ("localhost:2000",), "worker": ("localhost:3000",)}
+    one = dataclasses.replace(config(None, 10), gradient_transform=transforms)
+    task = ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
+    train = graph_lib.build(components_lib.load(one, 1), task, one, "run")
+    before, left = set(), [train.step.phases[0].pushed.op]
+    while left:
+        op = left.pop()
+        if op not in before:
+            before.add(op)
+            left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    residuals = {v.op.name for v in train.worker_state if not v.op.name.endswith("/step") and v.shape.rank}
+    noted = {op.inputs[0].op.name for op in before if op.type == "AssignVariableOp" and op.inputs}
+    assert residuals and residuals <= noted
+
+
+def test_a_new_run_in_a_folder_with_states_of_an_older_one_takes_none_up(cluster, tmp_path, said):
+    cluster.run(config(tmp_path, 20, "sync"))
+    for path in (tmp_path / "checkpoints").iterdir():
+        if not path.name.startswith("worker-"):
+            path.unlink()
+    cluster.run(config(tmp_path, 10, "sync"))
+    cluster.run(config(tmp_path, 20, "sync"))
+    assert sorted(int(pushes) for pushes, _ in re.findall(GOES_ON, said.text)) == [10, 10]
+    lineages = {worker_file.read(path).lineage for path in worker_file.find(tmp_path / "checkpoints")}
+    assert np.min(list(lineages)) > 0
