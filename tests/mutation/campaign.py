@@ -178,9 +178,9 @@ def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, Verdict]]) -
 def _likeliest_first(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> tuple[list[str], int]:
     """The tests to run, and how many of them come through the mutant's statement.
 
-    Those first, the module's own before the others', quick files and tests before slow ones. Then the rest of these
-    files, as tests share what was run before. A statement that runs at import belongs to all that come through its
-    module.
+    Those first, the module's own before the others', quick files and tests before slow ones. Then others of these files
+    with the same parameters, as tests share what was run before. A statement that runs at import belongs to all that
+    come through its module.
     """
     place, module = f"{mutant.path}:{mutant.statement}", f"{mutant.path}:"
     reached = [test for test, facts in tests.items() if place in facts["hits"]]
@@ -194,8 +194,8 @@ def _likeliest_first(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> tuple[
     files = sorted(_files_of(near), key=rank)
     quick_first = sorted(near, key=lambda test: tests[test]["secs"])
     first = [test for file in files for test in quick_first if _file_of(test) == file]
-    rest = set(tests) - set(first)
-    return first + [test for file in files for test in tests if _file_of(test) == file and test in rest], len(reached)
+    taken, cases = set(first), {_case_of(test) for test in first}
+    return first + [test for test in tests if test not in taken and _case_of(test) in cases], len(reached)
 
 
 def _end_of(code: int, events: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
@@ -221,6 +221,11 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def _file_of(test: str) -> str:
     return test.split("::")[0]
+
+
+def _case_of(test: str) -> tuple[str, str]:
+    """A test's file and parameters."""
+    return _file_of(test), test.partition("[")[2]
 
 
 def _files_of(tests: Sequence[str]) -> list[str]:
