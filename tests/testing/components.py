@@ -16,6 +16,7 @@ from ps_trainer.options import option
 from ps_trainer.store.trace import seeded_getter
 
 NUM_FEATURES, NUM_CLASSES, VOCAB_SIZE = 6, 4, 23
+MAX_WORKERS = 4  # of `Credits`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,6 +135,34 @@ class Embedded:
         rows_BND = layers.embedding("table", VOCAB_SIZE, 4, batch["ids"])
         features_BF = tf.concat([tf.reduce_mean(rows_BND, axis=1), batch["x"]], axis=1)
         return _output(layers.dense(features_BF, NUM_CLASSES, "logits"), batch["label"])
+
+
+class Credits:
+    """Worker w's gradient is 1 for the parameters numbered w and 0 for all others, whatever their values are.
+
+    So the parameters say how often, and with which weight, each worker's gradient moved them. There are two vectors,
+    [MAX_WORKERS] each, that two ps tasks hold.
+    """
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        own_BW = tf.one_hot(batch["worker"], MAX_WORKERS)
+        vectors = [_zeros(name, [MAX_WORKERS]) for name in ("left", "right")]
+        losses_B = tf.add_n([tf.reduce_sum(own_BW * vector_W, axis=1) for vector_W in vectors])
+        return ModelOutput(tf.reduce_mean(losses_B), losses_B, {})
+
+
+class CreditRows(Credits):
+    """As `Credits`, with a row of an embedding table, [MAX_WORKERS, 1], for each worker as well."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        dense = super().build(batch, training)
+        zeros = tf.zeros_initializer()
+        rows_B1D = layers.embedding("rows", MAX_WORKERS, 1, batch["worker"][:, tf.newaxis], initializer=zeros)
+        return dense._replace(loss=dense.loss + tf.reduce_mean(tf.reduce_sum(rows_B1D, axis=[1, 2])))
+
+
+def _zeros(name: str, shape: Sequence[int]) -> tf.Tensor:
+    return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=tf.zeros_initializer()))
 
 
 def _output(logits_BC: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:

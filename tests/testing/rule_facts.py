@@ -25,6 +25,11 @@ class Facts:
         takes_momentum: whether it runs with --optimizer=momentum.
         takes_lossy: whether it runs with lossy gradient transforms.
         max_steps: global steps of a run of three workers.
+        gradients_per_update: how many gradients in full the parameters move by in one global step: 1 where an update
+            is one gradient or the average of several; None where that depends on when they come.
+        share: which part of each gradient that is used moves the parameters in a run of three workers that ends at
+            `max_steps`; None where one that came last may wait for others in vain.
+        drops: whether a gradient that was sent may be left out.
     """
 
     counts: Counts
@@ -38,6 +43,9 @@ class Facts:
     takes_momentum: bool = True
     takes_lossy: bool = True
     max_steps: int = 30
+    gradients_per_update: int | None = 1
+    share: float | None = None
+    drops: bool = False
 
 
 def _each_used(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
@@ -91,7 +99,7 @@ def _pairs_of_workers(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int
 
 
 FACTS = {
-    "async": Facts(counts=_each_used, overshoot=2),
+    "async": Facts(counts=_each_used, overshoot=2, share=1),
     "downpour": Facts(
         counts=_one_in(2),
         options=("n_push=2", "n_fetch=3"),
@@ -102,24 +110,27 @@ FACTS = {
         overshoot=2,
         holds_tables=False,
         takes_momentum=False,
+        gradients_per_update=2,
     ),
-    "hogwild": Facts(counts=_each_used, overshoot=2),
-    "sync": Facts(counts=_rounds_of(1)),
+    "hogwild": Facts(counts=_each_used, overshoot=2, share=1),
+    "sync": Facts(counts=_rounds_of(1), share=1 / 3),
     "backup": Facts(
         counts=_pairs_of_workers,
         options=("backup_workers=1",),
         alone=("backup_workers=0",),
         plain=("backup_workers=0",),
+        share=1 / 2,
+        drops=True,
     ),
-    "softsync": Facts(counts=_groups_of(2), options=("splits=2",)),
-    "k_sync": Facts(counts=_pairs_of_workers, options=("k=2",)),
-    "k_async": Facts(counts=_pairs_of_workers, options=("k=2",)),
-    "k_batch_sync": Facts(counts=_groups_of(2), options=("k=2",)),
-    "k_batch_async": Facts(counts=_groups_of(2), options=("k=2",)),
-    "ssp": Facts(counts=_each_used, overshoot=2, options=("staleness=1",)),
-    "drop_stale": Facts(counts=_each_used, overshoot=2, options=("staleness=1",)),
-    "staleness_aware": Facts(counts=_each_used, overshoot=2),
-    "dc_asgd": Facts(counts=_each_used, overshoot=2, holds_tables=False),
+    "softsync": Facts(counts=_groups_of(2), options=("splits=2",), drops=True),
+    "k_sync": Facts(counts=_pairs_of_workers, options=("k=2",), share=1 / 2, drops=True),
+    "k_async": Facts(counts=_pairs_of_workers, options=("k=2",), drops=True),
+    "k_batch_sync": Facts(counts=_groups_of(2), options=("k=2",), share=1 / 2, drops=True),
+    "k_batch_async": Facts(counts=_groups_of(2), options=("k=2",), drops=True),
+    "ssp": Facts(counts=_each_used, overshoot=2, options=("staleness=1",), share=1),
+    "drop_stale": Facts(counts=_each_used, overshoot=2, options=("staleness=1",), share=1, drops=True),
+    "staleness_aware": Facts(counts=_each_used, overshoot=2, gradients_per_update=None),
+    "dc_asgd": Facts(counts=_each_used, overshoot=2, holds_tables=False, share=1),
     "easgd": Facts(
         counts=_first_of(2),
         options=("period=2",),
@@ -129,6 +140,7 @@ FACTS = {
         overshoot=2,
         holds_tables=False,
         takes_momentum=False,
+        gradients_per_update=None,
     ),
     "model_averaging": Facts(
         counts=_rounds_of(2),
@@ -138,6 +150,8 @@ FACTS = {
         steps_per_update=2,
         holds_tables=False,
         takes_lossy=False,
+        gradients_per_update=2,
+        share=1 / 3,
     ),
     "local_sgd": Facts(
         counts=_rounds_of(2),
@@ -146,8 +160,17 @@ FACTS = {
         plain=("period=2",),
         steps_per_update=2,
         holds_tables=False,
+        gradients_per_update=2,
+        share=1 / 3,
     ),
-    "all_reduce": Facts(counts=_rounds_of(1), holds_tables=False, takes_lossy=False),
-    "hybrid": Facts(counts=_rounds_of(1), model="Embedded", takes_lossy=False),
-    "accumulate": Facts(counts=_one_in(2), options=("steps=2",), alone=("steps=2",), plain=("steps=1",), overshoot=2),
+    "all_reduce": Facts(counts=_rounds_of(1), holds_tables=False, takes_lossy=False, share=1 / 3),
+    "hybrid": Facts(counts=_rounds_of(1), model="Embedded", takes_lossy=False, share=1 / 3),
+    "accumulate": Facts(
+        counts=_one_in(2),
+        options=("steps=2",),
+        alone=("steps=2",),
+        plain=("steps=1",),
+        overshoot=2,
+        gradients_per_update=2,
+    ),
 }

@@ -116,6 +116,33 @@ def test_counts_global_step_as_documented(runs, rule, layout):
 
 
 @rules_and_layouts
+def test_no_gradient_is_left_out_unless_documented(runs, rule, layout):
+    limited = [job(rule, layout, THREE)] if layout == "packed" else []
+    for config in (*limited, uneven(rule, layout)):
+        dropped = runs.result(THREE, config).dropped
+        assert FACTS[rule].drops or dropped == [0, 0, 0]
+
+
+@rules_and_layouts
+def test_moves_the_parameters_by_the_gradients_that_it_says_and_no_others(runs, rule, layout):
+    """With `Credits` the parameters say whose gradients moved them, and with which weight."""
+    facts = FACTS[rule]
+    model = "CreditRows" if facts.holds_tables else "Credits"
+    limited = [job(rule, layout, THREE, model)] if layout == "packed" else []
+    for config in (*limited, uneven(rule, layout, model)):
+        result = runs.result(THREE, config)
+        for credits in credits_of(result):
+            if facts.gradients_per_update is not None:
+                wanted = facts.gradients_per_update * result.global_step
+                assert sum(credits) == pytest.approx(wanted, abs=1e-3), credits
+            if config in limited and facts.share is not None:
+                used = np.subtract(result.steps, result.dropped)
+                np.testing.assert_allclose(credits, facts.share * used, rtol=0, atol=1e-3)
+            if config not in limited and not facts.drops:
+                assert all(credits > 0), credits
+
+
+@rules_and_layouts
 def test_one_worker_is_plain_sgd(runs, rule, layout):
     facts = FACTS[rule]
     if facts.plain is None:
@@ -189,8 +216,16 @@ def test_takes_momentum_or_names_a_rule_that_does(rule):
         assert_refused(config, r"--optimizer=momentum")
 
 
-def uneven(rule, layout):
-    return job(rule, layout, THREE, model_of_uneven(rule), lengths=LENGTHS[layout])
+def uneven(rule, layout, model=None):
+    return job(rule, layout, THREE, model or model_of_uneven(rule), lengths=LENGTHS[layout])
+
+
+def credits_of(result):
+    """By variable of the model `Credits`: how many gradients in full each worker has moved it by."""
+    assert set(result.values) - {"rows"} == {"left", "right", "global_step"}
+    moved = [-value.ravel() / LEARNING_RATE for name, value in result.values.items() if name != "global_step"]
+    assert all(np.all(value[THREE[1] :] == 0) for value in moved)
+    return [value[: THREE[1]] for value in moved]
 
 
 def model_of_uneven(rule):

@@ -11,6 +11,7 @@ from ps_trainer.updates.synchronous import Options, Sync
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
 LAYOUTS = ("packed", "per_variable")
+LEARNING_RATE = 0.1  # of `config_of`, which leaves it as it is
 
 
 @pytest.mark.parametrize("num_workers", [2, 3])
@@ -47,26 +48,28 @@ def test_sync_staleness_is_zero_and_no_gradient_is_dropped():
         assert set(np.concatenate(outcome.progress.staleness_values)) == {0}
 
 
-def test_backup_workers_drop_the_gradients_that_are_not_needed():
-    with InProcessCluster(1, 3) as cluster:
-        config = config_of(
-            "Dense", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=60
-        )
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_with_backup_workers_an_update_is_the_average_of_the_gradients_that_are_counted_as_used(num_ps):
+    config = config_of(
+        "CreditRows", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=60
+    )
+    with InProcessCluster(num_ps, 3) as cluster:
         outcomes = cluster.run(config)
-    workers = outcomes[0].worker.summary["workers"]
-    used = sum(worker["gradients_used"] for worker in workers.values())
-    pushed = sum(worker["local_steps"] for worker in workers.values())
-    assert used == 60 * 2  # two per update, neither more nor fewer
-    assert sum(worker["gradients_dropped"] for worker in workers.values()) == pushed - used
+    workers = [outcomes[0].worker.summary["workers"][str(worker)] for worker in range(3)]
+    used = [worker["gradients_used"] for worker in workers]
+    assert sum(used) == 60 * 2
+    assert used == [worker["local_steps"] - worker["gradients_dropped"] for worker in workers]
+    for credits in credits_of(outcomes):
+        np.testing.assert_allclose(2 * credits, used, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("update", ["async", "sync"])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_worker_that_runs_out_of_data_first_holds_nobody_up(update, first):
+def test_a_worker_that_runs_out_of_data_first_holds_nobody_up_and_is_not_averaged(update, first):
     lengths = [40, 40]
     lengths[first] = 10
     config = config_of(
-        "Dense", "Rows", [f"lengths={lengths[0]},{lengths[1]}"], update=update, batch_size=4, max_steps=None,
+        "Credits", "Rows", [f"lengths={lengths[0]},{lengths[1]}"], update=update, batch_size=4, max_steps=None,
         num_epochs=100,
     )  # fmt: skip
     with InProcessCluster(1, 2) as cluster:
@@ -74,16 +77,18 @@ def test_a_worker_that_runs_out_of_data_first_holds_nobody_up(update, first):
     assert [outcome.code for outcome in outcomes] == [0, 0]
     assert [len(outcome.losses) for outcome in outcomes] == lengths
     assert outcomes[0].worker.final_values["global_step"] == (50 if update == "async" else 40)
+    assert_moved_by_each_gradient_or_their_average(outcomes, update, together=10)
 
 
 @pytest.mark.parametrize("update", ["async", "sync"])
 def test_uneven_ends_of_an_embedding_model(update):
     config = config_of(
-        "Embedded", "Rows", ["lengths=5,15"], update=update, batch_size=4, max_steps=None, num_epochs=100
+        "CreditRows", "Rows", ["lengths=5,15"], update=update, batch_size=4, max_steps=None, num_epochs=100
     )
     with InProcessCluster(2, 2) as cluster:
         outcomes = cluster.run(config)
     assert outcomes[0].worker.final_values["global_step"] == (20 if update == "async" else 15)
+    assert_moved_by_each_gradient_or_their_average(outcomes, update, together=5)
 
 
 @pytest.mark.parametrize("update", ["async", "sync"])
@@ -147,3 +152,18 @@ def test_sync_without_backup_workers_names_the_worker_that_does_not_come():
         call = cluster.finish_call(cluster.start(config, 0))
     assert isinstance(call.error, StartTimeoutError)
     assert "worker-1 did not come" in str(call.error)
+
+
+def credits_of(outcomes):
+    """By variable of the model `Credits`: how many gradients in full each worker has moved it by."""
+    values = outcomes[0].worker.final_values
+    vectors = [value.ravel() for name, value in values.items() if name != "global_step"]
+    return [-value[: len(outcomes)] / LEARNING_RATE for value in vectors]
+
+
+def assert_moved_by_each_gradient_or_their_average(outcomes, update, together):
+    """With `sync` the first `together` gradients of both workers count half, the others in full."""
+    steps = np.array([len(outcome.losses) for outcome in outcomes])
+    wanted = steps if update == "async" else steps - together / 2
+    for credits in credits_of(outcomes):
+        np.testing.assert_allclose(credits, wanted, rtol=0, atol=1e-3)
