@@ -58,7 +58,8 @@ class PsState(NamedTuple):
             its target metric is reached, "failure", once it has ended, how it failed; empty if it is done.
         roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
         notice: {"reason"}.
-        leases: of the run, {"<worker>": {"request", "lease"}}: the answer to a worker's last question.
+        leases: of the run, {"<worker>": {"<kind>": {"request", "lease", "generation"}}}: the answers to a worker's last
+            questions.
     """
 
     hello: dict[str, Any]

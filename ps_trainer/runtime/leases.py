@@ -1,13 +1,16 @@
 """Who trains on which shard of the data: kept by ps task 0, asked by the workers (`--sharding dynamic`).
 
 A worker asks for a shard and holds it until all its batches are counted as trained on. What a worker holds that is
-gone goes back, from the first batch on that is not counted. The counts (`training/shards.py`) are made by the
-workers' steps themselves and lie beside the parameters, so that both are lost, saved and restored together: from them
-alone a ps task that begins anew knows what is left to do.
+gone goes back, from the first batch on that is not counted. A worker that was silent for long may be there still: with
+each lease it is told the *generation*, which changes when its shards go back. After a pause it asks for the newest,
+and drops what it has of another. The counts (`training/position.py`) are made by the workers' pushes themselves and lie
+beside the parameters, so that both are lost, saved and restored together: from them alone a ps task that begins anew
+knows what is left to do.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +22,10 @@ from ps_trainer.data.shards import Lease, ShardPlan
 
 WAIT = "wait"  # all shards are held by others; who knows whether all of them come to an end
 END = "end"
+
+# What a worker asks for.
+SHARD = "shard"
+GENERATION = "generation"
 
 COUNTS = "data/seen"
 RECYCLED = "data/recycled"
@@ -121,25 +128,30 @@ class LeaseDesk:
         self._read_run = read_run
         self._write = write
         self._answers: dict[str, Any] = {}
+        self._generations: Counter[int] = Counter()
         self._book: LeaseBook | None = None
         self._counts: Counts | None = None
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Gives a worker the shard that it asks for; it asks again where there is no answer."""
+        """Gives a worker the shard, or the generation, that it asks for; it asks again where there is no answer."""
         worker = message["worker"]
         try:
             if self._book is None and not self._open(message["run_id"]):
                 return
-            if self._answers.get(str(worker), {}).get("request") != message["request"]:
-                lease = self._book.take(worker, is_idle=message["is_idle"])
-                self._answers[str(worker)] = {"request": message["request"], "lease": lease}
+            answers = self._answers.setdefault(str(worker), {})
+            kind, request = message["kind"], message["request"]
+            if answers.get(kind, {}).get("request") != request:
+                answer = self._lease(message) if kind == SHARD else None
+                generation = self._generations[worker]
+                answers[kind] = {"request": request, "lease": answer, "generation": generation}
             self._write(self._answers)
         except tf.errors.OpError as error:
             logging.warning("worker %d was given no shard: %s", worker, error.message)
 
     def give_back(self, worker: int) -> None:
-        """See `LeaseBook.give_back`."""
+        """See `LeaseBook.give_back`; begins a new generation."""
         if self._book is not None:
+            self._generations[worker] += 1
             self._book.give_back(worker)
 
     def close(self) -> None:
@@ -147,6 +159,11 @@ class LeaseDesk:
         if self._counts is not None:
             self._counts.close()
         self._book, self._counts, self._answers = None, None, {}
+
+    def _lease(self, message: dict[str, Any]) -> Lease | str:
+        if message["is_first"]:  # it has dropped what it was given before
+            self.give_back(message["worker"])
+        return self._book.take(message["worker"], is_idle=message["is_idle"])
 
     def _open(self, run_id: str) -> bool:
         """Takes up a run; False where the chief has not set it up."""

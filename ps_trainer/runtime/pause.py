@@ -10,12 +10,14 @@ class OwnPause:
 
     Args:
         now: seconds, monotonic.
+        limit_secs: longest time between two looks that is no pause.
     """
 
-    def __init__(self, now: float):
+    def __init__(self, now: float, limit_secs: float = _PAUSE_SECS):
         self._looked_at = now
+        self._limit_secs = limit_secs
 
     def look(self, now: float) -> float:
         """Seconds for which this process has been paused since the last look; 0 where it was not."""
         passed, self._looked_at = now - self._looked_at, now
-        return passed if passed > _PAUSE_SECS else 0.0
+        return passed if passed > self._limit_secs else 0.0

@@ -25,6 +25,7 @@ def running(
     message: dict[str, Any],
     on_wait: Callable[[], Any],
     num_steps: Callable[[], int],
+    pause_secs: float,
 ) -> Iterator[None]:
     """Starts it, lets blocked steps go when the run is to stop, and ends it.
 
@@ -38,6 +39,7 @@ def running(
         message: the start of a word to it: run and worker.
         on_wait: called now and then while this worker waits for shards that others hold.
         num_steps: gives the steps that this worker has made.
+        pause_secs: see `ShardReader.connect`.
     """
     service, straggler, reader = train.step.service, train.straggler, train.shard_reader
     try:
@@ -48,7 +50,7 @@ def running(
             straggler.start(target, own_config)
             stop.on_release(straggler.let_go)
         if reader is not None:
-            reader.connect(ps_0, message, on_wait, num_steps)
+            reader.connect(ps_0, message, on_wait, num_steps, pause_secs)
             stop.on_release(reader.close)
         yield
     finally:

@@ -83,6 +83,8 @@ def run_steps(
         raw.run(train.begin_data_op)
         while not session.should_stop():
             stop.check()
+            if train.shard_reader is not None and train.shard_reader.is_outdated():
+                raw.run(train.begin_data_op)
             if is_enough():
                 ended_by.append("the target metric")
                 break

@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import functools
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from ps_trainer.data.shards import Lease, ShardPlan
 from ps_trainer.errors import OptionError
 from ps_trainer.runtime import control, leases
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.store.state import Count
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import UpdateRule
@@ -63,22 +65,33 @@ class ShardReader:
 
     Args:
         plan: the run's.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, plan: ShardPlan):
+    def __init__(self, plan: ShardPlan, clock: Callable[[], float] = time.monotonic):
         self.plan = plan
-        self._closing = threading.Event()
-        self._ask: Callable[[str], Any] | None = None
-        self._num_steps: Callable[[], int] | None = None
+        self._clock = clock
+        self._is_closed = False
+        self._closing = threading.Event()  # of the generator at work
+        self._lock = threading.Lock()
+        self._question_lock = threading.Lock()
         self._taken: list[_Taken] = []
-        self._on_wait: Callable[[], Any] | None = None
+        self._generation: int | None = None  # of the leases that the generator at work has taken
+        self._is_outdated = False
+        self._link: _Link | None = None
+        self._pause: OwnPause | None = None
 
     def leases(self) -> tf.data.Dataset:
         """int64 [3] each: epoch, shard, first batch. Python runs for a lease, not for what is read by it."""
         return tf.data.Dataset.from_generator(self._leases, output_signature=tf.TensorSpec([3], tf.int64))
 
     def connect(
-        self, ps_0: PsControl, message: dict[str, Any], on_wait: Callable[[], Any], num_steps: Callable[[], int]
+        self,
+        ps_0: PsControl,
+        message: dict[str, Any],
+        on_wait: Callable[[], Any],
+        num_steps: Callable[[], int],
+        pause_secs: float,
     ) -> None:
         """To be called before the first batch is read.
 
@@ -87,22 +100,10 @@ class ShardReader:
             message: the start of a word to it: run and worker.
             on_wait: called now and then while there is no shard left but those of others.
             num_steps: gives the steps that this worker has made.
+            pause_secs: time without a step in which others may have been given what this worker holds.
         """
-
-        def ask(request: str) -> Any:
-            """The answer to a request, or None where there is none yet."""
-            with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
-                ps_0.say(message | {"status": control.LEASE, "request": request, "is_idle": self._is_idle()})
-            for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
-                if self._closing.wait(_POLL_SECS):
-                    return None
-                with contextlib.suppress(tf.errors.OpError):
-                    answer = ps_0.read().leases.get(str(message["worker"]), {})
-                    if answer.get("request") == request:
-                        return answer["lease"]
-            return None
-
-        self._ask, self._on_wait, self._num_steps = ask, on_wait, num_steps
+        self._link = _Link(ps_0, message, on_wait, num_steps)
+        self._pause = OwnPause(self._clock(), pause_secs)
 
     def record(self, rule: UpdateRule) -> dict[str, Any]:
         """What the run's record says of it, for `leases.LeaseDesk`."""
@@ -114,7 +115,27 @@ class ShardReader:
 
     def close(self) -> None:
         """Ends the dataset: nobody waits for a lease any more."""
+        self._is_closed = True
         self._closing.set()
+
+    def is_outdated(self) -> bool:
+        """Whether shards of this worker were given to others, as it was silent for long; to be asked before each step.
+
+        If so, what was taken and not trained on is dropped: the dataset is to be begun anew.
+        """
+        paused = self._pause.look(self._clock())
+        if paused and not self._is_outdated:
+            answer = self._ask(leases.GENERATION, uuid.uuid4().hex, self._closing)
+            self._is_outdated = answer is not None and answer["generation"] != self._generation
+        if not self._is_outdated or self._is_closed:
+            return False
+        logging.warning("shards of this worker were given to others while it was silent; it takes new ones")
+        with self._lock:
+            self._closing.set()
+            self._closing = threading.Event()
+            self._generation, self._is_outdated = None, False
+            self._drop_untrained()
+        return True
 
     def num_examples(self, num_batches: int) -> int:
         """Examples of the first so many batches that this worker has read."""
@@ -124,31 +145,74 @@ class ShardReader:
         taken = self._taken[place]
         return taken.examples_before + sum(taken.sizes[: num_batches - taken.batches_before])
 
-    def _is_idle(self) -> bool:
-        """Whether this worker has trained on all batches that it was given."""
-        return self._num_steps() >= (self._taken[-1].batches_before + len(self._taken[-1].sizes) if self._taken else 0)
+    def _drop_untrained(self) -> None:
+        made = self._link.num_steps()
+        self._taken = [
+            taken._replace(sizes=taken.sizes[: made - taken.batches_before])
+            for taken in self._taken
+            if taken.batches_before < made
+        ]
+
+    def _num_taken(self) -> tuple[int, int]:
+        """Batches and examples that this worker was given."""
+        if not self._taken:
+            return 0, 0
+        last = self._taken[-1]
+        return last.batches_before + len(last.sizes), last.examples_before + sum(last.sizes)
 
     def _take(self, lease: Lease) -> None:
-        before = self._taken[-1] if self._taken else _Taken(0, 0, [])
-        batches, examples = before.batches_before + len(before.sizes), before.examples_before + sum(before.sizes)
-        self._taken.append(_Taken(batches, examples, self.plan.batch_sizes(lease.shard)[lease.first :]))
+        self._taken.append(_Taken(*self._num_taken(), self.plan.batch_sizes(lease.shard)[lease.first :]))
+
+    def _ask(self, kind: str, request: str, closing: threading.Event, **details: Any) -> dict[str, Any] | None:
+        """The answer to a question, or None where there is none yet."""
+        with self._question_lock:
+            is_idle = self._link.num_steps() >= self._num_taken()[0]
+            return self._link.ask(kind, request, closing, is_idle=is_idle, **details)
 
     def _leases(self) -> Iterator[np.ndarray]:
-        request = uuid.uuid4().hex
-        while not self._closing.is_set():
-            answer = self._ask(request)
+        closing, request, is_first = self._closing, uuid.uuid4().hex, True
+        while not closing.is_set():
+            answer = self._ask(leases.SHARD, request, closing, is_first=is_first)
             if answer is None:
                 continue  # ps 0 does not answer, or has lost the question; who watches it knows more
-            if answer == leases.END:
+            lease, request, is_first = answer["lease"], uuid.uuid4().hex, False
+            if lease == leases.END:
                 return
-            request = uuid.uuid4().hex
-            if answer == leases.WAIT:
-                self._on_wait()
-                self._closing.wait(_WAIT_SECS)
-                continue
-            lease = Lease(*answer)
-            self._take(lease)
-            yield np.array(lease, np.int64)
+            with self._lock:
+                if closing.is_set():
+                    return
+                self._is_outdated |= self._generation not in (None, answer["generation"])
+                self._generation = answer["generation"]
+                if lease != leases.WAIT:
+                    self._take(Lease(*lease))
+            if lease == leases.WAIT:
+                self._link.on_wait()
+                closing.wait(_WAIT_SECS)
+            else:
+                yield np.array(lease, np.int64)
+
+
+class _Link(NamedTuple):
+    """The way to ps task 0, and what the questions need; see `ShardReader.connect`."""
+
+    ps_0: PsControl
+    message: dict[str, Any]
+    on_wait: Callable[[], Any]
+    num_steps: Callable[[], int]
+
+    def ask(self, kind: str, request: str, closing: threading.Event, **details: Any) -> dict[str, Any] | None:
+        """The answer to a question, or None where there is none yet."""
+        with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
+            question = {"status": control.LEASE, "kind": kind, "request": request}
+            self.ps_0.say(self.message | question | details)
+        for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
+            if closing.wait(_POLL_SECS):
+                return None
+            with contextlib.suppress(tf.errors.OpError):
+                answer = self.ps_0.read().leases.get(str(self.message["worker"]), {}).get(kind, {})
+                if answer.get("request") == request:
+                    return answer
+        return None
 
 
 def create_counts(plan: ShardPlan, ps_device: str) -> list[Count]:

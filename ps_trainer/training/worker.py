@@ -191,6 +191,7 @@ class Worker(Member):
             message={"run_id": self._run["run_id"], "worker": self._cluster.worker_index},
             on_wait=lambda: self._progress.wait_for_data(),
             num_steps=lambda: self._progress.local_steps,
+            pause_secs=self._config.heartbeat_timeout_secs / 2,  # less than the silence after which it counts as lost
         )
 
     def _bare_session(self, train: graph.TrainGraph) -> tf.Session:

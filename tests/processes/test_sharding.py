@@ -41,6 +41,21 @@ def test_every_example_is_seen_though_a_task_is_killed(create_run, update, fault
     assert len(summary["faults"]) == 1
 
 
+def test_a_worker_that_thaws_drops_what_others_were_given(create_run):
+    run = create_run(flags=("--recover_timeout_secs=90",))
+    launcher = run.start_local(
+        "--update=async", "--sharding=dynamic", "--num_epochs=3", "--max_steps=none", "--heartbeat_timeout_secs=3",
+        "--fault=freeze:worker:1@step=30,secs=8", SLOW,
+    )  # fmt: skip
+    assert launcher.wait(START_SECS) == 0
+    coverage = run.summary()["coverage"].values()
+    assert len(run.summary()["faults"]) == 1
+    assert all(epoch["never"] == epoch["more"] == 0 for epoch in coverage)
+    # The step that was under way is over when its worker thaws.
+    assert sum(epoch["twice"] for epoch in coverage) <= BATCH_SIZE
+    assert "shards of this worker were given to others" in (run.logdir / "logs" / "worker-1.log").read_text()
+
+
 NUM_BATCHES = NUM_EPOCHS * (NUM_EXAMPLES // 2) // BATCH_SIZE
 STATIC = (
     f"--num_epochs={NUM_EPOCHS}", "--max_steps=none", "--step_log", "--max_restarts=2", SLOW,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import types
+
 import numpy as np
 import pytest
 
 from ps_trainer import registry
 from ps_trainer.errors import OptionError
+from ps_trainer.runtime import leases
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import shards
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
 from tests.testing.rule_facts import FACTS
 
@@ -56,14 +60,15 @@ def test_what_was_read_is_saved_with_the_parameters_and_goes_on_from_there(tmp_p
 
 def test_the_shards_of_a_worker_that_never_came_are_read_by_the_other():
     with InProcessCluster(1, 2) as cluster:
-        config = _config(join_wait_secs=0.0, num_epochs=1, start_timeout_secs=3.0)
+        config = _config(join_wait_secs=0.0, num_epochs=1)
         call = cluster.start(config, 0)
         outcome = cluster.finish(call)
         assert outcome.error is None
         assert outcome.worker.summary["coverage"] == {"0": ONCE}
         late = cluster.start(config, 1)
-        wait_until(lambda: late.worker is not None)
         cluster.finish_call(late)
+    assert (late.error, late.result) == (None, 0)
+    assert late.made[-1].losses == []
 
 
 def test_fewer_shards_than_workers_are_refused():
@@ -78,6 +83,82 @@ def test_without_dynamic_sharding_nothing_is_told_of_coverage():
         worker = cluster.run(_config(sharding="static"))[0].worker
     assert "coverage" not in worker.summary
     assert worker.summary["workers"]["0"]["examples"] == 2 * 240
+
+
+class Desk:
+    """Stands in for ps task 0, with a real desk."""
+
+    def __init__(self, plan):
+        self.seen = np.zeros((plan.rows, plan.num_shards * plan.max_batches), np.int8)
+        self.desk = leases.LeaseDesk("", None, read_run=dict, write=lambda answers: setattr(self, "leases", answers))
+        self.desk._book = leases.LeaseBook(plan, read=self.seen.copy, begin_epoch=lambda epoch: None)
+        self.asked = []
+
+    def say(self, message):
+        self.asked.append(message["kind"])
+        self.desk.answer(json.loads(json.dumps(message)))
+
+    def read(self):
+        return types.SimpleNamespace(leases=json.loads(json.dumps(self.leases)))
+
+
+class TestSilentWorker:
+    PLAN = shards.shards.ShardPlan(20, 4, 3, 1, 0)  # shards of 3 + 4, 3 + 4 and 3 + 3 examples
+
+    @pytest.fixture
+    def desk(self):
+        return Desk(self.PLAN)
+
+    @pytest.fixture
+    def reader(self, desk):
+        self.now, self.num_steps = 0.0, 0
+        reader = shards.ShardReader(self.PLAN, clock=lambda: self.now)
+        reader.connect(desk, {"worker": 1, "run_id": "r"}, lambda: None, lambda: self.num_steps, pause_secs=3.0)
+        return reader
+
+    def test_goes_on_with_its_shards_while_they_are_its_own(self, desk, reader):
+        next(reader._leases())
+        self.now = 2.0
+        assert not reader.is_outdated()
+        assert desk.asked == [leases.SHARD]
+        self.now = 6.0
+        assert not reader.is_outdated()
+        assert desk.asked == [leases.SHARD, leases.GENERATION]
+
+    def test_begins_anew_when_they_were_given_to_others(self, desk, reader):
+        taking = reader._leases()
+        first = [next(taking).tolist(), next(taking).tolist()]
+        self.num_steps = 1
+        desk.seen[0, first[0][1] * 2] += 1
+        desk.desk.give_back(1)
+        other = desk.desk._book.take(0)
+        self.now = 6.0
+        assert reader.is_outdated()
+        assert list(taking) == []
+        assert not reader.is_outdated()
+        taking = reader._leases()
+        rest = [next(taking).tolist(), next(taking).tolist()]
+        assert other.shard == first[0][1]
+        assert {lease[1] for lease in rest} == {0, 1, 2} - {other.shard}
+        # One batch of the first shard and what it has now; not the rest of the first.
+        sizes = [3, *self.PLAN.batch_sizes(rest[0][1]), *self.PLAN.batch_sizes(rest[1][1])]
+        assert [reader.num_examples(count) for count in range(6)] == np.cumsum([0, *sizes]).tolist()
+
+    def test_learns_it_from_the_next_lease_too(self, desk, reader):
+        taking = reader._leases()
+        next(taking)
+        desk.desk.give_back(1)
+        assert not reader.is_outdated()
+        held = next(taking).tolist()
+        assert reader.is_outdated()
+        assert held in [lease.tolist() for lease in reader._leases()]  # what it was given last is not lost
+
+    def test_does_not_ask_again_for_what_it_was_answered(self, desk, reader):
+        next(reader._leases())
+        question = {"worker": 1, "run_id": "r", "kind": leases.SHARD, "is_first": True, "is_idle": False}
+        lease = desk.leases["1"][leases.SHARD]
+        desk.say(question | {"request": lease["request"]})
+        assert desk.leases["1"][leases.SHARD] == lease
 
 
 def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():
