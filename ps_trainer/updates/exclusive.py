@@ -26,6 +26,8 @@ from ps_trainer.updates.signal import Signal
 _INITIALIZERS = "updates/exclusive/initializers"
 # What an op inside may use from outside without waiting for it: where a resource is, and what is known beforehand.
 _KNOWN = ("VarHandleOp", "ResourceConditionalAccumulator", "Const")
+# How the types of ops begin that may wait, so that a cancelled step does not run them.
+_WAITING = ("Queue", "ResourceAccumulatorTake", "AccumulatorTake", "Barrier", "MutexLock", "Unstage")
 
 
 def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments: tf.Tensor | tf.IndexedSlices) -> Any:
@@ -47,7 +49,7 @@ def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments
         The results of `fn`, on the ps; their ops run when the section has been left.
 
     Raises:
-        ValueError: `fn` uses a tensor of outside that is not among the arguments.
+        ValueError: `fn` uses a tensor of outside that is not among the arguments, or an op that may wait.
     """
     with tf.device(store.ps_device(ps)):
         on_ps = [arrived(argument) for argument in arguments]
@@ -74,6 +76,8 @@ def initializers() -> list[tf.Operation]:
 def _check_closed(inside: Sequence[tf.Operation], arguments: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
     names = {op.name for op in inside} | {part.op.name for part in _parts(arguments)}
     for op in inside:
+        if op.type.startswith(_WAITING):
+            raise ValueError(f"{op.name} in an exclusive section may wait ({op.type})")
         for source in op.inputs:
             if source.op.name not in names and source.op.type not in _KNOWN:
                 raise ValueError(f"{op.name} in an exclusive section waits for {source.name}: make it an argument")

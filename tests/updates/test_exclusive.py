@@ -190,6 +190,13 @@ def test_a_tensor_that_is_no_argument_is_refused():
             exclusive(FakeStore(), 0, lambda: late + 1.0)
 
 
+def test_an_op_that_may_wait_is_refused():
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        queue = tf.FIFOQueue(1, [tf.float32], [()])
+        with pytest.raises(ValueError, match="may wait .QueueEnqueueV2"):
+            exclusive(FakeStore(), 0, lambda: queue.enqueue([1.0]))
+
+
 def test_what_comes_from_the_worker_has_arrived_before_the_section_is_entered():
     with tf.Graph().as_default() as graph:
         with tf.device("/job:worker/task:0"):

@@ -1,0 +1,380 @@
+"""Runs whose parameters tell which gradients have made which update: for rules that average.
+
+Each step's gradient is 1 in an entry of its own of every variable, and 0 elsewhere, and each update t has a learning
+rate of its own, 7^−t. So at the end an entry is −7^−t / k where its gradient was one of k in update t, and 0 where it
+was dropped. Workers' steps run on real servers in the order that a test says; a worker may be killed in a step, which
+is cancelled as at its connection's end, and come back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from models import layers
+from models.layers import ModelOutput
+from ps_trainer.runtime.server import session_config
+from ps_trainer.store import extents
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph as graph_lib
+from ps_trainer.updates import collect
+from ps_trainer.updates.apply import arrived
+from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
+from tests.testing.script import _read_of
+
+NUM_WORKERS = 3
+NUM_CODES = 90  # steps of all workers together
+_BASE = 7.0
+
+
+class Marks:
+    """Two vectors; the gradient of each has a 1 where the step's code says."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        code = MarkedRun.code_of(batch["worker"])
+        marked = tf.one_hot(code, NUM_CODES)
+        zeros = tf.zeros_initializer()
+        loss = sum(tf.reduce_sum(marked * tf.get_variable(name, [NUM_CODES], initializer=zeros)) for name in "ab")
+        return ModelOutput(loss, tf.reshape(loss, [1]), {})
+
+
+class MarksInTables:
+    """As `Marks`, and two rows of a table, one in each half of it."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        code = MarkedRun.code_of(batch["worker"])
+        marked = tf.one_hot(code, NUM_CODES)
+        zeros = tf.zeros_initializer()
+        loss = sum(tf.reduce_sum(marked * tf.get_variable(name, [NUM_CODES], initializer=zeros)) for name in "ab")
+        rows = layers.embedding("table", 2 * NUM_CODES, 1, tf.stack([code, NUM_CODES + code])[None])
+        loss += tf.reduce_sum(rows)
+        return ModelOutput(loss, tf.reshape(loss, [1]), {})
+
+
+class Push(NamedTuple):
+    """A push, as its worker knows it.
+
+    Attributes:
+        worker: whose.
+        codes: of the steps whose gradients are in it.
+        staleness: as the step returned it, an entry per ps task; None where the worker was killed in it.
+    """
+
+    worker: int
+    codes: tuple[int, ...]
+    staleness: np.ndarray | None
+
+
+class Counts(NamedTuple):
+    """What the rule has counted on a ps task, by worker."""
+
+    pushed: np.ndarray
+    accepted: np.ndarray
+    members: np.ndarray
+
+    @property
+    def used(self) -> np.ndarray:
+        return self.accepted - self.members
+
+
+class _Process:
+    """One process of a worker: its graph, its session, and a thread for the step that it makes."""
+
+    def __init__(self, run: MarkedRun, worker: int):
+        task = run.cluster.task("worker", worker)
+        self.worker = worker
+        self.train = graph_lib.build(run.components, task, run.config, run.name)
+        config = session_config(task.device, ["/job:ps"])
+        self.session = tf.Session(f"grpc://{task.own_address}", graph=self.train.graph, config=config)
+        self.session.run(self.train.scaffold.local_init_op)
+        run._all.append(self)
+        self.error: BaseException | None = None
+        self.codes: list[int] = []  # of steps that are not pushed yet
+        self.is_pushing = False
+        self._global_step = 0
+        self._thread: threading.Thread | None = None
+
+    def join(self) -> None:
+        """Joins the run, in a thread."""
+
+        def join() -> None:
+            for op in self.train.join_ops:
+                self.session.run(op)
+            self._global_step = int(self.session.run(self.train.current_step))
+            if self.train.step.on_restored is not None:
+                self.train.step.on_restored(self.session)
+            self.session.run(self.train.begin_data_op)
+
+        self._start(join)
+
+    def step(self, run: MarkedRun, timeout_in_ms: int = 0) -> None:
+        """Makes a step, in a thread; it is cancelled after that time, as if the worker were killed."""
+        choose = self.train.step.choose or (lambda global_step: 0)
+        phase = choose(self._global_step)
+        self.is_pushing = phase == 0
+        options = tf.RunOptions(timeout_in_ms=timeout_in_ms)
+
+        def step() -> None:
+            staleness = None
+            try:
+                results = self.session.run(self.train.fetches[phase], options=options)
+                self._global_step, staleness = int(results[0]), results[1]
+            finally:
+                if self.is_pushing and self.codes:
+                    run.pushes.append(Push(self.worker, tuple(self.codes), staleness))
+                    self.codes = []
+
+        self._start(step)
+
+    def leave(self) -> None:
+        """Ends in order."""
+        if self.train.step.leave_op is not None:
+            self.session.run(self.train.step.leave_op)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step or the joining is not over."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Waits until nothing is under way."""
+        self._thread.join(DEADLINE_SECS)
+        assert not self.is_busy, f"worker {self.worker} hangs"
+
+    def _start(self, call: Any) -> None:
+        def run() -> None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - looked at by the test
+                self.error = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+
+class MarkedRun:
+    """A run of three workers on a cluster, whose steps a test makes one by one or some at once.
+
+    Args:
+        cluster: where to run.
+        name: of the container on the ps tasks.
+        with_tables: whether the model has a table.
+        **fields: of the run's configuration.
+
+    Attributes:
+        pushes: made so far.
+        processes: of each worker that has not left.
+    """
+
+    active: MarkedRun | None = None
+
+    def __init__(self, cluster: InProcessCluster, name: str, *, with_tables: bool, **fields: Any):
+        self.cluster, self.name = cluster, name
+        model = "MarksInTables" if with_tables else "Marks"
+        self.config = config_of(
+            f"tests.testing.marks:{model}", "Rows", batch_size=1, max_steps=1000, learning_rate=1.0,
+            schedule="exponential", schedule_option=("decay_steps=1", f"decay_rate={1 / _BASE}"), **fields,
+        )  # fmt: skip
+        self.components = components_lib.load(self.config, NUM_WORKERS)
+        self.pushes: list[Push] = []
+        self._all: list[_Process] = []
+        self._num_codes = 0
+        self._lock = threading.Lock()
+        self._held: int | None = None
+        self._may_go_on = threading.Event()
+        self.processes: dict[int, _Process] = {}
+        self._chief = chief = _Process(self, 0)
+        chief.session.run(chief.train.init_state_op)
+        values = chief.train.model_trace.initial_values()
+        chief.train.state.initialize(chief.session, {name: np.zeros_like(value) for name, value in values.items()})
+        chief.session.run(chief.train.step.prepare_op)
+        self.processes = {0: chief} | {worker: _Process(self, worker) for worker in range(1, NUM_WORKERS)}
+        for process in self.processes.values():
+            process.join()
+        for process in self.processes.values():
+            process.wait()
+        self._open_reading(chief.train)
+
+    @staticmethod
+    def code_of(worker_B: tf.Tensor) -> tf.Tensor:
+        """The code of the step, a new one in each; int64 scalar."""
+        run = MarkedRun.active
+        if run is None:
+            return tf.constant(0, tf.int64)
+        code = tf.numpy_function(run._next_code, [worker_B[0]], tf.int64)
+        return tf.ensure_shape(code, [])
+
+    def step(self, workers: Sequence[int]) -> None:
+        """Makes a step of each at once; returns when each is over, or waits for others."""
+        pushed = [self.counts(ps).pushed for ps in range(self.cluster.num_ps)]
+        for worker in workers:
+            self.processes[worker].step(self)
+        pushing = [worker for worker in workers if self.processes[worker].is_pushing]
+
+        def has_arrived(worker: int) -> bool:
+            process = self.processes[worker]
+            arrived = all(self.counts(ps).pushed[worker] > before[worker] for ps, before in enumerate(pushed))
+            return not process.is_busy or arrived
+
+        wait_until(lambda: all(has_arrived(worker) for worker in pushing))
+        self.settle()
+
+    def settle(self) -> None:
+        """Returns when all that are not in an open group have gone on; only these are busy then."""
+
+        def is_settled() -> bool:
+            members = self.counts(0).members
+            return all(not p.is_busy or members[w] > 0 for w, p in self.processes.items())
+
+        wait_until(is_settled)
+        errors = [process.error for process in self.processes.values() if process.error is not None]
+        if errors:
+            raise AssertionError("a step failed") from errors[0]
+
+    def kill(self, worker: int, *, is_noticed: bool, is_late: bool, comes_back: bool) -> None:
+        """Kills a worker in its next push: on two ps tasks when only ps 0 has got it.
+
+        Args:
+            worker: that is not busy.
+            is_noticed: whether the chief takes it out of the live set.
+            is_late: what has not come to ps 1 comes when the worker is back, else it never does.
+            comes_back: whether there is a new process of it.
+        """
+        process = self.processes[worker]
+        self._held = worker
+        self._may_go_on.clear()
+        process.step(self, timeout_in_ms=1000)
+        process.wait()
+        del self.processes[worker]
+        self._held = None
+        if not is_late:
+            self._may_go_on.set()
+        if is_noticed:
+            self._leave(worker)
+        if comes_back:
+            self.processes[worker] = _Process(self, worker)
+            self.processes[worker].join()
+            wait_until(lambda: not self.processes[worker].is_busy or self.counts(0).members[worker] > 0)
+        self._may_go_on.set()
+        self.settle()
+
+    def leave(self, worker: int) -> None:
+        """A worker has no data left."""
+        process = self.processes.pop(worker)
+        process.leave()
+        if worker == 0:
+            self._leave(worker)
+        self.settle()
+
+    def counts(self, ps: int) -> Counts:
+        """What the rule has counted there."""
+        return Counts(*self._reading.run(self._counts[ps]))
+
+    def clock(self, ps: int) -> int:
+        """Updates made there."""
+        return int(self._reading.run(self._clocks[ps]))
+
+    def marks(self) -> list[dict[str, dict[int, tuple[int, int]]]]:
+        """For each ps task and part of a variable there: code -> (update, gradients in it)."""
+        store = self._chief.train.store
+        values = self._reading.run(self._values)
+        places = [np.full(value.shape, piece.ps) for piece, value in zip(store.pieces, values, strict=True)]
+        parts = [piece.extents for piece in store.pieces]
+        values = extents.from_pieces(store.specs, list(zip(parts, values, strict=True)))
+        places = extents.from_pieces(store.specs, list(zip(parts, places, strict=True)))
+        found: list[dict] = [{} for _ in range(self.cluster.num_ps)]
+        for name, value in values.items():
+            for index, (entry, ps) in enumerate(zip(value.ravel(), places[name].ravel(), strict=True)):
+                part = found[int(ps)].setdefault(f"{name}/{index // NUM_CODES}", {})
+                if entry:
+                    part[index % NUM_CODES] = _decode(-float(entry))
+        return found
+
+    def close(self) -> None:
+        """Frees what the run has on the ps tasks."""
+        self._may_go_on.set()
+        self._chief.session.run(self._chief.train.free_op)
+        for process in self._all:
+            process.session.close()
+        self._reading.close()
+
+    def _leave(self, worker: int) -> None:
+        ops = self._chief.train.step.service._ops
+        self._chief.session.run(ops.leave, {ops.worker: worker})
+
+    def _next_code(self, worker: np.int64) -> np.int64:
+        with self._lock:
+            code = self._num_codes
+            self._num_codes += 1
+        assert code < NUM_CODES
+        self.processes[int(worker)].codes.append(code)
+        return np.int64(code)
+
+    def _hold(self, worker: np.int64) -> np.int32:
+        if self._held == worker:
+            self._may_go_on.wait(DEADLINE_SECS)
+        return np.int32(0)
+
+    def _open_reading(self, train: graph_lib.TrainGraph) -> None:
+        """A session that reads what lies on the ps tasks."""
+        by_name = {variable.op.name: variable for variable in train.step.state}
+        with tf.Graph().as_default() as graph:
+            self._counts = []
+            for ps in range(self.cluster.num_ps):
+                names = [next(n for n in by_name if n.endswith(f"/{field}_{ps}")) for field in Counts._fields]
+                self._counts.append([_read_of(by_name[name]) for name in names])
+            self._clocks = [_read_of(clock) for clock in train.store.clocks]
+            self._values = [_read_of(piece.variable) for piece in train.store.pieces]
+        task = self.cluster.task("worker", 0)
+        config = session_config(task.device, ["/job:ps"])
+        self._reading = tf.Session(f"grpc://{task.own_address}", graph=graph, config=config)
+
+
+@contextmanager
+def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[MarkedRun]:
+    """A `MarkedRun`, in which what arrives at the second ps task can be held back; one at a time."""
+    push = collect.Collector.push
+
+    def held_push(collector: collect.Collector, gradients: Sequence[Any]) -> collect.Pushed:
+        return push(collector, _held(gradients, collector._context.worker_index))
+
+    assert MarkedRun.active is None
+    run = MarkedRun.active = MarkedRun.__new__(MarkedRun)
+    collect.Collector.push = held_push
+    try:
+        run.__init__(cluster, name, **fields)
+        yield run
+        run.close()
+    finally:
+        collect.Collector.push = push
+        MarkedRun.active = None
+
+
+def _held(gradients: Sequence[Any], worker: int) -> list[Any]:
+    """Gradients after all of the second ps task have arrived there, and their worker is not held any more."""
+    late = [gradient for gradient in gradients if gradient.piece.ps]
+    if not late:
+        return list(gradients)
+    with tf.device(late[0].piece.variable.device):
+        came = [arrived(gradient.value) for gradient in late]
+        with tf.control_dependencies([getattr(value, "values", value) for value in came]):
+            # One for all of them: the servers of a process share few threads.
+            held = tf.numpy_function(MarkedRun.active._hold, [tf.constant(worker, tf.int64)], tf.int32)
+        with tf.control_dependencies([held]):
+            came = iter([arrived(value) for value in came])
+    return [gradient._replace(value=next(came)) if gradient.piece.ps else gradient for gradient in gradients]
+
+
+def _decode(entry: float) -> tuple[int, int]:
+    """(t, k) of 7^-t / k."""
+    for update in range(40):
+        size = _BASE**-update / entry
+        if 0.99 < size < 6.99:
+            assert abs(size - round(size)) < 1e-3 * size, f"{entry} is no mean"
+            return update, round(size)
+    raise AssertionError(f"{entry} is of no update")

@@ -1,0 +1,129 @@
+"""Each update of a rule that averages is the mean of exactly the gradients that it reports as used.
+
+Whatever the order in which they come, and also when workers end early, are killed in a step, and come back. How it is
+seen which gradients are in an update: `tests/testing/marks.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.testing.cluster import InProcessCluster
+from tests.testing.marks import NUM_WORKERS, MarkedRun, Push, marked_run
+
+RULES = {
+    "sync": (),
+    "sync_first_two": ("replicas_to_aggregate=2",),
+    "backup": ("backup_workers=1",),
+    "softsync": ("splits=2",),
+    "k_sync": ("k=2",),
+    "k_async": ("k=2",),
+    "k_batch_sync": ("k=2",),
+    "k_batch_async": ("k=2",),
+    "local_sgd": ("period=2",),
+    "model_averaging": ("period=2",),
+    "accumulate": ("steps=2", "rule=sync"),
+}
+IN_ANY_GROUP = ("softsync", "k_async", "k_batch_async")
+WAITING = ("sync", "sync_first_two", "backup", "k_sync", "local_sgd", "model_averaging", "accumulate")
+WITHOUT_TABLES = ("local_sgd", "model_averaging")
+NUM_ACTIONS = 14
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one_ps", "two_ps"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[InProcessCluster]:
+    with InProcessCluster(request.param, NUM_WORKERS) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+@pytest.mark.parametrize("rule", RULES)
+def test_each_update_is_the_mean_of_the_gradients_used(cluster, rule, layout):
+    number = next(_numbers)
+    order = random.Random(f"{rule} {layout} {cluster.num_ps}")
+    update = "sync" if rule == "sync_first_two" else rule
+    fields = {"update": update, "update_option": RULES[rule], "layout": layout}
+    with marked_run(cluster, f"marked-{number}", with_tables=rule not in WITHOUT_TABLES, **fields) as run:
+        killed_in = play(run, order)
+        check(run, rule, killed_in)
+
+
+def play(run: MarkedRun, order: random.Random) -> set[int]:
+    """Steps in random order, one worker killed among them; then all leave. Returns the codes of who was killed."""
+    kills = {order.randrange(2, NUM_ACTIONS - 3)}
+    killed_in: set[int] = set()
+    for action in range(NUM_ACTIONS):
+        idle = [worker for worker, process in run.processes.items() if not process.is_busy]
+        if action in kills and idle:
+            worker = order.choice(idle)
+            before = len(run.pushes)
+            how = {name: order.random() < 0.5 for name in ("is_noticed", "is_late")}
+            run.kill(worker, comes_back=worker == 0 or order.random() < 0.7, **how)
+            killed_in |= {code for push in run.pushes[before:] if push.staleness is None for code in push.codes}
+        elif idle:
+            run.step(order.sample(idle, order.choice([1, 1, 1, min(2, len(idle)), len(idle)])))
+    while run.processes:
+        idle = [worker for worker, process in run.processes.items() if not process.is_busy]
+        run.leave(order.choice(idle))
+    return killed_in
+
+
+def check(run: MarkedRun, rule: str, killed_in: set[int]) -> None:
+    by_ps = []
+    for ps, parts in enumerate(run.marks()):
+        first, *others = parts.values()
+        assert all(marks == first for marks in others), "the pieces of a ps task have different gradients"
+        check_means(run, ps, rule, first, may_lack=len(killed_in) if ps else 0)
+        by_ps.append(first)
+    decided, *followers = by_ps
+    if rule not in IN_ANY_GROUP:  # the same gradients, but for what a killed worker has not brought
+        for marks in followers:
+            assert marks.items() <= decided.items()
+            assert decided.keys() - marks.keys() <= killed_in
+    check_counts(run, decided)
+
+
+def check_means(run: MarkedRun, ps: int, rule: str, marks: dict[int, tuple[int, int]], may_lack: int) -> None:
+    """Each update on a ps task is the mean of so many pushes as are in it, but for zeros of a killed worker's."""
+    groups, num_updates = groups_of(run.pushes, marks), run.clock(ps)
+    assert set(groups) <= set(range(num_updates)) and len(groups) >= num_updates - may_lack
+    for update, pushes in groups.items():
+        (size,) = {marks[code][1] for push in pushes for code in push.codes}
+        assert size - may_lack <= len(pushes) <= size, f"update {update} is no mean of {pushes}"
+        if rule in WAITING:
+            assert len({push.worker for push in pushes}) == len(pushes), "a worker has two turns in an update"
+
+
+def groups_of(pushes: list[Push], marks: dict[int, tuple[int, int]]) -> dict[int, list[Push]]:
+    """The pushes of each update; all gradients of one are in the same."""
+    groups: dict[int, list[Push]] = {}
+    for push in pushes:
+        found = {marks.get(code) for code in push.codes}
+        assert len(found) == 1, f"a push was taken in part: {push}"
+        (mark,) = found
+        if mark is not None:
+            groups.setdefault(mark[0], []).append(push)
+    assert set(marks) == {code for of_one in groups.values() for push in of_one for code in push.codes}
+    return groups
+
+
+def check_counts(run: MarkedRun, marks: dict[int, tuple[int, int]]) -> None:
+    """What is reported, by the chief and to each worker, is what was done."""
+    counts = run.counts(0)
+    dropped = counts.pushed - counts.used
+    assert np.all(dropped >= 0)
+    for worker in range(NUM_WORKERS):
+        own = [push for push in run.pushes if push.worker == worker]
+        told = [push for push in own if push.staleness is not None]
+        assert counts.used[worker] == sum(push.codes[0] in marks for push in own)
+        assert len(told) <= counts.pushed[worker] <= len(own)
+        said_dropped = [push for push in told if push.staleness[0] < 0]
+        assert not [push for push in said_dropped if push.codes[0] in marks]
+        in_open_group = [push for push in told if push.staleness[0] >= 0 and push.codes[0] not in marks]
+        assert len(in_open_group) <= counts.members[worker]
