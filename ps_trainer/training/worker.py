@@ -167,6 +167,7 @@ class Worker(Member):
                 counts = self._wait_for_others(train, session, peers)
                 values = checkpointer.save(session)
             except BaseException as raised:
+                self._is_stepping = False  # what lies between two rounds is no step that takes long
                 error = explained(raised, stop, self._has_state)
                 if self._cluster.is_chief:
                     self._rescue(train, session, error)
@@ -389,7 +390,6 @@ class Worker(Member):
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
         """Saves what there is before the run is given up or begun anew, and lets waiting workers go."""
-        self._is_stepping = False
         was_waited_for = isinstance(error, StartTimeoutError) and self._comeback.loss is not None
         if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:

@@ -50,6 +50,17 @@ def test_a_ps_that_is_killed_and_started_again(create_run):
     end(run, [ps_0, ps_1, chief, worker])
 
 
+def test_a_wait_for_a_ps_that_is_longer_than_a_step_may_take_is_no_stall(create_run):
+    run = create_run(flags=(*RECOVERY, "--stall_timeout_secs=10", "--max_steps=400", "--update=sync"))
+    ps, chief, worker = run.start_all()
+    run.wait_for_step(100)
+    ps.send(signal.SIGKILL)
+    for task in (chief, worker):
+        task.wait_for_log(r"waiting for ps-0 .*\(1\d of 90 s\)", LOST_SECS)
+    ps = run.start_ps()
+    assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("update", repetitions(["sync", "ssp"]))
 def test_a_chief_that_is_killed_and_started_again_goes_on_with_the_live_state(create_run, update):
     run = create_run(flags=RECOVERY)
