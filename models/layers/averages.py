@@ -17,7 +17,9 @@ def moving_average_update(moving: tf.Variable, value: tf.Tensor, momentum: float
     `--update=local_sgd` between two averages, does without it.
 
     An update counts a batch as soon as its value is known: also one whose gradient the update rule drops, and possibly
-    one whose step fails or is cancelled later. Each variable is updated once for a batch, or not at all.
+    one whose step fails or is cancelled later. Each variable is updated once for a batch, or not at all. A step that is
+    cancelled just while it waits for the section, as its worker is killed, may let the next one in beside the one that
+    is inside (TensorFlow 2.21): then one of those two updates may be lost.
 
     Args:
         moving: the variable, made by `tf.get_variable` with `trainable=False`, not partitioned.

@@ -217,30 +217,48 @@ class ParameterStore(abc.ABC):
     def read(self, after: Sequence[tf.Operation]) -> Snapshot:
         """Reads each ps task's clock once its op is done, and the dense parameters after the clock.
 
+        An update of another worker that falls between is in the parameters and not in the clock, unless both are read
+        in the section in which updates are made (`read_on`).
+
         Args:
             after: for each ps task the op to wait for.
         """
-        clocks, values = [], []
+        snapshots = []
         for ps in range(self.num_ps):
-            with tf.device(self.ps_device(ps)), tf.control_dependencies([after[ps]]):
-                clocks.append(self.clocks[ps].read_value())
+            with tf.control_dependencies([after[ps]]):
+                snapshots.append(self.read_on(ps))
+        return self.joined(snapshots)
+
+    def read_on(self, ps: int) -> Snapshot:
+        """Reads the clock of one ps task, then its dense parameters, as they are there; for `joined`."""
+        with tf.device(self.ps_device(ps)):
+            clock = self.clocks[ps].read_value()
+            with tf.control_dependencies([clock]):
+                values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
+        return Snapshot([clock], values)
+
+    def joined(self, snapshots: Sequence[Snapshot]) -> Snapshot:
+        """One snapshot of `read_on` for each ps task, in order -> one of all, in the type in which it travels."""
+        clocks = [clock for snapshot in snapshots for clock in snapshot.clocks]
+        raw = {piece.variable.op.name: value for snapshot in snapshots for piece, value in snapshot.values}
+        values = []
         for piece in self.dense:
-            with tf.device(self.ps_device(piece.ps)), tf.control_dependencies([clocks[piece.ps]]):
-                value = piece.variable.read_value()
+            with tf.device(self.ps_device(piece.ps)):
+                value = raw[piece.variable.op.name]
                 values.append((piece, tf.saturate_cast(value, self._wire_dtype(value.dtype))))
         return Snapshot(clocks, values)
 
     def build_pull(
-        self, after: Sequence[tf.Operation], on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
+        self, snapshot: Snapshot, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
     ) -> list[tf.Operation]:
         """The ops that pull for the next step.
 
         Args:
-            after: for each ps task the op to wait for, most often this worker's apply.
+            snapshot: what is pulled, read after this worker's apply.
             on_pull: called with each piece and the value that the worker will get of it, on the ps; its op
                 runs with the pull.
         """
-        snapshot, ops = self.read(after), []
+        ops = []
         for ps, clock in enumerate(snapshot.clocks):
             with tf.device(self.ps_device(ps)):
                 ops.append(tf.raw_ops.Stage(values=[clock], shared_name=self._stage_name(f"clock_{ps}")))
@@ -268,7 +286,7 @@ class ParameterStore(abc.ABC):
                 dtypes = [value.dtype for value in values]
                 clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=self._stage_name("values")))
         with tf.control_dependencies(clears):
-            return tf.group(*self.build_pull([tf.group(*clears)] * self.num_ps, on_pull))
+            return tf.group(*self.build_pull(self.read([tf.group(*clears)] * self.num_ps), on_pull))
 
     def _create_trained(self, specs: Sequence[VariableSpec], device: str) -> None:
         """Makes the trainable dense variables of a stage, and their pull."""

@@ -73,8 +73,9 @@ class StoredState:
         self.variables = [held.variable for held in self._held] + self._clocks
         self.variables += [count.variable for count in counts]
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
-        self._reads = [held.variable.read_value() for held in self._held]
-        self._step_read = store.clocks[0].read_value()
+        with tf.control_dependencies(list(self._count_reads.values())):
+            self._reads = [held.variable.read_value() for held in self._held]
+            self._step_read = store.clocks[0].read_value()
         self._are_initialized = [variable.is_initialized() for variable in self.variables]
 
     @property
@@ -115,7 +116,12 @@ class StoredState:
         return step
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """The values at present, by name. Each piece is read atomically; other workers go on meanwhile."""
+        """The values at present, by name; other workers go on meanwhile.
+
+        Each piece is read atomically. An update that is made at that moment may be in one piece and not in another, in
+        its slot or on the clock; so may any that comes between the reads of two ps tasks. Counts are read before the
+        parameters, so what they count has been applied on ps task 0.
+        """
         values, step, counts = session.run([self._reads, self._step_read, self._count_reads])
         pieces = [(held.extents, value) for held, value in zip(self._held, values, strict=True)]
         return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}

@@ -207,7 +207,8 @@ def _fetches(
             elif phase.applied is None:
                 pull_ops = store.build_hold()
             else:
-                pull_ops = store.build_pull(phase.applied, step.on_pull)
+                snapshot = store.read(phase.applied) if phase.pulled is None else store.joined(phase.pulled)
+                pull_ops = store.build_pull(snapshot, step.on_pull)
             targets = [*phase.targets, *pull_ops, *count]
             if not phase.is_local:
                 targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)

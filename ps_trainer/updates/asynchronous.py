@@ -21,7 +21,8 @@ class Async(UpdateRule):
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient of its own batch;
     3. push it; 4. go on when every ps task has applied its part.
     ps: 1. apply the gradient when it arrives (each variable atomically, no order between workers or ps
-    tasks); 2. count it on its clock.
+    tasks); 2. count it on its clock. As apply, count and read are no section, an update that is made while a
+    worker's parameters are read may be in some of them and count as staleness: τ is an upper bound.
 
     `global_step` counts gradients applied, by whichever worker: n workers reach a given step together
     n times as fast as one. The learning rate is per gradient: it is the single-process learning rate of
@@ -36,7 +37,7 @@ class Async(UpdateRule):
         staleness, applied = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
                 before_apply = count_update(store.clocks[ps])
                 applied.append(before_apply.op)
                 stale = before_apply - store.clock_reads[ps]

@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers.assigned import FLAG, Assigned
 from ps_trainer.optimizers.base import PsOptimizer
-from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.base import Gradient, ParameterStore, Piece, Snapshot
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.push import Push
 
@@ -177,6 +177,8 @@ class Phase(NamedTuple):
         pushed: int64 scalar on ps task 0, known when what the worker learned from its batches since the last push is
             in there: global_step, or `RELEASED` where the rule may have let the worker go without an update. None in a
             phase that keeps on the worker what it learned.
+        pulled: for each ps task what `ParameterStore.read_on` has read there for the next step, by rules that read in
+            the section in which they apply; None: it is read after `applied`.
         is_local: whether nothing goes to a ps task or comes from one. The model's own updates (UPDATE_OPS, such as
             batch norm's averages) are of variables on the ps tasks: such a phase does without them.
     """
@@ -186,6 +188,7 @@ class Phase(NamedTuple):
     targets: Sequence[tf.Operation]
     applied: Sequence[tf.Operation] | None
     pushed: tf.Tensor | None = None
+    pulled: Sequence[Snapshot] | None = None
     is_local: bool = False
 
 

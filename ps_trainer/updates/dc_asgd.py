@@ -10,8 +10,7 @@ from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import counted_phase
-from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.counted import Counted, counted_exclusively, counted_phase
 from ps_trainer.updates.options import DcAsgdOptions as Options
 
 _DECAY = 0.95
@@ -33,7 +32,8 @@ class DcAsgd(UpdateRule):
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
     when every ps task has applied its part. Nothing more travels than in `async`.
     ps: 1. when a worker pulls, keep what it gets as its w_bak; 2. when its gradient arrives, exclusively: read w,
-    correct the gradient, apply it by the run's optimizer, count it on the clock.
+    correct the gradient, apply it by the run's optimizer, count it on the clock, read clock and w for the worker's
+    next step.
 
     `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
     single process with batch size `batch_size`; gradients are neither summed nor averaged. One worker, whose
@@ -81,7 +81,7 @@ class DcAsgd(UpdateRule):
         part: Sequence[Gradient],
         backups: dict[str, tf.Variable],
         context: RuleContext,
-    ) -> tf.Tensor:
+    ) -> Counted:
         mean_squares = self._create_mean_squares(store, ps, part, context)
 
         def apply(clock_read: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
@@ -95,7 +95,7 @@ class DcAsgd(UpdateRule):
                 before = count_update(store.clocks[ps])
             return tf.stack([before + 1, before - clock_read])
 
-        return exclusive(store, ps, apply, store.clock_reads[ps], *(gradient.value for gradient in part))
+        return counted_exclusively(store, context, ps, part, apply)
 
     def _create_mean_squares(
         self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext

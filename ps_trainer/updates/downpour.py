@@ -186,7 +186,7 @@ class _Graph:
         store, before = self._store, []
         for ps, part in enumerate(grouped_by_ps(self._context.push.send(self._sums), store.num_ps)):
             apply_op = self._context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *self._context.push.awaited(ps)]):
                 before.append(count_update(store.clocks[ps]))
         self._counted = [count.op for count in before]
         with tf.device(store.ps_device(0)):

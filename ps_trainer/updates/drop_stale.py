@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.updates.apply import Applier, count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import counted_phase
-from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.counted import counted_exclusively, counted_phase
 from ps_trainer.updates.options import DropStaleOptions as Options
 
 _DROPPED = -1
@@ -26,8 +25,10 @@ class DropStale(UpdateRule):
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on,
     with new parameters, when every ps task has applied or dropped its part.
     ps 0, each step exclusively: 1. τ = clock now − clock that the worker read; 2. if τ ≤ staleness, apply and
-    count it on the clock; 3. tell the other ps tasks which it was. Other ps tasks: apply and count, or do not.
-    So a gradient is applied everywhere or nowhere.
+    count it on the clock; 3. read clock and dense parameters for the worker's next step; 4. tell the other ps tasks
+    which it was. Other ps tasks, exclusively as well: apply and count, or do not, and read. So a gradient is applied
+    everywhere or nowhere, and τ is the number of updates between pull and apply; the rows of tables, which are read
+    when the batch asks for them, may be newer.
 
     `global_step` counts gradients applied, by whichever worker; a dropped one leaves it as it is. Some worker
     always gets on: of the gradients of the newest parameters, the first to arrive is applied. The learning rate
@@ -60,13 +61,19 @@ class DropStale(UpdateRule):
             is_fresh = store.clocks[0].read_value() - clock_read <= self._options.staleness
             return _apply_or_drop(is_fresh, clock_read, store, 0, _pairs(by_ps[0], values), context.applier)
 
-        counts = [exclusive(store, 0, decide, store.clock_reads[0], *(gradient.value for gradient in by_ps[0]))]
+        steps = [counted_exclusively(store, context, 0, by_ps[0], decide)]
         with tf.device(store.ps_device(0)):
-            is_fresh = counts[0][1] >= 0
+            is_fresh = steps[0].count[1] >= 0
         for ps, part in enumerate(by_ps[1:], 1):
-            pairs = _pairs(part, [gradient.value for gradient in part])
-            counts.append(_apply_or_drop(is_fresh, store.clock_reads[ps], store, ps, pairs, context.applier))
-        return TrainStep([counted_phase(store, counts, context.push.targets)])
+
+            def follow(
+                clock_read: tf.Tensor, *arrived: tf.Tensor | tf.IndexedSlices, ps: int = ps, part: Sequence = part
+            ) -> tf.Tensor:
+                *values, is_fresh = arrived
+                return _apply_or_drop(is_fresh, clock_read, store, ps, _pairs(part, values), context.applier)
+
+            steps.append(counted_exclusively(store, context, ps, part, follow, is_fresh))
+        return TrainStep([counted_phase(store, steps, context.push.targets)])
 
 
 def _apply_or_drop(

@@ -30,7 +30,13 @@ _KNOWN = ("VarHandleOp", "ResourceConditionalAccumulator", "Const")
 _WAITING = ("Queue", "ResourceAccumulatorTake", "AccumulatorTake", "Barrier", "MutexLock", "Unstage")
 
 
-def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments: tf.Tensor | tf.IndexedSlices) -> Any:
+def exclusive(
+    store: ParameterStore,
+    ps: int,
+    fn: Callable[..., Any],
+    *arguments: tf.Tensor | tf.IndexedSlices,
+    after: Sequence[tf.Operation] = (),
+) -> Any:
     """What `fn(*arguments)` returns, run on ps task `ps` under that task's one exclusive section.
 
     `fn` may read, decide (`tf.cond`) and update. It makes no variables: an optimizer's slots are made before, by
@@ -44,6 +50,7 @@ def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments
             be among what they depend on.
         *arguments: given to `fn` on the ps. Whatever is computed outside goes here: the section is entered when all
             of them have arrived, and so never held while something travels.
+        after: ops that the section waits for as well.
 
     Returns:
         The results of `fn`, on the ps; their ops run when the section has been left.
@@ -54,7 +61,7 @@ def exclusive(store: ParameterStore, ps: int, fn: Callable[..., Any], *arguments
     with tf.device(store.ps_device(ps)):
         on_ps = [arrived(argument) for argument in arguments]
         lock = Signal(f"updates/exclusive_{ps}")
-        with tf.control_dependencies(_parts(on_ps)):
+        with tf.control_dependencies([*_parts(on_ps), *after]):
             entered = lock.take()
         graph = tf.get_default_graph()
         outside = {op.name for op in graph.get_operations()}

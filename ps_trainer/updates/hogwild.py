@@ -10,7 +10,7 @@ from ps_trainer.errors import OptionError
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import counted_phase
+from ps_trainer.updates.counted import Counted, counted_phase
 
 
 class Hogwild(UpdateRule):
@@ -58,7 +58,7 @@ class Hogwild(UpdateRule):
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             pairs = [(gradient.piece, gradient.value) for gradient in part]
             apply_op = context.applier.apply(ps, pairs, use_locking=False)
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
                 before = count_update(store.clocks[ps])
-                counts.append(tf.stack([before + 1, before - store.clock_reads[ps]]))
+                counts.append(Counted(tf.stack([before + 1, before - store.clock_reads[ps]])))
         return TrainStep([counted_phase(store, counts, context.push.targets)])

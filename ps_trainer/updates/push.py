@@ -28,6 +28,8 @@ class Push:
         self._shapes = {spec.name: spec.shape for spec in store.specs}
         self._wire = wire
         self._worker_device = store.worker_device
+        self._ps_device = store.ps_device
+        self._sent: Sequence[Gradient] = ()
         self._count_op: tf.Operation | None = None
         with tf.device(self._worker_device):
             self.sent_bytes = create_local_variable("push/sent_bytes", [], tf.int64)
@@ -38,9 +40,22 @@ class Push:
         Only their packed form travels. Every phase that uses the result also runs `targets`.
         """
         arrived = self._pass(self._wire.send, gradients)
+        self._sent = gradients
         with tf.device(self._worker_device):
             self._count_op = self.sent_bytes.assign_add(tf.cast(self._wire.payload_bytes, tf.int64), read_value=False)
         return arrived
+
+    def awaited(self, ps: int) -> list[tf.Operation]:
+        """What an update waits for on ps task `ps` if nothing is sent there, as the loss depends on nothing there.
+
+        Otherwise it would be counted when the step begins. Where gradients arrive the update waits for those: none.
+        """
+        if any(gradient.piece.ps == ps for gradient in self._sent):
+            return []
+        with tf.device(self._worker_device):
+            computed = tf.group(*(_values(gradient.value) for gradient in self._sent))
+        with tf.device(self._ps_device(ps)), tf.control_dependencies([computed]):
+            return [tf.no_op()]
 
     def reduce(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """The gradients as changed on the worker, for rules that apply them there; call it in place of `send`."""
@@ -72,3 +87,7 @@ class Push:
                 Segment(extent.offset, extent.size, extent.start, self._shapes[extent.name]) for extent in piece.extents
             ),
         )
+
+
+def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    return value.values if isinstance(value, tf.IndexedSlices) else value

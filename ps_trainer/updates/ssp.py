@@ -64,7 +64,7 @@ class Ssp(UpdateRule):
         counted, staleness = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
                 counted.append(count_update(store.clocks[ps]))
                 staleness.append(counted[-1] - store.clock_reads[ps])
         global_step, passed = clocks.advance(counted)

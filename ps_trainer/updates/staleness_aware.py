@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import counted_phase
-from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.counted import Counted, counted_exclusively, counted_phase
 
 
 class StalenessAware(UpdateRule):
@@ -24,7 +23,9 @@ class StalenessAware(UpdateRule):
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
     when every ps task has applied its part.
     ps, each step exclusively: 1. τ = clock now − clock that the worker read; 2. apply the gradient with the
-    learning rate divided by max(1, τ); 3. count it on the clock. So the τ in the rate is the τ that is reported.
+    learning rate divided by max(1, τ); 3. count it on the clock; 4. read clock and dense parameters for the worker's
+    next step. So the τ in the rate is the τ that is reported, and the number of updates between pull and apply; the
+    rows of tables, which are read when the batch asks for them, may be newer.
 
     `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
     single process with batch size `batch_size`; gradients are neither summed nor averaged. As τ is about
@@ -48,7 +49,7 @@ class StalenessAware(UpdateRule):
         return TrainStep([counted_phase(store, counts, context.push.targets)])
 
 
-def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> tf.Tensor:
+def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> Counted:
     def apply(clock_read: tf.Tensor, *values: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
         staleness = store.clocks[ps].read_value() - clock_read
         factor = 1.0 / tf.cast(tf.maximum(staleness, 1), tf.float32)
@@ -57,4 +58,4 @@ def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient],
         with tf.control_dependencies([apply_op, staleness]):
             return tf.stack([count_update(store.clocks[ps]) + 1, staleness])
 
-    return exclusive(store, ps, apply, store.clock_reads[ps], *(gradient.value for gradient in part))
+    return counted_exclusively(store, context, ps, part, apply)
