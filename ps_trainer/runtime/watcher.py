@@ -88,7 +88,6 @@ class Watcher:
     Attributes:
         run_status: of the run record; "" before the first poll.
         reached: of the run record: that the target metric is reached, in words; "" as long as it is not.
-        lost: workers that are gone and may come back.
         roster: what each worker said last, by index; a copy of ps 0's.
     """
 
@@ -122,7 +121,6 @@ class Watcher:
         self._news = threading.Event()
         self.run_status = ""
         self.reached = run.get("reached", "")
-        self.lost: frozenset[int] = frozenset()
         self.roster: dict[int, dict] = {}
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
@@ -185,7 +183,6 @@ class Watcher:
             return
         self.run_status, self.reached = state.run["status"], state.run.get("reached", "")
         self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
-        self.lost = frozenset(i for i, entry in self.roster.items() if entry["status"] == control.LOST)
         for index, entry in self.roster.items():
             if index != self._worker_index and not self._closing.is_set():
                 self._look_at_worker(index, entry)
