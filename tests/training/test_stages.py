@@ -113,6 +113,8 @@ def test_a_straggler_holds_the_gradients_of_all_stages_back_where_they_are():
         delayed, *_ = cluster.run(split(straggler=("det:mean_ms=1",)))
         plain, *_ = cluster.run(split())
     np.testing.assert_allclose(delayed.losses, plain.losses, rtol=0, atol=1e-6)
+    assert delayed.progress.injected_delay >= 0.001
+    assert plain.progress.injected_delay == 0.0
 
 
 class TestGraph:

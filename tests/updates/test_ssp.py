@@ -14,7 +14,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.updates.ssp import Options, Ssp
 from tests.testing import oracles
 from tests.testing import script as script_lib
-from tests.testing.cluster import config_of, wait_until
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.components import NUM_CLASSES
 from tests.testing.repetitions import repetitions
 from tests.testing.script import Turnstile
@@ -192,6 +192,17 @@ def test_a_worker_that_ends_first_holds_nobody_up(cluster):
     outcomes = cluster.run(config)
     assert [len(outcome.losses) for outcome in outcomes] == [30, 5, 30]
     assert outcomes[0].worker.final_values["global_step"] == 65
+
+
+def test_a_worker_that_ends_first_holds_nobody_up_with_one_ps_task():
+    config = config_of(
+        "Dense", "Rows", ["lengths=5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
+        max_steps=None, num_epochs=100,
+    )  # fmt: skip
+    with InProcessCluster(1, 2) as cluster:
+        outcomes = cluster.run(config)
+    assert [len(outcome.losses) for outcome in outcomes] == [5, 30]
+    assert outcomes[0].worker.final_values["global_step"] == 35
 
 
 def test_a_negative_bound_is_refused():
