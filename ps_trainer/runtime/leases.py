@@ -161,7 +161,7 @@ class LeaseDesk:
         self._book, self._counts, self._answers = None, None, {}
 
     def _lease(self, message: dict[str, Any]) -> Lease | str:
-        if message["is_first"]:  # it has dropped what it was given before
+        if message.get("is_first"):  # it has dropped what it was given before
             self.give_back(message["worker"])
         return self._book.take(message["worker"], is_idle=message["is_idle"])
 

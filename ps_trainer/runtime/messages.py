@@ -28,7 +28,15 @@ _STATUSES = (JOINED, TRAINING, *FINAL, LOST)
 _RUN_STATUSES = (STARTING, READY, ENDED)
 
 _MAIL = {"run_id": str, "worker": int, "status": str}
-_MAY_BE_IN_MAIL = {"reason": str, "error": str, "join": str, "request": str, "is_idle": bool}
+_MAY_BE_IN_MAIL = {
+    "reason": str,
+    "error": str,
+    "join": str,
+    "request": str,
+    "kind": str,
+    "is_idle": bool,
+    "is_first": bool,
+}
 _MAY_BE_IN_MAIL |= {"summary": dict, "facts": dict}
 # By record: what is in it unless it is empty, and what may be.
 _RECORDS: dict[str, tuple[dict[str, type], dict[str, type]]] = {
@@ -60,7 +68,7 @@ def message(text: bytes, num_workers: int) -> dict[str, Any]:
     if not 0 <= said["worker"] < num_workers:
         raise ValueError(f"worker {said['worker']}, and the cluster has 0 to {num_workers - 1}")
     if said["status"] == LEASE:
-        _check(said, {"request": str, "is_idle": bool}, {})
+        _check(said, {"request": str, "kind": str, "is_idle": bool}, {"is_first": bool})
     return {name: said[name] for name in (*_MAIL, *_MAY_BE_IN_MAIL) if name in said}
 
 

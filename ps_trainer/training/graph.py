@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -78,7 +78,13 @@ class TrainGraph(NamedTuple):
 
 
 def build(
-    components: Components, cluster: ClusterConfig, config: TrainConfig, run_id: str, *, start: str = ""
+    components: Components,
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    run_id: str,
+    *,
+    start: str = "",
+    shard_record: Mapping[str, Any] | None = None,
 ) -> TrainGraph:
     """Builds the graph.
 
@@ -89,6 +95,7 @@ def build(
         run_id: names the container that holds all that the run has on the ps tasks.
         start: names this start of the worker, so that it does not draw the random numbers of its first steps again
             (dropout, masks, negative samples); empty for the first one, in a run from step 0.
+        shard_record: see `shards.plan_of`.
     """
     graph = tf.Graph()
     group = group_of(cluster, components.num_stages)
@@ -96,7 +103,7 @@ def build(
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
         store = components.create_store(group, config)
-        plan = shards.plan_of(components.dataset, config, cluster.num_workers)
+        plan = shards.plan_of(components.dataset, config, cluster.num_workers, shard_record)
         reader = shards.ShardReader(plan) if plan is not None else None
         if plan is not None:
             counts, amount = shards.create_counts(plan, store.ps_device(0)), 1

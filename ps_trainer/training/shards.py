@@ -32,15 +32,31 @@ _WAIT_SECS = 0.3
 _ASK_AGAIN_SECS = 5.0
 
 
-def plan_of(dataset: DataSource, config: TrainConfig, num_workers: int) -> ShardPlan | None:
+def plan_of(
+    dataset: DataSource, config: TrainConfig, num_workers: int, record: Mapping[str, Any] | None = None
+) -> ShardPlan | None:
     """The run's plan; None where the data is dealt out once and for all.
 
+    Args:
+        dataset: of this worker.
+        config: the run, as this worker was told.
+        num_workers: who take the shards.
+        record: `ShardReader.record` of the chief, whose plan is everybody's; None: this is the chief.
+
     Raises:
-        OptionError: there are fewer shards than workers.
+        OptionError: there are fewer shards than workers, or this worker has other data than the chief.
     """
     if config.sharding != "dynamic":
         return None
     num_examples = dataset.num_train_examples
+    if record is not None:
+        plan = ShardPlan(**record["plan"])
+        if num_examples != plan.num_examples:
+            raise OptionError(
+                f"this worker's dataset has {num_examples} training examples, the chief's {plan.num_examples}: give"
+                " all workers the same --dataset, --dataset_option and files"
+            )
+        return plan
     plan = shards.plan(
         num_examples, config.batch_size, config.num_epochs, num_workers, config.shard_examples, config.seed
     )

@@ -121,7 +121,8 @@ class Worker(Member):
 
     def _build_graph(self, run_id: str, start: str = "") -> graph.TrainGraph:
         self._writer.state("building the graph")
-        train = graph.build(self._components, self._cluster, self._config, run_id, start=start)
+        record = self._run.get("shards")
+        train = graph.build(self._components, self._cluster, self._config, run_id, start=start, shard_record=record)
         self._comeback.is_possible = train.step.exchange is None
         return train
 

@@ -78,6 +78,17 @@ def test_fewer_shards_than_workers_are_refused():
         shards.plan_of(dataset, config, 2)
 
 
+def test_the_plan_is_the_chiefs_whatever_a_worker_was_told():
+    own, chiefs = _config(batch_size=16, num_epochs=1), _config()
+    dataset = components_lib.load(chiefs, 2).dataset
+    plan = shards.plan_of(dataset, chiefs, 2)
+    record = json.loads(json.dumps({"plan": plan.as_dict(), "may_wait": True}))
+    assert shards.plan_of(dataset, own, 2, record) == plan != shards.plan_of(dataset, own, 2)
+    fewer = {"plan": plan._replace(num_examples=239).as_dict()}
+    with pytest.raises(OptionError, match=r"dataset has 240 training examples, the chief's 239.*--dataset_option"):
+        shards.plan_of(dataset, own, 2, fewer)
+
+
 def test_without_dynamic_sharding_nothing_is_told_of_coverage():
     with InProcessCluster(1, 1) as cluster:
         worker = cluster.run(_config(sharding="static"))[0].worker
