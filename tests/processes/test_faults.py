@@ -50,14 +50,19 @@ def assert_silence(run, least_secs, until):
     assert begin < until["wall_time"] < end
 
 
-def fork_server_of(launcher):
-    """Pid of a launcher's fork server: its child that has no task's name; None before it is there."""
+def child_of(parent, name):
+    """Pid of the child of `parent` whose name matches; None before it is there."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == launcher.pid and not re.match(r"(ps|worker)-\d", (folder / "comm").read_text()):
+            its_parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if its_parent == parent and re.match(name, (folder / "comm").read_text()):
                 return int(folder.name)
     return None
+
+
+def fork_server_of(launcher):
+    """Pid of a launcher's fork server: its child that has no task's name; None before it is there."""
+    return child_of(launcher.pid, r"(?!(ps|worker)-\d)")
 
 
 def wait_for_a_step_after_the_restart(run):
@@ -102,9 +107,12 @@ def test_without_preloading_a_fresh_process_is_started(create_run):
 
 def test_without_its_fork_server_a_task_is_started_again_all_the_same(create_run):
     run = create_run(flags=(RECOVER,))
-    launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--fault=kill:worker:1@step=100")
+    launcher = run.start_local(UNLIMITED, "--max_restarts=1")
     run.wait_for_step(1)
-    os.kill(fork_server_of(launcher), signal.SIGKILL)
+    fork_server = fork_server_of(launcher)
+    worker = child_of(launcher.pid, "worker-1")
+    os.kill(fork_server, signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
     wait_for_a_step_after_the_restart(run)
     assert "the fork server has ended" in launcher.log and "a fresh process is started instead" in launcher.log
     launcher.send(signal.SIGINT)
