@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 import ps_trainer
+from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.runtime import facts, messages
 from ps_trainer.runtime.messages import (  # noqa: F401 - here for those who talk over the control plane
@@ -116,6 +117,7 @@ class PsControl:
         self._config = tf.ConfigProto(
             operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=["/job:none"]
         )
+        self._call_timeout_secs = call_timeout_secs
         self._patience_secs = patience_secs
         self._session: tf.Session | None = None
         self._is_closed = False
@@ -146,7 +148,9 @@ class PsControl:
         """Closes the connection for good: calls of threads that do not know of it yet fail."""
         with self._lock:
             self._is_closed = True
-            self._close()
+            session, self._session = self._session, None
+            if session is not None:
+                _close(session)
 
     def _patiently(self, fetches: Any, feeds: dict[tf.Tensor, str] | None = None) -> Any:
         """Repeats a call that may be made more than once."""
@@ -164,17 +168,32 @@ class PsControl:
                 raise tf.errors.CancelledError(None, None, f"the connection to {self.name} was closed")
             try:
                 if self._session is None:
+                    self._check_port()
                     self._session = tf.Session(self._target, graph=self._graph.graph, config=self._config)
                 return self._session.run(fetches, feeds)
             except tf.errors.OpError:
-                self._close()  # a session whose ps was replaced never works again
+                self._give_up_session()
                 raise
 
-    def _close(self) -> None:
+    def _give_up_session(self) -> None:
+        """Lets go of a session that failed: where the ps task was replaced it never works again.
+
+        Closing it waits for the ps task up to the call's deadline, so nobody waits for that.
+        """
         session, self._session = self._session, None
         if session is not None:
-            with contextlib.suppress(tf.errors.OpError):  # the ps may be gone, and its end of the session with it
-                session.close()
+            threading.Thread(target=_close, args=(session,), name=f"close-{self.name}", daemon=True).start()
+
+    def _check_port(self) -> None:
+        """Raises UnavailableError where nothing listens: a session would look for it up to the call's deadline."""
+        fault = network.fault_of(self.address, self._call_timeout_secs)
+        if fault:
+            raise tf.errors.UnavailableError(None, None, f"no connection to {self.name}: {fault}")
+
+
+def _close(session: tf.Session) -> None:
+    with contextlib.suppress(tf.errors.OpError):  # the ps may be gone, and its end of the session with it
+        session.close()
 
 
 def hello(cluster: ClusterConfig, ps: int) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class WorkerState:
         self._saved_step = 0
         self._folder: pathlib.Path | None = config.checkpoint_dir
         self._reads = {name: variable.read_value() for name, variable in self._variables.items()}
+        self._writes = {name: _write_of(variable) for name, variable in self._variables.items()}
 
     def restore(self, session: tf.Session, global_step: int) -> None:
         """Sets the variables to what belongs to the run's state at present, where there is such; called at the join."""
@@ -180,8 +181,8 @@ class WorkerState:
         return ""
 
     def _load(self, session: tf.Session, saved: Saved) -> None:
-        for name, variable in self._variables.items():
-            session.run(variable.initializer, {variable.initializer.inputs[1]: saved.values[name]})
+        for name, (value, write_op) in self._writes.items():
+            session.run(write_op, {value: saved.values[name]})
 
     def _write(self, saved: Saved) -> None:
         """Writes a file and removes all but as many as there are checkpoints."""
@@ -193,3 +194,10 @@ class WorkerState:
                     old.unlink(missing_ok=True)
         except OSError as error:
             logging.warning("%s could not be written: %s", path, error)
+
+
+def _write_of(variable: tf.Variable) -> tuple[tf.Tensor, tf.Operation]:
+    """A placeholder, and the op that sets the variable to it: of any shape that the variable may take."""
+    with variable.graph.as_default(), tf.device(variable.device):
+        value = tf.placeholder(variable.dtype.base_dtype, variable.shape)
+        return value, variable.assign(value, read_value=False)

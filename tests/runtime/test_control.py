@@ -130,6 +130,7 @@ def slow(monkeypatch):
     def create(patience_secs):
         session = SlowSession(num_late=4)
         monkeypatch.setattr(control.tf, "Session", lambda *args, **kwargs: session)
+        monkeypatch.setattr(control.network, "fault_of", lambda *args: "")
         return PsControl("localhost:1", 0, patience_secs=patience_secs), session
 
     return create

@@ -278,3 +278,23 @@ def test_an_array_alone_is_not_used(config, path):
     own = Own(config)
     own.restore(7)
     assert own.value == [0, 0, 0]
+
+
+def test_a_state_whose_length_varies_is_taken_up(config):
+    def held():
+        """A variable that is empty at first, as the places of batches that are not pushed yet."""
+        with tf.Graph().as_default():
+            value = tf.placeholder(tf.int64, [None, 1])
+            variable = tf.Variable(
+                tf.zeros([0, 1], tf.int64), name="held", shape=[None, 1], trainable=False, use_resource=True
+            )
+            state, session = WorkerState([variable], Counts(5), config, 1), tf.Session()
+            session.run(variable.initializer)
+            return state, session, variable, (variable.assign(value), value)
+
+    state, session, _, (assign_op, value) = held()
+    session.run(assign_op, {value: [[3], [4]]})
+    state.save(session, 5)
+    state, session, variable, _ = held()
+    state.restore(session, 5)
+    assert session.run(variable).tolist() == [[3], [4]]
