@@ -255,7 +255,7 @@ class MarkedRun:
         if not is_late:
             self._may_go_on.set()
         if is_noticed:
-            self._leave(worker)
+            self.notice(worker)
         if comes_back:
             self.processes[worker] = _Process(self, worker)
             self.processes[worker].join()
@@ -268,8 +268,13 @@ class MarkedRun:
         process = self.processes.pop(worker)
         process.leave()
         if worker == 0:
-            self._leave(worker)
+            self.notice(worker)
         self.settle()
+
+    def notice(self, worker: int) -> None:
+        """The chief takes a worker out of the live set."""
+        ops = self._chief.train.step.service._ops
+        self._chief.session.run(ops.leave, {ops.worker: worker})
 
     def counts(self, ps: int) -> Counts:
         """What the rule has counted there."""
@@ -302,10 +307,6 @@ class MarkedRun:
         for process in self._all:
             process.session.close()
         self._reading.close()
-
-    def _leave(self, worker: int) -> None:
-        ops = self._chief.train.step.service._ops
-        self._chief.session.run(ops.leave, {ops.worker: worker})
 
     def _next_code(self, worker: np.int64) -> np.int64:
         with self._lock:

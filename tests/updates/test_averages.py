@@ -68,6 +68,8 @@ def play(run: MarkedRun, order: random.Random) -> set[int]:
             killed_in |= {code for push in run.pushes[before:] if push.staleness is None for code in push.codes}
         elif idle:
             run.step(order.sample(idle, order.choice([1, 1, 1, min(2, len(idle)), len(idle)])))
+    for worker in set(range(NUM_WORKERS)) - run.processes.keys():
+        run.notice(worker)  # whoever is gone is missed in the end; until then the others may wait for it
     while run.processes:
         idle = [worker for worker, process in run.processes.items() if not process.is_busy]
         run.leave(order.choice(idle))
