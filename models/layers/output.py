@@ -21,14 +21,15 @@ class ModelOutput(NamedTuple):
         metrics: name -> float32 [B], one value per example; its mean over the data is what is reported.
         pooled: name -> a metric of all test examples together, for one that is no mean over them.
         loss_weight: scalar; how many terms the loss is the mean of, where their number differs between batches of the
-            same size, such as the symbols of texts. Evaluation weighs batches by it; None: by their examples.
+            same size, such as the symbols of texts. Evaluation weighs batches by it; empty: by their examples. (Not
+            None, so that a session can run the whole output.)
     """
 
     loss: tf.Tensor
     predictions: tf.Tensor
     metrics: dict[str, tf.Tensor]
     pooled: dict[str, Pooled] = {}
-    loss_weight: tf.Tensor | None = None
+    loss_weight: tf.Tensor | tuple[()] = ()
 
 
 def classifier_output(logits_BN: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:

@@ -35,8 +35,8 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
         pooled_metrics = getattr(output, "pooled", {})  # a model of one's own may have a type of its own for this
-        weight = getattr(output, "loss_weight", None)
-        weight = size if weight is None else weight
+        weight = getattr(output, "loss_weight", ())
+        weight = size if isinstance(weight, tuple) else weight
         parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)

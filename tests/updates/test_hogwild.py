@@ -55,10 +55,11 @@ def test_no_update_of_rows_asks_for_a_lock(optimizer):
 
 
 def row_updates(train):
-    """Type -> use_locking of the ops that update rows; None for a type without that attribute."""
+    """Type -> use_locking of the ops that update rows of tables; None for a type without that attribute."""
     found = {}
     for op in train.graph.get_operations():
-        if op.type.startswith(("ResourceScatter", "ResourceSparseApply")):
+        is_of_rows = op.type.startswith(("ResourceScatter", "ResourceSparseApply"))
+        if is_of_rows and not op.inputs[0].op.name.startswith("data/"):  # what is counted of the data is no table
             found[op.type] = op.get_attr("use_locking") if "use_locking" in op.node_def.attr else None
     return found
 

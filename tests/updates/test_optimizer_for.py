@@ -73,14 +73,14 @@ def test_each_variable_follows_its_own_optimizer(layout, num_ps, num_workers, up
 
 
 def test_a_checkpoint_brings_the_slots_of_all_into_another_layout(tmp_path):
-    batches = global_batches(BATCH_SIZE, NUM_STEPS)
+    batches = global_batches(BATCH_SIZE, 2 * NUM_STEPS)
     config = config_of("Embedded", "Rows", logdir=str(tmp_path), **FIELDS)
     with InProcessCluster(1, 1) as cluster:
         (first,) = cluster.run(config)
         again = dataclasses.replace(config, layout="per_variable", max_steps=2 * NUM_STEPS)
         (second,) = cluster.run(again)
-    assert_trained(first, batches)
-    assert_trained(second, batches + batches)
+    assert_trained(first, batches[:NUM_STEPS])
+    assert_trained(second, batches)
 
 
 @pytest.mark.parametrize(
