@@ -50,7 +50,8 @@ def test_a_run_continues_under_another_form(clusters, tmp_path, saved, restored)
     assert first.progress.global_steps[-1] == 10
     assert second.progress.global_steps == list(range(11, 21))
     saved_values = checkpoint_lib.Checkpoint(tmp_path / "log" / "checkpoints" / "model.ckpt-10")
-    assert set(saved_values) == MODEL_NAMES | {f"{n}/{s}" for n in MODEL_NAMES for s in SLOTS} | {"global_step"}
+    slots = {f"{name}/{slot}" for name in MODEL_NAMES for slot in SLOTS}
+    assert set(saved_values) == MODEL_NAMES | slots | {"global_step", "data/position"}
     for name, value in first.worker.final_values.items():
         np.testing.assert_array_equal(saved_values[name], value, err_msg=name)
     (third,) = clusters[FORMS[saved][0]].run(_config(saved, tmp_path / "log", 20))
