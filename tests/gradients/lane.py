@@ -85,7 +85,7 @@ class Lane:
         self._session.run(self._init_op)
 
     def send(self, *gradients: np.ndarray | Rows, advance: bool = True) -> Arrived:
-        """One step; without `advance` the transforms' state stays as it is."""
+        """One step; without `advance` only what has arrived is fetched, and not the transforms' targets."""
         feed = {}
         for site, placeholder, gradient in zip(self._sites, self._inputs, gradients, strict=True):
             if site.is_table:
