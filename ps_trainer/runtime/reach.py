@@ -55,11 +55,15 @@ def fault_between(address: str, device: str, deadline_secs: float = 10.0) -> str
         device: "/job:worker/task:1", the other one; at which address is up to the first task.
         deadline_secs: of each of the three calls that this takes.
     """
-    with tf.Graph().as_default() as graph, tf.device(device):
-        now = tf.timestamp()
+    with tf.Graph().as_default() as graph:
+        contact_op = tf.no_op()
+        with tf.device(device):
+            now = tf.timestamp()
     try:
         with tf.Session(f"grpc://{address}", graph=graph, config=_config(device, deadline_secs)) as session:
-            session.list_devices()  # makes the contact; an error of it is not yet wrapped into one of the graph
+            # Makes the contact. (`list_devices` would as well, but keeps Python's lock until it returns: where the
+            # other task runs Python ops in this process, it waits for them, and they for it.)
+            session.run(contact_op)
             session.run(now)
     except tf.errors.DeadlineExceededError:
         return f"no answer within {deadline_secs:g} s"
@@ -71,8 +75,9 @@ def fault_between(address: str, device: str, deadline_secs: float = 10.0) -> str
 
 
 def first_line(error: tf.errors.OpError) -> str:
-    """The first line of TensorFlow's message, shortened."""
-    line = (error.message or type(error).__name__).strip().partition("\n")[0]
+    """The first line of TensorFlow's message, shortened; that it came from a graph is not said."""
+    message = (error.message or type(error).__name__).strip().removeprefix("Graph execution error:")
+    line = message.strip().partition("\n")[0]
     return line if len(line) <= _MESSAGE_CHARS else f"{line[:_MESSAGE_CHARS]}…"
 
 
