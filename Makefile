@@ -1,5 +1,6 @@
 # make train        a ps and two workers train a CNN on handwritten digits, on this machine
 # make test         all tests
+# make check        style, and the tests that need no servers and no other processes
 # make lint         style
 # make bench        step rates, side by side with hand-written TF1
 # make experiments  experiments of the literature, each with a verdict; --quick by EXPERIMENT_FLAGS
@@ -16,13 +17,16 @@ TRAIN_FLAGS ?= --model=cnn --dataset=digits --update=sync --optimizer=momentum -
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 EXPERIMENT_FLAGS ?=
 
-.PHONY: train test lint bench experiments clean
+.PHONY: train test check lint bench experiments clean
 
 train: $(VENV)/.installed
 	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+check: lint
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m light
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from ps_trainer.cli.run import leave
+from ps_trainer.cli.command_wrapper import leave
 from ps_trainer.cli.task import main_ps
 
 if __name__ == "__main__":

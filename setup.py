@@ -17,7 +17,8 @@ def read_version() -> str:
 
 
 PLOTS = ["matplotlib"]
-TEST = ["pytest>=8", "pytest-xdist>=3.5", *PLOTS]
+# With setuptools and wheel, which build this package in a test.
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "setuptools>=68", "wheel", *PLOTS]
 
 setup(
     name="ps_trainer",
@@ -35,8 +36,9 @@ setup(
         "test": TEST,
         "dev": [*TEST, "ruff"],
     },
-    packages=find_packages(include=["ps_trainer", "ps_trainer.*", "models", "models.*"]),
-    package_data={"ps_trainer.data": ["files/*"]},
+    # `ps_trainer/models` is a link to `models`, so that no package of this general name is installed.
+    packages=find_packages(include=["ps_trainer", "ps_trainer.*"]),
+    package_data={"ps_trainer": ["py.typed"], "ps_trainer.data": ["files/*"]},
     scripts=["run_ps.py", "run_worker.py"],
     entry_points={"console_scripts": ["ps_trainer = ps_trainer.cli.main:console"]},
 )

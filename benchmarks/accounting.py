@@ -1,45 +1,46 @@
-"""Where the steps of a disturbed run went: applied, rolled back, or made by a worker that could not write it down.
+"""Accounts for every step of a disturbed run: applied, rolled back, or in flight when its worker was killed.
 
-A *lineage* is what is trained between two set-ups of the run's state by the chief: its metrics say at which step each
-one begins ("initialised, at step 0", "restored …, at step 200"). The workers' step logs (`--step_log`) have a line for
-each step that a worker has come back from. For lineage k, from step s(k) on:
+A *lineage* begins when the chief sets up the run's state; the chief's metrics tell the step at which each lineage
+begins ("initialised, at step 0", "restored …, at step 200"). The workers' step logs (`--step_log`) have a line for each
+step that a worker finished. For lineage k, from step s(k) on:
 
     reached(k)      the largest global_step in a line of it, or s(k)
-    rolled back     max(0, reached(k) - s(k+1)): updates that were made, and are made again
+    rolled back     max(0, reached(k) - s(k+1)): updates that the next lineage repeats
     logged          `async`: its lines, each of which is an update; rules that join several batches in an update: the
-                    different values of global_step above s(k) in them
-    unlogged        updates that must have been made, by the numbers of steps, and are in no line: in flight when their
-                    worker was killed, or when the answer of a lost ps task did not come
+                    different values of global_step above s(k) in its lines
+    unlogged        updates that the step numbers imply and that are in no line: they were in flight when their worker
+                    was killed, or when the answer of a lost ps task did not come
 
     attempted = logged + unlogged = applied + rolled back,  applied = global_step at the end
 
-so `unlogged` is what is left of the other three; the books are balanced if it is not negative and no more than one
-step for each worker and incident (a kill, or a new lineage).
+so `unlogged` follows from the other three. The books are balanced if `unlogged` is not negative and at most one step
+for each worker and incident (a kill, or a new lineage).
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-# A chief without a step for longer than this was down, or waited for somebody.
+# A chief without a step for longer than this was down, or waited for another task.
 PAUSE_SECS = 1.0
 
 _START = re.compile(r", at step (?P<step>\d+)$")
 
 
-class Start(NamedTuple):
-    """The chief has set up the state: when (seconds since the epoch), and at which step."""
+class LineageStart(NamedTuple):
+    """When the chief set up the state (seconds since the epoch), and at which step."""
 
     wall_time: float
     step: int
 
 
-class Line(NamedTuple):
+class StepLine(NamedTuple):
     """A line of a step log."""
 
     wall_time: float
@@ -51,9 +52,9 @@ class Rollback(NamedTuple):
     """Updates that were lost.
 
     Attributes:
-        steps: how many.
-        secs: time in which the chief trained since the state that was restored: what a checkpoint every so many
-            seconds bounds. While the chief is down, nobody saves.
+        steps: number of updates.
+        secs: time that the chief had trained since the restored state. The interval of the checkpoints bounds it;
+            times in which the chief is down do not count, because only the chief saves.
     """
 
     steps: int
@@ -80,20 +81,20 @@ class Account(NamedTuple):
         return self.logged + self.unlogged
 
     def is_balanced(self, num_workers: int, num_kills: int) -> bool:
-        """Whether nothing is missing but what was in flight at an incident."""
+        """Whether only steps in flight at an incident are missing."""
         return 0 <= self.unlogged <= num_workers * (num_kills + self.num_lineages - 1)
 
 
-def account(starts: Sequence[Start], lines: Iterable[Line], applied: int, is_joined: bool) -> Account:
+def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: int, is_joined: bool) -> Account:
     """The books of a run.
 
     Args:
         starts: of its lineages, at least one, in order.
         lines: of all workers.
         applied: global_step at the end.
-        is_joined: whether an update joins several batches, of one worker or of several.
+        is_joined: whether an update joins several batches.
     """
-    lineages: list[list[Line]] = [[] for _ in starts]
+    lineages: list[list[StepLine]] = [[] for _ in starts]
     times = [start.wall_time for start in starts]
     for line in sorted(lines):
         lineages[max(0, bisect.bisect_right(times, line.wall_time) - 1)].append(line)
@@ -114,16 +115,16 @@ def read(logdir: pathlib.Path, applied: int, is_joined: bool) -> Account:
     """The books of the run with this logdir.
 
     Raises:
-        ValueError: its chief has never set up a state, or no step was logged.
+        ValueError: the chief never set up a state, or the run has no step log.
     """
     states = _records(logdir / "metrics" / "worker-0.jsonl")
     starts = [
-        Start(record["wall_time"], int(match["step"]))
+        LineageStart(record["wall_time"], int(match["step"]))
         for record in states
         if record.get("kind") == "state" and (match := _START.search(record["state"]))
     ]
     lines = [
-        Line(record["wall_time"], record["worker"], record["global_step"])
+        StepLine(record["wall_time"], record["worker"], record["global_step"])
         for path in sorted((logdir / "steps").glob("worker-*.jsonl"))
         for record in _records(path)
     ]
@@ -132,10 +133,10 @@ def read(logdir: pathlib.Path, applied: int, is_joined: bool) -> Account:
     return account(starts, lines, applied, is_joined)
 
 
-def _trained_secs(lines: Sequence[Line], step: int) -> float:
+def _trained_secs(lines: Sequence[StepLine], step: int) -> float:
     """Seconds in which the chief made steps after `step`, without its pauses."""
     times = [line.wall_time for line in lines if line.worker == 0 and line.global_step >= step]
-    pairs = zip(times, times[1:], strict=False)
+    pairs = itertools.pairwise(times)
     return sum(later - earlier for earlier, later in pairs if later - earlier < PAUSE_SECS)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 
 
 def choices(known: Iterable[str], all_as: str | None = None) -> Callable[[str], list[str]]:
-    """A parser of comma-separated names, each of them once, in the order given.
+    """A parser of comma-separated names; it keeps their order and drops repetitions.
 
     Args:
         known: the names that are allowed.
-        all_as: a word that stands for all of them, and an empty text then for none; None = no such word.
+        all_as: a word that stands for all names; an empty text then stands for none. None = no such word.
     """
     known = list(known)
 
@@ -29,16 +29,42 @@ def choices(known: Iterable[str], all_as: str | None = None) -> Callable[[str], 
     return parse
 
 
-def numbers(text: str) -> list[int]:
-    """Parses comma-separated whole numbers, each of them once."""
+def counts(text: str) -> list[int]:
+    """Parses comma-separated whole numbers of at least 1; it drops repetitions."""
     try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
+        numbers = list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2") from error
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} has a number below 1")
+    return numbers
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers that are not below `least`."""
+
+    def number(text: str) -> int:  # argparse shows the function's name: "invalid number value"
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{text} must be at least {least}")
+        return value
+
+    return number
+
+
+def secs(text: str) -> float:
+    """Parses a time that must be more than 0."""
+    if not (value := float(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
+    return value
 
 
 def create_parser(module: str, doc: str) -> argparse.ArgumentParser:
-    """A parser for `python -m <module>`, described by the first line of the module's docstring; it shows defaults."""
+    """A parser for `python -m <module>` that shows defaults.
+
+    Args:
+        module: the benchmark.
+        doc: docstring of the benchmark; its first line describes the program.
+    """
     return argparse.ArgumentParser(
         prog=f"python -m {module}",
         description=doc.splitlines()[0],
@@ -47,20 +73,25 @@ def create_parser(module: str, doc: str) -> argparse.ArgumentParser:
     )
 
 
+def add_deadline(parser: argparse.ArgumentParser, default: float) -> None:
+    """Adds `--deadline_secs`, the time limit of a run."""
+    parser.add_argument("--deadline_secs", type=secs, default=default, help="a run that takes longer has failed")
+
+
 def add_out_dir(parser: argparse.ArgumentParser) -> None:
     """Adds `--out_dir`."""
-    parser.add_argument("--out_dir", help="new folder for results and logs; by default one under runs, with the time")
+    parser.add_argument("--out_dir", help="new folder for results and logs; by default a folder in runs/ named by time")
 
 
 def new_folder(parser: argparse.ArgumentParser, out_dir: str | None, prefix: str) -> pathlib.Path:
-    """The folder that `--out_dir` names, or `<prefix>-<time>`; ends the program when it exists."""
+    """The folder that `--out_dir` names, or `<prefix>-<time>`; ends the program if it exists."""
     folder = pathlib.Path(out_dir or time.strftime(f"{prefix}-%Y%m%d-%H%M%S")).resolve()
     if folder.exists():
-        parser.error(f"--out_dir={folder} exists; give a new folder, results of two calls do not mix")
+        parser.error(f"--out_dir={folder} exists; name a new folder, because results of two calls do not mix")
     return folder
 
 
 def exit_by_signal(signum: int, frame: object) -> None:
-    """Signal handler: ends the program by an exception, so that what it has started is ended first."""
+    """Signal handler: ends the program by an exception, so that the program ends its tasks first."""
     del frame
     sys.exit(128 + signum)

@@ -1,132 +1,132 @@
-"""Trains on the digits while tasks are killed at random: does it complete, as well as undisturbed, with no step lost?
+"""Kills random tasks while a cluster trains on the digits: does every run finish, as accurate, with no step lost?
 
     python -m benchmarks.chaos --help
 
-What is counted is described in README.md and in `accounting.py`.
+README.md and `accounting.py` describe what is counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import os
 import pathlib
-import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from benchmarks import accounting, arguments, leftovers, report
-from benchmarks.chaos_cases import BY_STEP, CASES, UNSEEN, Case
-from benchmarks.contenders import REPOSITORY
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
-from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
-from ps_trainer.launch.command import run_local
+from benchmarks import accounting, arguments, disturbed_run
+from benchmarks.chaos_cases import BY_STEP, CASES, UNSEEN, ChaosCase
+from benchmarks.report import Report, ResultColumn
 
 NUM_PS = 2
 NUM_WORKERS = 3
 
-# A checkpoint is due every so many seconds of the chief's, and takes some time to be written.
+# Seconds between two checkpoints of the chief, and seconds that it takes to write one.
 SAVE_SECS = 2.0
 SAVE_SLACK_SECS = 2.0
-MOST_ACCURACY_LOST = 0.01
-END_SECS = 10.0
+MAX_ACCURACY_LOST = 0.01
 
-_UNDISTURBED = -1  # in place of a seed
+UNDISTURBED = -1  # in place of a seed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """One run.
+class ChaosRow(disturbed_run.DisturbedRow):
+    """One run; `update` is the name of the case in `chaos_cases.py`.
 
     Attributes:
-        family: what the rule's workers wait for.
-        update: the case of `chaos_cases.py`.
+        family: what the workers of the rule wait for.
         seed: of the kills; -1 = undisturbed.
-        wall_secs: from the start of the launcher to its end.
-        kills: that happened.
-        restarts: of all tasks.
-        losses: set-ups of the state by the chief after the first: state restored, or taken over.
-        applied, rolled_back, logged, unlogged: see `accounting.py`; the last two are 0 where a worker does not see
-            each update.
+        kills: kills that happened.
+        losses: how often the chief set up the state again, from a checkpoint or from the ps tasks.
+        applied, logged, unlogged: see `accounting.py`; the last two are 0 where a worker does not see each update.
         most_rolled_back_secs: of one rollback; see `accounting.Rollback.secs`.
         accuracy: on the test examples.
-        accuracy_lost: against the undisturbed run of the rule; negative = better.
-        orphans: processes left.
-        leftovers: temporary files left.
-        problem: what is not as it should be; empty = nothing.
+        accuracy_lost: accuracy of the undisturbed run minus this one; negative = this one is better.
     """
 
+    COLUMNS = (
+        ResultColumn("family", "family"),
+        ResultColumn("rule", "update"),
+        ResultColumn("seed", lambda row: None if row.seed == UNDISTURBED else row.seed),
+        ResultColumn("s", "wall_secs", ".0f"),
+        *(ResultColumn(name, name) for name in ("kills", "restarts", "losses")),
+        *(ResultColumn(name, name) for name in ("applied", "rolled_back", "logged", "unlogged")),
+        ResultColumn("most s rolled back", "most_rolled_back_secs", ".1f"),
+        ResultColumn("accuracy", "accuracy", ".3f"),
+        ResultColumn("lost", "accuracy_lost", "+.3f"),
+        ResultColumn("orphans", "orphans"),
+        ResultColumn("files left", "leftovers"),
+        ResultColumn("problem", lambda row: row.problem or "none"),
+    )
+
     family: str
-    update: str
     seed: int
-    wall_secs: float = 0.0
     kills: int = 0
-    restarts: int = 0
     losses: int = 0
     applied: int = 0
-    rolled_back: int = 0
     logged: int = 0
     unlogged: int = 0
     most_rolled_back_secs: float = 0.0
     accuracy: float = 0.0
     accuracy_lost: float = 0.0
-    orphans: int = 0
-    leftovers: int = 0
-    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """Case and seed."""
+        return f"{self.update}-{'undisturbed' if self.seed == UNDISTURBED else self.seed}"
+
+    def line(self) -> str:
+        """The run in a sentence."""
+        if not self.applied:
+            return f"{self.name}: {self.problem}"
+        return (
+            f"{self.name}: {100 * self.accuracy:.1f} % after {self.wall_secs:.0f} s, {self.kills} kills,"
+            f" {self.restarts} restarts, {self.applied} applied + {self.rolled_back} rolled back = {self.logged} logged"
+            f" + {self.unlogged} in flight{'; ' if self.problem else ''}{self.problem}"
+        )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the trainings one after the other; a line each, and `results.json`, `.csv`, `.md`.
+    """Runs the trainings one after the other.
 
     Args:
         argv: arguments, without the program's name.
 
     Returns:
-        0, or 1 when something of a run is not as it should be.
+        0, or 1 when something is wrong with a run.
     """
     plan = parse_plan(argv)
-    plan.out_dir.mkdir(parents=True)
-    signal.signal(signal.SIGTERM, arguments.exit_by_signal)
-    origin = provenance(["python", "-m", "benchmarks.chaos", *argv])
-    rows: list[Row] = []
+    report = Report("benchmarks.chaos", argv, plan.out_dir, ["runs"])
     for name in plan.updates:
-        undisturbed = None
-        for seed in (_UNDISTURBED, *range(plan.first_seed, plan.first_seed + plan.seeds)):
-            row = run(plan, CASES[name], seed, undisturbed)
-            undisturbed = row.accuracy if seed == _UNDISTURBED else undisturbed
-            rows.append(row)
-            print(_line(row), flush=True)
-            _write(plan.out_dir, origin, rows)
-    print(plan.out_dir.joinpath("results.md").read_text(), end="")
-    return EXIT_FAILED if any(row.problem for row in rows) else EXIT_DONE
+        undisturbed = run(plan, CASES[name], UNDISTURBED, None)
+        report.add(undisturbed)
+        for seed in range(plan.first_seed, plan.first_seed + plan.seeds):
+            report.add(run(plan, CASES[name], seed, undisturbed.accuracy))
+    return report.finish()
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.chaos", __doc__)
-    parser.add_argument("--kills", type=int, default=20, help="in each run")
-    parser.add_argument("--together", type=int, default=1, help="tasks killed at each moment; --kills is a multiple")
-    parser.add_argument("--seeds", type=int, default=10, help="disturbed runs of each rule")
-    parser.add_argument("--first_seed", type=int, default=0)
+    count = arguments.at_least(1)
+    parser.add_argument("--kills", type=count, default=20, help="kills in each run")
+    parser.add_argument("--together", type=count, default=1, help="tasks killed at each moment; divides --kills")
+    parser.add_argument("--seeds", type=count, default=10, help="disturbed runs of each rule")
+    parser.add_argument("--first_seed", type=int, default=0, help="seed of the first disturbed run")
     cases = arguments.choices(tuple(CASES), all_as="all")
     parser.add_argument("--updates", type=cases, default="all", help="cases of chaos_cases.py, or all")
-    parser.add_argument("--roles", default="ps+worker+chief", help="whom to kill")
-    parser.add_argument("--model", default="softmax")
-    parser.add_argument("--max_steps", type=int, default=6000, help="fewer where a step stands for several batches")
-    parser.add_argument("--deadline_secs", type=float, default=900.0, help="after so long a run has failed")
+    parser.add_argument("--roles", default="ps+worker+chief", help="roles of the tasks that may be killed")
+    parser.add_argument("--model", default="softmax", help="model to train")
+    parser.add_argument("--max_steps", type=count, default=6000, help="fewer where a step takes several batches")
+    arguments.add_deadline(parser, 900.0)
     arguments.add_out_dir(parser)
     plan = parser.parse_args(argv)
-    if min(plan.kills, plan.seeds, plan.max_steps) < 1 or plan.deadline_secs <= 0:
-        parser.error("--kills, --seeds and --max_steps must be at least 1, --deadline_secs more than 0")
-    if plan.together < 1 or plan.kills % plan.together:
-        parser.error("--together must be at least 1, and --kills a multiple of it")
+    if plan.kills % plan.together:
+        parser.error(f"--kills={plan.kills} is not a multiple of --together={plan.together}")
     plan.out_dir = arguments.new_folder(parser, plan.out_dir, "runs/chaos")
     return plan
 
 
-def flags_of(plan: argparse.Namespace, case: Case, seed: int) -> list[str]:
+def flags_of(plan: argparse.Namespace, case: ChaosCase, seed: int) -> list[str]:
     """The flags of `python -m ps_trainer local` for one run."""
     fault = f"--fault=chaos:kills={plan.kills},together={plan.together},roles={plan.roles},seed={seed}"
     max_steps = case.max_steps(plan.max_steps)
@@ -137,65 +137,52 @@ def flags_of(plan: argparse.Namespace, case: Case, seed: int) -> list[str]:
         "--dataset=digits",
         *case.flags,
         f"--max_steps={max_steps}",
-        # At its end the model stands still: what differs is what the kills have done, not the moment.
+        # At the end the model no longer moves, so the accuracy shows the kills' effect, not the moment of the end.
         "--learning_rate=0.5",
         "--schedule=cosine",
         f"--schedule_option=decay_steps={max_steps}",
         "--step_log",
         "--report_secs=1",
         f"--save_checkpoint_secs={SAVE_SECS:g}",
-        *([] if seed == _UNDISTURBED else [fault]),
+        *([] if seed == UNDISTURBED else [fault]),
     ]
 
 
-def run(plan: argparse.Namespace, case: Case, seed: int, undisturbed: float | None) -> Row:
-    """One run, and what is wrong with it.
+def run(plan: argparse.Namespace, case: ChaosCase, seed: int, undisturbed: float | None) -> ChaosRow:
+    """Runs one training and examines it.
 
     Args:
         plan: as `parse_plan` gives it.
         case: the rule.
-        seed: of the kills.
-        undisturbed: accuracy of the undisturbed run; None = this is it.
+        seed: of the kills, or `UNDISTURBED`.
+        undisturbed: accuracy of the undisturbed run; None = this run is the undisturbed one.
     """
-    logdir = plan.out_dir / "runs" / f"{case.name}-{'undisturbed' if seed == _UNDISTURBED else seed}"
-    temporary = logdir.with_name(f"{logdir.name}-tmp")
-    temporary.mkdir(parents=True)
-    problems = []
-    wall_secs = 0.0
-    try:
-        environ = {**os.environ, "TMPDIR": str(temporary)}
-        wall_secs = run_local(flags_of(plan, case, seed), logdir, plan.deadline_secs, cwd=REPOSITORY, environ=environ)
-    except RunError as error:
-        problems.append(str(error).splitlines()[0])
-    orphans, left = leftovers.processes(logdir, END_SECS), leftovers.files(logdir, temporary)
-    problems += [f"still runs: {orphan}" for orphan in orphans] + [f"left: {path}" for path in left]
-    row = Row(family=case.family, update=case.name, seed=seed, wall_secs=wall_secs)
-    row = dataclasses.replace(row, orphans=len(orphans), leftovers=len(left))
-    try:
-        row, found = examine(plan, row, logdir, undisturbed)
-        problems += found
-    except (OSError, KeyError, ValueError) as error:
-        problems.append(f"nothing to examine: {error!r}")
-    return dataclasses.replace(row, problem="; ".join(problems))
+    row = ChaosRow(family=case.family, update=case.name, seed=seed)
+    logdir = plan.out_dir / "runs" / row.name
+    done = disturbed_run.train(flags_of(plan, case, seed), logdir, plan.deadline_secs)
+    return disturbed_run.fill(row, done, lambda row, done: examine(plan, row, logdir, done, undisturbed))
 
 
 def examine(
-    plan: argparse.Namespace, row: Row, logdir: pathlib.Path, undisturbed: float | None
-) -> tuple[Row, list[str]]:
-    """The figures that a run has left, and what is wrong with them.
+    plan: argparse.Namespace,
+    row: ChaosRow,
+    logdir: pathlib.Path,
+    done: disturbed_run.DisturbedRun,
+    undisturbed: float | None,
+) -> tuple[ChaosRow, list[str]]:
+    """The figures of a run, and what is wrong with them.
 
     Args:
         plan: as `parse_plan` gives it.
         row: what is known.
         logdir: of the run.
+        done: what the run left.
         undisturbed: see `run`.
 
     Raises:
-        OSError, KeyError, ValueError: a file is missing, or holds something else.
+        OSError, KeyError, ValueError: a file is missing or has other content.
     """
-    summary = json.loads((logdir / "summary.json").read_text())
-    kills = sum("missed" not in fault for fault in summary.get("faults", ()))
-    case = CASES[row.update]
+    summary, kills, case = done.summary, done.kills, CASES[row.update]
     books = accounting.read(logdir, summary["global_step"], is_joined=case.books == BY_STEP)
     sees_updates = case.books != UNSEEN
     accuracy = summary["metrics"]["accuracy"]
@@ -208,14 +195,13 @@ def examine(
         problems.append(f"{books.unlogged} steps are unaccounted for")
     if most_secs > SAVE_SECS + SAVE_SLACK_SECS:
         problems.append(f"{most_secs:.1f} s of training were rolled back")
-    if lost > MOST_ACCURACY_LOST:
+    if lost > MAX_ACCURACY_LOST:
         problems.append(f"accuracy is {100 * lost:.1f} % lower")
-    if row.seed != _UNDISTURBED and kills < plan.kills:
+    if row.seed != UNDISTURBED and kills < plan.kills:
         problems.append(f"only {kills} kills happened")
     filled = dataclasses.replace(
         row,
         kills=kills,
-        restarts=sum(summary.get("restarts", {}).values()),
         losses=books.num_lineages - 1,
         applied=books.applied,
         rolled_back=books.rolled_back,
@@ -226,34 +212,6 @@ def examine(
         accuracy_lost=lost,
     )
     return filled, problems
-
-
-def _line(row: Row) -> str:
-    name = f"{row.update} {'undisturbed' if row.seed == _UNDISTURBED else f'seed {row.seed}'}"
-    if not row.applied:
-        return f"{name}: {row.problem}"
-    return (
-        f"{name}: {100 * row.accuracy:.1f} % after {row.wall_secs:.0f} s, {row.kills} kills, {row.restarts} restarts,"
-        f" {row.applied} applied + {row.rolled_back} rolled back = {row.logged} logged + {row.unlogged} in flight"
-        f"{'; ' if row.problem else ''}{row.problem}"
-    )
-
-
-def _write(folder: pathlib.Path, origin: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    values = [dataclasses.asdict(row) for row in rows]
-    folder.joinpath("results.json").write_text(json.dumps({"provenance": origin, "runs": values}, indent=2) + "\n")
-    report.write_csv(rows, Row, folder / "results.csv")
-    columns = ("kills", "restarts", "losses", "applied", "rolled_back", "logged", "unlogged")
-    head = ["family", "rule", "seed", "s", *columns, "most s rolled back", "accuracy", "lost"]
-    head += ["orphans", "files left", "problem"]
-    lines = ["| " + " | ".join(head) + " |", "|---|---" + "|--:" * (len(head) - 3) + "|---|"]
-    for row in rows:
-        cells = [row.family, row.update, "-" if row.seed == _UNDISTURBED else row.seed, f"{row.wall_secs:.0f}"]
-        cells += [getattr(row, column) for column in columns]
-        cells += [f"{row.most_rolled_back_secs:.1f}", f"{row.accuracy:.3f}", f"{row.accuracy_lost:+.3f}"]
-        cells += [row.orphans, row.leftovers, row.problem.replace("|", "/") or "none"]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    folder.joinpath("results.md").write_text("\n".join([*lines, "", origin_sentence(origin), ""]))
 
 
 if __name__ == "__main__":

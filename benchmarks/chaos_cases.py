@@ -1,10 +1,11 @@
-"""The update rules that `benchmarks.chaos` disturbs: some of each family of waiting, with the flags of each."""
+"""The update rules that `benchmarks.chaos` disturbs, with their flags; each way of waiting has some."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-# What a family waits for decides what a lost task can hold up.
+# Families of rules, by what their workers wait for: it decides what a lost task can hold up.
 NO_BARRIER = "no barrier"
 BARRIER = "barrier"
 ROUNDS = "rounds"
@@ -12,21 +13,21 @@ COLLECTIVE = "collective"
 
 # How `accounting.py` finds the updates in the workers' step logs.
 BY_LINE = "line"  # each line is an update
-BY_STEP = "step"  # each value of global_step is one
-UNSEEN = "unseen"  # workers go on without having seen each update
+BY_STEP = "step"  # each value of global_step is an update
+UNSEEN = "unseen"  # some updates are in no line, because workers do not wait for each update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-    """A rule as it is disturbed.
+class ChaosCase:
+    """A rule with its options.
 
     Attributes:
-        name: of the case; `--updates` takes it.
+        name: name of the case, as `--updates` takes it.
         family: what the rule's workers wait for.
         update: `--update`.
         options: values of `--update_option`.
         books: `BY_LINE`, `BY_STEP` or `UNSEEN`.
-        batches: batches of one worker for a global step: `--max_steps` of the case is that of the plan divided by it.
+        batches: batches of one worker in a global step; divides the plan's `--max_steps`.
         model: `--model`; None = the plan's.
     """
 
@@ -39,17 +40,17 @@ class Case:
     model: str | None = None
 
     def max_steps(self, planned: int) -> int:
-        """`--max_steps` for a plan that wants `planned` batches."""
+        """`--max_steps` for a plan of `planned` batches."""
         return max(1, planned // self.batches)
 
     @property
     def flags(self) -> list[str]:
-        """The flags in which cases differ, but for the model."""
+        """The flags in which cases differ, without the model."""
         return [f"--update={self.update}", *(f"--update_option={option}" for option in self.options)]
 
 
-def _case(name: str, family: str, *options: str, update: str | None = None, **others) -> Case:
-    return Case(name=name, family=family, update=update or name, options=options, **others)
+def _case(name: str, family: str, *options: str, update: str | None = None, **others: Any) -> ChaosCase:
+    return ChaosCase(name=name, family=family, update=update or name, options=options, **others)
 
 
 # With 3 workers; a rule of the barrier family needs 2 of them unless its line says otherwise.
@@ -69,6 +70,6 @@ CASES = {
         _case("local_sgd", ROUNDS, "period=5", batches=5),
         _case("model_averaging", ROUNDS, "period=5", batches=5),
         _case("all_reduce", COLLECTIVE),
-        _case("hybrid", COLLECTIVE, model="benchmarks.pixel_table:PixelTable"),
+        _case("hybrid", COLLECTIVE, model="benchmarks.digits_embedding_model:PixelTable"),
     )
 }

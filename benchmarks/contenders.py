@@ -1,4 +1,4 @@
-"""Who takes part, and the command of each task. Imports no TensorFlow."""
+"""The contenders of the step-rate benchmark, their tasks' commands, and the numbers they share; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,23 +8,44 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks import settings, sizes
+from benchmarks import settings
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 REPORT_SECS = 1
 
-_ENDLESS_STEPS = 10**9  # a run is ended from outside when its window is over
+_ENDLESS_STEPS = 10**9  # the benchmark ends a run when its window is over
 _NEVER_SECS = 10**6
+
+BATCH_SIZE = 32
+# Small enough that thousands of steps on one batch do not explode, whatever the staleness.
+LEARNING_RATE = 0.001
+
+
+class WorkloadSize(NamedTuple):
+    """Size of a workload's model: `num_layers` dense layers of `width` x `width` with bias."""
+
+    num_layers: int
+    width: int
+
+
+DEEP = WorkloadSize(num_layers=40, width=64)  # 80 variables, 0.67 MB
+WIDE = WorkloadSize(num_layers=4, width=512)  # 8 variables, 4.2 MB
+
+SIZES = {"deep": DEEP, "wide": WIDE}
+
+# For update rules that train no model without an embedding table: `deep` with one.
+TABLE_WORKLOAD = "deep_table"
+RULE_SIZES = {**SIZES, TABLE_WORKLOAD: DEEP}
 
 MODES = ("async", "sync")
 RULES_MODE = "rules"  # the contenders are update rules
 
 
 class Cell(NamedTuple):
-    """One line of the comparison: what everybody has to run.
+    """One line of the comparison: what every contender runs.
 
     Attributes:
-        workload: key of `sizes.RULE_SIZES`.
+        workload: key of `RULE_SIZES`.
         mode: "async", "sync", or "rules" where each contender has an update rule of its own.
         num_ps: number of ps tasks.
         num_workers: number of worker tasks.
@@ -36,8 +57,8 @@ class Cell(NamedTuple):
     num_workers: int
 
 
-class Job(NamedTuple):
-    """One run of a cell: where its tasks listen and what folder they write to."""
+class CellJob(NamedTuple):
+    """One run of a cell: the addresses of its tasks, and their folder."""
 
     cell: Cell
     ps_hosts: tuple[str, ...]
@@ -51,26 +72,26 @@ class Job(NamedTuple):
 
 
 class Contender(abc.ABC):
-    """Somebody who can run a cell.
+    """A program that can run a cell.
 
     Attributes:
         name: as in the results.
-        is_chief_first: whether the other workers must be started after the chief's first step.
+        is_chief_first: whether the other workers must start after the chief's first step.
     """
 
     name: str
     is_chief_first = False
 
     @abc.abstractmethod
-    def ps_command(self, job: Job, task_index: int) -> list[str]:
+    def ps_command(self, job: CellJob, task_index: int) -> list[str]:
         """Command of a ps task, run in the repository's root."""
 
     @abc.abstractmethod
-    def worker_command(self, job: Job, task_index: int) -> list[str]:
+    def worker_command(self, job: CellJob, task_index: int) -> list[str]:
         """Command of a worker task."""
 
     @abc.abstractmethod
-    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
+    def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
         """File to which a worker appends JSON lines with "kind", "wall_time" and "local_step"."""
 
 
@@ -81,12 +102,10 @@ class StockTf1(Contender):
     # A worker that finds the variables not yet initialised sleeps 30 s.
     is_chief_first = True
 
-    def ps_command(self, job: Job, task_index: int) -> list[str]:
-        """See `Contender`."""
+    def ps_command(self, job: CellJob, task_index: int) -> list[str]:
         return self._command(job, "ps", task_index)
 
-    def worker_command(self, job: Job, task_index: int) -> list[str]:
-        """See `Contender`."""
+    def worker_command(self, job: CellJob, task_index: int) -> list[str]:
         command = self._command(job, "worker", task_index)
         command += [
             f"--workload={job.cell.workload}",
@@ -95,11 +114,10 @@ class StockTf1(Contender):
         ]
         return [*command, "--sync"] if job.cell.mode == "sync" else command
 
-    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
-        """See `Contender`."""
+    def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
         return job.folder / f"worker-{task_index}.jsonl"
 
-    def _command(self, job: Job, job_name: str, task_index: int) -> list[str]:
+    def _command(self, job: CellJob, job_name: str, task_index: int) -> list[str]:
         task_flags = [f"--job_name={job_name}", f"--task_index={task_index}"]
         return [sys.executable, "-m", "benchmarks.peers.stock_tf1", *job.cluster_flags, *task_flags]
 
@@ -119,12 +137,10 @@ class PsTrainer(Contender):
         self._rule = rule
         self._options = options
 
-    def ps_command(self, job: Job, task_index: int) -> list[str]:
-        """See `Contender`."""
+    def ps_command(self, job: CellJob, task_index: int) -> list[str]:
         return [sys.executable, "run_ps.py", *job.cluster_flags, f"--task_index={task_index}"]
 
-    def worker_command(self, job: Job, task_index: int) -> list[str]:
-        """See `Contender`."""
+    def worker_command(self, job: CellJob, task_index: int) -> list[str]:
         workload = job.cell.workload
         return [
             sys.executable,
@@ -133,21 +149,20 @@ class PsTrainer(Contender):
             f"--task_index={task_index}",
             f"--model=benchmarks.workloads:{workload.title().replace('_', '')}",
             "--dataset=benchmarks.workloads:RandomInput",
-            f"--dataset_option=width={sizes.RULE_SIZES[workload].width}",
-            f"--batch_size={sizes.BATCH_SIZE}",
+            f"--dataset_option=width={RULE_SIZES[workload].width}",
+            f"--batch_size={BATCH_SIZE}",
             f"--update={self._rule or job.cell.mode}",
             *(f"--update_option={option}" for option in self._options),
             f"--layout={self._layout}",
             "--optimizer=sgd",
-            f"--learning_rate={sizes.LEARNING_RATE}",
+            f"--learning_rate={LEARNING_RATE}",
             f"--max_steps={_ENDLESS_STEPS}",
             f"--logdir={job.folder}",
             f"--report_secs={REPORT_SECS}",
             f"--save_checkpoint_secs={_NEVER_SECS}",
         ]
 
-    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
-        """See `Contender`."""
+    def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
         return job.folder / "metrics" / f"worker-{task_index}.jsonl"
 
 
@@ -158,22 +173,22 @@ ASYNC = "async"
 
 
 def rule_contenders(rules: Sequence[str], group_size: int) -> list[tuple[str, dict[str, Contender]]]:
-    """Update rules in groups, each with `async` as its first member; all with the layout packed.
+    """Update rules in groups with `async` as first member, all with the layout packed.
 
-    So that a rule and `async` run within minutes of each other, however many rules there are.
+    Groups are small, so that a rule and the `async` that it is compared with run within minutes of each other.
 
     Args:
         rules: registered names that have a setting.
         group_size: rules in a group, beside `async`.
 
     Returns:
-        For each group its workload and its contenders.
+        Workload and contenders of each group.
     """
     dense = [rule for rule in rules if rule != ASYNC and not settings.RULES[rule].needs_table]
     groups = [("deep", dense[start : start + group_size]) for start in range(0, len(dense), group_size)]
     if with_table := [rule for rule in rules if settings.RULES[rule].needs_table]:
-        groups.append((sizes.TABLE_WORKLOAD, with_table))
+        groups.append((TABLE_WORKLOAD, with_table))
     return [
-        (workload, {rule: PsTrainer("packed", rule, settings.two_worker_options(rule)) for rule in [ASYNC, *group]})
+        (workload, {rule: PsTrainer("packed", rule, settings.RULES[rule].options) for rule in [ASYNC, *group]})
         for workload, group in groups or [("deep", [])]
     ]

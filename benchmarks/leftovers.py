@@ -1,4 +1,4 @@
-"""What a run must not leave behind: processes, and temporary files."""
+"""Finds the processes and the temporary files that a run left."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _POLL_SECS = 0.1
 
 
 def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
-    """Command lines of the processes that after so long still belong to a run, as a list to be empty.
+    """Command lines of the processes of a run that still exist after some seconds; empty as soon as none exists.
 
-    They name its folder, or, forked of a process that does not, their output goes there.
+    A process belongs to a run if its command line names the run's folder, or if its output goes there: a forked process
+    has the command line of its parent.
     """
     deadline = time.monotonic() + within_secs
     while (found := living(logdir)) and time.monotonic() < deadline:
@@ -22,13 +23,13 @@ def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
 
 
 def files(logdir: pathlib.Path, temporary: pathlib.Path) -> list[str]:
-    """Half-written files in the run's folder, and everything in its folder of temporary files."""
+    """Half-written files in the run's folder, and all entries of its folder for temporary files."""
     found = [path for pattern in _PARTS for path in logdir.rglob(pattern)]
     return sorted(map(str, [*found, *temporary.iterdir()]))
 
 
 def living(folder: pathlib.Path) -> dict[int, str]:
-    """Command lines, by pid, of the living processes that belong to a folder: see `processes`."""
+    """Command lines of the living processes that belong to a folder, as `processes` defines it, by pid."""
     found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:

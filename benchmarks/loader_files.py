@@ -1,4 +1,4 @@
-"""The files that `benchmarks.loaders` reads: what `data generate` writes, and what of other formats it does not."""
+"""Writes the files that `benchmarks.loaders` reads: sets of `data generate`, and formats that no generator writes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data import census, generate
-from ps_trainer.data.glyphs import Glyphs
+from ps_trainer.data.formats import census
+from ps_trainer.data.generators import generate
+from ps_trainer.data.generators.glyphs import Glyphs
 
 Write = Callable[[pathlib.Path], None]
 
@@ -19,9 +20,9 @@ def generated(name: str, *options: str, is_packed: bool = False) -> Write:
     """Writes a set of `data generate`.
 
     Args:
-        name: of the set.
+        name: name of the set.
         *options: `key=value` each.
-        is_packed: whether its files are packed by gzip then.
+        is_packed: whether the files are packed by gzip.
     """
 
     def write(folder: pathlib.Path) -> None:

@@ -1,14 +1,13 @@
-"""Measures how many examples each loader of `ps_trainer/data/` reads per second, in one process, from files.
+"""Measures how many examples each loader of `ps_trainer/data/` reads from files per second, in one process.
 
     python -m benchmarks.loaders --help
 
-The table in `benchmarks/README.md` comes from here.
+The table in `benchmarks/README.md` comes from this program.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import shutil
 import statistics
@@ -18,22 +17,21 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from benchmarks import arguments, report
+from benchmarks import arguments
 from benchmarks.loader_files import Write, generated, images, people, records
+from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer import registry
-from ps_trainer.data.base import DataSource, Shard
-from ps_trainer.data.kinds import recognise
-from ps_trainer.errors import EXIT_DONE
-from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
+from ps_trainer.data.detect_format import detect
+from ps_trainer.data.pipeline.data_source import DataSource, Shard
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-    """Files, and how they are read.
+class LoaderCase:
+    """Files, and the dataset that reads them.
 
     Attributes:
-        write: writes them into a new folder.
-        dataset: that reads them; None = what `data info` says, with its options.
+        write: writes the files into a new folder.
+        dataset: name of the dataset; None = the dataset and options that `data info` finds.
         options: of the dataset, `key=value` each.
     """
 
@@ -46,42 +44,53 @@ _CLICKS = "num_train=60000", "num_test=10"
 _DIGITS = "num_train=20000", "num_test=10"
 _TEXT = "num_words=100", "num_train=200000", "num_test=10000"
 CASES = {
-    "mnist": Case(write=generated("glyphs", *_DIGITS)),
-    "mnist, gz": Case(write=generated("glyphs", *_DIGITS, is_packed=True)),
-    "cifar10": Case(write=generated("glyphs", "size=32", "channels=3", "num_train=8000", "num_test=10")),
-    "image_folder, PNG 32x32": Case(write=images(2000, 32)),
-    "tfrecord, JPEG 64x64": Case(
+    "mnist": LoaderCase(write=generated("glyphs", *_DIGITS)),
+    "mnist, gz": LoaderCase(write=generated("glyphs", *_DIGITS, is_packed=True)),
+    "cifar10": LoaderCase(write=generated("glyphs", "size=32", "channels=3", "num_train=8000", "num_test=10")),
+    "image_folder, PNG 32x32": LoaderCase(write=images(2000, 32)),
+    "tfrecord, JPEG 64x64": LoaderCase(
         write=records(2000, 64),
         dataset="tfrecord",
         options=("features=image=image/encoded:image[64x64x3],label=image/class/label:int64",),
     ),
-    "libsvm": Case(write=generated("planted_weights", "num_train=20000", "num_test=10")),
-    "criteo": Case(write=generated("planted_clicks", *_CLICKS)),
-    "criteo, gz": Case(write=generated("planted_clicks", *_CLICKS, is_packed=True)),
-    "census": Case(write=people(32_000)),
-    "movielens": Case(write=generated("planted_ratings", "num_train=100000", "num_test=10")),
-    "text, characters": Case(write=generated("markov", *_TEXT)),
-    "text, words": Case(write=generated("markov", *_TEXT), dataset="text", options=("unit=word",)),
-    "text_windows": Case(write=generated("markov", *_TEXT), dataset="text_windows", options=("train_files=train.txt",)),
-    "parallel_text": Case(write=generated("numbers")),
-    "wav": Case(write=generated("tones", "num_train=512", "num_test=10")),
+    "libsvm": LoaderCase(write=generated("planted_weights", "num_train=20000", "num_test=10")),
+    "criteo": LoaderCase(write=generated("planted_clicks", *_CLICKS)),
+    "criteo, gz": LoaderCase(write=generated("planted_clicks", *_CLICKS, is_packed=True)),
+    "census": LoaderCase(write=people(32_000)),
+    "movielens": LoaderCase(write=generated("planted_ratings", "num_train=100000", "num_test=10")),
+    "text, characters": LoaderCase(write=generated("markov", *_TEXT)),
+    "text, words": LoaderCase(write=generated("markov", *_TEXT), dataset="text", options=("unit=word",)),
+    "text_windows": LoaderCase(
+        write=generated("markov", *_TEXT), dataset="text_windows", options=("train_files=train.txt",)
+    ),
+    "parallel_text": LoaderCase(write=generated("numbers")),
+    "wav": LoaderCase(write=generated("tones", "num_train=512", "num_test=10")),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class LoaderRow(Row):
     """The result of one loader.
 
     Attributes:
         loader: key of `CASES`.
-        megabytes: of its files.
-        examples: training examples in them.
-        first_batch_secs: from nothing to the first batch, with the look at the files and the filling of the buffer
-            from which examples are drawn.
+        megabytes: size of the files.
+        examples: training examples in the files.
+        first_batch_secs: time to the first batch, with the opening of the files and the filling of the shuffle buffer.
         examples_per_sec: median over the repetitions.
         examples_per_sec_min: the lowest.
         examples_per_sec_max: the highest.
     """
+
+    COLUMNS = (
+        ResultColumn("files", "loader"),
+        ResultColumn("MB", "megabytes", ".1f"),
+        ResultColumn("examples", "examples", ","),
+        ResultColumn("first batch, s", "first_batch_secs", ".1f"),
+        ResultColumn("examples/s", "examples_per_sec", ",.0f"),
+        ResultColumn("lowest", "examples_per_sec_min", ",.0f"),
+        ResultColumn("highest", "examples_per_sec_max", ",.0f"),
+    )
 
     loader: str
     megabytes: float
@@ -99,30 +108,26 @@ def main(argv: Sequence[str]) -> int:
         argv: arguments, without the program's name.
     """
     parser = arguments.create_parser("benchmarks.loaders", __doc__)
-    parser.add_argument("--loaders", help="of the names that start so only, with commas")
-    parser.add_argument("--batch_size", type=int, default=128, help="examples per batch")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each repetition")
-    parser.add_argument("--repetitions", type=int, default=3, help="of each loader, one after the other")
+    parser.add_argument("--loaders", help="comma-separated beginnings of names; by default all loaders")
+    parser.add_argument("--batch_size", type=arguments.at_least(1), default=128, help="examples per batch")
+    parser.add_argument("--seconds", type=arguments.secs, default=3.0, help="length of each repetition")
+    parser.add_argument("--repetitions", type=arguments.at_least(1), default=3, help="of each loader, in sequence")
     arguments.add_out_dir(parser)
     flags = parser.parse_args(argv)
     names = [name for name in CASES if name.startswith(tuple((flags.loaders or "").split(",")))]
     if not names:
-        parser.error(f"--loaders={flags.loaders}: none starts so; known: {'; '.join(CASES)}")
+        parser.error(f"--loaders={flags.loaders}: no name starts like this; known: {'; '.join(CASES)}")
     folder = arguments.new_folder(parser, flags.out_dir, "runs/loaders")
-    folder.mkdir(parents=True)
-    origin = provenance(["python", "-m", "benchmarks.loaders", *argv])
-    rows = []
+    report = Report("benchmarks.loaders", argv, folder)
     for name in names:
-        rows.append(measure(name, CASES[name], folder / "files", flags.batch_size, flags.seconds, flags.repetitions))
-        print(_line(rows[-1]), flush=True)
-        values = [report.rounded(row) for row in rows]
-        folder.joinpath("results.json").write_text(json.dumps({"provenance": origin, "rows": values}, indent=2) + "\n")
-        report.write_csv(rows, Row, folder / "results.csv")
-    print(f"\n{origin_sentence(origin)}\nresults: {folder}")
-    return EXIT_DONE
+        case = CASES[name]
+        report.add(measure(name, case, folder / "files", flags.batch_size, flags.seconds, flags.repetitions))
+    return report.finish()
 
 
-def measure(name: str, case: Case, folder: pathlib.Path, batch_size: int, seconds: float, repetitions: int) -> Row:
+def measure(
+    name: str, case: LoaderCase, folder: pathlib.Path, batch_size: int, seconds: float, repetitions: int
+) -> LoaderRow:
     """Writes the files of a loader, reads them, and removes them."""
     try:
         case.write(folder)
@@ -132,7 +137,7 @@ def measure(name: str, case: Case, folder: pathlib.Path, batch_size: int, second
         first_secs, rates = _rates(source, batch_size, seconds, repetitions, started_at)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Row(
+    return LoaderRow(
         loader=name,
         megabytes=num_bytes / 1e6,
         examples=source.num_train_examples,
@@ -143,11 +148,11 @@ def measure(name: str, case: Case, folder: pathlib.Path, batch_size: int, second
     )
 
 
-def create(case: Case, folder: pathlib.Path) -> DataSource:
+def create(case: LoaderCase, folder: pathlib.Path) -> DataSource:
     """The dataset that reads the files of a case."""
     if case.dataset is not None:
         return registry.DATASETS.create(case.dataset, case.options, data_dir=str(folder))
-    found = recognise(folder)
+    found = detect(folder)
     return registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
 
 
@@ -169,14 +174,6 @@ def _rates(
                 num_batches += 1
             rates.append(num_batches * batch_size / elapsed)
     return first_secs, rates
-
-
-def _line(row: Row) -> str:
-    """The row in Markdown."""
-    return (
-        f"| {row.loader} | {row.megabytes:.1f} | {row.examples:,} | {row.first_batch_secs:.1f} |"
-        f" {row.examples_per_sec:,.0f} | {row.examples_per_sec_min:,.0f} to {row.examples_per_sec_max:,.0f} |"
-    )
 
 
 if __name__ == "__main__":

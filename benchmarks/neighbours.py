@@ -1,9 +1,9 @@
-"""What a trained word2vec says of words: their nearest neighbours, and how far it agrees with counting.
+"""Prints the nearest neighbours of words in a trained word2vec, and its agreement with counting.
 
     python -m benchmarks.neighbours LOGDIR --words=list,returns
 
-Of a run on dataset text_windows. The similarity score is the rank correlation, over all pairs of the test words, of
-the cosines of their vectors with those of the rows of pointwise mutual information (see the dataset).
+The run must use the dataset text_windows. The score is a rank correlation over all pairs of test words: between the
+cosines of the words' vectors and the cosines of their rows of pointwise mutual information (see the dataset).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from ps_trainer import config as config_lib
 from ps_trainer import registry
+from ps_trainer.checkpoints.report import find_checkpoint
 from ps_trainer.errors import EXIT_DONE
-from ps_trainer.store.checkpoint_report import find_checkpoint
 
 _NUM_SHOWN = 5
 
@@ -28,10 +28,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.neighbours", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    parser.add_argument("logdir", type=pathlib.Path, help="of a run on dataset text_windows")
-    parser.add_argument("--words", default="", help="whose neighbours to print, with commas; none: some test words")
+    parser.add_argument("logdir", type=pathlib.Path, help="folder of a run on dataset text_windows")
+    parser.add_argument("--words", default="", help="comma-separated words; by default some test words")
     flags = parser.parse_args(argv)
     recorded = config_lib.recorded(flags.logdir)
+    if recorded is None:
+        parser.error(f"{flags.logdir} has no config.json; name the --logdir of a run")
     source = registry.DATASETS.create(
         recorded["dataset"], recorded["dataset_option"], data_dir=recorded.get("data_dir")
     )
@@ -52,12 +54,12 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
-    """The rows of the largest cosine with a row, which itself is left out; the largest first.
+    """The other rows with the largest cosines with a row; the largest first.
 
     Args:
         vectors: [V, D], of length 1.
         word: number of the row.
-        count: how many.
+        count: number of neighbours.
     """
     cosine = vectors @ vectors[word]
     cosine[word] = -np.inf
@@ -65,7 +67,7 @@ def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's, of the cosines of all pairs of rows in two sets of vectors of length 1 for the same words.
+    """Spearman's rank correlation between the cosines of all pairs of rows in two sets of vectors of length 1.
 
     Args:
         first: [words, D].
@@ -73,7 +75,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """
     pairs = np.triu_indices(len(first), 1)
     ranks = [_ranks((vectors @ vectors.T)[pairs]) for vectors in (first, second)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -1,12 +1,13 @@
-"""What language models are compared with: symbols told from the few before them, by counting.
+"""A baseline for language models: predicts each symbol from the few symbols before it, by counting.
 
     python -m benchmarks.ngram --help
 
-Trained and tested on the batches that a model gets, so that both are asked for the same symbols.
+It is trained and tested on the batches that a model gets, so that both predict the same symbols.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,7 +25,7 @@ _BATCH_SIZE = 256
 
 
 class _Counts(NamedTuple):
-    """What is counted of the groups of n symbols: sorted codes, and the same for their first n - 1 symbols."""
+    """Counts of the groups of n symbols by sorted codes, and the same for their first n - 1 symbols."""
 
     codes: np.ndarray
     counts: np.ndarray
@@ -70,7 +71,7 @@ class NGram:
             self._orders.insert(0, self._counts(codes, counts))
 
     def bits(self, ids_NT: np.ndarray) -> np.ndarray:
-        """For each symbol but a text's first the bits to tell it from those before it, float [N, T - 1].
+        """Bits to predict each symbol of a text, except the first, from the symbols before it: float [N, T - 1].
 
         Args:
             ids_NT: int [N, T].
@@ -104,16 +105,16 @@ def main(argv: Sequence[str]) -> int:
     parser = arguments.create_parser("benchmarks.ngram", __doc__)
     parser.add_argument("--dataset", default="text", help='one whose batches have "ids"')
     parser.add_argument("--dataset_option", action="append", default=[], help="key=value for the dataset")
-    parser.add_argument("--data_dir", help="folder of the dataset's files, where it needs any")
-    parser.add_argument("--order", type=int, default=5, help="symbols of the longest group that is counted")
+    parser.add_argument("--data_dir", help="folder of the dataset's files, if the dataset reads files")
+    parser.add_argument("--order", type=int, default=5, help="symbols in the longest counted group")
     parser.add_argument(
         "--unbroken",
         action="store_true",
-        help="join examples that follow each other and overlap by one symbol, so that none has too few before it",
+        help="join consecutive examples, which overlap by one symbol, so that each symbol has enough symbols before it",
     )
     flags = parser.parse_args(argv)
     source = registry.DATASETS.create(flags.dataset, flags.dataset_option, data_dir=flags.data_dir)
-    train, test = (_read(lambda split=split: source.in_order(split, batch_size=_BATCH_SIZE)) for split in SPLITS)
+    train, test = (_read(functools.partial(source.in_order, split, batch_size=_BATCH_SIZE)) for split in SPLITS)
     if flags.unbroken:
         train, test = (ids[:, 1:].reshape(1, -1) for ids in (train, test))
     vocab_size = int(max(train.max(), test.max())) + 1

@@ -2,7 +2,7 @@
 
     python -m benchmarks.recovery --help
 
-What is measured is described in README.md.
+README.md describes what is measured.
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import itertools
 import json
-import os
 import pathlib
 import re
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import accounting, arguments, report
-from benchmarks.contenders import REPOSITORY
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
-from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
+from benchmarks import accounting, arguments, disturbed_run
+from benchmarks.report import Report, ResultColumn
 from ps_trainer.launch import hosts_iproute
-from ps_trainer.launch.command import run_local
 
 UPDATES = ("async", "sync", "ssp", "all_reduce")
 SILENT_SECS = 8
@@ -42,75 +38,78 @@ FAULTS = (
 HEARTBEAT_SECS = 4
 NUM_WORKERS = 2
 
-_LEAST_GAP_SECS = 1.0  # shorter ones are no interruption
+_MIN_GAP_SECS = 1.0  # a shorter gap between two steps is not an interruption
 _LOG_LINE = re.compile(r"[IWE]\d{4} (\d\d:\d\d:\d\d\.\d{6}) +\d+ \S+\] (.*)")
-_NOTICED = re.compile(
-    r"\blost\b|has not answered|was started anew|started again|begun .*anew|interrupted|ring .* broke"
-)
+_NOTICED = re.compile(r"\blost\b|has not answered|restarted|started a(new|gain)|begun .*anew|interrupted|ring .* broke")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class RecoveryRow(disturbed_run.DisturbedRow):
     """One run with one fault.
 
     Attributes:
-        update: the rule.
-        fault: that happened.
-        noticed_secs: from it until a task other than the one that was hit said so in its log; None = none did.
-        chief_secs, worker_secs: from it until that worker made a step again after its longest interruption; 0 = it had
-            none; None = it made no more.
-        rolled_back: steps that had to be made again from the last checkpoint on.
-        restarts: of all tasks.
-        wall_secs: of the whole run.
-        problem: what is not as it should be; empty = nothing.
+        fault: the fault.
+        noticed_secs: seconds from the fault until another task reported the loss in its log; None = none did.
+        chief_secs, worker_secs: seconds from the fault to the end of that worker's longest interruption; 0 = its steps
+            were not interrupted; None = it made no more steps.
     """
 
-    update: str
+    COLUMNS = (
+        ResultColumn("rule", "update"),
+        ResultColumn("fault", lambda row: f"`{row.fault}`"),
+        ResultColumn("noticed, s", "noticed_secs", ".1f"),
+        ResultColumn("chief trains again, s", "chief_secs", ".1f"),
+        ResultColumn("worker 1, s", "worker_secs", ".1f"),
+        ResultColumn("rolled back", "rolled_back"),
+        ResultColumn("restarts", "restarts"),
+        ResultColumn("problem", lambda row: row.problem or "none"),
+    )
+
     fault: str
     noticed_secs: float | None = None
     chief_secs: float | None = None
     worker_secs: float | None = None
-    rolled_back: int = 0
-    restarts: int = 0
-    wall_secs: float = 0.0
-    problem: str = ""
+
+    def line(self) -> str:
+        """The run in a sentence."""
+        if self.problem:
+            return f"{self.update} {self.fault}: {self.problem}"
+        noticed, chief, worker = (column.cell(self) for column in self.COLUMNS[2:5])
+        return (
+            f"{self.update} {self.fault}: noticed after {noticed} s, the chief trains again after {chief} s,"
+            f" worker 1 after {worker} s, {self.rolled_back} steps rolled back"
+        )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the trainings one after the other; a line each, and `results.json`, `.csv`, `.md`.
+    """Runs the trainings one after the other.
 
     Args:
         argv: arguments, without the program's name.
 
     Returns:
-        0, or 1 when a run was not done.
+        0, or 1 when something is wrong with a run.
     """
     plan = parse_plan(argv)
-    plan.out_dir.mkdir(parents=True)
-    signal.signal(signal.SIGTERM, arguments.exit_by_signal)
-    origin = provenance(["python", "-m", "benchmarks.recovery", *argv])
-    rows: list[Row] = []
+    report = Report("benchmarks.recovery", argv, plan.out_dir, ["runs"])
     for update in plan.updates:
         for fault in plan.faults:
-            rows.append(run(plan, update, fault))
-            print(_line(rows[-1]), flush=True)
-            _write(plan.out_dir, origin, rows)
-    print(plan.out_dir.joinpath("results.md").read_text(), end="")
-    return EXIT_FAILED if any(row.problem for row in rows) else EXIT_DONE
+            report.add(run(plan, update, fault))
+    return report.finish()
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.recovery", __doc__)
     parser.add_argument("--updates", type=arguments.choices(UPDATES, all_as="all"), default="all", help="rules, or all")
-    parser.add_argument("--faults", type=arguments.choices(FAULTS, all_as="all"), default="all", help="or all")
+    parser.add_argument("--faults", type=arguments.choices(FAULTS, all_as="all"), default="all", help="faults, or all")
     parser.add_argument("--at_step", type=int, default=500, help="global_step at which the fault happens")
-    parser.add_argument("--max_steps", type=int, default=2500)
-    parser.add_argument("--deadline_secs", type=float, default=600.0, help="after so long a run has failed")
+    parser.add_argument("--max_steps", type=int, default=2500, help="global_step at which training ends")
+    arguments.add_deadline(parser, 600.0)
     arguments.add_out_dir(parser)
     plan = parser.parse_args(argv)
-    if not 0 < plan.at_step < plan.max_steps or plan.deadline_secs <= 0:
-        parser.error("--at_step must lie between 0 and --max_steps, --deadline_secs above 0")
+    if not 0 < plan.at_step < plan.max_steps:
+        parser.error(f"--at_step={plan.at_step} must lie between 0 and --max_steps={plan.max_steps}")
     problem = hosts_iproute.probe().problem
     if problem and (cuts := [fault for fault in plan.faults if fault.startswith("cut")]):
         print(f"left out: {', '.join(cuts)}: {problem}", file=sys.stderr)
@@ -139,61 +138,55 @@ def flags_of(plan: argparse.Namespace, update: str, fault: str) -> list[str]:
     ]
 
 
-def run(plan: argparse.Namespace, update: str, fault: str) -> Row:
-    """One run, and what is wrong with it."""
+def run(plan: argparse.Namespace, update: str, fault: str) -> RecoveryRow:
+    """Runs one training and examines it."""
     logdir = plan.out_dir / "runs" / f"{update}-{fault.replace(':', '-')}"
-    logdir.parent.mkdir(exist_ok=True)
-    row = Row(update=update, fault=fault)
-    try:
-        secs = run_local(flags_of(plan, update, fault), logdir, plan.deadline_secs, cwd=REPOSITORY, environ=os.environ)
-        return examine(dataclasses.replace(row, wall_secs=secs), logdir)
-    except RunError as error:
-        return dataclasses.replace(row, problem=str(error).splitlines()[0])
-    except (OSError, KeyError, ValueError, IndexError) as error:
-        return dataclasses.replace(row, problem=f"nothing to examine: {error!r}")
+    done = disturbed_run.train(flags_of(plan, update, fault), logdir, plan.deadline_secs)
+    return disturbed_run.fill(
+        RecoveryRow(update=update, fault=fault), done, lambda row, done: examine(row, logdir, done)
+    )
 
 
-def examine(row: Row, logdir: pathlib.Path) -> Row:
-    """The row with the figures that a run has left.
+def examine(row: RecoveryRow, logdir: pathlib.Path, done: disturbed_run.DisturbedRun) -> tuple[RecoveryRow, list[str]]:
+    """The figures of a run, and what is wrong with them.
 
     Raises:
-        OSError, KeyError, ValueError, IndexError: a file is missing, or holds something else.
+        OSError, KeyError, ValueError, IndexError: a file is missing or has other content.
     """
     event = next(_lines(logdir / "metrics" / "launcher.jsonl"))
-    summary = json.loads((logdir / "summary.json").read_text())
+    summary = done.summary
     books = accounting.read(logdir, summary["global_step"], is_joined=row.update in ("sync", "all_reduce"))
     times = [_step_times(logdir, worker) for worker in range(NUM_WORKERS)]
     back = [secs_until_back(own, event["wall_time"], max(map(max, times))) for own in times]
-    return dataclasses.replace(
+    filled = dataclasses.replace(
         row,
         noticed_secs=_secs_until_noticed(logdir, event),
         chief_secs=back[0],
         worker_secs=back[1],
         rolled_back=books.rolled_back,
-        restarts=sum(summary.get("restarts", {}).values()),
-        problem="" if summary["status"] == "done" else summary["status"],
     )
+    return filled, [] if summary["status"] == "done" else [summary["status"]]
 
 
 def secs_until_back(times: Sequence[float], fault_at: float, ended_at: float) -> float | None:
-    """Seconds from a fault to the end of the longest interruption of a worker's steps; 0 without one.
+    """Seconds from a fault to the end of the longest interruption of a worker's steps.
 
     Args:
-        times: of its steps, ascending.
+        times: times of the worker's steps, ascending.
         fault_at: time of the fault.
-        ended_at: time of the last step of all.
+        ended_at: time of the last step of all workers.
 
     Returns:
-        None where it made no step any more from the fault, or a moment after it, to the end.
+        0 without an interruption; None if the worker stopped at the fault, or a moment later, for good.
     """
     after = [time for time in times if time > fault_at]
-    if not after or ended_at - after[-1] > _LEAST_GAP_SECS:
+    if not after or ended_at - after[-1] > _MIN_GAP_SECS:
         return None
     before = [time for time in times if time <= fault_at][-1:]
     steps = [*before, *after]
-    gaps = [(end - start, end) for start, end in zip(steps, steps[1:], strict=False)]
+    gaps = [(end - start, end) for start, end in itertools.pairwise(steps)]
     longest, end = max(gaps, default=(0.0, fault_at))
-    return end - fault_at if longest > _LEAST_GAP_SECS else 0.0
+    return end - fault_at if longest > _MIN_GAP_SECS else 0.0
 
 
 def _step_times(logdir: pathlib.Path, worker: int) -> list[float]:
@@ -201,7 +194,7 @@ def _step_times(logdir: pathlib.Path, worker: int) -> list[float]:
 
 
 def _secs_until_noticed(logdir: pathlib.Path, event: Mapping[str, Any]) -> float | None:
-    """Seconds from the fault to the first line in another task's log that tells of a loss."""
+    """Seconds from the fault to the first line in another task's log that reports a loss."""
     fault_at = datetime.datetime.fromtimestamp(event["wall_time"])
     found = []
     for path in (logdir / "logs").glob("*-[0-9]*.log"):
@@ -218,41 +211,6 @@ def _secs_until_noticed(logdir: pathlib.Path, event: Mapping[str, Any]) -> float
 def _lines(path: pathlib.Path) -> Iterator[dict[str, Any]]:
     with path.open() as lines:
         yield from map(json.loads, lines)
-
-
-def _line(row: Row) -> str:
-    if row.problem:
-        return f"{row.update} {row.fault}: {row.problem}"
-    return (
-        f"{row.update} {row.fault}: noticed after {_secs(row.noticed_secs)} s, the chief trains again after"
-        f" {_secs(row.chief_secs)} s, worker 1 after {_secs(row.worker_secs)} s, {row.rolled_back} steps rolled back"
-    )
-
-
-def _secs(secs: float | None) -> str:
-    return "-" if secs is None else f"{secs:.1f}"
-
-
-def _write(folder: pathlib.Path, origin: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    values = [report.rounded(row) for row in rows]
-    folder.joinpath("results.json").write_text(json.dumps({"provenance": origin, "runs": values}, indent=2) + "\n")
-    report.write_csv(rows, Row, folder / "results.csv")
-    lines = [
-        "| rule | fault | noticed, s | chief trains again, s | worker 1, s | rolled back | restarts | problem |",
-        "|---|---|--:|--:|--:|--:|--:|---|",
-    ]
-    for row in rows:
-        secs = [_secs(value) for value in (row.noticed_secs, row.chief_secs, row.worker_secs)]
-        cells = [
-            row.update,
-            f"`{row.fault}`",
-            *secs,
-            row.rolled_back,
-            row.restarts,
-            row.problem.replace("|", "/") or "none",
-        ]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    folder.joinpath("results.md").write_text("\n".join([*lines, "", origin_sentence(origin), ""]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From measurements to rows, and the files and the table that they are shown in."""
+"""The rows of a benchmark, and its report: printed as they come, and kept in `results.json`, `.csv` and `.md`."""
 
 from __future__ import annotations
 
@@ -6,152 +6,156 @@ import csv
 import dataclasses
 import json
 import pathlib
-import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from benchmarks import arguments
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
+from ps_trainer.experiments.harness.provenance import origin_sentence, provenance
 
-from benchmarks import sizes
-from benchmarks.contenders import ASYNC, STOCK, Cell
-from benchmarks.measure import Measurement
+NOT_MEASURED = "–"
 
-_TABLE_WIDTH = 140
+
+class ResultColumn(NamedTuple):
+    """A column of a Markdown table.
+
+    Attributes:
+        head: title.
+        value: a field of the row, or a function of the row. The table shows None as a dash.
+        form: format of the numbers, as the built-in `format` takes it.
+        unit: the numbers are divided by it.
+    """
+
+    head: str
+    value: str | Callable[[Any], Any]
+    form: str = ""
+    unit: float = 1
+
+    def value_of(self, row: Row) -> Any:
+        """The value of a row, before it is formatted."""
+        return getattr(row, self.value) if isinstance(self.value, str) else self.value(row)
+
+    def cell(self, row: Row) -> str:
+        """The text of a row's cell."""
+        value = self.value_of(row)
+        if value is None:
+            return NOT_MEASURED
+        if isinstance(value, str):
+            return value.replace("|", "/")
+        return format(value if self.unit == 1 else value / self.unit, self.form)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """The result of one contender in one cell, over its repetitions.
+    """One result. Each benchmark has a row of its own, whose fields are the columns of `results.csv`.
 
     Attributes:
-        workload: "deep" or "wide".
-        mode: "async" or "sync".
-        ps: number of ps tasks.
-        workers: number of workers.
-        who: name of the contender.
-        steps_per_sec: steps per second of one worker (mean over the workers), median over repetitions.
-        steps_per_sec_min: the lowest of the repetitions.
-        steps_per_sec_max: the highest.
-        examples_per_sec: of all workers together, median.
-        ratio_to_stock: `steps_per_sec` divided by that of the stock script; None without one.
-        ratio_to_async: divided by that of update rule `async`, where the contenders are update rules; else None.
-        cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
-        other_cores: cores used meanwhile by other processes, median; well above 0 the rates are too low.
-        repetitions: number of runs.
+        COLUMNS: of the table in `results.md`.
     """
 
-    workload: str
-    mode: str
-    ps: int
-    workers: int
-    who: str
-    steps_per_sec: float
-    steps_per_sec_min: float
-    steps_per_sec_max: float
-    examples_per_sec: float
-    ratio_to_stock: float | None
-    ratio_to_async: float | None
-    cpu_secs_per_step: float
-    other_cores: float
-    repetitions: int
+    COLUMNS: ClassVar[Sequence[ResultColumn]] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the result is as it should be; otherwise the benchmark ends with exit code 1."""
+        return True
+
+    def line(self) -> str:
+        """The line that is printed for this row."""
+        return f"| {' | '.join(column.cell(self) for column in self.COLUMNS)} |"
+
+    def values(self) -> dict[str, Any]:
+        """The fields, with numbers rounded to the four digits that a repetition confirms."""
+        values = dataclasses.asdict(self)
+        return {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in values.items()}
+
+    @classmethod
+    def table(cls, rows: Sequence[Any]) -> str:
+        """The table of at least one row of this class, in Markdown."""
+        return markdown(cls.COLUMNS, rows)
 
 
-def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[Row]:
-    """One row for each contender.
+class Report:
+    """The results of one call of a benchmark. The files are written again after each row.
+
+    From its creation on, SIGTERM ends the program by an exception, so that the program ends its tasks first.
 
     Args:
-        cell: what was run.
-        measurements: contender's name -> its repetitions, at least one.
+        module: of the benchmark.
+        argv: arguments of the benchmark.
+        folder: new folder for the files.
+        keys: keys of `results.json` that hold rows, in the order of the tables.
+
+    Attributes:
+        origin: command, commit, versions and machine; see `provenance`.
+        figures: further values of `results.json`.
+        notes: sentences below the tables.
     """
-    medians = {who: statistics.median(m.steps_per_sec for m in runs) for who, runs in measurements.items()}
-    return [_row(cell, who, repetitions, medians) for who, repetitions in measurements.items()]
+
+    def __init__(self, module: str, argv: Sequence[str], folder: pathlib.Path, keys: Sequence[str] = ("rows",)):
+        folder.mkdir(parents=True)
+        signal.signal(signal.SIGTERM, arguments.exit_by_signal)
+        self.figures: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._folder = folder
+        self.origin = provenance(["python", "-m", module, *argv])
+        self._rows: dict[str, list[Row]] = {key: [] for key in keys}
+        print(f"results: {folder}", flush=True)
+
+    def add(self, row: Row, key: str | None = None) -> None:
+        """Prints a row and writes the files.
+
+        Args:
+            row: of the same class as the others of its key.
+            key: None = the first of the report's keys.
+        """
+        self._rows[key or next(iter(self._rows))].append(row)
+        print(row.line(), flush=True)
+        self._write()
+
+    def finish(self, has_failed: bool = False) -> int:
+        """Writes the files, prints the tables, and returns the exit code.
+
+        Args:
+            has_failed: whether something failed that no row tells.
+        """
+        self._write()
+        print((self._folder / "results.md").read_text(), end="")
+        return EXIT_FAILED if has_failed or not all(row.is_good for row in self._all_rows()) else EXIT_DONE
+
+    def _all_rows(self) -> list[Row]:
+        return [row for rows in self._rows.values() for row in rows]
+
+    def _write(self) -> None:
+        values = {key: [row.values() for row in rows] for key, rows in self._rows.items()}
+        results = {"provenance": self.origin, **self.figures, **values}
+        (self._folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+        write_csv(self._all_rows(), self._folder / "results.csv")
+        (self._folder / "results.md").write_text(self._markdown())
+
+    def _markdown(self) -> str:
+        tables = [rows[0].table(rows) for rows in self._rows.values() if rows]
+        notes = ["".join(f"{note}\n" for note in self.notes)] if self.notes else []
+        return "\n".join([*tables, *notes, origin_sentence(self.origin) + "\n"])
 
 
-def rounded(row: Any) -> dict[str, Any]:
-    """The fields of a dataclass; numbers rounded to what a repetition can tell."""
-    values = dataclasses.asdict(row)
-    return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()}
+def markdown(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> str:
+    """A table in Markdown; columns of texts are aligned to the left, columns of numbers to the right."""
+    is_text = [all(isinstance(column.value_of(row), str) for row in rows) for column in columns]
+    lines = [
+        [column.head for column in columns],
+        ["---" if left else "--:" for left in is_text],
+        *([column.cell(row) for column in columns] for row in rows),
+    ]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def to_json(row: Row) -> str:
-    """The row as one line."""
-    return json.dumps(rounded(row))
-
-
-def print_table(all_rows: Sequence[Row], file: TextIO) -> None:
-    """The rows as a table for a person; nothing when there are none."""
-    if not all_rows:
-        return
-    ratio = "÷ stock" if all_rows[0].ratio_to_async is None else "÷ async"
-    table = Table(box=box.SIMPLE, title="steps/s of one worker: median (lowest..highest)")
-    for name in ("workload", "mode", "ps", "workers", "who"):
-        table.add_column(name, no_wrap=True)
-    for name in ("steps/s", "", "examples/s", ratio, "CPU ms/step", "other cores"):
-        table.add_column(name, justify="right", no_wrap=True)
-    previous = None
-    for row in all_rows:
-        cell = (row.workload, row.mode, row.ps, row.workers)
-        if previous not in (None, cell):
-            table.add_section()
-        previous = cell
-        table.add_row(
-            *map(str, cell),
-            row.who,
-            f"{row.steps_per_sec:.1f}",
-            f"({row.steps_per_sec_min:.1f}..{row.steps_per_sec_max:.1f})",
-            f"{row.examples_per_sec:.0f}",
-            _ratio(row.ratio_to_stock if row.ratio_to_async is None else row.ratio_to_async),
-            f"{1000 * row.cpu_secs_per_step:.1f}",
-            f"{row.other_cores:.1f}",
-        )
-    # Rich would cut words to fit a narrow terminal, or the 80 columns it takes a file to have.
-    console = Console(file=file)
-    console.width = max(console.width, _TABLE_WIDTH)
-    console.print(table)
-
-
-def write_results(all_rows: Sequence[Row], folder: pathlib.Path) -> None:
-    """`results.jsonl` and `results.csv`, a line per row."""
-    folder.joinpath("results.jsonl").write_text("".join(to_json(row) + "\n" for row in all_rows))
-    write_csv(all_rows, Row, folder / "results.csv")
-
-
-def write_csv(all_rows: Sequence[Any], row_type: type, path: pathlib.Path) -> None:
-    """A line per row, under the names of the fields.
-
-    Args:
-        all_rows: of one dataclass.
-        row_type: that dataclass.
-        path: of the file.
-    """
+def write_csv(rows: Sequence[Row], path: pathlib.Path) -> None:
+    """Writes a line for each row, under the names of the fields; without rows, an empty file."""
+    values: list[Mapping[str, Any]] = [row.values() for row in rows]
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(row_type)])
-        writer.writeheader()
-        writer.writerows(rounded(row) for row in all_rows)
-
-
-def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapping[str, float]) -> Row:
-    rates = [m.steps_per_sec for m in repetitions]
-    rate = medians[who]
-    return Row(
-        workload=cell.workload,
-        mode=cell.mode,
-        ps=cell.num_ps,
-        workers=cell.num_workers,
-        who=who,
-        steps_per_sec=rate,
-        steps_per_sec_min=min(rates),
-        steps_per_sec_max=max(rates),
-        examples_per_sec=rate * cell.num_workers * sizes.BATCH_SIZE,
-        ratio_to_stock=rate / medians[STOCK] if STOCK in medians else None,
-        ratio_to_async=rate / medians[ASYNC] if ASYNC in medians else None,
-        cpu_secs_per_step=statistics.median(m.cpu_secs_per_step for m in repetitions),
-        other_cores=statistics.median(m.other_cores for m in repetitions),
-        repetitions=len(repetitions),
-    )
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+        writer = csv.DictWriter(file, list(values[0]) if values else [])
+        if values:
+            writer.writeheader()
+        writer.writerows(values)

@@ -1,7 +1,7 @@
-"""The settings with which every update rule and gradient transform is trained: one table for the figures and the tests.
+"""How each update rule and each gradient transform is trained, for the published tables and the tests; no TensorFlow.
 
-`benchmarks.update_rules` runs them for the tables in `ps_trainer/updates/README.md` and
-`ps_trainer/gradients/README.md`, `tests/processes/test_update_rules.py` as a test. Imports no TensorFlow.
+`benchmarks.update_rules` makes the tables in `ps_trainer/updates/README.md` and `ps_trainer/gradients/README.md`;
+`tests/processes/test_update_rules.py` runs the same settings.
 """
 
 from __future__ import annotations
@@ -9,29 +9,28 @@ from __future__ import annotations
 import dataclasses
 
 CNN = "cnn"
-PIXEL_TABLE = "benchmarks.pixel_table:PixelTable"
+PIXEL_TABLE = "benchmarks.digits_embedding_model:PixelTable"
 DIGITS = "digits"
 BATCH_SIZE = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
+class TrainingSetting:
     """One run of `python -m ps_trainer local`.
 
     Attributes:
-        max_steps: of global_step; what it counts differs from rule to rule.
+        max_steps: global_step at the end; the rules count different things.
         learning_rate: `--learning_rate`.
-        why: why these numbers, in a sentence.
+        why: the reason for these numbers, in a sentence.
         optimizer: `--optimizer`.
-        decays: whether the learning rate falls to 0 by the last step, as half a cosine.
+        decays: whether the learning rate falls to 0 by the last step, along half a cosine.
         update: `--update`.
         options: values of `--update_option`.
         transforms: values of `--gradient_transform`.
         pull_dtype: `--pull_dtype`.
         num_workers: `--num_workers`.
         model: `--model`.
-        least_factor: measured bytes of a push must be below those of the uncompressed gradient divided by this;
-            1.0 where nothing is compressed.
+        least_factor: by how much, at least, the transforms must reduce the measured bytes of a push; 1.0 = they do not.
     """
 
     max_steps: int
@@ -49,7 +48,7 @@ class Setting:
 
     @property
     def needs_table(self) -> bool:
-        """Whether the model is the one with an embedding table, because the rule trains no other."""
+        """Whether the rule needs a model with an embedding table."""
         return self.model == PIXEL_TABLE
 
     @property
@@ -79,242 +78,153 @@ class Setting:
         ]
 
 
-def _rules(settings: dict[str, Setting]) -> dict[str, Setting]:
-    return {name: dataclasses.replace(setting, update=name) for name, setting in settings.items()}
-
-
-RULES: dict[str, Setting] = _rules(
-    {
-        "async": Setting(
-            max_steps=800,
-            learning_rate=0.02,
-            why="the single-process learning rate of momentum 0.9; the workers share the steps",
-        ),
-        "downpour": Setting(
-            max_steps=200,
-            learning_rate=0.1,
-            optimizer="sgd",
-            options=("n_push=5", "n_fetch=5", "warm_start_steps=10"),
-            why="a step is a push of the sum of 5 gradients: 1,000 gradients; no momentum beside local steps",
-        ),
-        "hogwild": Setting(
-            max_steps=800,
-            learning_rate=0.1,
-            optimizer="sgd",
-            why="plain SGD as in the paper, at the single-process learning rate",
-        ),
-        "sync": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            why="twice async's learning rate for twice the batch, half its steps for the same number of examples",
-        ),
-        "backup": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            options=("backup_workers=1",),
-            num_workers=3,
-            why="2 of 3 gradients make an update, so as for sync with 2 workers",
-        ),
-        "softsync": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            options=("splits=1",),
-            why="with one split every n = 2 gradients make an update, of whichever worker: as for sync",
-        ),
-        "k_sync": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            options=("k=2",),
-            num_workers=3,
-            why="2 of 3 gradients make an update, so as for sync with 2 workers",
-        ),
-        "k_async": Setting(
-            max_steps=800,
-            learning_rate=0.1,
-            optimizer="sgd",
-            decays=True,
-            options=("k=2",),
-            num_workers=3,
-            why="the single-process learning rate; with more, or with momentum, one stale gradient can spoil the end",
-        ),
-        "k_batch_sync": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            options=("k=2",),
-            num_workers=3,
-            why="2 gradients make an update, so as for sync with 2 workers",
-        ),
-        "k_batch_async": Setting(
-            max_steps=800,
-            learning_rate=0.1,
-            optimizer="sgd",
-            decays=True,
-            options=("k=2",),
-            num_workers=3,
-            why="as k_async",
-        ),
-        "ssp": Setting(
-            max_steps=800,
-            learning_rate=0.02,
-            options=("staleness=3",),
-            why="as async: every gradient is an update",
-        ),
-        "drop_stale": Setting(
-            max_steps=800,
-            learning_rate=0.02,
-            options=("staleness=1",),
-            why="as async; with two workers a staleness of 1 is the usual one and kept",
-        ),
-        "staleness_aware": Setting(
-            max_steps=800,
-            learning_rate=0.02,
-            why="as async: with two workers a gradient's staleness is mostly 1, which divides by 1",
-        ),
-        "dc_asgd": Setting(
-            max_steps=800,
-            learning_rate=0.1,
-            optimizer="sgd",
-            options=("lambda=0.04",),
-            why="plain SGD and the λ of the paper's CIFAR-10 runs",
-        ),
-        "easgd": Setting(
-            max_steps=100,
-            learning_rate=0.02,
-            optimizer="sgd",
-            options=("beta=0.9", "period=10", "momentum=0.9"),
-            why="EAMSGD with the paper's β = 0.9 and a period of 10",
-        ),
-        "model_averaging": Setting(
-            max_steps=50,
-            learning_rate=0.1,
-            optimizer="sgd",
-            options=("period=10",),
-            why="a step is a round of 10 local steps; the single-process learning rate, as 10 steps are many",
-        ),
-        "local_sgd": Setting(
-            max_steps=100,
-            learning_rate=0.02,
-            options=("period=8", "switch_step=40"),
-            why="40 steps as sync, then 60 rounds of 8 local steps, each worker with a momentum of its own",
-        ),
-        "all_reduce": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            why="as sync: the average of all workers' gradients",
-        ),
-        "hybrid": Setting(
-            max_steps=400,
-            learning_rate=0.04,
-            model=PIXEL_TABLE,
-            why="as sync; the CNN has no embedding table, so with one before it",
-        ),
-        "accumulate": Setting(
-            max_steps=400,
-            learning_rate=0.1,
-            optimizer="sgd",
-            options=("steps=2",),
-            why="half of async's steps, as a push is the sum of 2 gradients; that sum with momentum is too long a step",
-        ),
-    }
-)
+_RULES = {
+    "async": TrainingSetting(
+        max_steps=800, learning_rate=0.02,
+        why="the single-process learning rate of momentum 0.9; the workers share the steps",
+    ),
+    "downpour": TrainingSetting(
+        max_steps=200, learning_rate=0.1, optimizer="sgd", options=("n_push=5", "n_fetch=5", "warm_start_steps=10"),
+        why="a step is a push of the sum of 5 gradients: 1,000 gradients; no momentum beside local steps",
+    ),
+    "hogwild": TrainingSetting(
+        max_steps=800, learning_rate=0.1, optimizer="sgd",
+        why="plain SGD as in the paper, at the single-process learning rate",
+    ),
+    "sync": TrainingSetting(
+        max_steps=400, learning_rate=0.04,
+        why="twice async's learning rate for twice the batch, half its steps for the same number of examples",
+    ),
+    "backup": TrainingSetting(
+        max_steps=400, learning_rate=0.04, options=("backup_workers=1",), num_workers=3,
+        why="2 of 3 gradients make an update, so as for sync with 2 workers",
+    ),
+    "softsync": TrainingSetting(
+        max_steps=400, learning_rate=0.04, options=("splits=1",),
+        why="with one split every n = 2 gradients make an update, of whichever worker: as for sync",
+    ),
+    "k_sync": TrainingSetting(
+        max_steps=400, learning_rate=0.04, options=("k=2",), num_workers=3,
+        why="2 of 3 gradients make an update, so as for sync with 2 workers",
+    ),
+    "k_async": TrainingSetting(
+        max_steps=800, learning_rate=0.1, optimizer="sgd", decays=True, options=("k=2",), num_workers=3,
+        why="the single-process learning rate; with more, or with momentum, one stale gradient can spoil the end",
+    ),
+    "k_batch_sync": TrainingSetting(
+        max_steps=400, learning_rate=0.04, options=("k=2",), num_workers=3,
+        why="2 gradients make an update, so as for sync with 2 workers",
+    ),
+    "k_batch_async": TrainingSetting(
+        max_steps=800, learning_rate=0.1, optimizer="sgd", decays=True, options=("k=2",), num_workers=3,
+        why="as k_async",
+    ),
+    "ssp": TrainingSetting(
+        max_steps=800, learning_rate=0.02, options=("staleness=3",),
+        why="as async: every gradient is an update",
+    ),
+    "drop_stale": TrainingSetting(
+        max_steps=800, learning_rate=0.02, options=("staleness=1",),
+        why="as async; with two workers a staleness of 1 is the usual one and kept",
+    ),
+    "staleness_aware": TrainingSetting(
+        max_steps=800, learning_rate=0.02,
+        why="as async: with two workers a gradient's staleness is mostly 1, which divides by 1",
+    ),
+    "dc_asgd": TrainingSetting(
+        max_steps=800, learning_rate=0.1, optimizer="sgd", options=("lambda=0.04",),
+        why="plain SGD and the λ of the paper's CIFAR-10 runs",
+    ),
+    "easgd": TrainingSetting(
+        max_steps=100, learning_rate=0.02, optimizer="sgd", options=("beta=0.9", "period=10", "momentum=0.9"),
+        why="EAMSGD with the paper's β = 0.9 and a period of 10",
+    ),
+    "model_averaging": TrainingSetting(
+        max_steps=50, learning_rate=0.1, optimizer="sgd", options=("period=10",),
+        why="a step is a round of 10 local steps; the single-process learning rate, as 10 steps are many",
+    ),
+    "local_sgd": TrainingSetting(
+        max_steps=100, learning_rate=0.02, options=("period=8", "switch_step=40"),
+        why="40 steps as sync, then 60 rounds of 8 local steps, each worker with a momentum of its own",
+    ),
+    "all_reduce": TrainingSetting(
+        max_steps=400, learning_rate=0.04,
+        why="as sync: the average of all workers' gradients",
+    ),
+    "hybrid": TrainingSetting(
+        max_steps=400, learning_rate=0.04, model=PIXEL_TABLE,
+        why="as sync; the CNN has no embedding table, so with one before it",
+    ),
+    "accumulate": TrainingSetting(
+        max_steps=400, learning_rate=0.1, optimizer="sgd", options=("steps=2",),
+        why="half of async's steps, as a push is the sum of 2 gradients; that sum with momentum is too long a step",
+    ),
+}  # fmt: skip
+RULES = {name: dataclasses.replace(setting, update=name) for name, setting in _RULES.items()}
 """Registered update rule -> its setting."""
 
-_AS_ASYNC = {"max_steps": 800, "learning_rate": 0.02}
-
-TRANSFORMS: dict[str, Setting] = {
-    "none": Setting(**_AS_ASYNC, why="what the others are compared with: float32, as it comes"),
-    "clip_norm": Setting(
-        **_AS_ASYNC,
-        transforms=("clip_norm:norm=1",),
+TRANSFORMS = {
+    "none": TrainingSetting(
+        max_steps=800, learning_rate=0.02,
+        why="the baseline: float32, unchanged",
+    ),
+    "clip_norm": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("clip_norm:norm=1",),
         why="a norm of 1 cuts the gradients of the first steps, later ones are smaller",
     ),
-    "clip_value": Setting(
-        **_AS_ASYNC,
-        transforms=("clip_value:value=0.05",),
+    "clip_value": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("clip_value:value=0.05",),
         why="few elements of the first steps' gradients are larger",
     ),
-    "cast": Setting(
-        **_AS_ASYNC,
-        transforms=("cast:dtype=bfloat16",),
+    "cast": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("cast:dtype=bfloat16",), least_factor=1.9,
         why="half the bytes; rounding to 8 bits is far below the noise of a batch",
-        least_factor=1.9,
     ),
-    "top_k": Setting(
-        **_AS_ASYNC,
-        transforms=("top_k:ratio=0.05",),
+    "top_k": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("top_k:ratio=0.05",), least_factor=8.0,
         why="a twentieth of the elements is enough without error feedback where training is short",
-        least_factor=8.0,
     ),
-    "random_k": Setting(
-        max_steps=800,
-        learning_rate=0.1,
-        optimizer="sgd",
-        transforms=("random_k:ratio=0.25",),
+    "random_k": TrainingSetting(
+        max_steps=800, learning_rate=0.1, optimizer="sgd", transforms=("random_k:ratio=0.25",), least_factor=3.5,
         why="unbiased with 4 times the second moment, so plain SGD instead of momentum",
-        least_factor=3.5,
     ),
-    "threshold": Setting(
-        **_AS_ASYNC,
-        transforms=("error_feedback", "threshold:value=0.02"),
+    "threshold": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("error_feedback", "threshold:value=0.02"), least_factor=3.0,
         why="error feedback keeps what is below; so large a value lets few elements through",
-        least_factor=3.0,
     ),
-    "dgc": Setting(
-        max_steps=800,
-        learning_rate=0.02,
-        optimizer="sgd",
-        transforms=("dgc:ratio=0.01,warmup_steps=100",),
-        why="the momentum is in the transform, so sgd on the ps; a third of the run is warm-up",
+    "dgc": TrainingSetting(
+        max_steps=800, learning_rate=0.02, optimizer="sgd", transforms=("dgc:ratio=0.01,warmup_steps=100",),
         least_factor=5.0,
+        why="the momentum is in the transform, so sgd on the ps; a third of the run is warm-up",
     ),
-    "one_bit": Setting(
-        **_AS_ASYNC,
-        transforms=("error_feedback", "one_bit"),
+    "one_bit": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("error_feedback", "one_bit"), least_factor=20.0,
         why="with error feedback, as in its paper",
-        least_factor=20.0,
     ),
-    "sign": Setting(
-        max_steps=800,
-        learning_rate=0.001,
-        optimizer="sgd",
-        transforms=("sign",),
+    "sign": TrainingSetting(
+        max_steps=800, learning_rate=0.001, optimizer="sgd", transforms=("sign",), least_factor=20.0,
         why="every element moves by the learning rate, so it is as small as Adam's",
-        least_factor=20.0,
     ),
-    "qsgd": Setting(
-        **_AS_ASYNC,
-        transforms=("qsgd:levels=127",),
+    "qsgd": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("qsgd:levels=127",), least_factor=3.5,
         why="a byte per element; 127 levels add little noise",
-        least_factor=3.5,
     ),
-    "terngrad": Setting(
-        max_steps=800,
-        learning_rate=0.1,
-        optimizer="sgd",
-        transforms=("terngrad:sigma=2.5",),
+    "terngrad": TrainingSetting(
+        max_steps=800, learning_rate=0.1, optimizer="sgd", transforms=("terngrad:sigma=2.5",), least_factor=10.0,
         why="clipping as in the paper; the noise is large, so plain SGD with a small learning rate",
-        least_factor=10.0,
     ),
-    "power_sgd": Setting(
-        **_AS_ASYNC,
-        transforms=("error_feedback", "power_sgd:rank=2"),
+    "power_sgd": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("error_feedback", "power_sgd:rank=2"), least_factor=8.0,
         why="with error feedback, as in its paper; rank 2 is the paper's choice for images",
-        least_factor=8.0,
     ),
-    "error_feedback": Setting(
-        **_AS_ASYNC,
-        transforms=("error_feedback", "top_k:ratio=0.01", "cast:dtype=bfloat16"),
-        why="a hundredth of the elements, at 6 bytes each, needs the memory of what was left out",
+    "error_feedback": TrainingSetting(
+        max_steps=800, learning_rate=0.02, transforms=("error_feedback", "top_k:ratio=0.01", "cast:dtype=bfloat16"),
         least_factor=20.0,
+        why="a hundredth of the elements, at 6 bytes each, needs the memory of what was left out",
     ),
-    "pull_dtype": Setting(**_AS_ASYNC, pull_dtype="bfloat16", why="not a transform: the way back, at half the bytes"),
-}
+    "pull_dtype": TrainingSetting(
+        max_steps=800, learning_rate=0.02, pull_dtype="bfloat16",
+        why="not a transform: the pull, at half the bytes",
+    ),
+}  # fmt: skip
 """Registered gradient transform, or a label, -> its setting; those without transforms are for comparison."""
-
-
-def two_worker_options(rule: str) -> tuple[str, ...]:
-    """Values of `--update_option` for `rule` on two workers, as in the step-rate benchmark."""
-    return _TWO_WORKER_OPTIONS.get(rule, RULES[rule].options)
-
-
-_TWO_WORKER_OPTIONS: dict[str, tuple[str, ...]] = {}

@@ -1,48 +1,25 @@
-"""Trains the CNN on the digits by every update rule and gradient transform, in real processes, one after the other.
+"""Trains the CNN on the digits with every update rule and gradient transform, in real processes, one after the other.
 
     python -m benchmarks.update_rules --help
 
-What is run is in `settings.py`; what comes out is described in README.md.
+`settings.py` has the settings; README.md describes the results.
 """
 
 from __future__ import annotations
 
-import json
-import pathlib
-import signal
+import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from benchmarks import arguments, report, settings
-from benchmarks.trained import Outcome, train
-from benchmarks.trained_report import TrainedRow, rules_markdown, trained_row, transforms_markdown
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError
-from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
-
-_BASELINE = "none"
-
-
-class Plan(NamedTuple):
-    """What to run.
-
-    Attributes:
-        rules: name -> setting, in this order.
-        transforms: after the rules.
-        repetitions: runs of each.
-        deadline_secs: after so long a run has failed.
-        folder: where results and logdirs go.
-    """
-
-    rules: Mapping[str, settings.Setting]
-    transforms: Mapping[str, settings.Setting]
-    repetitions: int
-    deadline_secs: float
-    folder: pathlib.Path
+from benchmarks import arguments, settings
+from benchmarks.report import Report
+from benchmarks.trained_rows import RuleRow, TransformRow, trained_row
+from benchmarks.training_outcome import TrainingOutcome, train
+from ps_trainer.errors import RunError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the trainings.
+    """Runs the trainings, rules first.
 
     Args:
         argv: arguments, without the program's name.
@@ -51,40 +28,24 @@ def main(argv: Sequence[str]) -> int:
         0, or 1 when a run failed: its setting has no row.
     """
     plan = parse_plan(argv)
-    plan.folder.mkdir(parents=True)
-    signal.signal(signal.SIGTERM, arguments.exit_by_signal)
-    return run(plan, provenance(["python", "-m", "benchmarks.update_rules", *argv]))
-
-
-def run(plan: Plan, origin: Mapping[str, object]) -> int:
-    """Runs a plan and writes its results after each setting.
-
-    Args:
-        plan: what to run.
-        origin: as `provenance` gives it.
-
-    Returns:
-        0, or 1 when a run failed.
-    """
-    for name, value in origin.items():
-        print(f"{name}: {value}")
-    print(f"results: {plan.folder}", flush=True)
-    rows: dict[str, list[TrainedRow]] = {"rules": [], "transforms": []}
+    report = Report("benchmarks.update_rules", argv, plan.out_dir, ["rules", "transforms"])
     has_failed = False
-    for kind, chosen in (("rules", plan.rules), ("transforms", plan.transforms)):
-        for name, setting in chosen.items():
-            outcomes = _repeat(plan, kind, name, setting)
-            if outcomes:
-                rows[kind].append(trained_row(name, setting, outcomes))
-            has_failed |= not outcomes
-            _write(plan.folder, origin, rows)
-    print(plan.folder.joinpath("results.md").read_text(), end="")
+    for key, chosen, known, row_type in (
+        ("rules", plan.rules, settings.RULES, RuleRow),
+        ("transforms", plan.transforms, settings.TRANSFORMS, TransformRow),
+    ):
+        for name in chosen:
+            if outcomes := _repeat(plan, key, name, known[name]):
+                report.add(trained_row(row_type, name, known[name], outcomes), key)
+            else:
+                has_failed = True
+    exit_code = report.finish(has_failed)
     if has_failed:
-        print("error: some runs failed, see above; they have no row", file=sys.stderr)
-    return EXIT_FAILED if has_failed else EXIT_DONE
+        print("error: the runs that failed, see above, have no row", file=sys.stderr)
+    return exit_code
 
 
-def parse_plan(argv: Sequence[str]) -> Plan:
+def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.update_rules", __doc__)
     for kind, known in (("rules", settings.RULES), ("transforms", settings.TRANSFORMS)):
@@ -94,28 +55,21 @@ def parse_plan(argv: Sequence[str]) -> Plan:
             default="all",
             help=f"comma-separated names, all, or nothing at all (--{kind}=)",
         )
-    parser.add_argument("--repetitions", type=int, default=1, help="runs of each")
-    parser.add_argument("--deadline_secs", type=float, default=300.0, help="after so long a run has failed")
+    parser.add_argument("--repetitions", type=arguments.at_least(1), default=1, help="runs of each setting")
+    arguments.add_deadline(parser, 300.0)
     arguments.add_out_dir(parser)
-    flags = parser.parse_args(argv)
-    if flags.repetitions < 1 or flags.deadline_secs <= 0:
-        parser.error("--repetitions must be at least 1, --deadline_secs more than 0")
-    return Plan(
-        rules={name: settings.RULES[name] for name in flags.rules},
-        transforms={name: settings.TRANSFORMS[name] for name in flags.transforms},
-        repetitions=flags.repetitions,
-        deadline_secs=flags.deadline_secs,
-        folder=arguments.new_folder(parser, flags.out_dir, "runs/rules"),
-    )
+    plan = parser.parse_args(argv)
+    plan.out_dir = arguments.new_folder(parser, plan.out_dir, "runs/rules")
+    return plan
 
 
-def _repeat(plan: Plan, kind: str, name: str, setting: settings.Setting) -> list[Outcome]:
-    """The outcomes of a setting's runs; none when one of them failed."""
+def _repeat(plan: argparse.Namespace, kind: str, name: str, setting: settings.TrainingSetting) -> list[TrainingOutcome]:
+    """The outcomes of a setting's runs; none if one of them failed."""
     outcomes = []
     for repetition in range(plan.repetitions):
         run_name = f"{kind}-{name.replace(' ', '-')}-{repetition}"
         try:
-            outcomes.append(train(setting, plan.folder / "runs" / run_name, plan.deadline_secs))
+            outcomes.append(train(setting, plan.out_dir / "runs" / run_name, plan.deadline_secs))
         except RunError as error:
             print(f"error: {run_name} failed: {error}", file=sys.stderr, flush=True)
             return []
@@ -126,15 +80,6 @@ def _repeat(plan: Plan, kind: str, name: str, setting: settings.Setting) -> list
             flush=True,
         )
     return outcomes
-
-
-def _write(folder: pathlib.Path, origin: Mapping[str, object], rows: Mapping[str, Sequence[TrainedRow]]) -> None:
-    values = {kind: [report.rounded(row) for row in some] for kind, some in rows.items()}
-    folder.joinpath("results.json").write_text(json.dumps({"provenance": origin, **values}, indent=2) + "\n")
-    report.write_csv([*rows["rules"], *rows["transforms"]], TrainedRow, folder / "results.csv")
-    tables = [rules_markdown(rows["rules"])] if rows["rules"] else []
-    tables += [transforms_markdown(rows["transforms"], _BASELINE)] if rows["transforms"] else []
-    folder.joinpath("results.md").write_text("\n".join([*tables, origin_sentence(origin) + "\n"]))
 
 
 if __name__ == "__main__":

@@ -12,16 +12,15 @@ import dataclasses
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from benchmarks import sizes
-from models import layers
-from ps_trainer.errors import OptionError
+from benchmarks import contenders
+from ps_trainer.models import layers
 from ps_trainer.options import option
 
 
 class Deep:
     """40 dense layers 64x64 with bias: 80 variables, 0.67 MB."""
 
-    size = sizes.DEEP
+    size = contenders.DEEP
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
         """The graph of one batch.
@@ -40,7 +39,7 @@ class Deep:
 class Wide:
     """4 dense layers 512x512 with bias: 8 variables, 4.2 MB."""
 
-    size = sizes.WIDE
+    size = contenders.WIDE
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
         """The graph of one batch; see `Deep.build`."""
@@ -51,7 +50,7 @@ class Wide:
 class DeepTable:
     """`Deep` behind an embedding table 64x64, of which a batch looks up about 25 rows."""
 
-    size = sizes.DEEP
+    size = contenders.DEEP
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
         """The graph of one batch; see `Deep.build`. The row of the label is added to the features."""
@@ -60,14 +59,14 @@ class DeepTable:
         return _build_dense_stack({**batch, "features": batch["features"] + rows}, self.size)
 
 
-WORKLOADS = {"deep": Deep, "wide": Wide}
+WORKLOADS: dict[str, type[Deep] | type[Wide]] = {"deep": Deep, "wide": Wide}
 
 
 class RandomInput:
     """One batch of random numbers, repeated, so that input costs next to nothing.
 
-    It has the interface of `ps_trainer.data.base.DataSource` but nothing of its pipeline, which shuffles
-    and batches single examples.
+    It has the interface of `ps_trainer.data.pipeline.data_source.DataSource` but nothing of its pipeline, which
+    shuffles and batches single examples.
 
     Args:
         options: see `Options`.
@@ -78,14 +77,10 @@ class RandomInput:
     class Options:
         """Options of `RandomInput`."""
 
-        width: int = option(sizes.DEEP.width, "features per example, and number of classes")
+        width: int = option(contenders.DEEP.width, "features per example, and number of classes", least=1)
 
-        def __post_init__(self) -> None:
-            if self.width < 1:
-                raise OptionError(f"width={self.width} is too small; the least is 1")
-
-    num_train_examples = sizes.BATCH_SIZE
-    num_test_examples = sizes.BATCH_SIZE
+    num_train_examples = contenders.BATCH_SIZE
+    num_test_examples = contenders.BATCH_SIZE
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
@@ -93,7 +88,13 @@ class RandomInput:
         self.num_classes = options.width
 
     def train(
-        self, *, shard: tuple[int, int], batch_size: int, seed: int, num_epochs: int | None = None
+        self,
+        *,
+        shard: tuple[int, int],
+        batch_size: int,
+        seed: int,
+        num_epochs: int | None = None,
+        start: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
         """The same batch again and again; every worker has its own.
 
@@ -102,11 +103,12 @@ class RandomInput:
             batch_size: examples in the batch.
             seed: of the batch's numbers, together with the worker's index.
             num_epochs: how often the batch comes; None = for ever.
+            start: examples to pass over, in whole batches.
 
         Returns:
             Batches of "features" float32 [batch_size, width] and "label" int64 [batch_size].
         """
-        return self._one_batch(batch_size, (seed, shard[0])).repeat(num_epochs)
+        return self._one_batch(batch_size, (seed, shard[0])).repeat(num_epochs).skip(start // batch_size)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset:
         """One batch that no worker trains on."""
@@ -119,7 +121,7 @@ class RandomInput:
         return tf.data.Dataset.from_tensors({"features": features, "label": label})
 
 
-def _build_dense_stack(batch: dict[str, tf.Tensor], size: sizes.Size) -> layers.ModelOutput:
+def _build_dense_stack(batch: dict[str, tf.Tensor], size: contenders.WorkloadSize) -> layers.ModelOutput:
     x = batch["features"]
     for index in range(size.num_layers - 1):
         x = layers.dense(x, size.width, f"layer{index}", activation=tf.nn.relu)

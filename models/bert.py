@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 _HIDDEN_SHARE, _RANDOM_SHARE = 0.8, 0.1
 
@@ -36,29 +36,22 @@ class Bert:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Bert`; ValueError where one is out of range."""
+        """Options of `Bert`."""
 
-        vocab_size: int = dataclasses.field(default=104, metadata={"help": "more than the largest number of a symbol"})
-        num_classes: int = dataclasses.field(default=0, metadata={"help": "of texts; 0 = hidden symbols are told"})
-        mask_share: float = dataclasses.field(default=0.15, metadata={"help": "share of the positions to be told"})
-        num_layers: int = dataclasses.field(default=2, metadata={"help": "blocks"})
-        dim: int = dataclasses.field(default=64, metadata={"help": "features, an even number"})
-        num_heads: int = dataclasses.field(default=4, metadata={"help": "of each attention; divides dim"})
-        hidden: int = dataclasses.field(default=256, metadata={"help": "units of the feed-forward part of a block"})
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of values set to 0 in training"})
+        vocab_size: int = layers.option(104, "more than the largest number of a symbol", least=1)
+        num_classes: int = layers.option(0, "of texts; 0 = hidden symbols are told", least=0)
+        mask_share: float = layers.option(0.15, "share of the positions to be told", above=0, most=1)
+        num_layers: int = layers.option(2, "blocks", least=1)
+        dim: int = layers.option(64, "features, an even number", least=1)
+        num_heads: int = layers.option(4, "of each attention; divides dim", least=1)
+        hidden: int = layers.option(256, "units of the feed-forward part of a block", least=1)
+        dropout: float = layers.option(0.0, "share of values set to 0 in training", least=0, below=1)
 
         def __post_init__(self):
-            for name in ("vocab_size", "num_layers", "dim", "num_heads", "hidden"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
-            if self.num_classes < 0 or self.num_classes == 1:
-                raise ValueError(f"num_classes={self.num_classes} must be 0, for hidden symbols, or at least 2")
-            if not 0 < self.mask_share <= 1:
-                raise ValueError(f"mask_share={self.mask_share} must be more than 0 and at most 1")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+            if self.num_classes == 1:
+                raise ValueError("num_classes=1: texts have 2 classes or more; give 0 to train on hidden symbols")
 
     def __init__(self, options: Options):
         self.options = options

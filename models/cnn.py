@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 
 class Cnn:
@@ -17,24 +17,18 @@ class Cnn:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Cnn`; ValueError where one is out of range."""
+        """Options of `Cnn`."""
 
-        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
-        filters: tuple[int, ...] = dataclasses.field(
-            default=(32, 64), metadata={"help": "filters of each convolution; each is followed by 2x2 pooling"}
+        num_classes: int = layers.option(10, "number of classes", least=2)
+        filters: tuple[int, ...] = layers.option(
+            (32, 64), "filters of each convolution; each is followed by 2x2 pooling", least=1
         )
-        hidden: int = dataclasses.field(default=64, metadata={"help": "units of the hidden dense layer"})
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of hidden units dropped in training"})
+        hidden: int = layers.option(64, "units of the hidden dense layer", least=1)
+        dropout: float = layers.option(0.0, "share of hidden units dropped in training", least=0, below=1)
 
         def __post_init__(self):
-            if self.num_classes < 2:
-                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
-            if not self.filters or any(filters < 1 for filters in self.filters):
-                raise ValueError(f"filters={self.filters}: at least one convolution, each with at least 1 filter")
-            if self.hidden < 1:
-                raise ValueError(f"hidden={self.hidden}: the hidden layer needs at least 1 unit")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+            if not self.filters:
+                raise ValueError("filters is empty: give at least one convolution")
 
     def __init__(self, options: Options):
         self.options = options

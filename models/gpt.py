@@ -7,7 +7,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 _HASH_FACTOR = 1_000_003
 
@@ -35,29 +35,23 @@ class Gpt:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Gpt`; ValueError where one is out of range."""
+        """Options of `Gpt`."""
 
-        vocab_size: int = dataclasses.field(default=104, metadata={"help": "more than the largest number of a symbol"})
-        num_layers: int = dataclasses.field(default=2, metadata={"help": "blocks"})
-        dim: int = dataclasses.field(default=64, metadata={"help": "features, an even number"})
-        num_heads: int = dataclasses.field(default=4, metadata={"help": "of each attention; divides dim"})
-        hidden: int = dataclasses.field(default=256, metadata={"help": "units of the feed-forward part of a block"})
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of a block's values set to 0"})
-        max_ngram: int = dataclasses.field(
-            default=5, metadata={"help": "most symbols that have an embedding together; 1 = each has only its own"}
+        vocab_size: int = layers.option(104, "more than the largest number of a symbol", least=1)
+        num_layers: int = layers.option(2, "blocks", least=1)
+        dim: int = layers.option(64, "features, an even number", least=1)
+        num_heads: int = layers.option(4, "of each attention; divides dim", least=1)
+        hidden: int = layers.option(256, "units of the feed-forward part of a block", least=1)
+        dropout: float = layers.option(0.0, "share of a block's values set to 0", least=0, below=1)
+        max_ngram: int = layers.option(
+            5, "most symbols that have an embedding together; 1 = each has only its own", least=1
         )
-        num_buckets: int = dataclasses.field(default=32749, metadata={"help": "rows of each table of symbols together"})
-        ngram_dropout: float = dataclasses.field(default=0.3, metadata={"help": "the same for these rows"})
+        num_buckets: int = layers.option(32749, "rows of each table of symbols together", least=1)
+        ngram_dropout: float = layers.option(0.3, "the same for these rows", least=0, below=1)
 
         def __post_init__(self):
-            for name in ("vocab_size", "num_layers", "dim", "num_heads", "hidden", "max_ngram", "num_buckets"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
-            for name in ("dropout", "ngram_dropout"):
-                if not 0 <= getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
 
     def __init__(self, options: Options):
         self.options = options

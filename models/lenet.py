@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 
 class LeNet:
@@ -28,13 +28,9 @@ class LeNet:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `LeNet`; ValueError where one is out of range."""
+        """Options of `LeNet`."""
 
-        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
-
-        def __post_init__(self):
-            if self.num_classes < 2:
-                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
+        num_classes: int = layers.option(10, "number of classes", least=2)
 
     def __init__(self, options: Options):
         self.options = options

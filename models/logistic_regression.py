@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 
 class LogisticRegression:
@@ -25,15 +25,9 @@ class LogisticRegression:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `LogisticRegression`; ValueError where one is out of range."""
+        """Options of `LogisticRegression`."""
 
-        num_features: int = dataclasses.field(
-            default=500, metadata={"help": "more than the largest index of a feature"}
-        )
-
-        def __post_init__(self):
-            if self.num_features < 1:
-                raise ValueError(f"num_features={self.num_features} must be at least 1")
+        num_features: int = layers.option(500, "more than the largest index of a feature", least=1)
 
     def __init__(self, options: Options):
         self.options = options

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 LOSSES = ("full_softmax", "sampled_softmax")
 
@@ -31,35 +31,24 @@ class LstmLm:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `LstmLm`; ValueError where one is out of range."""
+        """Options of `LstmLm`."""
 
-        vocab_size: int = dataclasses.field(default=10000, metadata={"help": "more than the largest id"})
-        dim: int = dataclasses.field(default=64, metadata={"help": "features of a word"})
-        units: int = dataclasses.field(default=128, metadata={"help": "of each LSTM layer"})
-        num_layers: int = dataclasses.field(default=1, metadata={"help": "LSTM layers"})
-        num_stages: int = dataclasses.field(
-            default=1,
-            metadata={"help": "stages among which LSTM layers and softmax are spread, for --placement=model_parallel"},
+        vocab_size: int = layers.option(10000, "more than the largest id", least=1)
+        dim: int = layers.option(64, "features of a word", least=1)
+        units: int = layers.option(128, "of each LSTM layer", least=1)
+        num_layers: int = layers.option(1, "LSTM layers", least=1)
+        num_stages: int = layers.option(
+            1, "stages among which LSTM layers and softmax are spread, for --placement=model_parallel", least=1
         )
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of values set to 0 in training"})
-        loss: str = dataclasses.field(
-            default="full_softmax", metadata={"help": "of training: full_softmax or sampled_softmax"}
-        )
-        num_sampled: int = dataclasses.field(default=64, metadata={"help": "sampled_softmax: words drawn for a batch"})
+        dropout: float = layers.option(0.0, "share of values set to 0 in training", least=0, below=1)
+        loss: str = layers.option("full_softmax", "loss of training", choices=LOSSES)
+        num_sampled: int = layers.option(64, "sampled_softmax: words drawn for a batch", least=1)
 
         def __post_init__(self):
-            for name in ("vocab_size", "dim", "units", "num_layers", "num_sampled"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-            if not 1 <= self.num_stages <= self.num_layers + 1:
+            if self.num_stages > self.num_layers + 1:
                 raise ValueError(
-                    f"num_stages={self.num_stages}: there are {self.num_layers + 1} layers to spread, the softmax one"
-                    " of them"
+                    f"num_stages={self.num_stages}: there are {self.num_layers + 1} layers to spread, with the softmax"
                 )
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
-            if self.loss not in LOSSES:
-                raise ValueError(f"loss={self.loss} must be one of {', '.join(LOSSES)}")
             if self.loss == "sampled_softmax" and self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
 

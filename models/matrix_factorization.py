@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 
 class MatrixFactorization:
@@ -27,22 +27,13 @@ class MatrixFactorization:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `MatrixFactorization`; ValueError where one is out of range."""
+        """Options of `MatrixFactorization`."""
 
-        num_users: int = dataclasses.field(default=300, metadata={"help": "more than the largest number of a user"})
-        num_items: int = dataclasses.field(default=200, metadata={"help": "more than the largest number of an item"})
-        dim: int = dataclasses.field(default=4, metadata={"help": "factors of a user and of an item"})
-        mean: float = dataclasses.field(
-            default=3.5, metadata={"help": "what is said of an unknown item to an unknown user"}
-        )
-        decay: float = dataclasses.field(default=0.0, metadata={"help": "strength of the decay, at least 0"})
-
-        def __post_init__(self):
-            for name in ("num_users", "num_items", "dim"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-            if self.decay < 0:
-                raise ValueError(f"decay={self.decay} must be at least 0")
+        num_users: int = layers.option(300, "more than the largest number of a user", least=1)
+        num_items: int = layers.option(200, "more than the largest number of an item", least=1)
+        dim: int = layers.option(4, "factors of a user and of an item", least=1)
+        mean: float = layers.option(3.5, "what is said of an unknown item to an unknown user")
+        decay: float = layers.option(0.0, "strength of the decay", least=0)
 
     def __init__(self, options: Options):
         self.options = options

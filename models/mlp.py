@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 
 class Mlp:
@@ -17,24 +17,18 @@ class Mlp:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Mlp`; ValueError where one is out of range."""
+        """Options of `Mlp`."""
 
-        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
-        hidden: tuple[int, ...] = dataclasses.field(default=(128,), metadata={"help": "units of each hidden layer"})
-        num_stages: int = dataclasses.field(
-            default=1, metadata={"help": "stages among which the layers are spread, for --placement=model_parallel"}
+        num_classes: int = layers.option(10, "number of classes", least=2)
+        hidden: tuple[int, ...] = layers.option((128,), "units of each hidden layer", least=1)
+        num_stages: int = layers.option(
+            1, "stages among which the layers are spread, for --placement=model_parallel", least=1
         )
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of hidden units dropped in training"})
+        dropout: float = layers.option(0.0, "share of hidden units dropped in training", least=0, below=1)
 
         def __post_init__(self):
-            if self.num_classes < 2:
-                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
-            if any(units < 1 for units in self.hidden):
-                raise ValueError(f"hidden={self.hidden}: each hidden layer needs at least 1 unit")
-            if not 1 <= self.num_stages <= len(self.hidden) + 1:
+            if self.num_stages > len(self.hidden) + 1:
                 raise ValueError(f"num_stages={self.num_stages}: there are {len(self.hidden) + 1} layers to spread")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
 
     def __init__(self, options: Options):
         self.options = options

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 STAGE_FILTERS = (16, 32, 64)
 
@@ -34,23 +35,17 @@ class ResNet:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `ResNet`; ValueError where one is out of range."""
+        """Options of `ResNet`."""
 
-        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
-        depth: int = dataclasses.field(
-            default=20, metadata={"help": "layers with weights: 6 n + 2, such as 20, 32, 56"}
-        )
-        weight_decay: float = dataclasses.field(
-            default=1e-4, metadata={"help": "factor of half the sum of the squared kernels, added to the loss"}
+        num_classes: int = layers.option(10, "number of classes", least=2)
+        depth: int = layers.option(20, "layers with weights: 6 n + 2, such as 20, 32, 56", least=8)
+        weight_decay: float = layers.option(
+            1e-4, "factor of half the sum of the squared kernels, added to the loss", least=0
         )
 
         def __post_init__(self):
-            if self.num_classes < 2:
-                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
-            if self.depth < 8 or self.depth % 6 != 2:
+            if self.depth % 6 != 2:
                 raise ValueError(f"depth={self.depth} must be 6 n + 2 with n at least 1: 8, 14, 20, 26, 32, …")
-            if self.weight_decay < 0:
-                raise ValueError(f"weight_decay={self.weight_decay} must be at least 0")
 
     def __init__(self, options: Options):
         self.options = options
@@ -86,7 +81,12 @@ def _block(x_BHWC: tf.Tensor, filters: int, strides: int, name: str, training: b
 
 
 def _conv_bn(
-    x_BHWC: tf.Tensor, filters: int, strides: int, name: str, training: bool, activation=tf.identity
+    x_BHWC: tf.Tensor,
+    filters: int,
+    strides: int,
+    name: str,
+    training: bool,
+    activation: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
 ) -> tf.Tensor:
     with tf.variable_scope(name):
         x_BHWC = layers.conv2d(

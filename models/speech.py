@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 CELLS = {"lstm": layers.lstm, "gru": layers.gru}
 
@@ -36,29 +36,19 @@ class Speech:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Speech`; ValueError where one is out of range."""
+        """Options of `Speech`."""
 
-        num_classes: int = dataclasses.field(default=10, metadata={"help": "symbols, without the blank"})
-        cell: str = dataclasses.field(default="lstm", metadata={"help": f"{' or '.join(CELLS)}"})
-        units: tuple[int, ...] = dataclasses.field(
-            default=(48, 48), metadata={"help": "of each layer in each direction, with commas"}
-        )
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of each layer's inputs left out"})
-        beam_width: int = dataclasses.field(
-            default=0, metadata={"help": "beginnings that the search follows; 0: the best symbol of each frame"}
+        num_classes: int = layers.option(10, "symbols, without the blank", least=1)
+        cell: str = layers.option("lstm", "kind of recurrent layer", choices=CELLS)
+        units: tuple[int, ...] = layers.option((48, 48), "of each layer in each direction, with commas", least=1)
+        dropout: float = layers.option(0.0, "share of each layer's inputs left out", least=0, below=1)
+        beam_width: int = layers.option(
+            0, "beginnings that the search follows; 0: the best symbol of each frame", least=0
         )
 
         def __post_init__(self):
-            if self.num_classes < 1:
-                raise ValueError(f"num_classes={self.num_classes} is too small; the least is 1")
-            if self.cell not in CELLS:
-                raise ValueError(f"cell={self.cell} must be one of {', '.join(CELLS)}")
-            if not self.units or min(self.units) < 1:
-                raise ValueError(f"units={self.units}: at least one layer, each of at least 1")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
-            if self.beam_width < 0:
-                raise ValueError(f"beam_width={self.beam_width} is too small; the least is 0")
+            if not self.units:
+                raise ValueError("units is empty: give at least one layer")
 
     def __init__(self, options: Options):
         self.options = options

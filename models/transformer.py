@@ -7,7 +7,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 
 class Transformer:
@@ -30,42 +30,31 @@ class Transformer:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Transformer`; ValueError where one is out of range."""
+        """Options of `Transformer`."""
 
-        source_vocab_size: int = dataclasses.field(default=34, metadata={"help": "numbers of the source's symbols"})
-        target_vocab_size: int = dataclasses.field(default=18, metadata={"help": "numbers of the target's symbols"})
-        num_layers: int = dataclasses.field(default=2, metadata={"help": "blocks of encoder and of decoder"})
-        dim: int = dataclasses.field(default=64, metadata={"help": "features, an even number"})
-        num_heads: int = dataclasses.field(default=4, metadata={"help": "of each attention; divides dim"})
-        hidden: int = dataclasses.field(default=256, metadata={"help": "units of the feed-forward part of a block"})
-        num_stages: int = dataclasses.field(
-            default=1,
-            metadata={"help": "stages among which the blocks are spread, for --placement=model_parallel"},
+        source_vocab_size: int = layers.option(34, "numbers of the source's symbols", least=1)
+        target_vocab_size: int = layers.option(18, "numbers of the target's symbols", least=1)
+        num_layers: int = layers.option(2, "blocks of encoder and of decoder", least=1)
+        dim: int = layers.option(64, "features, an even number", least=1)
+        num_heads: int = layers.option(4, "of each attention; divides dim", least=1)
+        hidden: int = layers.option(256, "units of the feed-forward part of a block", least=1)
+        num_stages: int = layers.option(
+            1, "stages among which the blocks are spread, for --placement=model_parallel", least=1
         )
-        dropout: float = dataclasses.field(default=0.0, metadata={"help": "share of values set to 0 in training"})
-        label_smoothing: float = dataclasses.field(
-            default=0.0, metadata={"help": "share of the target's probability that all symbols have alike"}
+        dropout: float = layers.option(0.0, "share of values set to 0 in training", least=0, below=1)
+        label_smoothing: float = layers.option(
+            0.0, "share of the target's probability that all symbols have alike", least=0, below=1
         )
-        beam_size: int = dataclasses.field(default=1, metadata={"help": "translations kept; 1 = greedy"})
-        length_penalty: float = dataclasses.field(default=0.6, metadata={"help": "0 = none; favours long translations"})
+        beam_size: int = layers.option(1, "translations kept; 1 = greedy", least=1)
+        length_penalty: float = layers.option(0.6, "0 = none; favours long translations", least=0)
 
         def __post_init__(self):
-            for name in ("source_vocab_size", "target_vocab_size", "num_layers", "dim", "num_heads", "hidden"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
-            if not 1 <= self.num_stages <= 2 * self.num_layers:
+            if self.num_stages > 2 * self.num_layers:
                 raise ValueError(f"num_stages={self.num_stages}: there are {2 * self.num_layers} blocks to spread")
-            for name in ("dropout", "label_smoothing"):
-                if not 0 <= getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
-            if not 1 <= self.beam_size <= self.target_vocab_size:
-                raise ValueError(
-                    f"beam_size={self.beam_size} must be in 1 .. target_vocab_size={self.target_vocab_size}"
-                )
-            if self.length_penalty < 0:
-                raise ValueError(f"length_penalty={self.length_penalty} must be at least 0")
+            if self.beam_size > self.target_vocab_size:
+                raise ValueError(f"beam_size={self.beam_size} exceeds target_vocab_size={self.target_vocab_size}")
 
     def __init__(self, options: Options):
         self.options = options

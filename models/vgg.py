@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 # Convolutions of each stage; after each stage the image is halved.
 STAGES = {
@@ -34,25 +34,13 @@ class Vgg:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Vgg`; ValueError where one is out of range."""
+        """Options of `Vgg`."""
 
-        num_classes: int = dataclasses.field(default=10, metadata={"help": "number of classes"})
-        depth: int = dataclasses.field(default=11, metadata={"help": "layers with weights: 11 or 16"})
-        width: float = dataclasses.field(default=1.0, metadata={"help": "factor of the filters of all convolutions"})
-        hidden: int = dataclasses.field(default=512, metadata={"help": "units of each hidden dense layer"})
-        dropout: float = dataclasses.field(default=0.5, metadata={"help": "share of hidden units dropped in training"})
-
-        def __post_init__(self):
-            if self.num_classes < 2:
-                raise ValueError(f"num_classes={self.num_classes}: a classifier needs at least 2")
-            if self.depth not in STAGES:
-                raise ValueError(f"depth={self.depth} must be one of {', '.join(map(str, STAGES))}")
-            if not self.width > 0:
-                raise ValueError(f"width={self.width} must be more than 0")
-            if self.hidden < 1:
-                raise ValueError(f"hidden={self.hidden}: a hidden layer needs at least 1 unit")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+        num_classes: int = layers.option(10, "number of classes", least=2)
+        depth: int = layers.option(11, "layers with weights", choices=tuple(STAGES))
+        width: float = layers.option(1.0, "factor of the filters of all convolutions", above=0)
+        hidden: int = layers.option(512, "units of each hidden dense layer", least=1)
+        dropout: float = layers.option(0.5, "share of hidden units dropped in training", least=0, below=1)
 
     def __init__(self, options: Options):
         self.options = options

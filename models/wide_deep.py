@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 _MULTIPLIER = 0x9E3779B97F4A7C15 - 2**64  # 2**64 divided by the golden ratio, as a signed number: Fibonacci hashing
 _SHIFT = 33  # the upper bits of the product are the mixed ones
@@ -31,22 +31,15 @@ class WideDeep:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `WideDeep`; ValueError where one is out of range."""
+        """Options of `WideDeep`."""
 
-        num_buckets: int = dataclasses.field(default=2**12, metadata={"help": "ids of each column of categories"})
-        crosses: tuple[str, ...] = dataclasses.field(
-            default=("8x9", "10x11"), metadata={"help": "pairs of columns that are crossed, counted from 0"}
-        )
-        cross_buckets: int = dataclasses.field(default=2**14, metadata={"help": "weights of each crossed pair"})
-        dim: int = dataclasses.field(default=8, metadata={"help": "elements of an embedding"})
-        hidden: tuple[int, ...] = dataclasses.field(default=(64, 32), metadata={"help": "units of the hidden layers"})
+        num_buckets: int = layers.option(2**12, "ids of each column of categories", least=1)
+        crosses: tuple[str, ...] = layers.option(("8x9", "10x11"), "pairs of columns that are crossed, counted from 0")
+        cross_buckets: int = layers.option(2**14, "weights of each crossed pair", least=1)
+        dim: int = layers.option(8, "elements of an embedding", least=1)
+        hidden: tuple[int, ...] = layers.option((64, 32), "units of the hidden layers", least=1)
 
         def __post_init__(self):
-            for name in ("num_buckets", "cross_buckets", "dim"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-            if any(units < 1 for units in self.hidden):
-                raise ValueError(f"hidden={self.hidden}: each layer must have at least 1 unit")
             self.pairs()
 
         def pairs(self) -> list[tuple[int, int]]:

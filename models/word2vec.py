@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from models import layers
+from . import layers
 
 FORMS = ("skip_gram", "cbow")
 
@@ -35,27 +35,20 @@ class Word2Vec:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
-        """Options of `Word2Vec`; ValueError where one is out of range."""
+        """Options of `Word2Vec`."""
 
-        vocab_size: int = dataclasses.field(default=200, metadata={"help": "more than the largest number of a word"})
-        dim: int = dataclasses.field(default=32, metadata={"help": "features of a word"})
-        form: str = dataclasses.field(default="skip_gram", metadata={"help": "skip_gram or cbow"})
-        loss: str = dataclasses.field(
-            default="negative_sampling", metadata={"help": "negative_sampling, nce or sampled_softmax"}
-        )
-        num_sampled: int = dataclasses.field(default=16, metadata={"help": "words drawn for each batch"})
-        sampler: str = dataclasses.field(
-            default="log_uniform",
-            metadata={"help": "log_uniform, where words are numbered from the most frequent one on; uniform"},
+        vocab_size: int = layers.option(200, "more than the largest number of a word", least=1)
+        dim: int = layers.option(32, "features of a word", least=1)
+        form: str = layers.option("skip_gram", "what a batch is made of", choices=FORMS)
+        loss: str = layers.option("negative_sampling", "loss of training", choices=layers.SAMPLED_LOSSES)
+        num_sampled: int = layers.option(16, "words drawn for each batch", least=1)
+        sampler: str = layers.option(
+            "log_uniform",
+            "of the words that are drawn; log_uniform where words are numbered from the most frequent one on",
+            choices=layers.SAMPLERS,
         )
 
         def __post_init__(self):
-            for name in ("vocab_size", "dim", "num_sampled"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-            for name, known in (("form", FORMS), ("loss", layers.SAMPLED_LOSSES), ("sampler", layers.SAMPLERS)):
-                if getattr(self, name) not in known:
-                    raise ValueError(f"{name}={getattr(self, name)} must be one of {', '.join(known)}")
             if self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
 

@@ -1,37 +1,88 @@
-"""Turns `key=value` strings into a component's typed options.
+"""Turns `key=value` strings into a component's typed options, and checks that each value is in its range.
 
 A component declares its options as a frozen, keyword-only dataclass whose fields have the type `bool`,
 `int`, `float`, `str`, `tuple[int, ...]`, `tuple[float, ...]` or `tuple[str, ...]` (written `1,2,3`), or
-one of these `| None` (written `none`), each with a default. Checks across fields go into `__post_init__`,
-which raises `OptionError`. A field's help text is in `metadata={"help": …}`: see `option`. A key that is a
-Python keyword has a field with `_` at its end: `lambda=0.1` sets `lambda_`.
+one of these `| None` (written `none`), each with a default. `option` declares a field with help text and range;
+`parse` and `check` reject a value outside of it, so `__post_init__` only relates fields to each other, and raises
+`OptionError`. A key that is a Python keyword has a field with `_` at its end: `lambda=0.1` sets `lambda_`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import keyword
+import math
+import operator
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ps_trainer.errors import OptionError, did_you_mean
 
 T = TypeVar("T")
 
+# TensorFlow counts in 64 bits.
+MAX_INT = 2**63 - 1
+
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
 
 
-def option(default: Any, help_text: str) -> Any:
-    """A dataclass field with a default and a help text."""
-    return dataclasses.field(default=default, metadata={"help": help_text})
+def option(default: Any, help_text: str, **declared: Any) -> Any:
+    """A dataclass field with a default, a help text and a range.
+
+    A range holds for each value of a tuple, and `none` is always in it. Without `most=math.inf` a float must be finite.
+
+    Args:
+        default: of the field.
+        help_text: what a person reads about it; without the range, which help texts show by themselves.
+        **declared: `least` and `most` (bounds that are allowed), `above` and `below` (bounds that are not), `choices`
+            (all that is allowed); in `TrainConfig` also `shared` or `own`, see `ps_trainer.shared_settings`.
+    """
+    return dataclasses.field(default=default, metadata={"help": help_text, **declared})
 
 
-def repeatable(help_text: str, default: tuple[str, ...] = ()) -> Any:
+def repeatable(help_text: str, default: tuple[str, ...] = (), **declared: Any) -> Any:
     """A field of a command's flags of which each value is given by a flag of its own, as a value may hold a comma."""
-    return dataclasses.field(default=default, metadata={"help": help_text, "is_repeatable": True})
+    return option(default, help_text, is_repeatable=True, **declared)
+
+
+def same_as(owner: type, name: str, **changed: Any) -> Any:
+    """A dataclass field with default, help text and range of another one.
+
+    Args:
+        owner: the dataclass that declares it.
+        name: of its field.
+        **changed: see `dataclasses.field`.
+    """
+    field = next(field for field in dataclasses.fields(owner) if field.name == name)
+    return dataclasses.field(**{"default": field.default, "metadata": field.metadata, **changed})
+
+
+def range_of(field: dataclasses.Field) -> str:
+    """The declared range in words, "at least 0 and below 1"; empty where there is none."""
+    if "choices" in field.metadata:
+        return f"one of {', '.join(map(str, field.metadata['choices']))}"
+    bounds = [f"{words} {field.metadata[name]}" for name, (words, _) in _BOUNDS.items() if name in field.metadata]
+    return " and ".join(bounds)
+
+
+def check(options: Any, prefix: str = "--") -> None:
+    """Checks every field of a dataclass; `prefix` stands before `key=value` in messages.
+
+    Raises:
+        OptionError: a value is outside of its range.
+    """
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        _check_value(field, value, f"{prefix}{key_of(field)}={value}")
 
 
 def key_of(field: dataclasses.Field) -> str:
@@ -66,6 +117,7 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
         if name in values:
             raise OptionError(f"{flag} {string}: {key!r} is given twice; give it once")
         values[name] = convert(text, hints[name], f"{flag} {string}")
+        _check_value(fields[key], values[name], f"{flag} {string}")
     try:
         return options_type(**values)
     except OptionError as error:
@@ -113,6 +165,55 @@ def convert(text: str, hint: Any, where: str) -> Any:
         return hint(text)
     except ValueError as error:
         raise OptionError(f"{where}: {text!r} is not of type {hint.__name__}") from error
+
+
+def format_value(value: Any) -> str:
+    """`value` as a user writes it on a command line; `convert` reads it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(format_value(entry) for entry in value)
+    return str(value)
+
+
+def _check_value(field: dataclasses.Field, value: Any, where: str) -> None:
+    values = value if isinstance(value, tuple) else (value,)
+    wrong = [one for one in values if not _is_in_range(one, field)]
+    if wrong:
+        key = key_of(field)
+        nearest = did_you_mean(str(wrong[0]), map(str, field.metadata.get("choices", ())))
+        each = "each value of " if isinstance(value, tuple) else ""
+        raise OptionError(f"{where}: {nearest}{each}{key} must be {_allowed(field, wrong[0])}{_default_of(field)}")
+
+
+def _is_in_range(value: Any, field: dataclasses.Field) -> bool:
+    """Whether one value is in the range of its field; NaN never is, as every comparison with it is false."""
+    if value is None or isinstance(value, bool):
+        return True
+    if "choices" in field.metadata:
+        return value in field.metadata["choices"]
+    return not _limit_of_type(field, value) and all(
+        holds(value, field.metadata[name]) for name, (_, holds) in _BOUNDS.items() if name in field.metadata
+    )
+
+
+def _default_of(field: dataclasses.Field) -> str:
+    return "" if field.default is dataclasses.MISSING else f"; the default is {format_value(field.default)}"
+
+
+def _allowed(field: dataclasses.Field, value: Any) -> str:
+    return " and ".join(filter(None, [range_of(field), _limit_of_type(field, value)]))
+
+
+def _limit_of_type(field: dataclasses.Field, value: Any) -> str:
+    """What a number must be whatever its field declares, in words; empty where `value` is that."""
+    if isinstance(value, float) and not math.isfinite(value) and field.metadata.get("most") != math.inf:
+        return "finite"
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        return f"at most {MAX_INT}"
+    return ""
 
 
 def _describe(fields: dict[str, dataclasses.Field]) -> str:

@@ -11,11 +11,14 @@ The first line of its docstring is what `python -m ps_trainer list` prints.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer import options as options_lib
+from ps_trainer import update_rules
 from ps_trainer.errors import UnknownNameError, did_you_mean
 
 
@@ -77,9 +80,9 @@ class Registry:
         self.check(name, flag)
         module_name, _, class_name = self._targets.get(name, name).partition(":")
         try:
-            module = importlib.import_module(module_name)
+            module = _import(module_name)
         except ModuleNotFoundError as error:
-            if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            if not _is_missing(module_name, error):
                 raise  # the module exists, something that it imports does not
             raise UnknownNameError(
                 f"{flag}={name}: no module named {error.name!r} on the Python path;"
@@ -121,6 +124,26 @@ def split_inline(text: str) -> tuple[str, list[str]]:
     return text, []
 
 
+def _import(module_name: str) -> types.ModuleType:
+    """The module; a model's former name `models.cnn`, as old runs recorded it, stands for `ps_trainer.models.cnn`.
+
+    A module of the user that has such a name comes first.
+    """
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not (module_name.startswith("models.") and _is_missing(module_name, error)):
+            raise
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(f"ps_trainer.{module_name}")
+        raise
+
+
+def _is_missing(module_name: str, error: ModuleNotFoundError) -> bool:
+    """Whether the module itself, or a package that it lies in, was not found."""
+    return error.name is not None and (module_name + ".").startswith(error.name + ".")
+
+
 def _is_target(name: str) -> bool:
     module_name, colon, class_name = name.partition(":")
     return bool(colon) and class_name.isidentifier() and all(p.isidentifier() for p in module_name.split("."))
@@ -130,21 +153,21 @@ MODELS = Registry(
     "model",
     "model",
     {
-        "softmax": "models.softmax:Softmax",
-        "mlp": "models.mlp:Mlp",
-        "lenet": "models.lenet:LeNet",
-        "cnn": "models.cnn:Cnn",
-        "vgg": "models.vgg:Vgg",
-        "resnet": "models.resnet:ResNet",
-        "speech": "models.speech:Speech",
-        "logistic_regression": "models.logistic_regression:LogisticRegression",
-        "lstm_lm": "models.lstm_lm:LstmLm",
-        "wide_deep": "models.wide_deep:WideDeep",
-        "word2vec": "models.word2vec:Word2Vec",
-        "transformer": "models.transformer:Transformer",
-        "gpt": "models.gpt:Gpt",
-        "bert": "models.bert:Bert",
-        "matrix_factorization": "models.matrix_factorization:MatrixFactorization",
+        "softmax": "ps_trainer.models.softmax:Softmax",
+        "mlp": "ps_trainer.models.mlp:Mlp",
+        "lenet": "ps_trainer.models.lenet:LeNet",
+        "cnn": "ps_trainer.models.cnn:Cnn",
+        "vgg": "ps_trainer.models.vgg:Vgg",
+        "resnet": "ps_trainer.models.resnet:ResNet",
+        "speech": "ps_trainer.models.speech:Speech",
+        "logistic_regression": "ps_trainer.models.logistic_regression:LogisticRegression",
+        "lstm_lm": "ps_trainer.models.lstm_lm:LstmLm",
+        "wide_deep": "ps_trainer.models.wide_deep:WideDeep",
+        "word2vec": "ps_trainer.models.word2vec:Word2Vec",
+        "transformer": "ps_trainer.models.transformer:Transformer",
+        "gpt": "ps_trainer.models.gpt:Gpt",
+        "bert": "ps_trainer.models.bert:Bert",
+        "matrix_factorization": "ps_trainer.models.matrix_factorization:MatrixFactorization",
     },
     methods=("build",),
 )
@@ -153,63 +176,37 @@ DATASETS = Registry(
     "dataset",
     "dataset",
     {
-        "digits": "ps_trainer.data.digits:Digits",
-        "mnist": "ps_trainer.data.mnist:Mnist",
-        "fashion_mnist": "ps_trainer.data.mnist:FashionMnist",
-        "emnist": "ps_trainer.data.mnist:Emnist",
-        "cifar10": "ps_trainer.data.cifar:Cifar10",
-        "cifar100": "ps_trainer.data.cifar:Cifar100",
-        "glyphs": "ps_trainer.data.glyphs:Glyphs",
-        "synthetic": "ps_trainer.data.synthetic:Synthetic",
-        "image_folder": "ps_trainer.data.image_folder:ImageFolder",
-        "tfrecord": "ps_trainer.data.tfrecord:TfRecord",
-        "text": "ps_trainer.data.text:Text",
-        "text_windows": "ps_trainer.data.text_windows:TextWindows",
-        "markov": "ps_trainer.data.markov:MarkovText",
-        "libsvm": "ps_trainer.data.libsvm:LibSvm",
-        "planted_clicks": "ps_trainer.data.clicks:PlantedClicks",
-        "planted_weights": "ps_trainer.data.planted:PlantedWeights",
-        "criteo": "ps_trainer.data.criteo:Criteo",
-        "census": "ps_trainer.data.census:Census",
-        "movielens": "ps_trainer.data.movielens:MovieLens",
-        "planted_ratings": "ps_trainer.data.planted:PlantedRatings",
-        "planted_synonyms": "ps_trainer.data.planted:PlantedSynonyms",
-        "parallel_text": "ps_trainer.data.parallel:ParallelText",
-        "numbers": "ps_trainer.data.numbers:Numbers",
-        "topics": "ps_trainer.data.topics:Topics",
-        "wav": "ps_trainer.data.wav:Wav",
-        "tones": "ps_trainer.data.tones:Tones",
+        "digits": "ps_trainer.data.formats.digits:Digits",
+        "mnist": "ps_trainer.data.formats.mnist:Mnist",
+        "fashion_mnist": "ps_trainer.data.formats.mnist:FashionMnist",
+        "emnist": "ps_trainer.data.formats.mnist:Emnist",
+        "cifar10": "ps_trainer.data.formats.cifar:Cifar10",
+        "cifar100": "ps_trainer.data.formats.cifar:Cifar100",
+        "glyphs": "ps_trainer.data.generators.glyphs:Glyphs",
+        "synthetic": "ps_trainer.data.generators.random_images:Synthetic",
+        "image_folder": "ps_trainer.data.formats.image_folder:ImageFolder",
+        "tfrecord": "ps_trainer.data.formats.tfrecord:TfRecord",
+        "text": "ps_trainer.data.formats.text:Text",
+        "text_windows": "ps_trainer.data.formats.text_windows:TextWindows",
+        "markov": "ps_trainer.data.generators.markov_text:MarkovText",
+        "libsvm": "ps_trainer.data.formats.libsvm:LibSvm",
+        "planted_clicks": "ps_trainer.data.generators.ad_clicks:PlantedClicks",
+        "planted_weights": "ps_trainer.data.generators.known_truth:PlantedWeights",
+        "criteo": "ps_trainer.data.formats.criteo:Criteo",
+        "census": "ps_trainer.data.formats.census:Census",
+        "movielens": "ps_trainer.data.formats.movielens:MovieLens",
+        "planted_ratings": "ps_trainer.data.generators.known_truth:PlantedRatings",
+        "planted_synonyms": "ps_trainer.data.generators.known_truth:PlantedSynonyms",
+        "parallel_text": "ps_trainer.data.formats.parallel_text:ParallelText",
+        "numbers": "ps_trainer.data.generators.number_words:Numbers",
+        "topics": "ps_trainer.data.formats.topics:Topics",
+        "wav": "ps_trainer.data.formats.wav:Wav",
+        "tones": "ps_trainer.data.generators.telephone_tones:Tones",
     },
     methods=("train", "test"),
 )
 
-UPDATES = Registry(
-    "update rule",
-    "update",
-    {
-        "async": "ps_trainer.updates.asynchronous:Async",
-        "downpour": "ps_trainer.updates.downpour:Downpour",
-        "hogwild": "ps_trainer.updates.hogwild:Hogwild",
-        "sync": "ps_trainer.updates.synchronous:Sync",
-        "backup": "ps_trainer.updates.backup:Backup",
-        "softsync": "ps_trainer.updates.softsync:SoftSync",
-        "k_sync": "ps_trainer.updates.k_family:KSync",
-        "k_async": "ps_trainer.updates.k_family:KAsync",
-        "k_batch_sync": "ps_trainer.updates.k_family:KBatchSync",
-        "k_batch_async": "ps_trainer.updates.k_family:KBatchAsync",
-        "ssp": "ps_trainer.updates.ssp:Ssp",
-        "drop_stale": "ps_trainer.updates.drop_stale:DropStale",
-        "staleness_aware": "ps_trainer.updates.staleness_aware:StalenessAware",
-        "dc_asgd": "ps_trainer.updates.dc_asgd:DcAsgd",
-        "easgd": "ps_trainer.updates.easgd:Easgd",
-        "model_averaging": "ps_trainer.updates.model_averaging:ModelAveraging",
-        "local_sgd": "ps_trainer.updates.local_sgd:LocalSgd",
-        "all_reduce": "ps_trainer.updates.all_reduce:AllReduce",
-        "hybrid": "ps_trainer.updates.hybrid:Hybrid",
-        "accumulate": "ps_trainer.updates.accumulate:Accumulate",
-    },
-    methods=("build", "check"),
-)
+UPDATES = Registry("update rule", "update", update_rules.targets("update"), methods=("build", "check"))
 
 GRADIENT_TRANSFORMS = Registry(
     "gradient transform",
@@ -294,15 +291,15 @@ DELAYS = Registry(
     "delay distribution",
     "straggler",
     {
-        "det": "ps_trainer.delay_distributions:Deterministic",
-        "shifted_exp": "ps_trainer.delay_distributions:ShiftedExponential",
-        "exp": "ps_trainer.delay_distributions:Exponential",
-        "lognormal": "ps_trainer.delay_distributions:LogNormal",
-        "pareto": "ps_trainer.delay_distributions:Pareto",
-        "spike": "ps_trainer.delay_distributions:Spike",
-        "persistent": "ps_trainer.delay_distributions:Persistent",
-        "burst": "ps_trainer.delay_distributions:Burst",
-        "trace": "ps_trainer.delay_distributions:Trace",
+        "det": "ps_trainer.disturbances.delay_distributions:Deterministic",
+        "shifted_exp": "ps_trainer.disturbances.delay_distributions:ShiftedExponential",
+        "exp": "ps_trainer.disturbances.delay_distributions:Exponential",
+        "lognormal": "ps_trainer.disturbances.delay_distributions:LogNormal",
+        "pareto": "ps_trainer.disturbances.delay_distributions:Pareto",
+        "spike": "ps_trainer.disturbances.delay_distributions:Spike",
+        "persistent": "ps_trainer.disturbances.delay_distributions:Persistent",
+        "burst": "ps_trainer.disturbances.delay_distributions:Burst",
+        "trace": "ps_trainer.disturbances.delay_distributions:Trace",
     },
     has_inline_options=True,
 )

@@ -9,6 +9,7 @@ import signal
 
 import pytest
 
+from tests.testing.kinds import kind_of
 from tests.testing.repetitions import IS_CI, covering
 
 # TensorFlow looks at each node of each graph for a kernel of oneDNN: 10 % of the time of tests whose models are tiny.
@@ -19,11 +20,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = pathlib.Path(__file__).resolve().parent
 # First, so that no process is left with the longest of them at the end; of their crossed parameters a part in CI.
-LONGEST = ("processes", "updates", "models", "simulation", "training", "hooks", "testing", "store")
+LONGEST = [
+    "processes",
+    "updates",
+    "models",
+    "simulation",
+    "training",
+    "disturbances",
+    "testing",
+    "store",
+    "checkpoints",
+]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Orders the tests by folder; in CI leaves out combinations of parameters."""
+    """Marks each test with its kind and orders the tests by folder; in CI leaves out combinations of parameters."""
+    for item in items:
+        item.add_marker(kind_of(item))
     places = {item: _place(item) for item in items}
     items.sort(key=places.__getitem__)  # stable
     if IS_CI:

@@ -28,8 +28,8 @@ class Options:
     parts: tuple[int, ...] | None = option(None, "ints or none")
 
     def __post_init__(self):
-        if self.count < 0:
-            raise OptionError(f"count={self.count}; give 0 or more")
+        if self.count > 12 and self.sizes != (1,):
+            raise OptionError(f"count={self.count} is too large for sizes={self.sizes}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,8 +130,8 @@ def test_no_fields_are_called_none():
 
 
 def test_the_components_own_check_is_told_with_the_flag():
-    with pytest.raises(OptionError, match=r"^--thing_option: count=-1; give 0 or more$"):
-        parse("count=-1")
+    with pytest.raises(OptionError, match=r"^--thing_option: count=15 is too large for sizes=\(2,\)$"):
+        parse("count=15", "sizes=2")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,26 @@ def folder(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+def test_a_former_name_of_a_model_stands_for_the_present_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "models", None)  # as where ps_trainer is installed: no such package
+    monkeypatch.delitem(sys.modules, "models.softmax", raising=False)
+    assert registry.MODELS.load("models.softmax:Softmax") is registry.MODELS.load("softmax")
+
+
+def test_a_model_of_the_users_comes_before_a_former_name(folder, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "models"]:
+        monkeypatch.delitem(sys.modules, name)
+    (folder / "models").mkdir()
+    (folder / "models" / "softmax.py").write_text("class Softmax:\n    def build(self): pass\n")
+    (folder / "models" / "__init__.py").touch()
+    assert registry.MODELS.load("models.softmax:Softmax") is not registry.MODELS.load("softmax")
+
+
+def test_a_models_module_that_nobody_has_is_named_as_it_was_given():
+    with pytest.raises(UnknownNameError, match="no module named 'models.nothing'"):
+        registry.MODELS.load("models.nothing:Nothing")
+
+
 def test_creates_by_name_with_options():
     thing = THINGS.create("with", ["size=4"], extra="e")
     assert type(thing).__name__ == "WithOptions"

@@ -1,1 +1,1 @@
-"""What we compare with, each peer written as its own users write it."""
+"""The programs that the step-rate benchmark compares ps_trainer with, written as their users write them."""

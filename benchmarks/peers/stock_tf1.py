@@ -23,7 +23,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from benchmarks import sizes, workloads
+from benchmarks import contenders, workloads
 
 _WARMUP_SECS = 2.0
 _REPORT_SECS = 1.0
@@ -62,11 +62,11 @@ def _train(flags: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.
         worker_device = f"/job:worker/task:{flags.task_index}"
         with tf.device(tf.train.replica_device_setter(worker_device=worker_device, cluster=cluster)):
             data = workloads.RandomInput(workloads.RandomInput.Options(width=model.size.width))
-            batches = data.train(shard=(flags.task_index, num_workers), batch_size=sizes.BATCH_SIZE, seed=0)
+            batches = data.train(shard=(flags.task_index, num_workers), batch_size=contenders.BATCH_SIZE, seed=0)
             batch = tf.data.make_one_shot_iterator(batches).get_next()
             loss = model.build(batch, training=True).loss
             global_step = tf.train.get_or_create_global_step()
-            optimizer = tf.train.GradientDescentOptimizer(sizes.LEARNING_RATE)
+            optimizer = tf.train.GradientDescentOptimizer(contenders.LEARNING_RATE)
             if flags.sync:
                 optimizer = tf.train.SyncReplicasOptimizer(
                     optimizer, replicas_to_aggregate=num_workers, total_num_replicas=num_workers

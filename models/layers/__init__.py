@@ -5,33 +5,33 @@ the parameter store hands out worker-side tensors or partitioned variables in it
 carry no seed of their own; the graph's seed or the parameter store decides them.
 """
 
-from models.layers.attention import (
+from .attention import (
     causal_mask,
     multi_head_attention,
     padding_mask,
     sinusoidal_positions,
     transformer_block,
 )
-from models.layers.averages import moving_average_update
-from models.layers.decoding import END_ID, PADDING_ID, START_ID, decode
-from models.layers.feedforward import dense, dropout, flatten, gelu, layer_norm
-from models.layers.images import batch_norm, conv2d, global_average_pool, max_pool2d
-from models.layers.output import ModelOutput, classifier_output, weight_decay
-from models.layers.pooled import Pooled, roc_auc
-from models.layers.recurrent import Recurrence, bidirectional, gru, lstm
-from models.layers.sampled import SAMPLED_LOSSES, SAMPLERS, sampled_loss
-from models.layers.stages import spread, stage
-from models.layers.tables import EMBEDDING_TABLES, embedding
+from .averages import moving_average_update
+from .decoding import END_ID, PADDING_ID, START_ID, decode
+from .feedforward import dense, dropout, flatten, gelu, layer_norm
+from .images import batch_norm, conv2d, global_average_pool, max_pool2d
+from .options import option
+from .output import ModelOutput, classifier_output, weight_decay
+from .pooled import Pooled, roc_auc
+from .recurrent import Recurrence, bidirectional, gru, lstm
+from .sampled import SAMPLED_LOSSES, SAMPLERS, sampled_loss
+from .stages import spread, stage
+from .tables import EMBEDDING_TABLES, embedding
 
 __all__ = [
     "EMBEDDING_TABLES",
     "END_ID",
-    "ModelOutput",
     "PADDING_ID",
-    "Recurrence",
     "SAMPLED_LOSSES",
     "SAMPLERS",
     "START_ID",
+    "ModelOutput",
     "Pooled",
     "Recurrence",
     "batch_norm",
@@ -52,12 +52,13 @@ __all__ = [
     "max_pool2d",
     "moving_average_update",
     "multi_head_attention",
+    "option",
     "padding_mask",
     "roc_auc",
+    "sampled_loss",
     "sinusoidal_positions",
     "spread",
     "stage",
     "transformer_block",
-    "sampled_loss",
     "weight_decay",
 ]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from models.layers.feedforward import dense, dropout, layer_norm
+from .feedforward import dense, dropout, layer_norm
 
-_NEVER = -1e9  # as a score
+_MASKED_SCORE = -1e9  # as a score
 
 
 def multi_head_attention(
@@ -54,7 +54,7 @@ def multi_head_attention(
         value_BHKE = _split(dense(memory_BKD, dim, "value"), num_heads)
         score_BHQK = tf.matmul(query_BHQE, key_BHKE, transpose_b=True) * (dim // num_heads) ** -0.5
         if mask is not None:
-            score_BHQK = tf.where_v2(mask, score_BHQK, _NEVER)
+            score_BHQK = tf.where_v2(mask, score_BHQK, _MASKED_SCORE)
         seen_BHQE = tf.matmul(tf.nn.softmax(score_BHQK), value_BHKE)
         return dense(_join(seen_BHQE), dim, "output")
 

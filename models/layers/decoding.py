@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-_NEVER = -1e9  # as the logarithm of a probability
+_MASKED_SCORE = -1e9  # as the logarithm of a probability
 
 PADDING_ID, START_ID, END_ID = range(3)
 """The numbers that are no symbols: filling up, in front of a text, behind it."""
@@ -49,7 +49,7 @@ def decode(
     positions = tf.range(length + 1)
     ids_BKL = tf.tile(tf.constant([[[START_ID, *[PADDING_ID] * length]]], tf.int64), [batch_size, beam_size, 1])
     # Of the first beginnings, which are all alike, only one may go on.
-    log_p_BK = tf.tile(tf.constant([[0.0, *[_NEVER] * (beam_size - 1)]]), [batch_size, 1])
+    log_p_BK = tf.tile(tf.constant([[0.0, *[_MASKED_SCORE] * (beam_size - 1)]]), [batch_size, 1])
     is_done_BK = tf.zeros([batch_size, beam_size], tf.bool)
 
     def goes_on(at: tf.Tensor, _ids: tf.Tensor, _log_p: tf.Tensor, is_done_BK: tf.Tensor) -> tf.Tensor:
@@ -59,9 +59,9 @@ def decode(
         logits_NV = next_logits(tf.reshape(ids_BKL, [-1, length + 1]), at)
         size = int(logits_NV.shape[1])
         sayable_V = tf.constant(~np.isin(np.arange(size), [PADDING_ID, START_ID]))
-        next_NV = tf.nn.log_softmax(tf.where_v2(sayable_V, logits_NV, _NEVER))
+        next_NV = tf.nn.log_softmax(tf.where_v2(sayable_V, logits_NV, _MASKED_SCORE))
         next_BKV = tf.reshape(next_NV, [batch_size, beam_size, size])
-        only_padding_V = tf.constant(np.where(np.arange(size) == PADDING_ID, 0, _NEVER), tf.float32)
+        only_padding_V = tf.constant(np.where(np.arange(size) == PADDING_ID, 0, _MASKED_SCORE), tf.float32)
         next_BKV = tf.where_v2(is_done_BK[..., tf.newaxis], only_padding_V, next_BKV)
         total_BS = tf.reshape(log_p_BK[..., tf.newaxis] + next_BKV, [batch_size, beam_size * size])
         log_p_BK, choice_BK = tf.nn.top_k(total_BS, beam_size)

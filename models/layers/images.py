@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from models.layers.averages import moving_average_update
+from .averages import moving_average_update
 
 
 def conv2d(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from models.layers.pooled import Pooled
+from .pooled import Pooled
 
 
 class ModelOutput(NamedTuple):

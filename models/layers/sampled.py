@@ -14,7 +14,7 @@ SAMPLERS = {
     "log_uniform": tf.random.log_uniform_candidate_sampler,
     "uniform": tf.random.uniform_candidate_sampler,
 }
-_NEVER = -1e9  # as a logit
+_MASKED_SCORE = -1e9  # as a logit
 
 
 def sampled_loss(
@@ -63,7 +63,7 @@ def sampled_loss(
         right_BT -= tf.math.log(tf.reshape(expected_told, shape))
         wrong_BS -= tf.math.log(expected_S)
     is_told_BTS = tf.equal(told_BT[..., tf.newaxis], sample_S)
-    wrong_BTS = tf.where_v2(is_told_BTS, _NEVER, wrong_BS[:, tf.newaxis])
+    wrong_BTS = tf.where_v2(is_told_BTS, _MASKED_SCORE, wrong_BS[:, tf.newaxis])
     if loss == "sampled_softmax":
         all_logits = tf.concat([right_BT[..., tf.newaxis], wrong_BTS], axis=2)
         return tf.reduce_logsumexp(all_logits, axis=2) - right_BT

@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import HelpShown, hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, OptionError, UsageError
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ps_trainer.options import option
 
 _USAGE = """python -m ps_trainer checkpoint info DIR_OR_PREFIX
@@ -27,8 +27,8 @@ DIR is a folder of checkpoints or the --logdir of a run. No cluster is started."
 class PlanFlags:
     """The cluster of the run that is planned; what else it is told stands below."""
 
-    num_ps: int = option(1, "ps tasks")
-    num_workers: int = option(2, "worker tasks, the chief among them")
+    num_ps: int = option(1, "ps tasks", least=1)
+    num_workers: int = option(2, "worker tasks, the chief among them", least=1)
 
 
 def main_checkpoint(argv: Sequence[str]) -> int:
@@ -48,9 +48,9 @@ def _info(program: str, path: pathlib.Path, flags: list[str]) -> int:
     _no_flags("info", flags)
     _start()
 
-    from ps_trainer.store import checkpoint_report
+    from ps_trainer.checkpoints import report
 
-    print(checkpoint_report.describe(checkpoint_report.find_checkpoint(path)))
+    print(report.describe(report.find_checkpoint(path)))
     return EXIT_DONE
 
 
@@ -58,29 +58,26 @@ def _verify(program: str, path: pathlib.Path, flags: list[str]) -> int:
     _no_flags("verify", flags)
     _start()
 
-    from ps_trainer.store import checkpoint_report
+    from ps_trainer.checkpoints import report
 
-    folder = checkpoint_report.find_folder(path)
-    findings = checkpoint_report.check(folder)
+    folder = report.find_folder(path)
+    findings = report.check(folder)
     if not findings:
         raise UsageError(f"checkpoint verify: {folder} holds no checkpoint; give the folder of a run that has saved")
-    print(checkpoint_report.report(folder, findings))
+    print(report.report(folder, findings))
     return EXIT_FAILED if findings[-1].fault else EXIT_DONE
 
 
 def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
     plan_flags, config = flags_lib.parse([program, *flags], _USAGE, PlanFlags, TrainConfig).groups
     config.check()
-    for name in ("num_ps", "num_workers"):
-        if getattr(plan_flags, name) < 1:
-            raise OptionError(f"--{name}={getattr(plan_flags, name)} is too small; the least is 1")
     _start()
 
-    from ps_trainer.store import checkpoint_report
-    from ps_trainer.training import plan
+    from ps_trainer.checkpoints import report
+    from ps_trainer.training import checkpoint_plan
 
-    folder = checkpoint_report.find_folder(path)
-    made = plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
+    folder = report.find_folder(path)
+    made = checkpoint_plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
     print(made.text)
     return EXIT_DONE if made.fits else EXIT_FAILED
 

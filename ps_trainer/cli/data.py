@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.errors import EXIT_DONE, DataError, UsageError
 from ps_trainer.options import option, repeatable
 
@@ -69,7 +69,7 @@ def _generate(program: str, args: list[str]) -> int:
     if name is None:
         raise UsageError("data generate: name a set; `data generate list` names them all")
 
-    from ps_trainer.data import generate
+    from ps_trainer.data.generators import generate
 
     if name != "list":
         generate.check_name(name)
@@ -87,7 +87,7 @@ def _generate(program: str, args: list[str]) -> int:
 def describe() -> str:
     """The names of all generated sets, each with a summary and its options, as text."""
     from ps_trainer.cli import listing
-    from ps_trainer.data import generate
+    from ps_trainer.data.generators import generate
 
     lines = []
     for name in generate.GENERATORS:

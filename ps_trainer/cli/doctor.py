@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.cli.task import PsFlags
 from ps_trainer.cluster import checks, sources
 from ps_trainer.cluster.checks import Place
@@ -77,17 +77,19 @@ def _examine(
 
 def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]) -> Iterator[Finding]:
     """About the folder, where the chief is: only it saves checkpoints."""
-    from ps_trainer.runtime import folder
+    from ps_trainer.runtime import logdir_checks
 
     job_name, index = cluster.worker_tasks[0]
     chief = next(place for place in places if (place.job_name, place.task_index) == (job_name, index))
     if config.logdir is None:
-        yield Finding(UNKNOWN, folder.FOLDER, "no --logdir is given", "give the one of the tasks to have it tested")
+        yield Finding(
+            UNKNOWN, logdir_checks.FOLDER, "no --logdir is given", "give the one of the tasks to have it tested"
+        )
     elif not chief.is_here and not cluster.is_chief:
         text = f"--logdir={config.logdir} is the chief's, {chief.name}, which is on another machine"
-        yield Finding(UNKNOWN, folder.FOLDER, text, "run this there, too")
+        yield Finding(UNKNOWN, logdir_checks.FOLDER, text, "run this there, too")
     else:
-        yield from folder.findings(config.logdir)
+        yield from logdir_checks.findings(config.logdir)
         yield from _leftover(config)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli import trained
-from ps_trainer.cli.run import run_main
-from ps_trainer.cli.trained import CheckpointFlags
+from ps_trainer.cli import run_lookup
+from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 
 _USAGE = """python -m ps_trainer evaluate --logdir=DIR [flags]
@@ -23,8 +23,8 @@ def main_evaluate(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, _USAGE, CheckpointFlags, TrainConfig)
-    config, checkpoint_dir = trained.find(*parsed.groups, parsed.given)
-    trained.start()
+    config, checkpoint_dir = run_lookup.find(*parsed.groups, parsed.given)
+    run_lookup.start()
 
     from ps_trainer.training import evaluator
 

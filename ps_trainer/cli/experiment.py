@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError, did_you_mean
 from ps_trainer.options import option
 
@@ -27,7 +27,7 @@ class ExperimentFlags:
 
     quick: bool = option(False, "short form of each experiment, under two minutes")
     out_dir: str | None = option(None, "folder of all files; none = runs/experiments, or runs/experiments-quick")
-    seeds: int | None = option(None, "repetitions of each run; none = as many as the experiment says")
+    seeds: int | None = option(None, "repetitions of each run; none = as many as the experiment says", least=1)
     check: bool = option(False, "exit code 1 also when a claim is refuted")
     keep_runs: bool = option(False, "finished runs count also when other code has measured them; the report says so")
     plain: bool = option(False, "plain lines instead of a progress bar, also on a terminal")
@@ -51,7 +51,7 @@ def _run(argv: Sequence[str]) -> int:
         print(describe())
         return EXIT_DONE
 
-    from ps_trainer.experiments.frame import plots, session
+    from ps_trainer.experiments.harness import plots, session
 
     plots.check_available()
     with hidden_stderr():
@@ -69,7 +69,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def describe() -> str:
     """Name, title and source of every registered experiment, as text."""
-    from ps_trainer.experiments.frame.report import title_of
+    from ps_trainer.experiments.harness.report import title_of
 
     lines = []
     with hidden_stderr():

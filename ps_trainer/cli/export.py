@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli import trained
-from ps_trainer.cli.run import run_main
-from ps_trainer.cli.trained import CheckpointFlags
+from ps_trainer.cli import run_lookup
+from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, UsageError
 from ps_trainer.options import option
@@ -42,8 +42,8 @@ def _run(argv: Sequence[str]) -> int:
     out = pathlib.Path(export_flags.out)
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UsageError(f"--out={out} is there already, and is not overwritten; name a new folder, or remove it")
-    config, checkpoint_dir = trained.find(checkpoint_flags, config, parsed.given)
-    trained.start()
+    config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
+    run_lookup.start()
 
     logging.getLogger("tensorflow").setLevel(logging.ERROR)  # its SavedModel code warns of its own deprecated parts
 

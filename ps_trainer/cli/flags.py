@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from ps_trainer import options as options_lib
-from ps_trainer.cli.run import HelpShown
+from ps_trainer.cli.command_wrapper import HelpShown
 from ps_trainer.errors import UsageError, did_you_mean
 
 _HELP = ("--help", "-h", "-help", "--helpfull")
@@ -46,7 +46,7 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
 
     Raises:
         HelpShown: help was asked for; it is printed.
-        UsageError: an unknown flag, a bad value, or an argument that is no flag.
+        UsageError: an unknown flag, a value of the wrong type or range, or an argument that is not a flag.
     """
     if _asks_for_help(argv):
         print(help_text(usage, *groups))
@@ -118,19 +118,8 @@ def to_args(instance: Any, given: Container[str]) -> list[str]:
         if field.name in given:
             value = getattr(instance, field.name)
             entries = value if _is_repeatable(field) else (value,)
-            args.extend(f"--{field.name}={format_value(entry)}" for entry in entries)
+            args.extend(f"--{field.name}={options_lib.format_value(entry)}" for entry in entries)
     return args
-
-
-def format_value(value: Any) -> str:
-    """`value` as one types it on a command line."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (tuple, list)):
-        return ",".join(format_value(entry) for entry in value)
-    return str(value)
 
 
 def type_name(hint: Any) -> str:
@@ -140,6 +129,12 @@ def type_name(hint: Any) -> str:
     if typing.get_origin(hint) is tuple:
         return f"comma-separated {type_name(typing.get_args(hint)[0])}"
     return hint.__name__
+
+
+def values_of(field: dataclasses.Field, hint: Any) -> str:
+    """Type and range of a field in words: "int, at least 1"; where it has choices, these alone."""
+    words = options_lib.range_of(field)
+    return words if "choices" in field.metadata else ", ".join(filter(None, [type_name(hint), words]))
 
 
 class _FieldParser(absl_flags.ArgumentParser):
@@ -172,7 +167,9 @@ def _define(group: type, values: absl_flags.FlagValues) -> None:
 
 def _instance(group: type, values: absl_flags.FlagValues) -> Any:
     given = {field.name: values[field.name].value for field in dataclasses.fields(group)}
-    return group(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    instance = group(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    options_lib.check(instance)
+    return instance
 
 
 def _is_repeatable(field: dataclasses.Field) -> bool:
@@ -192,8 +189,8 @@ def _help_line(field: dataclasses.Field, hint: Any) -> str:
     if _is_repeatable(field):
         head, note = f"  --{field.name}=TEXT", "may be repeated"
     elif hint is bool:
-        head, note = f"  --[no]{field.name}", f"bool, default {format_value(field.default)}"
+        head, note = f"  --[no]{field.name}", f"bool, default {options_lib.format_value(field.default)}"
     else:
-        head, note = f"  --{field.name}={format_value(field.default)}", type_name(hint)
+        head, note = f"  --{field.name}={options_lib.format_value(field.default)}", values_of(field, hint)
     gap = "\n" + " " * _HELP_COLUMN if len(head) >= _HELP_COLUMN - 1 else ""
     return (head if gap else head.ljust(_HELP_COLUMN)) + gap + f"{field.metadata.get('help', '')} ({note})"

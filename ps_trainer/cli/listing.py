@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import HelpShown, hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import HelpShown, hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.errors import UsageError, did_you_mean
-from ps_trainer.options import key_of
+from ps_trainer.options import format_value, key_of
 
 _NAME_COLUMN = 16
 
@@ -73,5 +73,5 @@ def _option_lines(options_type: type | None, flag: str) -> Iterator[str]:
         return
     hints = typing.get_type_hints(options_type)
     for field in dataclasses.fields(options_type):
-        text = f"{' ' * (2 + _NAME_COLUMN)}{flag}{key_of(field)}={flags_lib.format_value(field.default)}"
-        yield f"{text}  {field.metadata.get('help', '')} ({flags_lib.type_name(hints[field.name])})"
+        text = f"{' ' * (2 + _NAME_COLUMN)}{flag}{key_of(field)}={format_value(field.default)}"
+        yield f"{text}  {field.metadata.get('help', '')} ({flags_lib.values_of(field, hints[field.name])})"

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import run_main
+from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.launch.hosts import Hosts, LocalHosts
@@ -20,21 +20,22 @@ Starts ps tasks and workers on this machine, shows their progress, and ends when
 
 
 _HOSTS = ("local", "netns")
+_MAX_TASKS = 50_000  # one machine has no more ports for them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalFlags:
     """What to start, and how to show it."""
 
-    num_ps: int = option(1, "ps tasks")
-    num_workers: int = option(2, "worker tasks, the chief among them")
-    num_evaluators: int = option(0, "1 = evaluate every checkpoint in a task of its own")
+    num_ps: int = option(1, "ps tasks", least=1, most=_MAX_TASKS)
+    num_workers: int = option(2, "worker tasks, the chief among them", least=1, most=_MAX_TASKS)
+    num_evaluators: int = option(0, "1 = evaluate every checkpoint in a task of its own", choices=(0, 1))
     hosts: str = option("local", "local = tasks share this machine's network; netns = shaped hosts (Linux, root)")
     rate: str | None = option(None, "with --hosts=netns: rate of each task's link, each way: 200mbit")
     ps_rate: str | None = option(None, "the same for the ps tasks alone, instead of --rate")
     worker_rate: str | None = option(None, "the same for the workers alone, instead of --rate")
     max_restarts: int | None = option(
-        None, "how often each task that dies is started again; none = 0, or the kills of --fault=chaos"
+        None, "how often each task that dies is started again; none = 0, or the kills of --fault=chaos", least=0
     )
     fault: tuple[str, ...] = repeatable(
         "a fault to meet, for drills: kill:worker:1@step=200, term:, freeze:ps:0@step=50,secs=20, raise:, cut:,"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import ps_trainer
-from ps_trainer.cli.run import leave, run_main
+from ps_trainer.cli.command_wrapper import leave, run_main
 from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
 
 

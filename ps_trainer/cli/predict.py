@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli import trained
-from ps_trainer.cli.run import run_main
-from ps_trainer.cli.trained import CheckpointFlags
+from ps_trainer.cli import run_lookup
+from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
 from ps_trainer.options import option
@@ -46,8 +46,8 @@ def _run(argv: Sequence[str]) -> int:
     source = pathlib.Path(predict_flags.input) if predict_flags.input else None
     if source is not None and not source.is_file():
         raise UsageError(f"--input={source} is no file; give one in the format of the dataset")
-    config, checkpoint_dir = trained.find(checkpoint_flags, config, parsed.given)
-    trained.start()
+    config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
+    run_lookup.start()
 
     from ps_trainer.training import prediction
 

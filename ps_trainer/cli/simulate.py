@@ -13,7 +13,7 @@ from typing import Any
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import simulate_train
-from ps_trainer.cli.run import run_main
+from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.errors import EXIT_DONE, OptionError, UsageError
 from ps_trainer.options import option, repeatable
 
@@ -42,21 +42,21 @@ _BACKUP_OPTIONS = {
 class SimulateFlags:
     """The cluster, the update rule, and when to stop."""
 
-    num_workers: int = option(8, "workers, backup workers among them")
-    num_ps: int = option(1, "ps tasks")
+    num_workers: int = option(8, "workers, backup workers among them", least=1)
+    num_ps: int = option(1, "ps tasks", least=1)
     compute: tuple[str, ...] = repeatable(
         "name:key=value,… of the compute times; of several, the last that applies to a worker", ("lognormal",)
     )
     update: str | None = option(None, "update rule; none = async, or backup if --backup_workers is given")
     update_option: tuple[str, ...] = repeatable("key=value for the update rule")
-    backup_workers: int | None = option(None, "workers that an update does not wait for: backup, sync, k_sync")
-    max_updates: int = option(10_000, "global_step at which the run ends")
-    model_bytes: int = option(0, "bytes of the parameters, which a pull or a push moves")
-    worker_bytes_per_sec: float = option(math.inf, "bandwidth of a worker's link, each way")
-    ps_bytes_per_sec: float = option(math.inf, "bandwidth of a ps task's link, each way")
-    latency_secs: float = option(0.0, "added to every pull and push")
-    ps_secs: float = option(0.0, "what one ps task alone needs to take in a push; num_ps tasks share that")
-    seed: int = option(0, "seed of the compute times, and with --model of initial values and data order")
+    backup_workers: int | None = option(None, "workers that an update does not wait for: backup, sync, k_sync", least=0)
+    max_updates: int = option(10_000, "global_step at which the run ends", least=1)
+    model_bytes: int = option(0, "bytes of the parameters, which a pull or a push moves", least=0)
+    worker_bytes_per_sec: float = option(math.inf, "bandwidth of a worker's link, each way", above=0, most=math.inf)
+    ps_bytes_per_sec: float = option(math.inf, "bandwidth of a ps task's link, each way", above=0, most=math.inf)
+    latency_secs: float = option(0.0, "added to every pull and push", least=0)
+    ps_secs: float = option(0.0, "what one ps task alone needs to take in a push; num_ps tasks share that", least=0)
+    seed: int = option(0, "seed of the compute times, and with --model of initial values and data order", least=0)
     out_dir: str | None = option(None, "folder for summary.json and tables as CSV; none = only print")
     steps: bool = option(False, "with --out_dir: also steps.csv, a line per step of a worker")
 
@@ -74,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError("--steps writes steps.csv into a folder; add --out_dir=…")
     simulate_train.check(trained_flags, parsed.given)
 
-    from ps_trainer import delays
+    from ps_trainer.disturbances import delays
     from ps_trainer.simulation import report, run
     from ps_trainer.simulation.cluster import ClusterModel
     from ps_trainer.simulation.summary import summarise
@@ -148,7 +148,7 @@ def _create_folder(out_dir: str | None) -> pathlib.Path | None:
 
 
 def _write(folder: pathlib.Path, argv: Sequence[str], settings: dict[str, Any], figures: dict[str, Any]) -> None:
-    from ps_trainer.experiments.frame.provenance import provenance
+    from ps_trainer.experiments.harness.provenance import provenance
 
     result = {
         "level": "L0 virtual time",

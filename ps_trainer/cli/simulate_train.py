@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from ps_trainer.cli.run import hidden_stderr, quiet_tensorflow
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError, UsageError
-from ps_trainer.options import option, repeatable
+from ps_trainer.errors import UsageError
+from ps_trainer.options import option, same_as
 
 # The rule of the cluster whose limits hold for those that are simulated only.
 _RULES_OF_CLUSTER = {"token_queue": "sync", "stock_sync": "sync"}
@@ -21,17 +21,17 @@ class ReplayFlags:
     """What is trained in virtual time, as in a real run; without --model nothing is."""
 
     model: str | None = option(None, "model to train; none = only the times")
-    model_option: tuple[str, ...] = repeatable("key=value for the model")
-    dataset: str = option(TrainConfig.dataset, "data to train and test on")
-    dataset_option: tuple[str, ...] = repeatable("key=value for the dataset")
-    data_dir: str | None = option(None, "folder of the dataset's files, where it needs any")
-    batch_size: int = option(TrainConfig.batch_size, "examples per step and worker")
-    optimizer: str = option(TrainConfig.optimizer, "optimizer that the parameter servers apply")
-    optimizer_option: tuple[str, ...] = repeatable("key=value for the optimizer")
-    learning_rate: float = option(TrainConfig.learning_rate, "learning rate, before the schedule")
-    schedule: str = option(TrainConfig.schedule, "learning-rate schedule over global_step")
-    schedule_option: tuple[str, ...] = repeatable("key=value for the schedule")
-    evaluate_every: int = option(0, "updates between two evaluations on the test data; 0 = only at the end")
+    model_option: tuple[str, ...] = same_as(TrainConfig, "model_option")
+    dataset: str = same_as(TrainConfig, "dataset")
+    dataset_option: tuple[str, ...] = same_as(TrainConfig, "dataset_option")
+    data_dir: str | None = same_as(TrainConfig, "data_dir")
+    batch_size: int = same_as(TrainConfig, "batch_size")
+    optimizer: str = same_as(TrainConfig, "optimizer")
+    optimizer_option: tuple[str, ...] = same_as(TrainConfig, "optimizer_option")
+    learning_rate: float = same_as(TrainConfig, "learning_rate")
+    schedule: str = same_as(TrainConfig, "schedule")
+    schedule_option: tuple[str, ...] = same_as(TrainConfig, "schedule_option")
+    evaluate_every: int = option(0, "updates between two evaluations on the test data; 0 = only at the end", least=0)
 
 
 def check(flags: ReplayFlags, given: Container[str]) -> None:
@@ -43,13 +43,10 @@ def check(flags: ReplayFlags, given: Container[str]) -> None:
 
     Raises:
         UsageError: a flag about training without `--model`.
-        OptionError: a value out of range.
     """
     in_vain = [field.name for field in dataclasses.fields(flags) if field.name in given and field.name != "model"]
     if flags.model is None and in_vain:
         raise UsageError(f"--{in_vain[0]} is about training, and nothing is trained; add --model=…, or leave it out")
-    if flags.evaluate_every < 0:
-        raise OptionError(f"--evaluate_every={flags.evaluate_every}; give 0 (only at the end) or more")
 
 
 class Trainee:

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import run_main, start_logging
+from ps_trainer.cli.command_wrapper import run_main, start_logging
 from ps_trainer.cluster import ports, sources
 from ps_trainer.cluster.config import JOB_NAMES
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
-from ps_trainer.launch.orphans import wake_when_parent_dies
+from ps_trainer.launch.parent_death import wake_when_parent_dies
 from ps_trainer.options import option
 
 _PS_USAGE = """python run_ps.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
@@ -75,7 +75,7 @@ def _run(
 
     environment.prepare(is_ps=cluster.job_name == "ps")
 
-    from ps_trainer.runtime import task
+    from ps_trainer.training import task
 
     keep_serving = cluster.job_name == "ps" and ps_flags[0].keep_serving
     return task.run(cluster, config, keep_serving=keep_serving)

@@ -1,8 +1,8 @@
 """`Finding`: one line about whether a cluster will work, and what to change. Imports no TensorFlow.
 
 The doctor prints findings; a task logs, before it starts, those that are about itself. Each is worded in one
-place: names, ports and interfaces in `checks.py`, the folder of a run in `runtime/folder.py`, what a task tells
-of itself in `runtime/facts.py`, what it reaches in `runtime/reach.py`.
+place: names, ports and interfaces in `checks.py`, the folder of a run in `runtime/logdir_checks.py`, what a task tells
+of itself in `runtime/task_info.py`, what it reaches in `runtime/reachability.py`.
 """
 
 from __future__ import annotations

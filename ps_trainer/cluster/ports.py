@@ -124,7 +124,7 @@ def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[i
 
 
 def _by_whom(port: int) -> str:
-    """ " by pid 123 (python run_ps.py …)" for the process that listens on `port`; empty where /proc does not tell."""
+    """The process that listens on `port`, as " by pid 123 (python run_ps.py …)"; empty where /proc does not tell."""
     inodes = _listening_inodes(port)
     for process in _PROC.glob("[0-9]*"):
         try:

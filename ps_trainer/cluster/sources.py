@@ -19,7 +19,7 @@ from ps_trainer.options import option
 
 TF_CONFIG = "TF_CONFIG"
 
-_MOST_CHARS = 2**22  # some 100,000 addresses; also ends the reading of an endless file
+_MAX_CHARS = 2**22  # some 100,000 addresses; also ends the reading of an endless file
 
 _MINIMAL = (
     "give --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --task_index=0 to each task (`python run_ps.py`,"
@@ -150,12 +150,12 @@ def _read_file(path: str | pathlib.Path) -> _Given:
     source = f"cluster file {path}"
     try:
         with pathlib.Path(path).open(encoding="utf-8") as file:
-            text = file.read(_MOST_CHARS + 1)
+            text = file.read(_MAX_CHARS + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ClusterConfigError(f"--cluster_file={path}: cannot be read: {reason}; give a JSON file") from error
-    if len(text) > _MOST_CHARS:
-        raise ClusterConfigError(f"--cluster_file={path} has more than {_MOST_CHARS} characters; give a JSON file")
+    if len(text) > _MAX_CHARS:
+        raise ClusterConfigError(f"--cluster_file={path} has more than {_MAX_CHARS} characters; give a JSON file")
     content = _parse_json(text, source)
     if "cluster" in content:
         return _Given(source, content["cluster"], *_read_task(content, source))

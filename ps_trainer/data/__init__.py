@@ -1,1 +1,1 @@
-"""What is read: datasets, file formats, sharding."""
+"""Datasets: file formats, generators, and the input pipeline that they share."""

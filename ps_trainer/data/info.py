@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import registry
-from ps_trainer.data.base import DataSource, problem_of
-from ps_trainer.data.kinds import Found, recognise
+from ps_trainer.data.detect_format import DetectedFormat, detect
+from ps_trainer.data.pipeline.data_source import DataSource, problem_of
 from ps_trainer.errors import DataError
 
 _SHOWN_EXAMPLES = 3
@@ -29,7 +29,7 @@ def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
     Raises:
         DataError: it is not there, of no kind that is known, or broken.
     """
-    found = recognise(path)
+    found = detect(path)
     lines = [f"{path}: {found.kind}", *(f"  {fact}" for fact in found.facts)]
     if found.dataset is not None:
         source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
@@ -38,7 +38,7 @@ def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
     return "\n".join(lines)
 
 
-def flags_of(found: Found) -> list[str]:
+def flags_of(found: DetectedFormat) -> list[str]:
     """The flags of a run by which what was found is read."""
     options = [f"--dataset_option={option}" for option in found.options]
     return [f"--dataset={found.dataset}", *options, f"--data_dir={found.data_dir}"]

@@ -1,1 +1,1 @@
-"""Experiments of the literature: `frame/` runs and reports them, `lab/` is what they measure with."""
+"""Experiments of the literature: `harness/` runs and reports them, `toolkit/` measures, models and draws."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
 from ps_trainer.options import option
 
@@ -35,14 +34,9 @@ class Cast(Codec):
     class Options:
         """Options of `Cast`."""
 
-        dtype: str = option("bfloat16", "bfloat16 or float16")
-
-        def __post_init__(self) -> None:
-            if self.dtype not in _DTYPES:
-                raise OptionError(f"dtype={self.dtype} must be one of {', '.join(_DTYPES)}")
+        dtype: str = option("bfloat16", "type on the wire", choices=tuple(_DTYPES))
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         dtype = values.dtype
 
         def decode(values: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -6,7 +6,6 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Stage, Transform
 from ps_trainer.options import option
 
@@ -37,14 +36,9 @@ class ClipNorm(Transform):
     class Options:
         """Options of `ClipNorm`."""
 
-        norm: float = option(1.0, "largest global norm of a worker's gradient, above 0")
-
-        def __post_init__(self) -> None:
-            if not 0 < self.norm < float("inf"):
-                raise OptionError(f"norm={self.norm} must be a finite number above 0")
+        norm: float = option(1.0, "largest global norm of a worker's gradient", above=0)
 
     def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
-        """See `Transform.reduce`."""
         return clipped(values, self.options.norm)
 
 
@@ -64,12 +58,7 @@ class ClipValue(Transform):
     class Options:
         """Options of `ClipValue`."""
 
-        value: float = option(1.0, "largest magnitude of an element, above 0")
-
-        def __post_init__(self) -> None:
-            if not 0 < self.value < float("inf"):
-                raise OptionError(f"value={self.value} must be a finite number above 0")
+        value: float = option(1.0, "largest magnitude of an element", above=0)
 
     def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
-        """See `Transform.reduce`."""
         return [tf.clip_by_value(value, -self.options.value, self.options.value) for value in values]

@@ -58,30 +58,17 @@ class Dgc(Codec):
     class Options:
         """Options of `Dgc`."""
 
-        ratio: float = option(0.001, "share of the elements that is sent after the warm-up, above 0 and at most 1")
-        momentum: float = option(0.9, "momentum factor, in [0, 1)")
-        warmup_steps: int = option(0, "sends of a worker over which the ratio goes down to `ratio`")
-        sample: float = option(0.01, "share of a variable's elements that the threshold is taken from")
-        clip_norm: float | None = option(None, "norm of the gradient of all workers to clip at, or none")
-
-        def __post_init__(self) -> None:
-            for name in ("ratio", "sample"):
-                if not 0 < getattr(self, name) <= 1:
-                    raise OptionError(f"{name}={getattr(self, name)} must be above 0 and at most 1")
-            if not 0 <= self.momentum < 1:
-                raise OptionError(f"momentum={self.momentum} must be in [0, 1); 0.9 is usual")
-            if self.warmup_steps < 0:
-                raise OptionError(f"warmup_steps={self.warmup_steps} must be at least 0; 0 is no warm-up")
-            if self.clip_norm is not None and not self.clip_norm > 0:
-                raise OptionError(f"clip_norm={self.clip_norm} must be above 0, or none")
+        ratio: float = option(0.001, "share of the elements that is sent after the warm-up", above=0, most=1)
+        momentum: float = option(0.9, "momentum factor", least=0, below=1)
+        warmup_steps: int = option(0, "sends of a worker over which the ratio goes down to `ratio`", least=0)
+        sample: float = option(0.01, "share of a variable's elements that the threshold is taken from", above=0, most=1)
+        clip_norm: float | None = option(None, "norm of the gradient of all workers to clip at", above=0)
 
     @property
     def has_momentum(self) -> bool:
-        """See `Transform.has_momentum`."""
         return self.options.momentum > 0
 
     def check(self, before: Sequence[Transform]) -> None:
-        """See `Transform.check`."""
         if any(transform.stage == Stage.FEEDBACK for transform in before):
             raise OptionError(
                 "--gradient_transform dgc after error_feedback: dgc keeps what it does not send itself, and would"
@@ -95,7 +82,6 @@ class Dgc(Codec):
         return clipped(values, self.options.clip_norm / math.sqrt(num_workers))
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         momentum = tf.constant(self.options.momentum, values.dtype)
         velocity = scope.state.variable("velocity", values.shape, values.dtype)
         residual = scope.state.variable("residual", values.shape, values.dtype)

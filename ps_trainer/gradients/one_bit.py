@@ -29,7 +29,6 @@ class OneBit(Codec):
     acts_on_rows = True
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         size, count = size_of(values)
         is_positive = values >= 0
         pairs = []

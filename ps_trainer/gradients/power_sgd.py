@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Segment, Stage
 from ps_trainer.gradients.scale import joined
 from ps_trainer.options import option
@@ -55,14 +54,9 @@ class PowerSgd(Codec):
     class Options:
         """Options of `PowerSgd`."""
 
-        rank: int = option(2, "columns of the two factors, at least 1")
-
-        def __post_init__(self) -> None:
-            if self.rank < 1:
-                raise OptionError(f"rank={self.rank} must be at least 1; 1 to 4 is usual")
+        rank: int = option(2, "columns of the two factors; 1 to 4 is usual", least=1)
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         blocks = self.blocks(scope.segments, values.shape.num_elements())
         sent = []
         for i, (block, part) in enumerate(zip(blocks, tf.split(values, [block.size for block in blocks]), strict=True)):

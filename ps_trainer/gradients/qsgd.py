@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
 from ps_trainer.gradients.scale import size_of
 from ps_trainer.options import option
@@ -39,20 +38,13 @@ class Qsgd(Codec):
     class Options:
         """Options of `Qsgd`."""
 
-        levels: int = option(_MAX_LEVELS, f"magnitudes above zero, 1 to {_MAX_LEVELS}")
-        bucket_size: int = option(512, "elements that share a norm, at least 1")
-        norm: str = option("l2", "l2, or max for the largest magnitude")
-
-        def __post_init__(self) -> None:
-            if not 1 <= self.levels <= _MAX_LEVELS:
-                raise OptionError(f"levels={self.levels} must be 1 to {_MAX_LEVELS}: a byte holds sign and seven bits")
-            if self.bucket_size < 1:
-                raise OptionError(f"bucket_size={self.bucket_size} must be at least 1; 512 is usual")
-            if self.norm not in _NORMS:
-                raise OptionError(f"norm={self.norm} must be one of {', '.join(_NORMS)}")
+        levels: int = option(
+            _MAX_LEVELS, "magnitudes above zero; a byte holds sign and seven bits", least=1, most=_MAX_LEVELS
+        )
+        bucket_size: int = option(512, "elements that share a norm", least=1)
+        norm: str = option("l2", "l2, or max for the largest magnitude", choices=_NORMS)
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         size, count = size_of(values)
         dtype, levels = values.dtype, tf.constant(self.options.levels, values.dtype)
         num_values = tf.size(values) if size is None else size

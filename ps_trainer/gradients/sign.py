@@ -40,7 +40,6 @@ class Sign(Codec):
         scaled: bool = option(False, "multiply by the mean magnitude of the model variable's elements")
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         size, count = size_of(values)
         dtype = values.dtype
         scales = ()

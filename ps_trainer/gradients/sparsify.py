@@ -40,11 +40,7 @@ def scatter(indices: tf.Tensor, kept: tf.Tensor, size: int) -> tf.Tensor:
 class _RatioOptions:
     """An option `ratio`."""
 
-    ratio: float = option(0.01, "share of the elements that is sent, above 0 and at most 1")
-
-    def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise OptionError(f"ratio={self.ratio} must be above 0 and at most 1")
+    ratio: float = option(0.01, "share of the elements that is sent", above=0, most=1)
 
 
 class TopK(Codec):
@@ -66,7 +62,6 @@ class TopK(Codec):
     Options = _RatioOptions
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         k = num_kept(self.options.ratio, values.shape.num_elements())
         return keep(values, tf.math.top_k(tf.abs(values), k, sorted=False).indices)
 
@@ -95,7 +90,6 @@ class RandomK(Codec):
         scale: bool = option(True, "multiply by 1/ratio, which makes it unbiased; false after error_feedback")
 
     def check(self, before: Sequence[Transform]) -> None:
-        """See `Transform.check`."""
         if self.options.scale and any(transform.stage == Stage.FEEDBACK for transform in before):
             raise OptionError(
                 "--gradient_transform random_k:scale=true after error_feedback diverges: what is sent too much comes"
@@ -103,7 +97,6 @@ class RandomK(Codec):
             )
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         size = values.shape.num_elements()
         k = num_kept(self.options.ratio, size)
         scale = size / k if self.options.scale else 1.0
@@ -144,13 +137,8 @@ class Threshold(Codec):
     class Options:
         """Options of `Threshold`."""
 
-        value: float = option(0.001, "smallest magnitude that is sent, above 0")
-
-        def __post_init__(self) -> None:
-            if not 0 < self.value < float("inf"):
-                raise OptionError(f"value={self.value} must be a finite number above 0")
+        value: float = option(0.001, "smallest magnitude that is sent", above=0)
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         chosen = tf.where_v2(tf.abs(values) >= tf.constant(self.options.value, values.dtype))
         return keep(values, tf.cast(tf.reshape(chosen, [-1]), INDEX_DTYPE))

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 _PREFIX = "gradient_transforms"
 
 
-class WorkerState:
+class TransformState:
     """The transforms' state of one worker.
 
     Args:
@@ -67,7 +67,7 @@ class SiteState:
         path: names the site, then the codecs around.
     """
 
-    def __init__(self, worker: WorkerState, path: str):
+    def __init__(self, worker: TransformState, path: str):
         self._worker = worker
         self._path = path
 
@@ -76,7 +76,7 @@ class SiteState:
         return SiteState(self._worker, f"{self._path}/{name}")
 
     def variable(self, name: str, shape: Sequence[int], dtype: tf.DType, initializer: Any = None) -> tf.Variable:
-        """A variable on the worker; see `WorkerState.create`."""
+        """A variable on the worker; see `TransformState.create`."""
         return self._worker.create(f"{self._path}/{name}", shape, dtype, initializer)
 
     def update(self, variable: tf.Variable, value: tf.Tensor) -> None:

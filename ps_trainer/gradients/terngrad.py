@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.gradients import bits as bits_lib
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
 from ps_trainer.gradients.scale import joined, scaled, size_of
@@ -36,14 +35,9 @@ class TernGrad(Codec):
     class Options:
         """Options of `TernGrad`."""
 
-        sigma: float | None = option(None, "clip at so many standard deviations; the paper takes 2.5")
-
-        def __post_init__(self) -> None:
-            if self.sigma is not None and not self.sigma > 0:
-                raise OptionError(f"sigma={self.sigma} must be above 0, or none")
+        sigma: float | None = option(None, "clip at so many standard deviations; the paper takes 2.5", above=0)
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
-        """See `Codec.encode`."""
         size, count = size_of(values)
         dtype = values.dtype
         parts = [self._clipped(part) for part in scope.split(values)]

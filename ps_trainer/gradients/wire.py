@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients import message as message_lib
 from ps_trainer.gradients.base import Codec, Encoded, Outgoing, Scope, Segment, Site, Stage, Transform, encode_all
-from ps_trainer.gradients.state import SiteState, WorkerState
+from ps_trainer.gradients.state import SiteState, TransformState
 
 
 class Wire:
@@ -48,7 +48,7 @@ class Wire:
         self._num_workers = num_workers
         self._worker_device = worker_device
         self._ps_device = ps_device
-        self._state = WorkerState(seed, worker_index)
+        self._state = TransformState(seed, worker_index)
         self.payload_bytes: int | tf.Tensor = 0
 
     @property

@@ -1,7 +1,8 @@
-"""Carries out the faults of a drill (`ps_trainer/faults.py`) on the tasks of a local cluster.
+"""Carries out the faults of a drill (`ps_trainer/disturbances/faults.py`) on the tasks of a local cluster.
 
 A step is reached when the first worker says so: workers of a drill write a line into their metrics at once when they
-come to a step at which something is due (`hooks/fault.py`), and the supervisor looks there 20 times a second.
+come to a step at which something is due (`disturbances/worker_faults.py`), and the supervisor looks there 20 times
+a second.
 
 A fault waits for its task: one that is down, and about to be started again, meets it when it runs. One that has done
 its work misses it.
@@ -17,8 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ps_trainer import faults as faults_lib
-from ps_trainer.faults import Fault
+from ps_trainer.disturbances import faults as faults_lib
+from ps_trainer.disturbances.faults import Fault
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.status import Board

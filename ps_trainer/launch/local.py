@@ -16,8 +16,8 @@ from typing import Any
 from absl import logging
 from rich.console import Console
 
-from ps_trainer import faults as faults_lib
 from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
+from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError
 from ps_trainer.launch import summary
 from ps_trainer.launch.events import EventLog
@@ -31,7 +31,7 @@ from ps_trainer.launch.status import Board
 from ps_trainer.launch.supervisor import Limits, Supervisor
 from ps_trainer.launch.view import create_view
 
-_MOST_TASKS = 50_000
+_MAX_TASKS = 50_000
 TASK_COMMAND = (*PROGRAM, "task")
 
 
@@ -64,7 +64,7 @@ def run(
         train_args: flags passed to every task as they are.
         config: what these flags say, already checked.
         plain: plain lines even on a terminal.
-        faults: what the run is to meet; see `ps_trainer/faults.py`.
+        faults: what the run is to meet; see `ps_trainer/disturbances/faults.py`.
         max_restarts: how often each task is started again; None = the number of kills that `chaos` asks for.
         preload: whether TensorFlow is imported once, and tasks are forked (`forkserver.py`), where the system can.
         server: a fork server of this process, to be used for that; None = one is made for this run.
@@ -87,15 +87,15 @@ def run(
     """
     _check_counts(num_ps, num_workers, num_evaluators)
     if max_restarts is not None and max_restarts < 0:
-        raise OptionError(f"--max_restarts={max_restarts} is too small; the least is 0")
+        raise OptionError(f"--max_restarts={max_restarts}: max_restarts must be at least 0")
     if config.straggler:
-        from ps_trainer import delays  # imports NumPy
+        from ps_trainer.disturbances import delays
 
         delays.parse_all(config.straggler, num_workers)
     hosts = hosts or LocalHosts()
     planned = faults_lib.parse_all(
         faults,
-        faults_lib.Cluster(
+        faults_lib.ClusterShape(
             num_ps=num_ps,
             num_workers=num_workers,
             num_evaluators=num_evaluators,
@@ -245,9 +245,9 @@ def _role_flags(job_name: str, index: int) -> list[str]:
 def _check_counts(num_ps: int, num_workers: int, num_evaluators: int) -> None:
     for flag, count in (("num_ps", num_ps), ("num_workers", num_workers)):
         if count < 1:
-            raise OptionError(f"--{flag}={count} is too small; the least is 1")
-        if count > _MOST_TASKS:
-            raise OptionError(f"--{flag}={count} is too large; one machine has no more than {_MOST_TASKS} ports for it")
+            raise OptionError(f"--{flag}={count}: {flag} must be at least 1")
+        if count > _MAX_TASKS:
+            raise OptionError(f"--{flag}={count}: {flag} must be at most {_MAX_TASKS}: one machine has no more ports")
     if num_evaluators not in (0, 1):
         raise OptionError(f"--num_evaluators={num_evaluators}: 0 or 1 is allowed; one evaluator sees every checkpoint")
 

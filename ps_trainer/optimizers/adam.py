@@ -10,13 +10,11 @@ of that one update is then a step behind.
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers.base import PsOptimizer
-from ps_trainer.optimizers.checks import require
 from ps_trainer.options import option
 
 
@@ -112,14 +110,9 @@ class LazyAdamOptimizer(ClockAdamOptimizer):
 class AdamOptions:
     """Options of `Adam` and `LazyAdam`."""
 
-    beta1: float = option(0.9, "decay of the average of gradients, in [0, 1)")
-    beta2: float = option(0.999, "decay of the average of squared gradients, in [0, 1)")
-    epsilon: float = option(1e-8, "added to the root of the average of squares, > 0")
-
-    def __post_init__(self) -> None:
-        require(0 <= self.beta1 < 1, "beta1", self.beta1, "in [0, 1); 0.9 is usual")
-        require(0 <= self.beta2 < 1, "beta2", self.beta2, "in [0, 1); 0.999 is usual")
-        require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "greater than 0; 1e-8 is usual")
+    beta1: float = option(0.9, "decay of the average of gradients", least=0, below=1)
+    beta2: float = option(0.999, "decay of the average of squared gradients", least=0, below=1)
+    epsilon: float = option(1e-8, "added to the root of the average of squares", above=0)
 
 
 class Adam(PsOptimizer):
@@ -140,7 +133,6 @@ class Adam(PsOptimizer):
     def create(
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
     ) -> tf.train.Optimizer:
-        """See `PsOptimizer.create`."""
         options = self.options
         return ClockAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking)
 
@@ -160,6 +152,5 @@ class LazyAdam(PsOptimizer):
     def create(
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
     ) -> tf.train.Optimizer:
-        """See `PsOptimizer.create`."""
         options = self.options
         return LazyAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking)

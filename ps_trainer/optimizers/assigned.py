@@ -104,7 +104,7 @@ def _parse(text: str, learning_rate: float) -> Assigned:
     if rates:
         learning_rate = options_lib.convert(rates[-1].removeprefix(_RATE), float, f"{FLAG} {text}")
         if not 0 < learning_rate < math.inf:
-            raise OptionError(f"{FLAG} {text}: learning_rate={learning_rate} must be greater than 0, and finite")
+            raise OptionError(f"{FLAG} {text}: learning_rate={learning_rate} must be above 0 and finite")
     cls = registry.OPTIMIZERS.load(name, f"{FLAG} {pattern}")
     options = options_lib.parse_if_any(getattr(cls, "Options", None), others, f"{FLAG} {text}", f"optimizer {name!r}")
     optimizer = cls() if options is None else cls(options)

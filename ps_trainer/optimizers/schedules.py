@@ -14,37 +14,29 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
+import itertools
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.optimizers.checks import require
-from ps_trainer.options import option
+from ps_trainer.options import format_value, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmupOptions:
     """Options of every schedule."""
 
-    warmup_steps: int = option(0, "steps of linear warm-up; 0 = none")
-
-    def __post_init__(self) -> None:
-        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "0 (no warm-up) or greater")
+    warmup_steps: int = option(0, "steps of linear warm-up; 0 = none", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecayOptions(WarmupOptions):
     """Options of the schedules that decay over a number of steps."""
 
-    decay_steps: int = option(1000, "steps that the decay takes; usually --max_steps")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.decay_steps >= 1, "decay_steps", self.decay_steps, "1 or greater; usually --max_steps")
+    decay_steps: int = option(1000, "steps that the decay takes; usually --max_steps", least=1)
 
 
-class Schedule(abc.ABC):
+class LearningRateSchedule(abc.ABC):
     """Base of the schedules: warm-up times a subclass's `_decayed`.
 
     Attributes:
@@ -78,7 +70,7 @@ class Schedule(abc.ABC):
         """The float32 scalar before warm-up."""
 
 
-class Constant(Schedule):
+class Constant(LearningRateSchedule):
     """The same learning rate at every step.
 
     Formula: lr.
@@ -88,7 +80,7 @@ class Constant(Schedule):
         return tf.constant(learning_rate, tf.float32)
 
 
-class Piecewise(Schedule):
+class Piecewise(LearningRateSchedule):
     """Constant pieces: another factor after each boundary.
 
     Formula: lr * factors[i], where i is the number of boundaries that are less than step; at a boundary itself
@@ -101,21 +93,18 @@ class Piecewise(Schedule):
     class Options(WarmupOptions):
         """Options of `Piecewise`."""
 
-        boundaries: tuple[int, ...] = option((500, 750), "steps after which the next factor holds, increasing")
-        factors: tuple[float, ...] = option((1.0, 0.1, 0.01), "factor of each piece: one more than boundaries")
+        boundaries: tuple[int, ...] = option((500, 750), "steps after which the next factor holds, increasing", least=0)
+        factors: tuple[float, ...] = option((1.0, 0.1, 0.01), "factor of each piece: one more than boundaries", least=0)
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
+        def __post_init__(self):
             steps = self.boundaries
-            is_increasing = all(a < b for a, b in zip((-1, *steps), steps, strict=False))
-            require(is_increasing, "boundaries", steps, "increasing numbers, 0 or greater, such as 500,750")
+            if any(a >= b for a, b in itertools.pairwise(steps)):
+                raise OptionError(f"boundaries={format_value(steps)} must increase, as 500,750")
             if len(self.factors) != len(steps) + 1:
                 raise OptionError(
-                    f"factors={self.factors} has {len(self.factors)} values and boundaries={steps} has {len(steps)}:"
-                    f" boundaries cut the run into {len(steps) + 1} pieces; give that many factors"
+                    f"factors={format_value(self.factors)} has {len(self.factors)} values, but"
+                    f" boundaries={format_value(steps)} cut the run into {len(steps) + 1} pieces; give as many factors"
                 )
-            is_rate = all(0 <= factor < math.inf for factor in self.factors)
-            require(is_rate, "factors", self.factors, "numbers 0 or greater, such as 1,0.1,0.01")
 
     def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         # tf.train.piecewise_constant gives the same values through a chain of conditionals and assertions.
@@ -124,7 +113,7 @@ class Piecewise(Schedule):
         return tf.gather(rates, tf.reduce_sum(tf.cast(step > boundaries, tf.int64)))
 
 
-class Exponential(Schedule):
+class Exponential(LearningRateSchedule):
     """Decays by a constant rate.
 
     Formula: lr * decay_rate ** (step / decay_steps); staircase: the quotient rounded down.
@@ -135,12 +124,8 @@ class Exponential(Schedule):
     class Options(DecayOptions):
         """Options of `Exponential`."""
 
-        decay_rate: float = option(0.96, "factor after each decay_steps steps, > 0")
+        decay_rate: float = option(0.96, "factor after each decay_steps steps", above=0)
         staircase: bool = option(False, "decay at once after each decay_steps steps, not gradually")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            require(0 < self.decay_rate < math.inf, "decay_rate", self.decay_rate, "greater than 0; 0.96 is usual")
 
     def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         options = self.options
@@ -149,7 +134,7 @@ class Exponential(Schedule):
         )
 
 
-class Cosine(Schedule):
+class Cosine(LearningRateSchedule):
     """Half a cosine from the learning rate down to a share of it.
 
     Formula: lr * ((1 - alpha) * (1 + cos(pi * min(step, decay_steps) / decay_steps)) / 2 + alpha).
@@ -160,17 +145,13 @@ class Cosine(Schedule):
     class Options(DecayOptions):
         """Options of `Cosine`."""
 
-        alpha: float = option(0.0, "share of the learning rate that is left at the end, in [0, 1]")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            require(0 <= self.alpha <= 1, "alpha", self.alpha, "in [0, 1]; 0 is usual")
+        alpha: float = option(0.0, "share of the learning rate that is left at the end", least=0, most=1)
 
     def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         return tf.train.cosine_decay(learning_rate, step, self.options.decay_steps, alpha=self.options.alpha)
 
 
-class Polynomial(Schedule):
+class Polynomial(LearningRateSchedule):
     """A power of the part of the decay still ahead; a straight line with power 1.
 
     Formula: lr * ((1 - end_factor) * (1 - min(step, decay_steps) / decay_steps) ** power + end_factor).
@@ -181,13 +162,8 @@ class Polynomial(Schedule):
     class Options(DecayOptions):
         """Options of `Polynomial`."""
 
-        end_factor: float = option(0.0, "share of the learning rate that is left at the end, in [0, 1]")
-        power: float = option(1.0, "power of the remaining part, > 0; 1 = a straight line")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            require(0 <= self.end_factor <= 1, "end_factor", self.end_factor, "in [0, 1]; 0 is usual")
-            require(0 < self.power < math.inf, "power", self.power, "greater than 0; 1 is a straight line")
+        end_factor: float = option(0.0, "share of the learning rate that is left at the end", least=0, most=1)
+        power: float = option(1.0, "power of the remaining part; 1 = a straight line", above=0)
 
     def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         options = self.options
@@ -195,7 +171,7 @@ class Polynomial(Schedule):
         return tf.train.polynomial_decay(learning_rate, step, options.decay_steps, end, power=options.power)
 
 
-class InverseSqrt(Schedule):
+class InverseSqrt(LearningRateSchedule):
     """Falls with the inverse square root of the step, after warm-up.
 
     Formula, with W = max(warmup_steps, 1): lr * min(1, (step + 1) / W) * sqrt(W / max(step + 1, W)).

@@ -7,12 +7,10 @@ operations are element by element. "Slots" is the memory on the ps beside the pa
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.optimizers.base import PsOptimizer
-from ps_trainer.optimizers.checks import require
 from ps_trainer.options import option
 
 
@@ -71,11 +69,8 @@ class Momentum(PsOptimizer):
     class Options:
         """Options of `Momentum`."""
 
-        momentum: float = option(0.9, "share of the velocity that stays each step, in [0, 1)")
+        momentum: float = option(0.9, "share of the velocity that stays each step", least=0, below=1)
         nesterov: bool = option(False, "Nesterov's form: look ahead along the velocity")
-
-        def __post_init__(self) -> None:
-            require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1); 0.9 is usual")
 
     def create(
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
@@ -99,11 +94,7 @@ class Adagrad(PsOptimizer):
     class Options:
         """Options of `Adagrad`."""
 
-        initial_accumulator_value: float = option(0.1, "value of the squared-gradient sums before training, > 0")
-
-        def __post_init__(self) -> None:
-            value = self.initial_accumulator_value
-            require(0 < value < math.inf, "initial_accumulator_value", value, "greater than 0; 0.1 is usual")
+        initial_accumulator_value: float = option(0.1, "value of the squared-gradient sums before training", above=0)
 
     def create(
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
@@ -128,15 +119,10 @@ class RmsProp(PsOptimizer):
     class Options:
         """Options of `RmsProp`."""
 
-        decay: float = option(0.9, "share of the average of squares that stays each step, in [0, 1)")
-        momentum: float = option(0.0, "share of the velocity that stays each step, in [0, 1)")
-        epsilon: float = option(1e-10, "added to the average of squares inside the root, > 0")
+        decay: float = option(0.9, "share of the average of squares that stays each step", least=0, below=1)
+        momentum: float = option(0.0, "share of the velocity that stays each step", least=0, below=1)
+        epsilon: float = option(1e-10, "added to the average of squares inside the root", above=0)
         centered: bool = option(False, "divide by the variance rather than by the mean of squares")
-
-        def __post_init__(self) -> None:
-            require(0 <= self.decay < 1, "decay", self.decay, "in [0, 1); 0.9 is usual")
-            require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1); 0 switches it off")
-            require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "greater than 0; 1e-10 is usual")
 
     def create(
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
@@ -168,17 +154,10 @@ class Ftrl(PsOptimizer):
     class Options:
         """Options of `Ftrl`."""
 
-        l1: float = option(0.0, "strength of the l1 penalty, >= 0")
-        l2: float = option(0.0, "strength of the stabilising l2 penalty, >= 0")
-        learning_rate_power: float = option(-0.5, "power of the squared-gradient sum in the rate, <= 0; 0 = fixed")
-        initial_accumulator_value: float = option(0.1, "value of the squared-gradient sums before training, >= 0")
-
-        def __post_init__(self) -> None:
-            require(0 <= self.l1 < math.inf, "l1", self.l1, "0 or greater")
-            require(0 <= self.l2 < math.inf, "l2", self.l2, "0 or greater")
-            power, value = self.learning_rate_power, self.initial_accumulator_value
-            require(-math.inf < power <= 0, "learning_rate_power", power, "0 or less; -0.5 is usual")
-            require(0 <= value < math.inf, "initial_accumulator_value", value, "0 or greater; 0.1 is usual")
+        l1: float = option(0.0, "strength of the l1 penalty", least=0)
+        l2: float = option(0.0, "strength of the stabilising l2 penalty", least=0)
+        learning_rate_power: float = option(-0.5, "power of the squared-gradient sum in the rate; 0 = fixed", most=0)
+        initial_accumulator_value: float = option(0.1, "value of the squared-gradient sums before training", least=0)
 
     def create(
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True

@@ -5,7 +5,7 @@ Every ps task holds, in a container of its own that no training session touches:
     hello    who the ps task is: version, its index, the cluster's size      written by the ps at its start
     run      the run in progress: id, key, status, settings                  written by the chief, on ps 0
     roster   for the run: what each worker said last                         written by the ps
-    leases   what ps 0 gave each worker of the data (`leases.py`)          written by the ps
+    leases   what ps 0 gave each worker of the data (`shard_leases.py`)          written by the ps
     notice   why the job has to end, when this ps was told to (SIGTERM)      written by the ps
     mail     queue of what workers say: joined, training, lease, done …    read by the ps
 
@@ -27,7 +27,7 @@ import tensorflow.compat.v1 as tf
 import ps_trainer
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.runtime import facts, messages
+from ps_trainer.runtime import messages, task_info
 from ps_trainer.runtime.messages import (  # noqa: F401 - here for those who talk over the control plane
     ALIVE,
     DONE,
@@ -203,7 +203,7 @@ def hello(cluster: ClusterConfig, ps: int) -> dict[str, Any]:
         "ps": ps,
         "num_ps": cluster.num_ps,
         "num_workers": cluster.num_workers,
-        "facts": facts.of(cluster),
+        "facts": task_info.of(cluster),
     }
 
 

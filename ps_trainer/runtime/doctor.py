@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import agreement
+from ps_trainer import shared_settings
 from ps_trainer.cluster.checks import Place, listed
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
-from ps_trainer.runtime import control, facts, preflight, reach
+from ps_trainer.runtime import control, preflight, reachability, task_info
 from ps_trainer.runtime.control import PsControl, PsState
 
 _POOL = 16
@@ -28,7 +28,7 @@ class _Live(NamedTuple):
     """A task that is itself: its place, and what its server says."""
 
     place: Place
-    answer: reach.Answer
+    answer: reachability.Answer
 
 
 def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -53,11 +53,11 @@ def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[s
         yield from _reach(pool, cluster, places, [task.place for task in live], ps_0)
 
 
-def _ask(place: Place) -> reach.Answer | str:
+def _ask(place: Place) -> reachability.Answer | str:
     try:
-        return reach.ask(place.address)
+        return reachability.ask(place.address)
     except tf.errors.OpError as error:
-        return reach.first_line(error)
+        return reachability.first_line(error)
 
 
 def _read(place: Place) -> PsState | None:
@@ -70,7 +70,9 @@ def _read(place: Place) -> PsState | None:
         client.close()
 
 
-def _identities(places: Sequence[Place], answers: Sequence[reach.Answer | str]) -> tuple[list[Finding], list[_Live]]:
+def _identities(
+    places: Sequence[Place], answers: Sequence[reachability.Answer | str]
+) -> tuple[list[Finding], list[_Live]]:
     """Findings on who answers at each address, and those that are who they should be."""
     findings, live = [], []
     for place, answer in zip(places, answers, strict=True):
@@ -101,7 +103,7 @@ def _identities(places: Sequence[Place], answers: Sequence[reach.Answer | str]) 
 
 def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) -> Iterator[Finding]:
     """Whether the ps tasks are of this cluster, and have the same TensorFlow."""
-    own, agreeing = facts.of(cluster), []
+    own, agreeing = task_info.of(cluster), []
     for place, state in states.items():
         if state is None or not state.hello:
             yield Finding(
@@ -113,7 +115,7 @@ def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) ->
             continue
         strange = preflight.stranger(state.hello, cluster, place.task_index, "this command")
         found = [strange] if strange else []
-        found += facts.differences(own, state.hello.get("facts", {}), place.name)
+        found += task_info.differences(own, state.hello.get("facts", {}), place.name)
         yield from found
         if not found:
             agreeing.append(place.name)
@@ -142,7 +144,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
                 f"worker {index} {worker['status']}: {worker.get('reason', 'it gave no reason')}",
                 "look at its log; start it again with the same command if the job is to go on with it",
             )
-    differing = agreement.differences(state.run.get("agreement", {}), settings, "this command")
+    differing = shared_settings.differences(state.run.get("agreement", {}), settings, "this command")
     if differing:
         text = f"a worker with these flags would be refused: {'; '.join(differing)}"
         yield Finding(FAIL, "settings", text, "give every worker the chief's flags")
@@ -151,13 +153,13 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
 
 def _worker_facts(cluster: ClusterConfig, names: Sequence[str], workers: Mapping[str, Any]) -> Iterator[Finding]:
     """Whether workers have the same addresses, TensorFlow and model."""
-    own = facts.of(cluster)
+    own = task_info.of(cluster)
     chief = workers.get("0", {}).get("facts", {})
     model = {key: chief[key] for key in ("variables", "graph") if key in chief}
     agreeing = []
     for index, worker in workers.items():
         theirs, name = worker.get("facts", {}), names[int(index)]
-        found = [*facts.differences(own, theirs, name), *facts.differences(model, theirs, name, "on the chief")]
+        found = [*task_info.differences(own, theirs, name), *task_info.differences(model, theirs, name, "on the chief")]
         yield from found
         if theirs and not found:
             agreeing.append(name)
@@ -200,7 +202,7 @@ def _reach(
     ]
     ps_tasks = [place for place in running if place.job_name == "ps"]
     asked = [*itertools.product(ps_tasks, workers.values()), *itertools.product(workers.values(), ps_tasks), *partners]
-    faults = list(pool.map(lambda pair: reach.fault_between(pair[0].address, pair[1].device), asked))
+    faults = list(pool.map(lambda pair: reachability.fault_between(pair[0].address, pair[1].device), asked))
     for (one, other), fault in zip(asked, faults, strict=True):
         if fault:
             are_workers = "ps" not in (one.job_name, other.job_name)

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.agreement import differences
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, Finding
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
-from ps_trainer.runtime import control, facts, reach
+from ps_trainer.runtime import control, reachability, task_info
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.shared_settings import differences
 
 POLL_SECS = 0.1
 _LOG_SECS = 10.0
@@ -127,7 +127,7 @@ def wait_for_run(
         stop.wait(POLL_SECS)
 
 
-class Found(NamedTuple):
+class FoundRun(NamedTuple):
     """What a chief finds when it begins.
 
     Attributes:
@@ -142,7 +142,7 @@ class Found(NamedTuple):
     was_lost: bool
 
 
-def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> Found:
+def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> FoundRun:
     """Writes the chief's run record to ps 0: with status `starting`, unless the run is one that goes on.
 
     Args:
@@ -163,7 +163,7 @@ def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
     elif was_there:
         run["start"] = old["start"]
     controls[0].write_run(run)
-    return Found(run, is_whole, was_there and not is_whole)
+    return FoundRun(run, is_whole, was_there and not is_whole)
 
 
 def last_words(controls: Sequence[PsControl], run_id: str) -> list[dict[str, Any]]:
@@ -178,9 +178,11 @@ def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> 
     return [ps.read(is_patient=is_patient).hello["incarnation"] for ps in controls]
 
 
-def has_joined(state: PsState, run: Mapping[str, Any], worker: int) -> bool:
-    """Whether a process has joined `run` as this worker before."""
-    return state.roster.get("run_id") == run["run_id"] and str(worker) in state.roster["workers"]
+def last_joining(state: PsState, run: Mapping[str, Any], worker: int) -> int:
+    """The number of the last time that a process joined `run` as this worker; 0 if none has."""
+    if state.roster.get("run_id") != run["run_id"]:
+        return 0
+    return state.roster["workers"].get(str(worker), {}).get("joining", 0)
 
 
 def _has_left(state: PsState, worker: int) -> bool:
@@ -213,7 +215,7 @@ def agree_on_model(ps_0: PsControl, run: dict[str, Any], own: Mapping[str, Any],
         run["model"] = {name: own[name] for name in ("variables", "graph")}
         return
     theirs = ps_0.read(is_patient=True).run.get("model", {})
-    for finding in facts.differences(theirs, own, cluster.task_name, "on the chief"):
+    for finding in task_info.differences(theirs, own, cluster.task_name, "on the chief"):
         if finding.level == FAIL:
             raise OptionError(finding.message)
         logging.warning("%s", finding.message)
@@ -268,7 +270,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         raise ClusterConfigError(strange.message)
     if cluster.job_name == "evaluator":
         return None  # no ps task talks to it
-    fault = reach.fault_between(ps.address, cluster.device, REACH_SECS)
+    fault = reachability.fault_between(ps.address, cluster.device, REACH_SECS)
     return unreached(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None
 
 
@@ -278,7 +280,7 @@ def _warn_of_differences(controls: Sequence[PsControl], cluster: ClusterConfig) 
             theirs = ps.read().hello.get("facts", {})
         except tf.errors.OpError:
             continue  # it may be busy; who waits for it next says so
-        for finding in facts.differences(facts.of(cluster), theirs, ps.name):
+        for finding in task_info.differences(task_info.of(cluster), theirs, ps.name):
             logging.warning("%s", finding.message)
 
 

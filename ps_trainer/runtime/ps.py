@@ -19,11 +19,11 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, messages
-from ps_trainer.runtime.leases import LeaseDesk
 from ps_trainer.runtime.liveness import Liveness
-from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.runtime.server import session_config
+from ps_trainer.runtime.shard_leases import LeaseDesk
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.suspension import SuspensionDetector
 
 # A worker's last message is answered before the ps that got it goes.
 _LINGER_SECS = 0.5
@@ -71,7 +71,7 @@ class PsTask:
         self._workers: dict[int, dict[str, Any]] = {}
         self._old_runs: set[str] = set()
         self._heard_at: dict[int, float] = {}
-        self._pause = OwnPause(clock())
+        self._pause = SuspensionDetector(clock())
         tasks = enumerate(cluster.worker_tasks)
         self._liveness = Liveness({i: cluster.jobs[job][index] for i, (job, index) in tasks}, self._lose)
 
@@ -179,7 +179,9 @@ class PsTask:
             if not before or before["status"] in (*control.FINAL, control.LOST):
                 return
             message = message | {"was": before, "at": self._clock()}
-        self._workers[worker] = message
+        # A process may end before it has a number; those of processes before it are over then.
+        joining = max(message.get("joining", 0), before.get("joining", 0))
+        self._workers[worker] = message | {"joining": joining}
         if status not in (control.ALIVE, control.TRAINING):
             self._leases.give_back(worker)
         if status in (control.FAILED, control.LOST):

@@ -7,7 +7,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import StartTimeoutError
-from ps_trainer.runtime import preflight, reach
+from ps_trainer.runtime import preflight, reachability
 from ps_trainer.runtime.supervise import StopRequest
 
 
@@ -50,8 +50,8 @@ def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
     if fault:
         return f"no connection: {fault}"
     own = f"{cluster.task_name} ({cluster.own_address})"
-    fault = reach.fault_between(cluster.own_address, device, preflight.REACH_SECS)
+    fault = reachability.fault_between(cluster.own_address, device, preflight.REACH_SECS)
     if fault:
         return f"{own} does not reach it: {fault}"
-    fault = reach.fault_between(address, cluster.device, preflight.REACH_SECS)
+    fault = reachability.fault_between(address, cluster.device, preflight.REACH_SECS)
     return f"it does not reach {own}: {fault}" if fault else ""

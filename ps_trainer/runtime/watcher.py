@@ -15,8 +15,8 @@ from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.lost import reason_to_stop
-from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.suspension import SuspensionDetector
 
 _POLL_SECS = 0.25
 _CLOSE_SECS = 5.0  # for a callback that is under way when the watcher is closed
@@ -80,7 +80,8 @@ class Watcher:
         stop: asked to stop.
         on_worker_start: called with the index of every other worker that is ready to train.
         on_worker_return: called with the index of one that has come back before anybody knew that it was gone.
-        on_worker_end: called with index and status of every other worker that ends, or is lost.
+        on_worker_end: called with index and status of every other worker that ends, or is lost, and the number of its
+            joining that is over.
         on_poll: called at every poll.
         lost_after_secs: see above.
         clock: seconds, monotonic.
@@ -99,7 +100,7 @@ class Watcher:
         stop: StopRequest,
         on_worker_start: Callable[[int], None],
         on_worker_return: Callable[[int], None],
-        on_worker_end: Callable[[int, str], None],
+        on_worker_end: Callable[[int, str, int], None],
         on_poll: Callable[[], None],
         *,
         lost_after_secs: float = 30.0,
@@ -115,8 +116,8 @@ class Watcher:
         self._on_poll = on_poll
         self._lost_after_secs = lost_after_secs
         self._clock = clock
-        self._started: dict[int, str] = {}  # index -> what tells its joining from another one
-        self._ended: dict[int, str] = {}
+        self._started: dict[int, int] = {}  # index -> number of its joining
+        self._ended: dict[int, tuple[str, int]] = {}
         self._closing = threading.Event()
         self._news = threading.Event()
         self.run_status = ""
@@ -136,7 +137,7 @@ class Watcher:
             self._thread.join(_CLOSE_SECS)
 
     def _watch(self) -> None:
-        pause = OwnPause(self._clock())
+        pause = SuspensionDetector(self._clock())
         asked = [_Asked(ps, self._closing, self._news) for ps in self._controls]
         answered_at = dict.fromkeys(asked, self._clock())
         while True:
@@ -189,22 +190,22 @@ class Watcher:
 
     def _look_at_worker(self, index: int, entry: dict) -> None:
         status = entry["status"]
-        join = entry.get("join", "")
-        if status in (control.JOINED, control.TRAINING) and self._started.get(index, join) != join:
+        joining = entry.get("joining", 0)
+        if status in (control.JOINED, control.TRAINING) and self._started.get(index, joining) != joining:
             del self._started[index]
             logging.warning("worker %d was started again", index)
             self._on_worker_return(index)
         if status == control.TRAINING and index not in self._started:
-            self._started[index] = join
+            self._started[index] = joining
             self._ended.pop(index, None)
             self._on_worker_start(index)
-        if status not in (*control.FINAL, control.LOST) or self._ended.get(index) == status:
+        if status not in (*control.FINAL, control.LOST) or self._ended.get(index) == (status, joining):
             return
-        self._ended[index] = status
+        self._ended[index] = status, joining
         self._started.pop(index, None)
         if status != control.DONE:
             reason = f"worker {index} {status}: {entry.get('reason')}"
             logging.warning("%s", reason)
             if index == 0 and status != control.LOST:
                 self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
-        self._on_worker_end(index, status)
+        self._on_worker_end(index, status, joining)

@@ -6,9 +6,11 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from ps_trainer import delays
-from ps_trainer.delays import DelaySpec
+from ps_trainer import options
+from ps_trainer.disturbances import delays
+from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.errors import OptionError
+from ps_trainer.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,26 +36,18 @@ class ClusterModel:
         seed: of the compute times.
     """
 
-    num_workers: int
+    num_workers: int = option(dataclasses.MISSING, "", least=1)
+    num_ps: int = option(1, "", least=1)
     compute: Sequence[DelaySpec]
-    num_ps: int = 1
-    model_bytes: int = 0
-    worker_bytes_per_sec: float = math.inf
-    ps_bytes_per_sec: float = math.inf
-    latency_secs: float = 0.0
-    ps_secs: float = 0.0
-    seed: int = 0
+    model_bytes: int = option(0, "", least=0)
+    worker_bytes_per_sec: float = option(math.inf, "", above=0, most=math.inf)
+    ps_bytes_per_sec: float = option(math.inf, "", above=0, most=math.inf)
+    latency_secs: float = option(0.0, "", least=0)
+    ps_secs: float = option(0.0, "", least=0)
+    seed: int = option(0, "", least=0)
 
     def __post_init__(self):
-        for name, least in (("num_workers", 1), ("num_ps", 1), ("model_bytes", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(f"--{name}={getattr(self, name)} is too small; the least is {least}")
-        for name in ("worker_bytes_per_sec", "ps_bytes_per_sec"):
-            if not getattr(self, name) > 0:
-                raise OptionError(f"--{name}={getattr(self, name)}; give more than 0, or inf for no limit")
-        for name in ("latency_secs", "ps_secs"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise OptionError(f"--{name}={getattr(self, name)}; give 0 or more")
+        options.check(self)
         delays.check_workers(self.compute, self.num_workers, "--compute")
         for worker in range(self.num_workers):
             self.compute_of(worker)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer import delays
+from ps_trainer.disturbances import delays
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.link import SharedLink
 from ps_trainer.simulation.rules.base import Plan, ScheduleRule

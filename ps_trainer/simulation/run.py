@@ -31,7 +31,7 @@ def stream(
         OptionError: an option is wrong or does not fit the cluster.
     """
     if num_updates < 1:
-        raise OptionError(f"--max_updates={num_updates}; give 1 or more")
+        raise OptionError(f"--max_updates={num_updates}: max_updates must be at least 1")
     rule = table.create(update, option_strings, cluster)
     if cluster.num_workers >= _MIN_WORKERS and vectorised.can_run(cluster, rule):
         return vectorised.run(cluster, rule, num_updates)

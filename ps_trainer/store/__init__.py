@@ -1,1 +1,1 @@
-"""Where parameters live: layouts over the ps tasks, tables, checkpoints."""
+"""The layouts of parameters over the ps tasks: packed vectors, single variables, tables."""

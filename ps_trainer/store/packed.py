@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 from ps_trainer.store.base import ParameterStore, Part, Piece
 from ps_trainer.store.extents import VariableSpec, cut
@@ -19,14 +18,10 @@ from ps_trainer.store.variables import create_variable
 class Options:
     """Options of `packed`."""
 
-    max_piece_bytes: int = option(4 * 2**20, "largest flat variable; a ps task's share above it is sent as several")
-    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task")
-
-    def __post_init__(self):
-        if self.max_piece_bytes < 4096:
-            raise OptionError(f"max_piece_bytes={self.max_piece_bytes} is too small; the least is 4096")
-        if self.table_partitions < 0:
-            raise OptionError(f"table_partitions={self.table_partitions}; give 0 or more")
+    max_piece_bytes: int = option(
+        4 * 2**20, "largest flat variable; a ps task's share above it is sent as several", least=4096
+    )
+    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task", least=0)
 
 
 class Packed(ParameterStore):

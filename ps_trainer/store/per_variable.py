@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 from ps_trainer.store.base import ParameterStore, Part, Piece
 from ps_trainer.store.extents import VariableSpec
@@ -23,22 +22,13 @@ _PARTITIONERS = ("none", "fixed_size", "min_max")
 class Options:
     """Options of `per_variable`."""
 
-    placement: str = option("round_robin", "ps task of the next variable: round_robin, or greedy = least bytes")
-    partitioner: str = option("none", "cut dense variables by rows: none, fixed_size, or min_max")
-    partitions: int = option(0, "parts for fixed_size, most parts for min_max; 0 = one per ps task")
-    min_slice_bytes: int = option(256 * 1024, "least bytes of a part for min_max")
-    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task")
-
-    def __post_init__(self):
-        if self.placement not in _PLACEMENTS:
-            raise OptionError(f"placement={self.placement}; choose from {', '.join(_PLACEMENTS)}")
-        if self.partitioner not in _PARTITIONERS:
-            raise OptionError(f"partitioner={self.partitioner}; choose from {', '.join(_PARTITIONERS)}")
-        for name in ("partitions", "table_partitions"):
-            if getattr(self, name) < 0:
-                raise OptionError(f"{name}={getattr(self, name)}; give 0 or more")
-        if self.min_slice_bytes < 1:
-            raise OptionError(f"min_slice_bytes={self.min_slice_bytes}; give 1 or more")
+    placement: str = option(
+        "round_robin", "how the ps task of the next variable is chosen; greedy = least bytes", choices=_PLACEMENTS
+    )
+    partitioner: str = option("none", "how dense variables are cut by rows", choices=_PARTITIONERS)
+    partitions: int = option(0, "parts for fixed_size, most parts for min_max; 0 = one per ps task", least=0)
+    min_slice_bytes: int = option(256 * 1024, "least bytes of a part for min_max", least=1)
+    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task", least=0)
 
 
 class PerVariable(ParameterStore):

@@ -65,7 +65,7 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
     specs: list[VariableSpec] = []
     seeded = seeded_getter(seed)
 
-    def record(getter, name, *args, **kwargs):
+    def record(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         variable = seeded(getter, name, *args, **whole(kwargs))
         if name not in variables and not is_local(kwargs):
             if not variable.shape.is_fully_defined():
@@ -111,7 +111,7 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
     that seed.
     """
 
-    def seeded(getter, name, *args, **kwargs):
+    def seeded(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         initializer = kwargs.get("initializer")
         if initializer is None and tf.as_dtype(kwargs.get("dtype") or tf.float32).is_floating:
             initializer = tf.glorot_uniform_initializer()  # what get_variable would choose

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from absl import logging
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError
 from ps_trainer.runtime import control
-from ps_trainer.runtime.pause import OwnPause
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.suspension import SuspensionDetector
 from ps_trainer.updates.base import ChiefService
+
+
+class _Need(NamedTuple):
+    """Of a worker that is gone, and that the rule needs.
+
+    Attributes:
+        reason: that it is so, in words.
+        joining: number of its joining that is over.
+    """
+
+    reason: str
+    joining: int
 
 
 class Absences:
@@ -60,10 +73,10 @@ class Absences:
         self._stop = stop
         self._say = say
         self._clock = clock
-        self._pause = OwnPause(clock())
+        self._pause = SuspensionDetector(clock())
         self._gone: set[int] = set()
         self._may_return: dict[int, float] = {}  # of those, since when they have been gone
-        self._waited_for: dict[int, str] = {}  # of those, whom the service still counts, and why that is
+        self._waited_for: dict[int, _Need] = {}  # of those, whom the service still counts
         self.waited_at = clock()
 
     def started(self, index: int) -> None:
@@ -73,8 +86,8 @@ class Absences:
             self._service.worker_came(index)
             self._tell_if_enough()
 
-    def ended(self, index: int, status: str) -> None:
-        """A worker is done, is lost, or has ended otherwise."""
+    def ended(self, index: int, status: str, joining: int) -> None:
+        """A worker is done, is lost, or has ended otherwise; `joining` is the number of its joining that is over."""
         self._forget(index)
         if status != control.DONE:
             self._gone.add(index)
@@ -87,9 +100,9 @@ class Absences:
             if status != control.DONE:
                 num_left = self._num_workers - len(self._gone)
                 logging.warning("worker %d %s; training goes on with the other %d", index, status, num_left)
-            self._service.worker_left(index)
+            self._service.worker_left(index, joining)
         elif self._service is not None:
-            self._wait_for(index, self._need_of(index, status))
+            self._wait_for(index, _Need(self._need_of(index, status), joining))
 
     def look(self) -> None:
         """Looks at the clock; called a few times a second.
@@ -105,23 +118,23 @@ class Absences:
                 del self._may_return[index]
                 if index in self._waited_for:
                     limit = f"{self._config.recover_timeout_secs:.0f} s (--recover_timeout_secs)"
-                    raise PeerFailedError(f"{self._waited_for[index]}; it did not come back within {limit}")
+                    raise PeerFailedError(f"{self._waited_for[index].reason}; it did not come back within {limit}")
         if self._may_return:
             self.waited_at = now
 
-    def _wait_for(self, index: int, need: str) -> None:
+    def _wait_for(self, index: int, need: _Need) -> None:
         if index in self._may_return:
             self._waited_for[index] = need
-            self._say(f"{need}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back")
+            self._say(f"{need.reason}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back")
         else:
-            self._stop.request(PeerFailedError(need))
+            self._stop.request(PeerFailedError(need.reason))
 
     def _tell_if_enough(self) -> None:
         """Tells the service of those who were waited for, now that enough others are there."""
         if self._is_enough():
             for index in sorted(self._waited_for):
-                del self._waited_for[index]
-                self._service.worker_left(index)
+                need = self._waited_for.pop(index)
+                self._service.worker_left(index, need.joining)
 
     def _is_enough(self) -> bool:
         return self._num_workers - len(self._gone) >= self._min_workers

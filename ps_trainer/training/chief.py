@@ -13,14 +13,14 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 import ps_trainer
+from ps_trainer.checkpoints import durable_files, folder_listing, writer
+from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, Interrupted, NanLossError, SaveError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
-from ps_trainer.store import checkpoint as checkpoint_lib
-from ps_trainer.store import checkpoint_folder, checkpoint_writer, durable
-from ps_trainer.store.report import placement_report
+from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import warm_start
 from ps_trainer.training.graph import TrainGraph
 
@@ -70,7 +70,7 @@ def prepare_state(
         initial_values |= warm_start.values(config.init_from, train.model_trace.specs)
     train.state.initialize(session, initial_values)
     if config.checkpoint_dir is not None:  # so that there always is one to go back to
-        checkpoint_writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
+        writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
     return _begin(train, session, INITIALISED)
 
 
@@ -141,7 +141,7 @@ class Checkpointer:
             )
         step = int(values["global_step"])
         if self._config.checkpoint_dir is not None and step != self._saved_step:
-            prefix = checkpoint_writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
+            prefix = writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
             logging.info("saved %s", prefix)
             self._saved_step = self._tried_step = step
         self._saved_at = self._clock()
@@ -189,12 +189,12 @@ def check_checkpoints(config: TrainConfig) -> None:
     if config.init_from is not None:
         warm_start.find(config.init_from)
     if config.checkpoint_dir is not None:
-        checkpoint_writer.repair(config.checkpoint_dir)
+        writer.repair(config.checkpoint_dir)
 
 
 def newest_step(config: TrainConfig) -> int:
     """The step of the newest checkpoint in the logdir, by name; 0 where there is none."""
-    steps = checkpoint_folder.look(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
+    steps = folder_listing.look(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
     return steps[-1] if steps else 0
 
 
@@ -229,9 +229,9 @@ def summarize(
     workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
     used, pushed = counts.get("gradients_used"), counts.get("gradients_pushed")
     for index, figures in workers.items():
+        if pushed is not None:  # also what a process has pushed that was killed before it could count
+            figures["pushes"] = pushed[index]
         if used is not None and "pushes" in figures:
-            if pushed is not None:  # also what a process has pushed that was killed before it could count
-                figures["pushes"] = pushed[index]
             figures["gradients_used"] = used[index]
             figures["gradients_dropped"] = figures["pushes"] - used[index]
     return {
@@ -293,7 +293,7 @@ def write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> Non
         return
     path = pathlib.Path(logdir) / name
     try:
-        durable.make_folder(path.parent)
-        durable.replace_text(path, json.dumps(content, indent=2) + "\n", path.with_suffix(".tmp"))
+        durable_files.make_folder(path.parent)
+        durable_files.replace_text(path, json.dumps(content, indent=2) + "\n", path.with_suffix(".tmp"))
     except OSError as error:
         raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import delays, options, registry
+from ps_trainer import options, registry
 from ps_trainer.cluster.groups import Group, count_groups
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
-from ps_trainer.data.base import Shard
-from ps_trainer.delays import DelaySpec
+from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.disturbances import delays
+from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Transform
 from ps_trainer.gradients.parse import check_optimizer

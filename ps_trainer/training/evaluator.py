@@ -8,6 +8,8 @@ import time
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
@@ -22,8 +24,6 @@ from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, preflight
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.store import checkpoint as checkpoint_lib
-from ps_trainer.store.checkpoint import Checkpoint
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate

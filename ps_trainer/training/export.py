@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import SaveError
-from ps_trainer.store import checkpoint_report, durable
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
@@ -40,16 +40,16 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
         SaveError: it cannot be written.
     """
     components = components_lib.load(config, num_workers=1)
-    checkpoint = checkpoint_report.find_checkpoint(checkpoint_dir)
+    checkpoint = report.find_checkpoint(checkpoint_dir)
     out = out.resolve()
     temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
     try:
-        durable.make_folder(out.parent)
+        durable_files.make_folder(out.parent)
         signature = _save(components, checkpoint, temporary)
         for path in [*temporary.rglob("*"), temporary]:
-            durable.sync(path)
+            durable_files.sync(path)
         os.rename(temporary, out)
-        durable.sync(out.parent)
+        durable_files.sync(out.parent)
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(f"--out={out} cannot be written: {error}") from error
     finally:

@@ -7,17 +7,18 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.checkpoints.stored_state import StoredState
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.base import Shard
+from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.disturbances.straggler import Straggler
+from ps_trainer.disturbances.straggler import create as create_straggler
 from ps_trainer.gradients.wire import Wire
-from ps_trainer.hooks.straggler import Straggler
-from ps_trainer.hooks.straggler import create as create_straggler
 from ps_trainer.store.base import Gradient, ParameterStore
-from ps_trainer.store.state import StoredState
 from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed, placeholders, trace
-from ps_trainer.training import shards
+from ps_trainer.training import shard_reader
+from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.components import Components
 from ps_trainer.training.position import BatchCounter, create_position
 from ps_trainer.training.push_counts import PushCounts
@@ -35,21 +36,25 @@ class TrainGraph(NamedTuple):
         current_step: int64 scalar, global_step at present.
         loss: float scalar on the worker, of the step's own batch.
         step: the step as the update rule builds it.
-        fetches: for each phase what a step runs: global_step, staleness, loss, times, and ops. The times, seconds
-            since the epoch, are empty unless steps are logged: gradient held, update made (`step_log.py`).
+        fetches: for each phase what a step runs: global_step, staleness, loss, times, counts, and ops. The times,
+            seconds since the epoch, are empty unless steps are logged: gradient held, update made (`step_log.py`). The
+            counts are what `PushCounts.build` gives; empty without `worker_state`.
         join_ops: ops to run one after the other, once per worker, before the first step.
         store: the parameters.
         state: what a checkpoint holds.
         worker_state: variables of this worker that are saved beside the checkpoints.
         push_counts: of the pushes to which they belong; None where there are none.
+        after_pushes: what they were after this worker's last pushes; None where there are none.
         sent_bytes: bytes that this worker has pushed, as computed; int64 scalar.
         model_trace: the model's variables and their initial values.
         init_state_op: initialises the rule's own state on the ps tasks; for the chief.
         free_op: frees the variables that the run keeps on the ps tasks; for the chief, at the end.
         begin_data_op: makes the input begin where this worker goes on reading; to be run when its state is restored,
             before its first step.
+        count_exchanged_op: counts the step's batch, to be run when the rule's exchange has taken it in; None where the
+            step counts, or `publish_counts_op` does.
         publish_counts_op: counts what the rule's exchange has taken in, for the chief to run before it saves; None
-            where the steps count.
+            where each worker counts.
         scaffold: for `MonitoredTrainingSession`; initialises only what is local to this worker.
         straggler: what delays this worker's steps, if anything; to be started before the first one.
         shard_reader: asks for this worker's shards, where they are dealt out as the run goes; to be connected before
@@ -66,15 +71,17 @@ class TrainGraph(NamedTuple):
     state: StoredState
     worker_state: list[tf.Variable]
     push_counts: PushCounts | None
+    after_pushes: AfterPushes | None
     sent_bytes: tf.Tensor
     model_trace: ModelTrace
     init_state_op: tf.Operation
     free_op: tf.Operation
     begin_data_op: tf.Operation
+    count_exchanged_op: tf.Operation | None
     publish_counts_op: tf.Operation | None
     scaffold: tf.train.Scaffold
     straggler: Straggler | None
-    shard_reader: shards.ShardReader | None
+    shard_reader: shard_reader.ShardReader | None
 
 
 def build(
@@ -84,6 +91,7 @@ def build(
     run_id: str,
     *,
     start: str = "",
+    joining: int = 1,
     shard_record: Mapping[str, Any] | None = None,
 ) -> TrainGraph:
     """Builds the graph.
@@ -95,6 +103,7 @@ def build(
         run_id: names the container that holds all that the run has on the ps tasks.
         start: names this start of the worker, so that it does not draw the random numbers of its first steps again
             (dropout, masks, negative samples); empty for the first one, in a run from step 0.
+        joining: see `RuleContext`.
         shard_record: see `shards.plan_of`.
     """
     graph = tf.Graph()
@@ -103,10 +112,10 @@ def build(
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
         store = components.create_store(group, config)
-        plan = shards.plan_of(components.dataset, config, cluster.num_workers, shard_record)
-        reader = shards.ShardReader(plan) if plan is not None else None
+        plan = shard_reader.plan_of(components.dataset, config, cluster.num_workers, shard_record)
+        reader = shard_reader.ShardReader(plan) if plan is not None else None
         if plan is not None:
-            counts, amount = shards.create_counts(plan, store.ps_device(0)), 1
+            counts, amount = shard_reader.create_counts(plan, store.ps_device(0)), 1
         else:
             counts, amount = [create_position(cluster.num_workers, store.ps_device(0))], config.batch_size
         counter = BatchCounter(counts[0].variable, amount, store)
@@ -130,40 +139,51 @@ def build(
         applier = Applier(store, components.optimizers, components.schedule)
         push = Push(store, _wire(components, cluster, config, store))
         context = RuleContext(
-            cluster.num_workers, cluster.worker_index, cluster.is_chief, config.max_steps, applier, push, run_id
+            cluster.num_workers,
+            cluster.worker_index,
+            cluster.is_chief,
+            config.max_steps,
+            applier,
+            push,
+            run_id,
+            joining,
         )
         step = components.rule.build(store, gradients, context)
         count_ops = counter.build(step, place, tf.nest.flatten(batch)[0])
         # Shards that are dealt out as the run goes may be another worker's when this one takes up its state.
         worker_state = [*step.worker_state, *push.state, *(counter.saved(step) if reader is None else [])]
-        push_counts = None
+        push_counts = after_pushes = None
         if worker_state:
+            after_pushes = AfterPushes(worker_state)
             push_counts = PushCounts(
                 cluster.num_workers,
                 cluster.worker_index,
                 store.ps_device(0),
-                in_lockstep=step.exchange is not None,
+                is_in_lockstep=step.exchange is not None,
             )
             counts = [*counts, push_counts.count]
-            count_ops = [[*ops, *push_counts.build(phase)] for ops, phase in zip(count_ops, step.phases, strict=True)]
-        publishes = step.exchange is not None and reader is None
+        has_exchange = step.exchange is not None
         return TrainGraph(
             graph=graph,
             current_step=store.clocks[0].read_value(),
             loss=output.loss,
             step=step,
-            fetches=_fetches(store, step, output.loss, gradients if config.step_log else None, count_ops),
+            fetches=_fetches(
+                store, step, output.loss, gradients if config.step_log else None, count_ops, push_counts, after_pushes
+            ),
             store=store,
             state=StoredState(store, applier.slots, counts),
             model_trace=model_trace,
             worker_state=worker_state,
             push_counts=push_counts,
+            after_pushes=after_pushes,
             sent_bytes=push.sent_bytes.read_value(),
             join_ops=_join_ops(store, step),
             init_state_op=tf.group(tf.variables_initializer(list(step.state)), *exclusive.initializers()),
             free_op=_free(tf.global_variables()),
             begin_data_op=iterator.initializer,
-            publish_counts_op=counter.publish(step.exchange) if publishes else None,
+            count_exchanged_op=counter.count_exchanged() if has_exchange and reader is not None else None,
+            publish_counts_op=counter.publish(step.exchange) if has_exchange and reader is None else None,
             scaffold=_scaffold(store),
             straggler=straggler,
             shard_reader=reader,
@@ -202,6 +222,8 @@ def _fetches(
     loss: tf.Tensor,
     timed: Sequence[Gradient] | None,
     count_ops: Sequence[Sequence[tf.Operation]],
+    push_counts: PushCounts | None,
+    after_pushes: AfterPushes | None,
 ) -> list[list]:
     """See `TrainGraph.fetches`; `timed` are the gradients whose time is wanted, `count_ops` are for each phase."""
     fetches = []
@@ -219,7 +241,10 @@ def _fetches(
             targets = [*phase.targets, *pull_ops, *count]
             if not phase.is_local:
                 targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-            fetches.append([phase.global_step, phase.staleness, loss, times, targets])
+            counts = push_counts.build(phase) if push_counts is not None else []
+            if counts:
+                targets.append(after_pushes.build([phase.global_step, phase.staleness, loss, *targets]))
+            fetches.append([phase.global_step, phase.staleness, loss, times, counts, targets])
     return fetches
 
 
@@ -239,7 +264,7 @@ def _iterator(
     components: Components,
     cluster: ClusterConfig,
     config: TrainConfig,
-    reader: shards.ShardReader | None,
+    reader: shard_reader.ShardReader | None,
     counter: BatchCounter,
 ) -> tf.data.Iterator:
     if reader is not None:
@@ -260,7 +285,7 @@ def _iterator(
 
 
 def _free(variables: Sequence[tf.Variable]) -> tf.Operation:
-    """Destroys variables. (`tf.Session.reset` would, but closes every session on the ps task as well.)
+    """Destroys variables, where `tf.Session.reset` would close every session on the ps task as well.
 
     Queues and accumulators stay: to destroy one on which a cancelled op still waits crashes the ps task.
     """

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.checkpoints.stored_state import Count
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.store.state import Count
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import RELEASED, Exchange, Phase, TrainStep
 
@@ -28,7 +28,8 @@ class BatchCounter:
     """Counts a worker's batches on ps task 0, each with the push that carries what was learned from it.
 
     A phase that pushes nothing notes its batch on the worker, and sends nothing for that. So the batches that a killed
-    worker had not pushed yet are not counted, and are read again.
+    worker had not pushed yet are not counted, and are read again. With an exchange (`updates/base.py`) a batch is
+    counted when that is over: if it fails, the batch is in no update.
 
     Args:
         counts: variable on ps task 0.
@@ -64,18 +65,17 @@ class BatchCounter:
     def build(self, step: TrainStep, place: tf.Tensor | Sequence[int], batch: tf.Tensor) -> list[list[tf.Operation]]:
         """For each phase of a step the ops that count its batch.
 
-        With an exchange no phase pushes. A place that only the worker knows is then counted when the batch is read;
-        what is counted for the worker as a whole is left to `publish`.
+        With an exchange no phase pushes. A place that only the worker knows is left to `count_exchanged`; what is
+        counted for the worker as a whole is left to `publish`.
 
         Args:
             step: as the update rule builds it.
             place: int64 [rank of `counts`], where the batch is counted. Numbers do not travel.
             batch: a tensor of the batch on the worker. At the end of the data nothing is counted.
         """
-        if step.exchange is not None:
-            is_known = not isinstance(place, tf.Tensor)
-            return [[] if is_known else [self._add([place], None)] for _ in step.phases]
-        if not self._holds(step):
+        if step.exchange is not None and not isinstance(place, tf.Tensor):
+            return [[] for _ in step.phases]
+        if not any(phase.pushed is None for phase in step.phases):
             return [[self._add([place], phase.pushed)] for phase in step.phases]
         with tf.device(self._device), tf.control_dependencies([batch]):
             places = tf.concat([self.held.read_value(), tf.convert_to_tensor([place], tf.int64)], axis=0)
@@ -83,7 +83,16 @@ class BatchCounter:
 
     def saved(self, step: TrainStep) -> list[tf.Variable]:
         """Of batches that were not pushed, for a worker that takes up its own state: it has learned from them."""
-        return [self.held] if step.worker_state and self._holds(step) else []
+        holds = step.exchange is None and any(phase.pushed is None for phase in step.phases)
+        return [self.held] if step.worker_state and holds else []
+
+    def count_exchanged(self) -> tf.Operation:
+        """The op that counts the batches which this worker holds, when an exchange has taken them in."""
+        with tf.device(self._device):
+            places = self.held.read_value()
+            with tf.control_dependencies([places]):
+                reset_op = self.held.assign(self._none, read_value=False)
+        return tf.group(self._add(places, None), reset_op)
 
     def publish(self, exchange: Exchange) -> tf.Operation:
         """The op that counts what workers have given in exchanges since the last time."""
@@ -94,9 +103,6 @@ class BatchCounter:
         with tf.device(self._counts.device):
             return tf.group(self._counts.assign_add(amounts, read_value=False), reset_op)
 
-    def _holds(self, step: TrainStep) -> bool:
-        return step.exchange is None and any(phase.pushed is None for phase in step.phases)
-
     def _hold_or_push(self, phase: Phase, places: tf.Tensor) -> list[tf.Operation]:
         with tf.device(self._device), tf.control_dependencies([places]):
             left = places if phase.pushed is None else tf.identity(self._none)
@@ -104,7 +110,7 @@ class BatchCounter:
         return [keep_op] if phase.pushed is None else [keep_op, self._add(places, phase.pushed)]
 
     def _add(self, places: tf.Tensor | Sequence, pushed: tf.Tensor | None) -> tf.Operation:
-        """Counts batches when they are pushed, unless the rule has let the worker go; None: at once."""
+        """Counts batches when they are pushed, unless the rule has let the worker go; None: they are in."""
         with tf.device(self._counts.device):
             amounts = tf.constant([self._amount], self._counts.dtype.base_dtype)
             if pushed is not None:

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.base import IS_CUT, NUM_PLACES, problem_of
+from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES, problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
-from ps_trainer.store import checkpoint_report, durable
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
@@ -40,12 +40,12 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Pat
     """
     components = components_lib.load(config, num_workers=1)
     num_places = components.dataset.num_places
-    checkpoint = checkpoint_report.find_checkpoint(checkpoint_dir)
+    checkpoint = report.find_checkpoint(checkpoint_dir)
     counted = _Counted(_any(predict(components, checkpoint, source), source, num_places))
     temporary = out.with_name(f".{out.name}.writing")
     try:
-        durable.make_folder(out.resolve().parent)
-        durable.replace(out, lambda file: WRITERS[out.suffix](file, counted), temporary)
+        durable_files.make_folder(out.resolve().parent)
+        durable_files.replace(out, lambda file: WRITERS[out.suffix](file, counted), temporary)
     except OSError as error:
         raise SaveError(f"--out={out} cannot be written: {error}") from error
     read = source if source is not None else f"the test examples of {config.dataset}"

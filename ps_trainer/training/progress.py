@@ -149,7 +149,7 @@ class Progress:
         return figures | (self._traffic.report(steps) if self._traffic else {})
 
     def summary(self) -> dict[str, Any]:
-        """Figures of the whole run, as JSON values."""
+        """Figures of the steps since this worker has joined last, as JSON values."""
         self._fold_staleness()
         secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
         examples = self.examples_of(self.local_steps)

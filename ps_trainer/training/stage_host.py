@@ -13,12 +13,12 @@ from ps_trainer.errors import PeerFailedError
 from ps_trainer.runtime import control
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
-from ps_trainer.training.member import Member
+from ps_trainer.training.worker_task import WorkerTask
 
 _POLL_SECS = 0.1
 
 
-class StageHost(Member):
+class StageHost(WorkerTask):
     """Lends its device to the worker that trains for its group.
 
     That worker's session has the stage's ops here; parameters come to them from the ps tasks, and gradients go back,
@@ -49,7 +49,7 @@ class StageHost(Member):
                 stop,
                 on_worker_start=self._worker_started,
                 on_worker_return=lambda index: None,
-                on_worker_end=lambda index, status: self._worker_ended(index, status, stop),
+                on_worker_end=lambda index, status, joining: self._worker_ended(index, status, stop),
                 on_poll=lambda: None,
                 lost_after_secs=self._config.heartbeat_timeout_secs,
             )
@@ -71,7 +71,7 @@ class StageHost(Member):
 
     def _worker_started(self, index: int) -> None:
         if index == self._group.members[0]:
-            self._comeback.note_step(0)  # what was lost before is not lost in a row with what may be lost now
+            self._recovery.note_step(0)  # what was lost before is not lost in a row with what may be lost now
 
     def _worker_ended(self, index: int, status: str, stop: StopRequest) -> None:
         """A worker that is lost may come back, and needs this stage again; one that failed does not."""

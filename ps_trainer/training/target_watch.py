@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer import target as target_lib
+from ps_trainer import target_metric as target_lib
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, did_you_mean
 from ps_trainer.metrics.writer import MetricsWriter

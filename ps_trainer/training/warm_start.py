@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
+from ps_trainer.checkpoints import compatibility
+from ps_trainer.checkpoints.reader import Checkpoint, listed
+from ps_trainer.checkpoints.report import find_checkpoint
 from ps_trainer.errors import CheckpointError
-from ps_trainer.store import fit
-from ps_trainer.store.checkpoint import Checkpoint, listed
-from ps_trainer.store.checkpoint_report import find_checkpoint
 from ps_trainer.store.extents import VariableSpec
 
 
@@ -44,7 +44,7 @@ def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
         CheckpointError: there is no checkpoint, it is damaged, or it has none of the variables.
     """
     checkpoint = find(path)
-    found = fit.compare(specs, checkpoint)
+    found = compatibility.compare(specs, checkpoint)
     if not found.restored:
         raise CheckpointError(
             f"--init_from={path}: {checkpoint.prefix} has none of the model's variables in its shape"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.checkpoints.worker_file import Saved
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of, members_of_groups
 from ps_trainer.config import TrainConfig
+from ps_trainer.disturbances import worker_faults
 from ps_trainer.errors import (
     Interrupted,
     PeerFailedError,
@@ -21,27 +23,25 @@ from ps_trainer.errors import (
     StalledError,
     StartTimeoutError,
 )
-from ps_trainer.hooks import fault
 from ps_trainer.metrics.traffic import SocketTraffic
-from ps_trainer.runtime import control, facts, preflight, stages
+from ps_trainer.runtime import control, preflight, stages, task_info
 from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.store.worker_file import Saved
-from ps_trainer.training import beside, chief, graph
+from ps_trainer.training import background_services, chief, graph
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.loop import explained, run_steps
-from ps_trainer.training.member import Member
-from ps_trainer.training.peers import Peers
+from ps_trainer.training.loop import LoopCalls, StepLoop, explained
+from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.progress import Progress
 from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker_state import WorkerState
+from ps_trainer.training.worker_task import WorkerTask
 from ps_trainer.updates.base import ChiefService
 
 
-class Worker(Member):
+class Worker(WorkerTask):
     """A worker that trains.
 
     Args:
@@ -72,13 +72,13 @@ class Worker(Member):
         self._peer_devices = ("/job:ps", *self._group.devices)
         self._session_config = session_config(cluster.device, self._peer_devices)
         self._on_ps: tuple[str, graph.TrainGraph] | None = None  # of a chief: the run id and graph of what is there
-        self._drill = fault.create(cluster.task_name, self._writer)
+        self._drill = worker_faults.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
         self._is_stepping = False
         self._target_watch: TargetWatch | None = None  # of a chief whose run has one
-        self._kept_state: Saved | None = None  # what this worker alone knew when its last steps failed
+        self._kept_state: tuple[Saved, ...] = ()  # what this worker alone knew when its last steps failed
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
 
@@ -89,12 +89,12 @@ class Worker(Member):
         self._progress.close()
 
     def _take_part(self, stop: StopRequest) -> None:
-        limit = self._comeback.limit_secs
+        limit = self._recovery.limit_secs
         stages.wait_for_stages(self._cluster, self._group, self._config, stop, limit_secs=limit)
         if self._cluster.is_chief:
             self._train_as_chief(stop)
         elif self._join(stop):
-            start = self._comeback.start_name(self._run["start"]["step"], is_first=not self._was_there)
+            start = self._recovery.start_name(self._run["start"]["step"], is_first=self._joining == 1)
             with self._heartbeat():
                 self._train(stop, self._build_graph(self._run["run_id"], start), None)
 
@@ -103,17 +103,17 @@ class Worker(Member):
         last_words = preflight.last_words(self._controls, self._run["run_id"])
         was_ready = bool(self._run.get("start"))
         self._run = found.run
-        self._say(control.JOINED)
+        self._say_joined()
         for last_word in last_words:  # their processes have ended: they cannot join what is begun anew
             preflight.say_everywhere(self._controls, last_word | {"run_id": self._run["run_id"]})
         try:
             with self._heartbeat():
-                start_name = self._comeback.start_name(chief.newest_step(self._config), is_first=not found.is_alive)
+                start_name = self._recovery.start_name(chief.newest_step(self._config), is_first=not found.is_alive)
                 train = self._build_graph(self._run["run_id"], start_name)
                 start = chief.Start(is_alive=found.is_alive, was_lost=was_ready or found.was_lost or found.is_alive)
                 self._train(stop, train, start)
         except BaseException as error:
-            if not self._comeback.may_follow(error):
+            if not self._recovery.may_follow(error):
                 status = "interrupted" if isinstance(error, Interrupted) else "failed"
                 chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
                 chief.end_run(self._controls[0], self._run, error)
@@ -122,8 +122,16 @@ class Worker(Member):
     def _build_graph(self, run_id: str, start: str = "") -> graph.TrainGraph:
         self._writer.state("building the graph")
         record = self._run.get("shards")
-        train = graph.build(self._components, self._cluster, self._config, run_id, start=start, shard_record=record)
-        self._comeback.is_possible = train.step.exchange is None
+        train = graph.build(
+            self._components,
+            self._cluster,
+            self._config,
+            run_id,
+            start=start,
+            joining=self._joining,
+            shard_record=record,
+        )
+        self._recovery.is_possible = train.step.exchange is None
         return train
 
     def _train(self, stop: StopRequest, train: graph.TrainGraph, start: chief.Start | None) -> None:
@@ -134,11 +142,11 @@ class Worker(Member):
             train: the run's graph.
             start: where the run's state comes from; for the chief.
         """
-        self._facts |= facts.of_model(train.model_trace)
+        self._facts |= task_info.of_model(train.model_trace)
         preflight.agree_on_model(self._controls[0], self._run, self._facts, self._cluster)
         service = train.step.service
         with contextlib.ExitStack() as stack:
-            peers = self._peers = Peers(
+            peers = self._peers = PeerTracker(
                 self._group,
                 self._config,
                 self._controls,
@@ -149,7 +157,7 @@ class Worker(Member):
                 stop=stop,
                 writer=self._writer,
                 on_poll=lambda: self._check_progress(service),
-                start_limit_secs=self._comeback.limit_secs,
+                start_limit_secs=self._recovery.limit_secs,
             )
             stack.callback(peers.close)  # last: closing a session waits for a ps task that is frozen
             session = stack.enter_context(self._bare_session(train))
@@ -167,7 +175,7 @@ class Worker(Member):
                     return
                 counts = self._wait_for_others(train, session, peers)
                 values = checkpointer.save(session)
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001 - raised again below, explained
                 self._is_stepping = False  # what lies between two rounds is no step that takes long
                 error = explained(raised, stop, self._has_state)
                 if self._cluster.is_chief:
@@ -183,7 +191,7 @@ class Worker(Member):
         return members_of_groups(self._cluster.num_workers, self._components.num_stages)
 
     def _beside(self, train: graph.TrainGraph, stop: StopRequest) -> contextlib.AbstractContextManager[None]:
-        return beside.running(
+        return background_services.running(
             train,
             stop,
             new_session=lambda: self._bounded_session(train),
@@ -210,8 +218,8 @@ class Worker(Member):
         self._writer.state("setting up the parameters")
         step, how = chief.prepare_state(train, session, self._config, self._cluster.num_ps, start)
         self._writer.state(f"{how}, at step {step}")
-        if self._comeback.loss is not None:
-            reached = max(step, self._comeback.reached)
+        if self._recovery.loss is not None:
+            reached = max(step, self._recovery.reached)
             self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
         if self._target_watch is not None and how != chief.INITIALISED:
             self._target_watch.look(train.state.snapshot(session))
@@ -239,80 +247,90 @@ class Worker(Member):
         train: graph.TrainGraph,
         stop: StopRequest,
         checkpointer: chief.Checkpointer | None,
-        peers: Peers,
+        peers: PeerTracker,
     ) -> None:
         peers.wait_for_stages()
         own_state = WorkerState(
             train.worker_state,
             train.push_counts,
+            train.after_pushes,
             self._config,
             self._cluster.worker_index,
             knows_first=not train.step.worker_state,
             kept=self._kept_state,
         )
+        with self._keeping(own_state), train.graph.as_default(), self._monitored_session(train) as session:
+            self._say(control.TRAINING)
+            if not peers.wait_for_start():
+                return
+            self._writer.state("training")
+            self._begin_progress(train)
+            self._is_stepping = True
+            loop = StepLoop(
+                train,
+                self._progress,
+                stop,
+                self._loop_calls(train, own_state, checkpointer, peers),
+                max_steps=self._config.max_steps,
+                has_hooks=bool(self._components.hooks),
+            )
+            reason = loop.run(session)
+            self._is_stepping = False
+            self._report()
+        logging.info("training ended at step %d by %s", self._progress.global_step, reason.value)
 
+    def _monitored_session(self, train: graph.TrainGraph) -> tf.train.MonitoredSession:
+        """The session of the steps: it initialises, restores and saves nothing."""
+        return tf.train.MonitoredTrainingSession(
+            master=self._target,
+            is_chief=self._cluster.is_chief,
+            checkpoint_dir=None,
+            scaffold=train.scaffold,
+            hooks=[hook() for hook in self._components.hooks],
+            save_summaries_steps=None,
+            save_summaries_secs=None,
+            log_step_count_steps=None,
+            config=self._session_config,
+            max_wait_secs=int(self._config.start_timeout_secs) + 31,
+            stop_grace_period_secs=5,
+        )
+
+    def _begin_progress(self, train: graph.TrainGraph) -> None:
+        """Counts from here: a step's time has nothing of the wait for the start."""
+        self._progress.close()
+        self._progress = self._create_progress(self._config.batch_size)
+        if train.shard_reader is not None:
+            self._progress.count_examples(train.shard_reader.num_examples)
+        if train.straggler is not None:
+            self._progress.count_delays(lambda: train.straggler.last_delay)
+
+    def _loop_calls(
+        self,
+        train: graph.TrainGraph,
+        own_state: WorkerState,
+        checkpointer: chief.Checkpointer | None,
+        peers: PeerTracker,
+    ) -> LoopCalls:
         def after_join(raw: tf.Session, global_step: int) -> None:
             own_state.restore(raw, global_step)
             sent_bytes = raw.make_callable(train.sent_bytes)
             # The graph has gone to the ps tasks by now.
             self._progress.watch(self._traffic.sample, lambda: int(sent_bytes()))
 
-        def after_step(raw: tf.Session) -> None:
-            self._comeback.note_step(self._progress.global_step)
+        def after_step(raw: tf.Session, counts: Sequence[np.ndarray]) -> None:
+            self._recovery.note_step(self._progress.global_step)
             if self._drill is not None:
                 self._drill.after_step(self._progress.global_step)
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
-            if checkpointer is None:
-                own_state.save_if_due(raw, self._progress.global_step)
-            elif (saved := checkpointer.save_if_due(raw, self._progress.global_step)) is not None:
+            own_state.after_step(raw, self._progress.global_step, counts)
+            saved = checkpointer.save_if_due(raw, self._progress.global_step) if checkpointer is not None else None
+            if saved is not None:
                 own_state.save(raw, self._progress.global_step)
                 if self._target_watch is not None:
                     self._target_watch.offer(saved)
 
-        with (
-            self._keeping(own_state),
-            train.graph.as_default(),
-            tf.train.MonitoredTrainingSession(
-                master=self._target,
-                is_chief=self._cluster.is_chief,
-                checkpoint_dir=None,
-                scaffold=train.scaffold,
-                hooks=[hook() for hook in self._components.hooks],
-                save_summaries_steps=None,
-                save_summaries_secs=None,
-                log_step_count_steps=None,
-                config=self._session_config,
-                max_wait_secs=int(self._config.start_timeout_secs) + 31,
-                stop_grace_period_secs=5,
-            ) as session,
-        ):
-            self._say(control.TRAINING)
-            if not peers.wait_for_start():
-                return
-            self._writer.state("training")
-            self._progress.close()
-            self._progress = self._create_progress(self._config.batch_size)
-            if train.shard_reader is not None:
-                self._progress.count_examples(train.shard_reader.num_examples)
-            if train.straggler is not None:
-                self._progress.count_delays(lambda: train.straggler.last_delay)
-            self._is_stepping = True
-            ended_by = run_steps(
-                session,
-                train,
-                self._progress,
-                stop,
-                max_steps=self._config.max_steps,
-                is_enough=lambda: self._is_enough(peers),
-                has_hooks=bool(self._components.hooks),
-                after_join=after_join,
-                after_step=after_step,
-                at_end=own_state.save,
-            )
-            self._is_stepping = False
-            self._report()
-        logging.info("training ended at step %d by %s", self._progress.global_step, ended_by)
+        return LoopCalls(after_join, after_step, own_state.save, lambda: self._is_enough(peers))
 
     @contextlib.contextmanager
     def _keeping(self, own_state: WorkerState) -> Iterator[None]:
@@ -328,9 +346,9 @@ class Worker(Member):
                 in_flight=self._progress.is_in_step,
             )
             raise
-        self._kept_state = None
+        self._kept_state = ()
 
-    def _is_enough(self, peers: Peers) -> bool:
+    def _is_enough(self, peers: PeerTracker) -> bool:
         """Whether the target metric is reached; the chief finds that, and tells the others."""
         if self._target_watch is None:
             return peers.is_target_reached
@@ -358,11 +376,11 @@ class Worker(Member):
         if figures:
             self._writer.train(self._progress.global_step, figures)
 
-    def _wait_for_others(self, train: graph.TrainGraph, session: tf.Session, peers: Peers) -> dict[str, Any]:
+    def _wait_for_others(self, train: graph.TrainGraph, session: tf.Session, peers: PeerTracker) -> dict[str, Any]:
         """Waits until no other worker trains any more; returns the counts of the rule's service."""
         service = train.step.service
         if service is not None:
-            service.worker_left(self._cluster.worker_index)
+            service.worker_left(self._cluster.worker_index, self._joining)
         peers.wait_for_end(lambda: int(session.run(train.current_step)))
         return service.summary() if service is not None else {}
 
@@ -391,7 +409,7 @@ class Worker(Member):
 
     def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
         """Saves what there is before the run is given up or begun anew, and lets waiting workers go."""
-        was_waited_for = isinstance(error, StartTimeoutError) and self._comeback.loss is not None
+        was_waited_for = isinstance(error, StartTimeoutError) and self._recovery.loss is not None
         if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
                 chief.check_losses(self._controls[0])

@@ -6,28 +6,32 @@ Each worker writes its own files on its own disk, so no shared file system is ne
 
 They belong to so many pushes of this worker, and are taken up only by a run whose parameters hold just these
 (`push_counts.py`): an older state would be sent twice, a newer one lacks what is to be sent again. Where none fits, the
-worker begins without, and says so. In a step that failed, a residual has taken note of a push before that could leave
-(`gradients/wire.py`), so it fits with that push and without it; a replica fits between steps only.
+worker begins without, and says so.
 
-The chief writes a file with each checkpoint, of the same moment. The others write one at each multiple of
-`save_checkpoint_steps`, which under rules with a barrier is when the chief saves, too. All write one when their steps
-end, whatever ends them. What was known when a part of the job was lost is also kept in memory until the worker has
-joined again.
+So there is a file for each checkpoint. The chief writes its own with it. Another worker learns with its next push that
+the chief has saved, and whether that push is in the checkpoint; it writes what it knew after this push, or after the
+one before (`after_pushes.py`). All write one when their steps end, whatever ends them.
+
+A step that failed may have pushed or not. What was known after the push before it is there still; a residual has taken
+note of a push before that could leave (`gradients/wire.py`), so the worker also keeps what that has become, for a run
+that holds the push. Both stay in memory as well until the worker has joined again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.checkpoints import worker_file
+from ps_trainer.checkpoints.worker_file import Saved
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
-from ps_trainer.store import worker_file
-from ps_trainer.store.worker_file import Saved
+from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.push_counts import Mark, PushCounts
 
 
@@ -37,50 +41,60 @@ class WorkerState:
     Args:
         variables: on this worker; none where it knows nothing alone.
         counts: of pushes; None without variables.
-        config: where and how often.
+        after_pushes: copies of the variables; None without.
+        config: where, and how many files are kept.
         worker_index: of this worker.
         knows_first: whether the variables take note of a push before it can leave.
-        kept: what this worker knew before a part of the job was lost.
+        kept: see `keep`, of before a part of the job was lost.
     """
 
     def __init__(
         self,
         variables: Sequence[tf.Variable],
         counts: PushCounts | None,
+        after_pushes: AfterPushes | None,
         config: TrainConfig,
         worker_index: int,
         *,
         knows_first: bool = True,
-        kept: Saved | None = None,
+        kept: Sequence[Saved] = (),
     ):
         self._variables = {variable.op.name: variable for variable in variables}
         self._counts = counts
+        self._after_pushes = after_pushes
         self._config = config
         self._index = worker_index
         self._knows_first = knows_first
-        self._kept = kept
+        self._kept = tuple(kept)
         self._joined_at: Mark | None = None
-        self._saved_step = 0
+        self._pushes = 0  # after which the copies were moved on last
+        self._saved_pushes = 0
         self._folder: pathlib.Path | None = config.checkpoint_dir
-        self._reads = {name: variable.read_value() for name, variable in self._variables.items()}
+        self._reads = _reads(self._variables, variables)
+        self._reads_before = _reads(self._variables, after_pushes.before if after_pushes is not None else [])
         self._writes = {name: _write_of(variable) for name, variable in self._variables.items()}
 
     def restore(self, session: tf.Session, global_step: int) -> None:
         """Sets the variables to what belongs to the run's state at present, where there is such; called at the join."""
-        self._saved_step = global_step
         if not self._variables:
             return
         mark = self._joined_at = self._counts.mark(session, global_step)
+        self._pushes = mark.pushes
+        self._take_up(session, global_step, mark)
+        self._remove_abandoned(mark)
+        session.run(self._after_pushes.begin_op)
+
+    def _take_up(self, session: tf.Session, global_step: int, mark: Mark) -> None:
         faults = []
         for where, saved in self._candidates(mark):
             fault = self._fault(saved, mark)
             if not fault:
                 self._load(session, saved)
                 logging.info("goes on with this worker's state after %d pushes, from %s", mark.pushes, where)
-                self._kept = None
+                self._kept = ()
                 return
             faults.append(f"{where}: {fault}")
-        self._kept = None
+        self._kept = ()
         if global_step and (mark.pushes or faults):
             logging.warning(
                 "this worker begins without what it alone knew (%s): nothing that is there belongs to its push %d, at"
@@ -90,22 +104,34 @@ class WorkerState:
                 "; ".join(faults) or "it left nothing",
             )
 
-    def save_if_due(self, session: tf.Session, global_step: int) -> None:
-        """Saves at the first step at or after each multiple of `save_checkpoint_steps`."""
-        every = self._config.save_checkpoint_steps
-        if every and global_step // every > self._saved_step // every:
-            self.save(session, global_step)
+    def after_step(self, session: tf.Session, global_step: int, counts: Sequence[np.ndarray]) -> None:
+        """Writes what belongs to the chief's last checkpoint, as soon as that is known.
+
+        Args:
+            session: of this worker.
+            global_step: after the step.
+            counts: what the step brought of `PushCounts.build`.
+        """
+        for pushes, saved in counts:
+            if saved > self._saved_pushes and saved in (self._pushes, pushes):
+                reads = self._reads_before if saved == self._pushes else self._reads
+                self._save(session, reads, global_step, Mark(self._joined_at.lineage, int(saved)))
+            self._pushes = int(pushes)
 
     def save(self, session: tf.Session, global_step: int) -> None:
         """Saves now, between steps; a failure is logged, as training can go on without."""
-        self._saved_step = global_step
         if self._variables and self._folder is not None:
-            mark = self._counts.mark(session, global_step)
-            self._write(Saved(session.run(self._reads), global_step, mark.lineage, mark.pushes, in_flight=False))
+            self._save(session, self._reads, global_step, self._counts.mark(session, global_step))
+
+    def _save(self, session: tf.Session, reads: Mapping[str, tf.Tensor], global_step: int, mark: Mark) -> None:
+        self._saved_pushes = mark.pushes
+        if self._folder is not None:
+            self._write(Saved(session.run(reads), global_step, *mark))
+            self._remove_old()
 
     def keep(
         self, target: str, config: tf.ConfigProto, *, num_sent: int, global_step: int, in_flight: bool
-    ) -> Saved | None:
+    ) -> tuple[Saved, ...]:
         """What this worker knows when its steps have failed, and its session is closed; written to its disk as well.
 
         Args:
@@ -116,30 +142,39 @@ class WorkerState:
             in_flight: whether a step was under way.
 
         Returns:
-            None where nothing is known, or it fits to nothing.
+            For each number of pushes that the run may hold; none where nothing is known.
         """
         if not self._variables:
-            return None
+            return ()
         if self._joined_at is None:
             return self._kept
-        if in_flight and not self._knows_first:
-            return None
+        lineage, pushes = self._joined_at
+        pushes = self._counts.now(pushes + num_sent, global_step)
+        if in_flight and self._counts.is_in_lockstep:
+            return ()
+        states = [(list(self._variables.values()), pushes)]
+        if in_flight:
+            states = [(self._after_pushes.last, pushes)]
+            if self._knows_first:
+                states.append((list(self._variables.values()), pushes + 1))
         try:
-            values = self._read_alone(target, config)
+            values = [self._read_alone(variables, target, config) for variables, _ in states]
         except tf.errors.OpError as error:
             logging.warning("what this worker alone knows could not be kept: %s", error.message)
-            return None
-        lineage, pushes = self._joined_at
-        saved = Saved(values, global_step, lineage, self._counts.after(pushes, global_step, num_sent), in_flight)
+            return ()
+        kept = tuple(
+            Saved(value, global_step, lineage, count) for value, (_, count) in zip(values, states, strict=True)
+        )
         if self._folder is not None:
-            self._write(saved)
-        return saved
+            for saved in kept:
+                self._write(saved)
+        return kept
 
-    def _read_alone(self, target: str, config: tf.ConfigProto) -> dict:
-        """The variables' values by a graph that has no other task in it, of which one may be gone."""
+    def _read_alone(self, variables: Sequence[tf.Variable], target: str, config: tf.ConfigProto) -> dict:
+        """The values, by name, by a graph that has no other task in it, of which one may be gone."""
         with tf.Graph().as_default() as graph:
             reads = {}
-            for name, variable in self._variables.items():
+            for name, variable in zip(self._variables, variables, strict=True):
                 own = variable.handle.op
                 with tf.device(variable.device):
                     handle = tf.raw_ops.VarHandleOp(
@@ -154,13 +189,13 @@ class WorkerState:
 
     def _candidates(self, mark: Mark) -> Iterator[tuple[str, Saved]]:
         """What may fit, and where it is; what is broken is logged."""
-        if self._kept is not None:
-            yield "memory", self._kept
+        for saved in self._kept:
+            yield "memory", saved
         if self._folder is None:
             return
-        likely = [worker_file.path_of(self._folder, self._index, pushes) for pushes in (mark.pushes, mark.pushes - 1)]
+        likely = worker_file.path_of(self._folder, self._index, mark.pushes)
         others = worker_file.find(self._folder, self._index)[-1:]
-        for path in dict.fromkeys([*likely, *others, worker_file.old_path_of(self._folder, self._index)]):
+        for path in dict.fromkeys([likely, *others, worker_file.old_path_of(self._folder, self._index)]):
             with contextlib.suppress(FileNotFoundError):
                 try:
                     yield str(path), worker_file.read(path)
@@ -173,7 +208,7 @@ class WorkerState:
             return "of a version that did not note to how many pushes its state belongs"
         if saved.lineage != mark.lineage:
             return "of another run"
-        if not saved.fits(*mark):
+        if saved.pushes != mark.pushes:
             return f"of push {saved.pushes}"
         for name, variable in self._variables.items():
             if name not in saved.values or not variable.shape.is_compatible_with(saved.values[name].shape):
@@ -185,15 +220,28 @@ class WorkerState:
             session.run(write_op, {value: saved.values[name]})
 
     def _write(self, saved: Saved) -> None:
-        """Writes a file and removes all but as many as there are checkpoints."""
         path = worker_file.path_of(self._folder, self._index, saved.pushes)
         try:
             worker_file.write(path, saved)
-            for old in worker_file.find(self._folder, self._index)[: -self._config.keep_checkpoints]:
-                if old != worker_file.old_path_of(self._folder, self._index):
-                    old.unlink(missing_ok=True)
         except OSError as error:
             logging.warning("%s could not be written: %s", path, error)
+
+    def _remove_old(self) -> None:
+        """Leaves one file more than there are checkpoints, as the chief may be still at the last."""
+        for path in worker_file.find(self._folder, self._index)[: -self._config.keep_checkpoints - 1]:
+            if worker_file.pushes_of(path) is not None:
+                path.unlink(missing_ok=True)
+
+    def _remove_abandoned(self, mark: Mark) -> None:
+        """Removes what belongs to pushes that have been rolled back: others will have their numbers."""
+        for path in worker_file.find(self._folder, self._index) if self._folder is not None else []:
+            with contextlib.suppress(FileNotFoundError, CheckpointError):
+                if (worker_file.pushes_of(path) or 0) > mark.pushes and worker_file.read(path).lineage == mark.lineage:
+                    path.unlink()
+
+
+def _reads(names: Iterable[str], variables: Sequence[tf.Variable]) -> dict[str, tf.Tensor]:
+    return {name: variable.read_value() for name, variable in zip(names, variables, strict=True)}
 
 
 def _write_of(variable: tf.Variable) -> tuple[tf.Tensor, tf.Operation]:

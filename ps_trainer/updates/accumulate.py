@@ -59,15 +59,12 @@ class Accumulate(UpdateRule):
         self.waits_for_others = self._wrapped.waits_for_others
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         self._wrapped.check(plan)
 
     def min_workers(self, num_workers: int) -> int:
-        """See `UpdateRule.min_workers`."""
         return self._wrapped.min_workers(num_workers)
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         with tf.device(store.worker_device):
             sums = [_create_sum(gradient) for gradient in gradients]
             pushed = [self._pushed(gradient.piece, held.total) for gradient, held in zip(gradients, sums, strict=True)]

@@ -21,13 +21,13 @@ class AllReduce(UpdateRule):
     Source: Horovod, Sergeev and Del Balso 2018, §3 (the ring all-reduce of Patarasu and Yuan 2009) and §7 (tensor
     fusion); by TensorFlow's collective ops.
 
-    Worker: 1. compute the gradient of its batch with its own copy of the parameters; 2. lay the gradients of
+    Worker: 1. compute the gradient of its batch with its own replica of the parameters; 2. lay the gradients of
     all variables end to end, with a 1 behind them; 3. add the vectors of all workers up around the ring: in
     n − 1 rounds each worker adds a part of the vector that its neighbour sends to its own, in n − 1 more the
     sums go round; 4. divide by the last element, the number of workers that gave a gradient; 5. apply the mean
-    by the run's optimizer, whose slots are on the worker as well. Everybody computes the same, so the copies
+    by the run's optimizer, whose slots are on the worker as well. Everybody computes the same, so the replicas
     stay equal.
-    ps: nothing in a step. It holds what the workers start from, and takes the chief's copy whenever a
+    ps: nothing in a step. It holds what the workers start from, and takes the chief's replica whenever a
     checkpoint is saved; the chief sets its clock a few times a second.
 
     A worker that runs out of data goes on in the ring with zeros that do not count, until all are out. A worker
@@ -55,15 +55,12 @@ class AllReduce(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         refuse_packed(plan)
 
     def min_workers(self, num_workers: int) -> int:
-        """See `UpdateRule.min_workers`."""
         return num_workers
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         create_slots(store, gradients, context)
         ring = Ring(store, context.push.reduce(gradients), context, self._options.fusion_bytes)
         with tf.device(store.worker_device):

@@ -1,7 +1,7 @@
-"""Rounds in which the workers' copies are averaged: what `local_sgd` and `model_averaging` share.
+"""Rounds in which the workers' replicas are averaged: what `local_sgd` and `model_averaging` share.
 
-A round is a group of `collect.py` that needs a value of every live worker: nobody goes on before it is closed,
-and all then fetch the same centre, on each ps task of the same version.
+A round is a group of `gradient_collector.py` that needs a value of every live worker: nobody goes on before it is
+closed, and all then fetch the same centre, on each ps task of the same version.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from absl import logging
 from ps_trainer.store.base import Gradient, ParameterStore, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import Phase, RuleContext, TrainStep
-from ps_trainer.updates.collect import Collector, Pushed
-from ps_trainer.updates.group import Grouping
+from ps_trainer.updates.gradient_collector import Collector, Pushed
+from ps_trainer.updates.gradient_group import GroupPolicy
+from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
-from ps_trainer.updates.sums import Value
 
 _ROUND, _LOCAL = 0, 1
 
@@ -28,10 +28,10 @@ class Averaged(NamedTuple):
 
     Attributes:
         gradients: that the local steps apply.
-        send: the copies after the local step -> what arrives of them on the ps tasks.
+        send: the replicas after the local step -> what arrives of them on the ps tasks.
         update: moves a piece on its ps task by the average.
         targets: ops that a round runs besides.
-        bases: what `send` compares the copies with: they are to hold what was fetched last; none if nothing.
+        bases: what `send` compares the replicas with: they are to hold what was fetched last; none if nothing.
     """
 
     gradients: Sequence[Gradient]
@@ -44,7 +44,7 @@ class Averaged(NamedTuple):
 def build_step(
     store: ParameterStore, context: RuleContext, averaged: Averaged, period_at: Callable[[int], int], name: str
 ) -> TrainStep:
-    """The train step of a rule that averages copies every so many local steps.
+    """The train step of a rule that averages replicas every so many local steps.
 
     Args:
         store: the created store.
@@ -68,7 +68,7 @@ def build_step(
         choose=choose,
         join_op=rounds.build_join(),
         on_restored=rounds.restored,
-        leave_op=rounds.collector.build_leave(context.worker_index),
+        leave_op=rounds.collector.build_leave(),
         prepare_op=rounds.collector.build_prepare(),
         state=rounds.collector.state,
         worker_state=rounds.worker_state,
@@ -92,7 +92,7 @@ class _Rounds:
         self.since = LocalSteps(store, f"{name}/since_round")
         self._applied = LocalSteps(store, f"{name}/num_applied")
         pieces = [gradient.piece for gradient in averaged.gradients]
-        grouping = Grouping(
+        grouping = GroupPolicy(
             required=lambda clock: tf.constant(context.num_workers, tf.int64),
             counts_workers=True,
             is_fresh_only=True,
@@ -118,10 +118,10 @@ class _Rounds:
         return Phase(self._replica.global_step, self._replica.no_staleness, targets, applied=None, is_local=True)
 
     def build_round(self) -> Phase:
-        """A local step, then the average of all copies in place of the copy."""
+        """A local step, then the average of all replicas in place of the replica."""
         with tf.device(self._store.worker_device), tf.control_dependencies([self._local_op]):
-            copies = [Gradient(g.piece, g.piece.replica.read_value()) for g in self._averaged.gradients]
-        pushed = self.collector.push(self._averaged.send(copies))
+            replicas = [Gradient(g.piece, g.piece.replica.read_value()) for g in self._averaged.gradients]
+        pushed = self.collector.push(self._averaged.send(replicas))
         progress, staleness = self._results(pushed)
         targets = [
             self._fetch(pushed.applied, [staleness.op, self._local_op]),
@@ -132,7 +132,7 @@ class _Rounds:
         return Phase(progress, staleness, targets, applied=None, pushed=pushed.global_step)
 
     def build_join(self) -> tf.Operation:
-        """Joins the open round with the centre as the copy, and the optimizer's slots as new."""
+        """Joins the open round with the centre as the replica, and the optimizer's slots as new."""
         with tf.control_dependencies([self.collector.build_join()]):
             joined = tf.no_op()
         slots = [slot.initializer for _, slot in self._context.applier.replica_slots]
@@ -145,7 +145,7 @@ class _Rounds:
             self.since.restore(session)
             return
         session.run(self._begin_anew)
-        logging.info("the saved copy is of round %d, and this is round %d: it was fetched anew", saved_at, clock)
+        logging.info("the saved replica is of round %d, and this is round %d: it was fetched again", saved_at, clock)
 
     def _fetch(self, after: Sequence[tf.Operation] | None, before_assign: Sequence[tf.Operation]) -> tf.Operation:
         fetch_op = self._replica.fetch(after, before_assign)
@@ -154,7 +154,7 @@ class _Rounds:
         return tf.group(fetch_op, *keeps)
 
     def _results(self, pushed: Pushed) -> tuple[tf.Tensor, tf.Tensor]:
-        """global_step and staleness; what a round takes is never stale, a copy that it did not take says -1."""
+        """global_step and staleness; what a round takes is never stale, a replica that it did not take says -1."""
         taken = []
         for ps, outcome in enumerate(pushed.outcomes):
             with tf.device(self._store.ps_device(ps)):

@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.collect import build_step
-from ps_trainer.updates.group import Grouping
+from ps_trainer.updates.gradient_collector import build_step
+from ps_trainer.updates.gradient_group import GroupPolicy
 from ps_trainer.updates.options import BackupOptions as Options
 
 
@@ -51,17 +51,14 @@ class Backup(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         self._options.check_cluster(plan.num_workers)
 
     def min_workers(self, num_workers: int) -> int:
-        """See `UpdateRule.min_workers`."""
         return num_workers - self._options.backup_workers
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         required = self.min_workers(context.num_workers)
-        grouping = Grouping(
+        grouping = GroupPolicy(
             required=lambda clock: tf.constant(required, tf.int64),
             counts_workers=True,
             is_fresh_only=True,

@@ -7,6 +7,25 @@ tell the ps tasks who is lost) gives the chief a `ChiefService`.
 
 A step may be one of several *phases*, such as local steps and the exchange of periodic averaging: each is
 a set of ops of its own, so that what a phase does not do is not in its graph and costs no message.
+
+The life of a rule in one run; names are those of `UpdateRule`, `TrainStep` and `ChiefService`:
+
+    chief                                     every worker
+    ─────                                     ────────────
+    check(plan)                               check(plan)                  before any task starts
+    build(...)                                build(...)                   once for each graph
+    prepare_op                                                             before any worker joins
+    service.start
+                                              wait for start_when
+                                              join_op                      then the first pull
+                                              restore worker_state
+                                              on_restored
+                                              ┌─► choose ─► phase ─► exchange.after_phase ─┐
+                                              └────────────────────────────────────────────┘
+    service.worker_came, .worker_left         a worker may be lost at any op, and join again
+                                              leave_op                     when its steps are over
+    service.release                           a waiting phase returns RELEASED
+    service.summary, .stop
 """
 
 from __future__ import annotations
@@ -65,6 +84,7 @@ class RuleContext(NamedTuple):
         applier: applies gradients on the ps tasks, or on the worker's replica.
         push: sends gradients to the ps tasks.
         run_id: unique to the run, the same on all its workers.
+        joining: number of this joining of the run by this worker, 1 or more, larger than those before it.
     """
 
     num_workers: int
@@ -74,6 +94,7 @@ class RuleContext(NamedTuple):
     applier: Applier
     push: Push
     run_id: str = ""
+    joining: int = 1
 
 
 class ChiefService(abc.ABC):
@@ -92,8 +113,14 @@ class ChiefService(abc.ABC):
         """A worker is ready to train; all are counted in from the start, until they leave. Returns at once."""
 
     @abc.abstractmethod
-    def worker_left(self, worker_index: int) -> None:
-        """A worker has no more data or is gone: nothing is to wait for it any more. Returns at once."""
+    def worker_left(self, worker_index: int, joining: int) -> None:
+        """A worker has no more data or is gone: nothing is to wait for it any more. Returns at once.
+
+        Args:
+            worker_index: whose.
+            joining: number of its joining that is over, 0 if it never joined; a later one stays, whenever this is
+                carried out.
+        """
 
     @abc.abstractmethod
     def release(self) -> None:

@@ -55,7 +55,6 @@ class DcAsgd(UpdateRule):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         # The chief makes those of all workers, so that they are freed with the run.
         workers = range(context.num_workers) if context.is_chief else [context.worker_index]
         backups = {worker: _create_backups(store, worker) for worker in workers}

@@ -1,4 +1,4 @@
-"""Update rule `downpour`: a worker trains a copy, and pushes and fetches every so many steps."""
+"""Update rule `downpour`: a worker trains a replica, and pushes and fetches every so many steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
 
 
 class Downpour(UpdateRule):
-    """Downpour SGD: each worker trains a copy, pushes summed gradients every n_push steps, fetches every n_fetch.
+    """Downpour SGD: each worker trains a replica, pushes summed gradients every n_push steps, fetches every n_fetch.
 
         worker:  w ← w − η g(w),  a ← a + g(w);   every n_push steps: push a, a ← 0;
                  every n_fetch steps: w ← W
@@ -33,10 +33,10 @@ class Downpour(UpdateRule):
     Source: Dean et al. 2012, §4.1 (Adagrad and warm start included) and the appendix's pseudocode of the
     client.
 
-    Worker, at its step number c = 1, 2, …: 1. compute the gradient of its own batch at its copy; 2. add it
+    Worker, at its step number c = 1, 2, …: 1. compute the gradient of its own batch at its replica; 2. add it
     to the accrued gradient; 3. if n_push divides c, push the accrued gradient and begin a new one at zero;
-    4. if n_fetch divides c, fetch the parameters in place of the copy, after the push if there is one;
-    otherwise move the copy by plain SGD. Other workers than the chief begin when global_step has reached
+    4. if n_fetch divides c, fetch the parameters in place of the replica, after the push if there is one;
+    otherwise move the replica by plain SGD. Other workers than the chief begin when global_step has reached
     `warm_start_steps` (or the chief has left), with the parameters of that moment.
     ps: 1. apply an accrued gradient by the run's optimizer when it arrives; 2. count it on its clock.
 
@@ -47,13 +47,13 @@ class Downpour(UpdateRule):
     n_fetch = 1 is `async`. What a worker has accrued when its data ends, less than n_push gradients, is
     lost.
 
-    Memory on the ps: parameters and slots; on the worker: the copy and, with n_push > 1, the accrued
+    Memory on the ps: parameters and slots; on the worker: the replica and, with n_push > 1, the accrued
     gradient. Traffic per step and worker: O(parameters / n_push) up and O(parameters / n_fetch) down; a step
     that does neither sends nothing.
 
     Departures from the paper: its client also pushes at its very first step, here a push always holds
     n_push gradients. It fetches and pushes in threads of their own while the next step begins; here they are
-    part of the step. A restarted worker goes on with copy and accrued gradient where its
+    part of the step. A restarted worker goes on with replica and accrued gradient where its
     last push is the one to which they belong, and else begins without (`training/worker_state.py`).
     """
 
@@ -65,19 +65,17 @@ class Downpour(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
-        plan.refuse_assigned("--update=downpour moves its local copy by SGD with one learning rate for all variables")
+        plan.refuse_assigned("--update=downpour moves its replica by SGD with one learning rate for all variables")
         momentum = getattr(plan.optimizer, "momentum", 0.0)
         if momentum and max(self._options.n_push, self._options.n_fetch) > 1:
             raise OptionError(
                 f"--update=downpour with n_push={self._options.n_push}, n_fetch={self._options.n_fetch} and"
                 f" --optimizer={plan.optimizer_name} (momentum {momentum:g}): a velocity on the ps has no meaning"
-                " for sums of gradients along local copies; use --optimizer=sgd or adagrad, or n_push=1 and"
+                " for sums of gradients along replicas; use --optimizer=sgd or adagrad, or n_push=1 and"
                 " n_fetch=1, or --update=easgd --update_option momentum=…, which keeps it on the worker"
             )
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         graph = _Graph(store, gradients, context, self._options)
         kinds = self._kinds()
 

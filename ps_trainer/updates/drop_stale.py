@@ -52,7 +52,6 @@ class DropStale(UpdateRule):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         by_ps = grouped_by_ps(context.push.send(gradients), store.num_ps)
         for ps, part in enumerate(by_ps):
             context.applier.create_slots(ps, [gradient.piece for gradient in part])

@@ -1,4 +1,4 @@
-"""Update rule `easgd`: each worker trains a copy, drawn to a centre on the ps every so many steps."""
+"""Update rule `easgd`: each worker trains a replica, drawn to a centre on the ps every so many steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
 
 
 class Easgd(UpdateRule):
-    """Elastic averaging SGD: copies explore, and an elastic force ties each to a centre on the ps.
+    """Elastic averaging SGD: replicas explore, and an elastic force ties each to a centre on the ps.
 
         every step:          v ← δ v − η g(x + δ v),  x ← x + v           δ = 0: x ← x − η g(x)
         every period steps,  x ← x − α (x − x̃),  x̃ ← x̃ + α (x − x̃)       both with the x before
@@ -25,12 +25,12 @@ class Easgd(UpdateRule):
     Source: Zhang, Choromanska, LeCun 2015, algorithm 1 (asynchronous EASGD) and 2 (EAMSGD); β = n α for n
     workers is its section 3.
 
-    Worker, at its step t = 0, 1, …: 1. compute the gradient at the copy (with momentum at the point ahead of
-    it); 2. if the period divides t, ask for the centre, compute the elastic difference of the copy as it was
-    before the step, and send it; 3. move the copy by the gradient, and by the difference if there is one.
+    Worker, at its step t = 0, 1, …: 1. compute the gradient at the replica (with momentum at the point ahead of
+    it); 2. if the period divides t, ask for the centre, compute the elastic difference of the replica as it was
+    before the step, and send it; 3. move the replica by the gradient, and by the difference if there is one.
     ps: 1. add an elastic difference to the centre when it arrives, each variable atomically: as in the paper
     it is the difference to the centre that the worker has read, not to the centre at that moment; 2. count
-    it on its clock. The exchange at t = 0 moves nothing, as all copies begin at the centre.
+    it on its clock. The exchange at t = 0 moves nothing, as all replicas begin at the centre.
 
     What is trained, saved and evaluated is the centre. `global_step` counts exchanges, by whichever worker,
     not local steps; so do max_steps, save intervals and the schedule, which follows the last known
@@ -39,14 +39,14 @@ class Easgd(UpdateRule):
     The paper takes β = 0.9 and periods of 1 to 64. Local steps are SGD, with `momentum` in the options: the
     run's --optimizer has nothing to apply and must be sgd.
 
-    Gradient transforms act on the elastic difference on its way to the ps; the copy moves by the difference
+    Gradient transforms act on the elastic difference on its way to the ps; the replica moves by the difference
     as it was, so lossy ones and clipping break the symmetry of the force.
 
-    Memory on the ps: parameters, no slots; on the worker the copy, with momentum twice. Traffic per step and
+    Memory on the ps: parameters, no slots; on the worker the replica, with momentum twice. Traffic per step and
     worker: O(parameters / period) each way; a step without exchange sends nothing.
 
     Departures from the paper: its worker asks for the centre before it computes the gradient, here after it;
-    both from the same x. With momentum the copy on the worker is y = x + δ v, where the gradient is taken, and x
+    both from the same x. With momentum the replica on the worker is y = x + δ v, where the gradient is taken, and x
     is computed back from it; the same up to rounding.
     """
 
@@ -58,7 +58,6 @@ class Easgd(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         plan.refuse_assigned("--update=easgd applies no gradients on the ps, its local steps are SGD")
         if plan.optimizer_name != "sgd":
             raise OptionError(
@@ -69,7 +68,6 @@ class Easgd(UpdateRule):
         self._options.check_cluster(plan.num_workers)
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         replica, steps = Replica(store), LocalSteps(store, "easgd/local_steps")
         local = _LocalSgd(store, gradients, context, replica, self._options.momentum)
         exchange = _Exchange(store, local, context, self._options.alpha_of(context.num_workers))
@@ -100,7 +98,7 @@ class Easgd(UpdateRule):
 
 
 class _LocalSgd:
-    """One step of SGD on the copy, with or without Nesterov momentum.
+    """One step of SGD on the replica, with or without Nesterov momentum.
 
     Attributes:
         velocities: v of each gradient's piece; none without momentum.
@@ -134,12 +132,12 @@ class _LocalSgd:
                 new_velocity = momentum * velocity + step
                 self.velocities.append(variable)
                 self._new_velocities.append(new_velocity)
-                # The copy is y = x + δv: x moves by v', and the lead over it from δv to δv'.
+                # The replica is y = x + δv: x moves by v', and the lead over it from δv to δv'.
                 self.points.append(piece.pulled - momentum * velocity)
                 self._moves.append(new_velocity + momentum * (new_velocity - velocity))
 
     def move(self, differences: Sequence[tf.Tensor] | None = None) -> list[tf.Operation]:
-        """The ops that move the copy; back by `differences` as well, if given."""
+        """The ops that move the replica; back by `differences` as well, if given."""
         with tf.device(self._device):
             moves = self._moves
             if differences is not None:
@@ -165,7 +163,7 @@ class _Exchange:
         global_step: int64 scalar on the worker, after this exchange.
         pushed: the same on ps 0.
         staleness: int64 [num_ps] on the worker.
-        moves: ops that move the copy, by its gradient as well.
+        moves: ops that move the replica, by its gradient as well.
     """
 
     def __init__(self, store: ParameterStore, local: _LocalSgd, context: RuleContext, alpha: float):

@@ -43,7 +43,6 @@ class Hogwild(UpdateRule):
     """
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         optimizers = [(plan.optimizer_name, plan.optimizer), *((one.name, one.optimizer) for one in plan.assigned)]
         for name, optimizer in optimizers:
             if optimizer is not None and optimizer.walks_whole_table:
@@ -53,7 +52,6 @@ class Hogwild(UpdateRule):
                 )
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         counts = []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             pairs = [(gradient.piece, gradient.value) for gradient in part]

@@ -10,8 +10,8 @@ from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.all_reduce import Options, create_slots, refuse_packed
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive
+from ps_trainer.updates.gradient_sums import GradientSums
 from ps_trainer.updates.ring import Ring, RingExchange
-from ps_trainer.updates.sums import Sums
 
 
 class Hybrid(UpdateRule):
@@ -52,15 +52,12 @@ class Hybrid(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         refuse_packed(plan)
 
     def min_workers(self, num_workers: int) -> int:
-        """See `UpdateRule.min_workers`."""
         return num_workers
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         create_slots(store, gradients, context)
         gradients = context.push.reduce(gradients)
         ring = Ring(store, [g for g in gradients if not g.piece.is_table], context, self._options.fusion_bytes)
@@ -88,7 +85,7 @@ class _Tables:
         with tf.device(store.worker_device):
             self._num_gradients = tf.placeholder(tf.float32, [], "hybrid/num_gradients")
         for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
-            sums = Sums(store, ps, [gradient.piece for gradient in part], "hybrid")
+            sums = GradientSums(store, ps, [gradient.piece for gradient in part], "hybrid")
             self.state += sums.state
             self.push_ops.append(_push(store, ps, sums, [gradient.value for gradient in part]))
             with tf.device(store.ps_device(ps)):
@@ -118,7 +115,7 @@ class _HybridExchange(RingExchange):
         return turn.global_step
 
 
-def _push(store: ParameterStore, ps: int, sums: Sums, values: Sequence[tf.IndexedSlices]) -> tf.Operation:
+def _push(store: ParameterStore, ps: int, sums: GradientSums, values: Sequence[tf.IndexedSlices]) -> tf.Operation:
     def visit(*arrived: tf.IndexedSlices) -> tf.Tensor:
         with tf.control_dependencies([sums.add(arrived, tf.constant(True))]):
             return tf.constant(True)
@@ -126,7 +123,7 @@ def _push(store: ParameterStore, ps: int, sums: Sums, values: Sequence[tf.Indexe
     return exclusive(store, ps, visit, *values).op
 
 
-def _apply(store: ParameterStore, ps: int, sums: Sums, share: tf.Tensor, context: RuleContext) -> tf.Operation:
+def _apply(store: ParameterStore, ps: int, sums: GradientSums, share: tf.Tensor, context: RuleContext) -> tf.Operation:
     """For the chief, while all workers wait for it, so that none is in the section of `_push`."""
     apply_op = context.applier.apply(ps, sums.take(share))
     with tf.control_dependencies([apply_op]):

@@ -40,13 +40,13 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.collect import build_step
-from ps_trainer.updates.group import Grouping
+from ps_trainer.updates.gradient_collector import build_step
+from ps_trainer.updates.gradient_group import GroupPolicy
 from ps_trainer.updates.options import KAsyncOptions, KBatchOptions, KSyncOptions
 
 
 def k_at(options: KBatchOptions, clock: tf.Tensor, num_workers: int) -> tf.Tensor:
-    """k of the update that follows `clock` (int64 scalar) others; int64 scalar."""
+    """K of the update that follows `clock` (int64 scalar) others; int64 scalar."""
     if not options.grow_every:
         return tf.constant(options.k, tf.int64)
     grown = options.k + options.grow_by * (clock // options.grow_every)
@@ -66,16 +66,13 @@ class _KRule(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         self._options.check_cluster(plan.num_workers)
 
     def min_workers(self, num_workers: int) -> int:
-        """See `UpdateRule.min_workers`."""
         return self._options.k if self.counts_workers else 1
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
-        grouping = Grouping(
+        grouping = GroupPolicy(
             required=lambda clock: k_at(self._options, clock, context.num_workers),
             counts_workers=self.counts_workers,
             is_fresh_only=self.is_fresh_only,

@@ -1,4 +1,4 @@
-"""Update rule `local_sgd`: local steps on each worker, then the average of all copies."""
+"""Update rule `local_sgd`: local steps on each worker, then the average of all replicas."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ps_trainer.updates.options import LocalSgdOptions as Options
 
 
 class LocalSgd(UpdateRule):
-    """Local SGD: H steps of each worker on its own copy, then all go on from the average of the copies.
+    """Local SGD: H steps of each worker on its own replica, then all go on from the average of the replicas.
 
         x_i ← optimizer(x_i, g_i(x_i))   H times;     x̄ ← x̄ + (1/n) Σ (x_i − x̄),  x_i ← x̄
         H = 1 while global_step < switch_step, else H = period
 
     Source: Stich 2019, algorithm 1; with switch_step post-local SGD, Lin et al. 2020.
 
-    Worker: 1. compute the gradient of its own batch at its copy; 2. apply it to the copy by the run's
-    optimizer; 3. after H such steps push the difference of the copy to what was fetched last; 4. wait until
+    Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's
+    optimizer; 3. after H such steps push the difference of the replica to what was fetched last; 4. wait until
     all live workers have; 5. fetch.
     ps: 1. add the differences up; 2. with the last one, add their mean to the parameters, which no optimizer
     takes part in; 3. count the round and let all workers go on.
 
     What is trained, saved and evaluated is the average. `global_step` counts rounds, not local steps; so do
     max_steps, save intervals and switch_step, and the schedule, which follows the number of rounds also in
-    local steps. Copies are averaged over the live workers: with period=1 and sgd this is `sync`, and a learning
+    local steps. Replicas are averaged over the live workers: with period=1 and sgd this is `sync`, and a learning
     rate for batch size n · `batch_size` is expected; the longer the period, the more it is the single-process
     one. A worker that leaves is not waited for any more, and what it did since the last round is lost.
 
@@ -36,7 +36,7 @@ class LocalSgd(UpdateRule):
     "local momentum" of Lin et al.). Adam's bias correction counts the worker's local steps. Gradient transforms
     act on the differences; `clip_norm` so bounds a round, not a gradient.
 
-    Memory on the ps: parameters and a sum of their size, no slots; on the worker the copy, what was fetched
+    Memory on the ps: parameters and a sum of their size, no slots; on the worker the replica, what was fetched
     last, and slots. Traffic per step and worker: O(parameters / H) each way; a local step sends nothing.
 
     Departures: Stich averages at any set of steps at most H apart, here every H steps. Lin et al. switch when the
@@ -52,14 +52,13 @@ class LocalSgd(UpdateRule):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         bases = averaging.create_bases(store, [gradient.piece for gradient in gradients], "local_sgd")
 
-        def send(copies: list[Gradient]) -> list[Gradient]:
+        def send(replicas: list[Gradient]) -> list[Gradient]:
             with tf.device(store.worker_device):
                 differences = [
-                    copy._replace(value=copy.value - base.read_value())
-                    for copy, (_, base) in zip(copies, bases, strict=True)
+                    replica._replace(value=replica.value - base.read_value())
+                    for replica, (_, base) in zip(replicas, bases, strict=True)
                 ]
             return context.push.send(differences)
 

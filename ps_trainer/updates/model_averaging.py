@@ -14,16 +14,16 @@ from ps_trainer.updates.options import ModelAveragingOptions as Options
 
 
 class ModelAveraging(UpdateRule):
-    """Model averaging: workers train on their own and every `period` steps take over the mean of all copies.
+    """Model averaging: workers train on their own and every `period` steps take over the mean of all replicas.
 
         x_i ← optimizer(x_i, g_i(x_i))   period times;     x̄ ← (1/n) Σ x_i,  x_i ← x̄
 
     Source: `tf.contrib.opt.ModelAverageOptimizer` of TensorFlow 1.15.
 
-    Worker: 1. compute the gradient of its own batch at its copy; 2. apply it to the copy by the run's
-    optimizer; 3. after `period` such steps push the copy itself; 4. wait until all live workers have;
+    Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's
+    optimizer; 3. after `period` such steps push the replica itself; 4. wait until all live workers have;
     5. fetch.
-    ps: 1. add the copies up; 2. with the last one, put their mean in place of the parameters; 3. count the
+    ps: 1. add the replicas up; 2. with the last one, put their mean in place of the parameters; 3. count the
     round and let all workers go on.
 
     Up to rounding the same arithmetic as `local_sgd`, which sends differences to the last average. Here the
@@ -36,7 +36,7 @@ class ModelAveraging(UpdateRule):
     Slots are the worker's own and not averaged. A worker that leaves is not waited for any more, and what it
     did since the last round is lost.
 
-    Memory on the ps: parameters and a sum of their size; on the worker the copy and slots. Traffic per step and
+    Memory on the ps: parameters and a sum of their size; on the worker the replica and slots. Traffic per step and
     worker: O(parameters / period) each way; a local step sends nothing.
 
     Departure from TensorFlow's class: it waits for all `num_worker` workers for ever, here a round needs those
@@ -52,7 +52,6 @@ class ModelAveraging(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         packing = [name for name in plan.transforms if not name.startswith("clip_")]
         if packing or plan.is_lossy:
             raise OptionError(
@@ -62,7 +61,6 @@ class ModelAveraging(UpdateRule):
             )
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         pieces = [gradient.piece for gradient in gradients]
 
         def count_sent() -> list[tf.Operation]:

@@ -8,7 +8,6 @@ this file imports the core only.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import ClassVar
 
 from ps_trainer.errors import OptionError
@@ -17,7 +16,7 @@ from ps_trainer.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """Options of an update rule; a subclass checks its ranges in `__post_init__`."""
+    """Options of an update rule; `check_cluster` relates them to the size of a cluster."""
 
     def check_cluster(self, num_workers: int) -> None:
         """Raises OptionError where the options do not fit a cluster of `num_workers` workers."""
@@ -27,11 +26,10 @@ class RuleOptions:
 class SyncOptions(RuleOptions):
     """Options of `sync`."""
 
-    replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers")
-    min_workers: int = option(0, "workers with which training goes on; 0 = it waits for all that an update needs")
-
-    def __post_init__(self):
-        _check_at_least(self, replicas_to_aggregate=0, min_workers=0)
+    replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers", least=0)
+    min_workers: int = option(
+        0, "workers with which training goes on; 0 = it waits for all that an update needs", least=0
+    )
 
     def check_cluster(self, num_workers: int) -> None:
         """Raises OptionError where an option exceeds the number of workers."""
@@ -47,17 +45,12 @@ class SyncOptions(RuleOptions):
 class AccumulateOptions(RuleOptions):
     """Options of `accumulate`."""
 
-    steps: int = option(4, "gradients that a worker sums before it pushes, >= 1")
-    rule: str = option("async", "what becomes of the sums: async or sync")
+    steps: int = option(4, "gradients that a worker sums before it pushes; 1 = push every gradient", least=1)
+    rule: str = option("async", "what becomes of the sums", choices=("async", "sync"))
     average: bool = option(False, "push the average of a worker's gradients in place of their sum")
-    replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = of all workers")
+    replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = of all workers", least=0)
 
     def __post_init__(self):
-        if self.steps < 1:
-            raise OptionError(f"steps={self.steps}; give 1 (push every gradient) or more")
-        _check_at_least(self, replicas_to_aggregate=0)
-        if self.rule not in ("async", "sync"):
-            raise OptionError(f"rule={self.rule}; give async or sync, the rules that take a worker's sum as a gradient")
         if self.replicas_to_aggregate and self.rule != "sync":
             raise OptionError(
                 f"replicas_to_aggregate={self.replicas_to_aggregate} is for rule=sync, not for rule={self.rule};"
@@ -78,22 +71,14 @@ class AccumulateOptions(RuleOptions):
 class AllReduceOptions(RuleOptions):
     """Options of `all_reduce` and `hybrid`."""
 
-    fusion_bytes: int = option(64 * 2**20, "largest vector in which gradients are reduced together")
-
-    def __post_init__(self):
-        if self.fusion_bytes < 1:
-            raise OptionError(f"fusion_bytes={self.fusion_bytes} must be at least 1; 64 MiB is usual")
+    fusion_bytes: int = option(64 * 2**20, "largest vector in which gradients are reduced together", least=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BackupOptions(RuleOptions):
     """Options of `backup`."""
 
-    backup_workers: int = option(1, "b: workers that an update does not wait for")
-
-    def __post_init__(self):
-        if self.backup_workers < 0:
-            raise OptionError(f"backup_workers={self.backup_workers}; give 0 (no backup workers) or more")
+    backup_workers: int = option(1, "b: workers that an update does not wait for", least=0)
 
     def check_cluster(self, num_workers: int) -> None:
         """Raises OptionError where no worker is left to wait for."""
@@ -108,11 +93,7 @@ class BackupOptions(RuleOptions):
 class SoftSyncOptions(RuleOptions):
     """Options of `softsync`."""
 
-    splits: int = option(1, "the paper's n: updates for one gradient of every worker")
-
-    def __post_init__(self):
-        if self.splits < 1:
-            raise OptionError(f"splits={self.splits}; give 1 (an update per num_workers gradients) or more")
+    splits: int = option(1, "the paper's n: updates for one gradient of every worker", least=1)
 
     def check_cluster(self, num_workers: int) -> None:
         """Raises OptionError where an update has less than one gradient."""
@@ -127,19 +108,12 @@ class SoftSyncOptions(RuleOptions):
 class KBatchOptions(RuleOptions):
     """Options of `k_batch_sync` and `k_batch_async`."""
 
-    k: int = option(1, "gradients per update, at first")
-    grow_every: int = option(0, "updates after which k grows, again and again; 0 = k stays")
-    grow_by: int = option(1, "what k grows by each time")
-    max_k: int = option(0, "where k stops to grow; 0 = the number of workers")
+    k: int = option(1, "gradients per update, at first", least=1)
+    grow_every: int = option(0, "updates after which k grows, again and again; 0 = k stays", least=0)
+    grow_by: int = option(1, "what k grows by each time", least=1)
+    max_k: int = option(0, "where k stops to grow; 0 = the number of workers", least=0)
 
     def __post_init__(self):
-        if self.k < 1:
-            raise OptionError(f"k={self.k}; an update needs 1 gradient or more")
-        if self.grow_every < 0 or self.grow_by < 1:
-            raise OptionError(
-                f"grow_every={self.grow_every}, grow_by={self.grow_by}; give grow_every=0 for a constant k, else"
-                " grow_every >= 1 and grow_by >= 1"
-            )
         if self.max_k and (not self.grow_every or self.max_k < self.k):
             raise OptionError(
                 f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}; max_k is where a growing k stops:"
@@ -184,39 +158,24 @@ class KAsyncOptions(_KWorkersOptions):
 class DropStaleOptions(RuleOptions):
     """Options of `drop_stale`."""
 
-    staleness: int = option(1, "largest staleness with which a gradient is applied; 0 = only fresh ones")
-
-    def __post_init__(self):
-        if self.staleness < 0:
-            raise OptionError(f"staleness={self.staleness}; give 0 (only fresh gradients are applied) or more")
+    staleness: int = option(1, "largest staleness with which a gradient is applied; 0 = only fresh ones", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SspOptions(RuleOptions):
     """Options of `ssp`."""
 
-    staleness: int = option(3, "s: steps that a worker may be ahead of the slowest when it begins another one")
-
-    def __post_init__(self):
-        if self.staleness < 0:
-            raise OptionError(
-                f"staleness={self.staleness}; give 0 (all workers at the same step) or more,"
-                " or use --update=async for no bound"
-            )
+    staleness: int = option(3, "s: steps that a worker may be ahead of the slowest when it begins another one", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DcAsgdOptions(RuleOptions):
     """Options of `dc_asgd`."""
 
-    lambda_: float | None = option(None, "strength of the correction, >= 0; none = 0.04, or 2 with adaptive")
+    lambda_: float | None = option(
+        None, "strength of the correction; 0 = no correction; none = 0.04, or 2 with adaptive", least=0
+    )
     adaptive: bool = option(False, "divide lambda by the root of a moving average of squared gradients")
-
-    def __post_init__(self):
-        if self.lambda_ is not None and not 0 <= self.lambda_ < math.inf:
-            raise OptionError(
-                f"lambda={self.lambda_}; give 0 (no correction) or more; 0.04, or 2 with adaptive, is usual"
-            )
 
     @property
     def strength(self) -> float:
@@ -230,37 +189,29 @@ class DcAsgdOptions(RuleOptions):
 class DownpourOptions(RuleOptions):
     """Options of `downpour`."""
 
-    n_push: int = option(1, "steps whose gradients are summed up for one push")
-    n_fetch: int = option(1, "steps between two fetches of the parameters")
-    warm_start_steps: int = option(0, "global steps that the chief makes alone before the other workers begin")
-
-    def __post_init__(self):
-        _check_at_least(self, n_push=1, n_fetch=1, warm_start_steps=0)
+    n_push: int = option(1, "steps whose gradients are summed up for one push", least=1)
+    n_fetch: int = option(1, "steps between two fetches of the parameters", least=1)
+    warm_start_steps: int = option(0, "global steps that the chief makes alone before the other workers begin", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EasgdOptions(RuleOptions):
     """Options of `easgd`."""
 
-    period: int = option(10, "steps of a worker between two exchanges with the centre (τ)")
-    alpha: float | None = option(None, "share of the difference that copy and centre move, in [0, 1]; or give beta")
-    beta: float | None = option(None, "alpha times the number of workers; 0.9 where neither is given")
-    momentum: float = option(0.0, "Nesterov momentum of the local steps, in [0, 1); more than 0 is EAMSGD (δ)")
+    period: int = option(10, "steps of a worker between two exchanges with the centre (τ)", least=1)
+    alpha: float | None = option(
+        None, "share of the difference that replica and centre move; or give beta", least=0, most=1
+    )
+    beta: float | None = option(None, "alpha times the number of workers; 0.9 where neither is given", least=0)
+    momentum: float = option(0.0, "Nesterov momentum of the local steps; more than 0 is EAMSGD (δ)", least=0, below=1)
 
     _USUAL_BETA: ClassVar[float] = 0.9
 
     def __post_init__(self):
-        _check_at_least(self, period=1)
         if self.alpha is not None and self.beta is not None:
             raise OptionError(
                 f"alpha={self.alpha} and beta={self.beta}: give one of them; alpha is beta / number of workers"
             )
-        if self.alpha is not None and not 0 <= self.alpha <= 1:
-            raise OptionError(f"alpha={self.alpha}; give a share in [0, 1]")
-        if self.beta is not None and not self.beta >= 0:
-            raise OptionError(f"beta={self.beta}; give 0 or more, at most the number of workers; 0.9 is usual")
-        if not 0 <= self.momentum < 1:
-            raise OptionError(f"momentum={self.momentum}; give a share in [0, 1)")
 
     def alpha_of(self, num_workers: int) -> float:
         """The share per exchange in a cluster of `num_workers` workers."""
@@ -269,10 +220,10 @@ class EasgdOptions(RuleOptions):
         return (self._USUAL_BETA if self.beta is None else self.beta) / num_workers
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where a copy would overshoot the centre."""
+        """Raises OptionError where a replica would overshoot the centre."""
         if self.alpha_of(num_workers) > 1:
             raise OptionError(
-                f"beta={self.beta} exceeds num_workers={num_workers}, so a copy would overshoot the"
+                f"beta={self.beta} exceeds num_workers={num_workers}, so a replica would overshoot the"
                 " centre; give a beta of at most the number of workers; 0.9 is usual"
             )
 
@@ -281,21 +232,15 @@ class EasgdOptions(RuleOptions):
 class LocalSgdOptions(RuleOptions):
     """Options of `local_sgd`."""
 
-    period: int = option(8, "local steps between two averages (H)")
-    switch_step: int = option(0, "global step before which all average after each step (post-local SGD)")
-
-    def __post_init__(self):
-        _check_at_least(self, period=1, switch_step=0)
+    period: int = option(8, "local steps between two averages (H)", least=1)
+    switch_step: int = option(0, "global step before which all average after each step (post-local SGD)", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelAveragingOptions(RuleOptions):
     """Options of `model_averaging`."""
 
-    period: int = option(100, "local steps between two averages (interval_steps)")
-
-    def __post_init__(self):
-        _check_at_least(self, period=1)
+    period: int = option(100, "local steps between two averages (interval_steps)", least=1)
 
 
 def _check_at_least(options: RuleOptions, **least: int) -> None:

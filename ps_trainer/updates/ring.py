@@ -234,17 +234,14 @@ class RingExchange(Exchange):
         self._has_stepped = False
 
     def prepare(self, session: tf.Session) -> None:
-        """See `Exchange.prepare`."""
         self._ring.prepare(session)
 
     def after_phase(self, session: tf.Session) -> int:
-        """See `Exchange.after_phase`."""
         global_step = self._take_turn(session)
         self._has_stepped = True
         return global_step
 
     def without_data(self, session: tf.Session) -> int:
-        """See `Exchange.without_data`."""
         self._ring.give_nothing(session)
         return self.after_phase(session)
 

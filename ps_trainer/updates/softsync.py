@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.collect import build_step
-from ps_trainer.updates.group import Grouping
+from ps_trainer.updates.gradient_collector import build_step
+from ps_trainer.updates.gradient_group import GroupPolicy
 from ps_trainer.updates.options import SoftSyncOptions as Options
 
 
@@ -45,13 +45,11 @@ class SoftSync(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         self._options.check_cluster(plan.num_workers)
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         size = -(-context.num_workers // self._options.splits)
-        grouping = Grouping(
+        grouping = GroupPolicy(
             required=lambda clock: tf.constant(size, tf.int64),
             counts_workers=False,
             is_fresh_only=False,

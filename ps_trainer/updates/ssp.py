@@ -13,7 +13,7 @@ from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate
-from ps_trainer.updates.live import LiveOps, LiveSet
+from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers
 from ps_trainer.updates.options import SspOptions as Options
 
 
@@ -59,7 +59,6 @@ class Ssp(UpdateRule):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         clocks = WorkerClocks(store, context, self._options.staleness)
         counted, staleness = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
@@ -83,7 +82,7 @@ class Ssp(UpdateRule):
         return TrainStep(
             [phase],
             join_op=clocks.build_join(),
-            leave_op=None if context.is_chief else clocks.build_leave(context.worker_index),
+            leave_op=None if context.is_chief else clocks.build_leave(context.worker_index, context.joining),
             prepare_op=clocks.build_prepare(),
             state=clocks.state,
             service=clocks.create_service(),
@@ -96,12 +95,14 @@ class _State(NamedTuple):
     Attributes:
         steps: [num_workers], the workers' clocks.
         gone: [num_workers], 1 for a worker that has left.
+        joinings: [num_workers], the number of each one's last joining; 0 for a worker that was never there.
         slowest: the smallest clock of a live worker; it never falls.
         released: 1 when workers have been let go for good.
     """
 
     steps: Any
     gone: Any
+    joinings: Any
     slowest: Any
     released: Any
 
@@ -123,7 +124,7 @@ class WorkerClocks:
         self._context = context
         self._staleness = staleness
         self._gate = Gate(store, 0, context.num_workers, "ssp")
-        shapes = _State([context.num_workers], [context.num_workers], [], [])
+        shapes = _State(*[[context.num_workers]] * 3, [], [])
         with tf.device(store.ps_device(0)):
             self._variables = _State(
                 *(
@@ -182,35 +183,42 @@ class WorkerClocks:
 
         def visit() -> tf.Tensor:
             now, who = self._read(), self._one_hot(self._context.worker_index)
-            steps = now.steps * (1 - who) + now.slowest * who
-            return self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))
+            after = now._replace(
+                steps=now.steps * (1 - who) + now.slowest * who,
+                gone=now.gone * (1 - who),
+                joinings=now.joinings * (1 - who) + self._context.joining * who,
+            )
+            return self._settle(after)
 
         return exclusive(self._store, 0, visit).op
 
-    def build_leave(self, worker: int | tf.Tensor) -> tf.Operation:
-        """The op after which nobody waits for `worker`."""
+    def build_leave(self, worker: int | tf.Tensor, joining: int | tf.Tensor) -> tf.Operation:
+        """The op after which nobody waits for `worker`, unless a later joining of it than that one has come."""
 
-        def visit(worker: tf.Tensor) -> tf.Tensor:
+        def visit(worker: tf.Tensor, joining: tf.Tensor) -> tf.Tensor:
             now = self._read()
-            who = self._one_hot(worker)
+            who = self._one_hot(worker) * tf.cast(now.joinings <= joining, tf.int64)
             return self._settle(now._replace(gone=tf.maximum(now.gone, who)))
 
         with tf.device(self._store.ps_device(0)):
-            index = tf.convert_to_tensor(worker, tf.int64)
-        return exclusive(self._store, 0, visit, index).op
+            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, joining)]
+        return exclusive(self._store, 0, visit, *left).op
 
     def build_prepare(self) -> tf.Operation:
         """See `TrainStep.prepare_op`: takes back the release of a chief that was there before."""
         return self._set_released(0)
 
-    def create_service(self) -> LiveSet | None:
+    def create_service(self) -> LiveWorkers | None:
         """The chief's service; None on other workers."""
         if not self._context.is_chief:
             return None
 
         with tf.device(self._store.worker_device):
             worker = tf.placeholder(tf.int64, [], "ssp/worker")
-        return LiveSet("ssp", LiveOps(self.build_leave(worker), worker, self._set_released(1)))
+            joining = tf.placeholder(tf.int64, [], "ssp/joining")
+        return LiveWorkers(
+            "ssp", LiveWorkerOps(self.build_leave(worker, joining), worker, joining, self._set_released(1))
+        )
 
     def _set_released(self, value: int) -> tf.Operation:
         def visit() -> tf.Tensor:

@@ -41,7 +41,6 @@ class StalenessAware(UpdateRule):
     """
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         counts = []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             context.applier.create_slots(ps, [gradient.piece for gradient in part])

@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import Gradient, ParameterStore
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.collect import build_step
-from ps_trainer.updates.group import Grouping
+from ps_trainer.updates.gradient_collector import build_step
+from ps_trainer.updates.gradient_group import GroupPolicy
 from ps_trainer.updates.options import SyncOptions as Options
 
 
@@ -55,17 +55,14 @@ class Sync(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        """See `UpdateRule.check`."""
         self._options.check_cluster(plan.num_workers)
 
     def min_workers(self, num_workers: int) -> int:
-        """See `UpdateRule.min_workers`."""
         return self._options.min_workers or self._options.replicas_to_aggregate or num_workers
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        """See `UpdateRule.build`."""
         required = self._options.replicas_to_aggregate or context.num_workers
-        grouping = Grouping(
+        grouping = GroupPolicy(
             required=lambda clock: tf.constant(required, tf.int64),
             counts_workers=True,
             is_fresh_only=True,

@@ -31,9 +31,9 @@ def quiet(monkeypatch):
 @pytest.fixture
 def without_tensorflow(monkeypatch):
     """What is to be refused before TensorFlow is imported never gets to the code that needs it."""
-    module = types.ModuleType("ps_trainer.runtime.task")
+    module = types.ModuleType("ps_trainer.training.task")
     module.run = _start
-    monkeypatch.setitem(sys.modules, "ps_trainer.runtime.task", module)
+    monkeypatch.setitem(sys.modules, "ps_trainer.training.task", module)
     import ps_trainer.runtime
 
     monkeypatch.setattr(ps_trainer.runtime, "task", module, raising=False)
@@ -45,7 +45,7 @@ def without_server(monkeypatch):
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=True)
-    from ps_trainer.runtime import task as runtime_task
+    from ps_trainer.training import task as runtime_task
 
     monkeypatch.setattr(runtime_task, "create_server", _start)
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from ps_trainer import delays, faults, options, registry
+from ps_trainer import options, registry
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.run import HelpShown
+from ps_trainer.cli.command_wrapper import HelpShown
 from ps_trainer.cluster import addresses, sources
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
-from ps_trainer.data import idx
+from ps_trainer.data.formats import idx
+from ps_trainer.disturbances import delays, faults
 from ps_trainer.errors import UsageError
 from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.options import option, repeatable
@@ -128,7 +129,7 @@ class TestText:
         )
 
     def test_faults(self, seed):
-        cluster = faults.Cluster(num_ps=2, num_workers=3, max_steps=100, has_links=True)
+        cluster = faults.ClusterShape(num_ps=2, num_workers=3, max_steps=100, has_links=True)
         seeds = [
             *(
                 "kill:worker:1@step=20",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 
-from benchmarks.contenders import Contender, Job
+from benchmarks.contenders import CellJob, Contender
 
 SLEEP = "import time; time.sleep(600)"
 
@@ -32,12 +32,12 @@ class Fake(Contender):
         self._worker_programs = worker_programs
         self._ps_program = ps_program
 
-    def ps_command(self, job: Job, task_index: int) -> list[str]:
+    def ps_command(self, job: CellJob, task_index: int) -> list[str]:
         self.folders.append(job.folder)
         return [sys.executable, "-c", self._ps_program]
 
-    def worker_command(self, job: Job, task_index: int) -> list[str]:
+    def worker_command(self, job: CellJob, task_index: int) -> list[str]:
         return [sys.executable, "-c", self._worker_programs[task_index], str(self.report_path(job, task_index))]
 
-    def report_path(self, job: Job, task_index: int) -> pathlib.Path:
+    def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
         return job.folder / f"report-{task_index}.jsonl"

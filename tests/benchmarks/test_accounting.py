@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from benchmarks.accounting import Line, Rollback, Start, account, read
+from benchmarks.accounting import LineageStart, Rollback, StepLine, account, read
 
 
 def lines(worker, *steps, at):
     """A line each tenth of a second from `at` on."""
-    return [Line(at + number / 10, worker, step) for number, step in enumerate(steps)]
+    return [StepLine(at + number / 10, worker, step) for number, step in enumerate(steps)]
 
 
 def test_undisturbed_async_has_a_line_for_each_update():
-    books = account([Start(0.0, 0)], [*lines(0, 1, 3, 5, at=1), *lines(1, 2, 4, 6, at=1)], 6, is_joined=False)
+    books = account([LineageStart(0.0, 0)], [*lines(0, 1, 3, 5, at=1), *lines(1, 2, 4, 6, at=1)], 6, is_joined=False)
     assert (books.logged, books.unlogged, books.rolled_back, books.applied) == (6, 0, 0, 6)
     assert books.is_balanced(num_workers=2, num_kills=0)
 
@@ -23,7 +23,7 @@ def test_undisturbed_async_has_a_line_for_each_update():
 def test_rollback_is_what_was_reached_less_what_was_restored():
     first = [*lines(0, 1, 3, 5, 7, at=1), *lines(1, 2, 4, 6, 8, at=1)]
     second = [*lines(0, 4, 6, at=11), *lines(1, 5, 7, at=11)]
-    books = account([Start(0.0, 0), Start(10.0, 3)], [*second, *first], 7, is_joined=False)
+    books = account([LineageStart(0.0, 0), LineageStart(10.0, 3)], [*second, *first], 7, is_joined=False)
     assert books.rollbacks == (Rollback(8 - 3, pytest.approx(0.2)),)  # the chief's lines of steps 3, 5, 7
     assert (books.logged, books.unlogged) == (8 + 4, 0)
     assert books.applied + books.rolled_back == books.attempted
@@ -31,38 +31,40 @@ def test_rollback_is_what_was_reached_less_what_was_restored():
 
 def test_step_in_flight_when_its_worker_was_killed_is_unlogged():
     found = [*lines(0, 1, 3, 5, 6, at=1), *lines(1, 2, at=1)]  # 4 was applied, and its worker killed before its line
-    books = account([Start(0.0, 0)], found, 6, is_joined=False)
+    books = account([LineageStart(0.0, 0)], found, 6, is_joined=False)
     assert (books.logged, books.unlogged) == (5, 1)
     assert books.is_balanced(num_workers=2, num_kills=1)
     assert not books.is_balanced(num_workers=2, num_kills=0)
 
 
 def test_state_that_was_taken_over_may_be_ahead_of_the_last_line():
-    books = account([Start(0.0, 0), Start(5.0, 4)], [*lines(0, 1, 2, 3, at=1), *lines(0, 5, at=6)], 5, is_joined=False)
+    books = account(
+        [LineageStart(0.0, 0), LineageStart(5.0, 4)], [*lines(0, 1, 2, 3, at=1), *lines(0, 5, at=6)], 5, is_joined=False
+    )
     assert (books.logged, books.unlogged, books.rolled_back) == (4, 1, 0)
 
 
 def test_update_that_joins_gradients_counts_once():
     found = [*lines(0, 1, 2, 3, at=1), *lines(1, 1, 2, 3, at=1), *lines(0, 3, 4, at=11), *lines(1, 3, 4, at=11)]
-    books = account([Start(0.0, 0), Start(10.0, 2)], found, 4, is_joined=True)
+    books = account([LineageStart(0.0, 0), LineageStart(10.0, 2)], found, 4, is_joined=True)
     assert (books.logged, books.unlogged, books.rolled_back) == (3 + 2, 0, 1)
 
 
 def test_local_step_before_the_first_update_is_none():
     found = [*lines(0, 0, 0, 1, 1, 2, at=1), *lines(1, 0, 1, 2, at=1), *lines(0, 1, 2, at=11)]
-    books = account([Start(0.0, 0), Start(10.0, 1)], found, 2, is_joined=True)
+    books = account([LineageStart(0.0, 0), LineageStart(10.0, 1)], found, 2, is_joined=True)
     assert (books.logged, books.unlogged, books.rolled_back) == (2 + 1, 0, 1)
 
 
 def test_more_lines_than_updates_are_not_balanced():
-    books = account([Start(0.0, 0)], lines(0, 1, 2, 2, at=1), 2, is_joined=False)
+    books = account([LineageStart(0.0, 0)], lines(0, 1, 2, 2, at=1), 2, is_joined=False)
     assert books.unlogged == -1
     assert not books.is_balanced(num_workers=2, num_kills=5)
 
 
 def test_pause_of_the_chief_is_no_training_that_was_lost():
     found = [*lines(0, 1, 2, 3, at=1), *lines(0, 4, 5, at=9)]
-    books = account([Start(0.0, 0), Start(20.0, 2)], found, 2, is_joined=False)
+    books = account([LineageStart(0.0, 0), LineageStart(20.0, 2)], found, 2, is_joined=False)
     assert books.rollbacks == (Rollback(3, pytest.approx(0.1 + 0.1)),)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import chaos, leftovers
 from benchmarks.chaos_cases import BARRIER, CASES, COLLECTIVE, NO_BARRIER, ROUNDS
+from benchmarks.disturbed_run import DisturbedRun, fill
 from ps_trainer import registry
 
 
@@ -74,15 +75,16 @@ def logdir(tmp_path):
 
 
 def examine(tmp_path, logdir, undisturbed=0.95, **changes):
-    path = logdir / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     asked = plan(tmp_path, "--kills=1", "--max_steps=4")
-    return chaos.examine(asked, chaos.Row(family=NO_BARRIER, update="async", seed=0), logdir, undisturbed)
+    summary = json.loads((logdir / "summary.json").read_text()) | changes
+    run = DisturbedRun(9.0, summary, [], ["x.tmp"], "")
+    row = chaos.ChaosRow(family=NO_BARRIER, update="async", seed=0)
+    return fill(row, run, lambda row, run: chaos.examine(asked, row, logdir, run, undisturbed))
 
 
 def test_row_holds_the_books_and_nothing_is_wrong(tmp_path, logdir):
-    row, problems = examine(tmp_path, logdir)
-    assert problems == []
+    row = examine(tmp_path, logdir)
+    assert (row.problem, row.leftovers, row.wall_secs) == ("left: x.tmp", 1, 9.0)
     assert (row.kills, row.restarts, row.losses, row.applied, row.rolled_back) == (1, 1, 1, 4, 2)
     assert (row.logged, row.unlogged) == (6, 0)
     assert row.most_rolled_back_secs == pytest.approx(0.2)
@@ -99,8 +101,9 @@ def test_row_holds_the_books_and_nothing_is_wrong(tmp_path, logdir):
     ],
 )
 def test_says_what_is_wrong(tmp_path, logdir, changes, problem):
-    _, problems = examine(tmp_path, logdir, **changes)
-    assert problem in problems
+    row = examine(tmp_path, logdir, **changes)
+    assert problem in row.problem
+    assert not row.is_good
 
 
 def test_finds_processes_and_files_that_were_left(tmp_path):

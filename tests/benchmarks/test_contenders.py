@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import pytest
 
-from benchmarks import settings, sizes
-from benchmarks.contenders import CONTENDERS, MODES, REPOSITORY, RULES_MODE, Cell, Job, rule_contenders
+from benchmarks import settings
+from benchmarks.contenders import (
+    BATCH_SIZE,
+    CONTENDERS,
+    LEARNING_RATE,
+    MODES,
+    REPOSITORY,
+    RULES_MODE,
+    SIZES,
+    Cell,
+    CellJob,
+    rule_contenders,
+)
 from ps_trainer.cli import flags
 from ps_trainer.config import TrainConfig
 
@@ -15,9 +27,9 @@ FOLDER = pathlib.Path("/nowhere/run")
 OUR_LAYOUTS = ["packed", "per_variable"]
 
 
-def job(workload: str = "deep", mode: str = "async") -> Job:
+def job(workload: str = "deep", mode: str = "async") -> CellJob:
     hosts = ("a:1", "a:2"), ("b:3", "b:4")
-    return Job(Cell(workload, mode, num_ps=2, num_workers=2), *hosts, FOLDER)
+    return CellJob(Cell(workload, mode, num_ps=2, num_workers=2), *hosts, FOLDER)
 
 
 def flags_of(command: list[str]) -> dict[str, str]:
@@ -42,7 +54,7 @@ def test_programs_exist(who):
 
 @pytest.mark.parametrize("layout", OUR_LAYOUTS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("workload", sizes.SIZES)
+@pytest.mark.parametrize("workload", SIZES)
 def test_our_worker_flags_make_a_valid_configuration(layout, mode, workload):
     command = CONTENDERS[layout].worker_command(job(workload, mode), 0)
     is_cluster_flag = tuple(f"--{name}=" for name in ("ps_hosts", "worker_hosts", "task_index"))
@@ -50,12 +62,13 @@ def test_our_worker_flags_make_a_valid_configuration(layout, mode, workload):
     (config,) = flags.parse(argv, "usage", TrainConfig).groups
     config.check()
     assert (config.update, config.layout, config.optimizer) == (mode, layout, "sgd")
-    assert (config.batch_size, config.learning_rate) == (sizes.BATCH_SIZE, sizes.LEARNING_RATE)
-    assert config.dataset_option == (f"width={sizes.SIZES[workload].width}",)
+    assert (config.batch_size, config.learning_rate) == (BATCH_SIZE, LEARNING_RATE)
+    assert config.dataset_option == (f"width={SIZES[workload].width}",)
 
 
 def test_a_rule_is_a_contender_of_its_own_with_its_options(monkeypatch):
-    monkeypatch.setattr(settings, "two_worker_options", lambda rule: (f"name={rule}", "k=1"))
+    setting = dataclasses.replace(settings.RULES["ssp"], options=("name=ssp", "k=1"))
+    monkeypatch.setitem(settings.RULES, "ssp", setting)
     ((_, contenders),) = rule_contenders(["ssp"], group_size=2)
     rule = contenders["ssp"]
     command = rule.worker_command(job(mode=RULES_MODE), 0)

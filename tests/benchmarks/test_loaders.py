@@ -12,11 +12,11 @@ from benchmarks import loader_files, loaders
 
 def test_each_loader_that_is_named_has_a_row_and_its_files_are_gone(tmp_path, monkeypatch, capsys):
     cases = {
-        "census": loaders.Case(write=loader_files.people(200)),
-        "criteo, gz": loaders.Case(
+        "census": loaders.LoaderCase(write=loader_files.people(200)),
+        "criteo, gz": loaders.LoaderCase(
             write=loader_files.generated("planted_clicks", "num_train=150", "num_test=5", is_packed=True)
         ),
-        "mnist": loaders.Case(write=None),
+        "mnist": loaders.LoaderCase(write=None),
     }
     monkeypatch.setattr(loaders, "CASES", cases)
     out = tmp_path / "out"
@@ -27,16 +27,16 @@ def test_each_loader_that_is_named_has_a_row_and_its_files_are_gone(tmp_path, mo
         assert 0 < row["examples_per_sec_min"] <= row["examples_per_sec"] <= row["examples_per_sec_max"]
     with (out / "results.csv").open() as file:
         assert [row["loader"] for row in csv.DictReader(file)] == ["census", "criteo, gz"]
-    assert sorted(path.name for path in out.iterdir()) == ["results.csv", "results.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["results.csv", "results.json", "results.md"]
     assert "| census | " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("case", "dataset"),
     [
-        (loaders.Case(write=loader_files.images(30, 8)), "ImageFolder"),
+        (loaders.LoaderCase(write=loader_files.images(30, 8)), "ImageFolder"),
         (
-            loaders.Case(
+            loaders.LoaderCase(
                 write=loader_files.records(20, 8),
                 dataset="tfrecord",
                 options=("features=image=image/encoded:image[8x8x3],label=image/class/label:int64",),
@@ -55,4 +55,4 @@ def test_files_that_no_generator_writes_are_read(tmp_path, case, dataset):
 def test_a_name_that_no_loader_starts_with_is_refused(capsys):
     with pytest.raises(SystemExit):
         loaders.main(["--loaders=nothing"])
-    assert "none starts so; known: mnist; mnist, gz" in capsys.readouterr().err
+    assert "no name starts like this; known: mnist; mnist, gz" in capsys.readouterr().err

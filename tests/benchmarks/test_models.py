@@ -31,9 +31,9 @@ def launched(monkeypatch):
 
 
 def test_every_model_has_a_bound_that_can_be_missed():
-    assert {task.model or name for name, task in models.TASKS.items()} <= set(registry.MODELS.names())
-    for task in models.TASKS.values():
-        assert not (task.is_met(-1e9) and task.is_met(1e9))
+    assert {goal.model or name for name, goal in models.GOALS.items()} <= set(registry.MODELS.names())
+    for goal in models.GOALS.values():
+        assert not (goal.is_met(-1e9) and goal.is_met(1e9))
 
 
 def test_figures_are_written_and_a_missed_bound_or_a_failed_run_is_exit_code_1(launched, tmp_path, capsys):
@@ -53,7 +53,9 @@ def test_figures_are_written_and_a_missed_bound_or_a_failed_run_is_exit_code_1(l
 
 def test_what_a_run_begins_with_is_made_before(launched, tmp_path, monkeypatch):
     monkeypatch.setitem(
-        models.TASKS, "tuned", models.Task(model="vgg", init_from="lenet", flags=(), metric="loss", most=1.0, why="")
+        models.GOALS,
+        "tuned",
+        models.ModelGoal(model="vgg", init_from="lenet", flags=(), metric="loss", most=1.0, why=""),
     )
     started, metrics = launched
     metrics |= {"lenet": {"accuracy": 0.99}, "vgg": {"loss": 0.5}}

@@ -23,3 +23,9 @@ def test_rank_correlation_sees_the_order_of_the_cosines_only():
     others = np.array([[1.0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
     ranks, other_ranks = [6, 3, 1, 5, 2, 4], [6, 3, 3, 3, 3, 3]
     assert neighbours.rank_correlation(first, others) == pytest.approx(np.corrcoef(ranks, other_ranks)[0, 1])
+
+
+def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        neighbours.main([str(tmp_path)])
+    assert f"{tmp_path} has no config.json" in capsys.readouterr().err

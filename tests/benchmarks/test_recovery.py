@@ -8,6 +8,7 @@ import time
 import pytest
 
 from benchmarks import recovery
+from benchmarks.disturbed_run import DisturbedRun, fill
 from ps_trainer.launch.hosts_iproute import Facilities
 
 
@@ -90,8 +91,14 @@ def logdir(tmp_path):
     return tmp_path
 
 
+def examine(logdir):
+    run = DisturbedRun(9.0, json.loads((logdir / "summary.json").read_text()), [], [], "")
+    row = recovery.RecoveryRow(update="sync", fault="kill:worker:1")
+    return fill(row, run, lambda row, run: recovery.examine(row, logdir, run))
+
+
 def test_what_a_run_has_left_becomes_a_row(logdir):
-    row = recovery.examine(recovery.Row(update="sync", fault="kill:worker:1"), logdir)
+    row = examine(logdir)
     assert row.noticed_secs == pytest.approx(1.0, abs=1e-3)
     assert (row.chief_secs, row.worker_secs) == (pytest.approx(2.1), pytest.approx(3.0))
     assert (row.rolled_back, row.restarts, row.problem) == (3, 1, "")
@@ -99,10 +106,15 @@ def test_what_a_run_has_left_becomes_a_row(logdir):
 
 def test_a_run_that_was_not_done_is_a_problem(logdir):
     (logdir / "summary.json").write_text(json.dumps({"status": "failed", "global_step": 4}))
-    assert recovery.examine(recovery.Row(update="sync", fault="kill:worker:1"), logdir).problem == "failed"
+    assert examine(logdir).problem == "failed"
 
 
-@pytest.mark.slow
+def test_a_run_without_its_files_is_a_problem(logdir):
+    (logdir / "metrics" / "launcher.jsonl").unlink()
+    assert "cannot be examined: FileNotFoundError" in examine(logdir).problem
+
+
+@pytest.mark.process
 def test_a_killed_ps_is_measured(tmp_path):
     flags = ["--updates=async", "--faults=kill:ps:1", "--at_step=100", "--max_steps=1500", "--deadline_secs=180"]
     assert recovery.main([*flags, f"--out_dir={tmp_path / 'out'}"]) == 0
@@ -110,4 +122,4 @@ def test_a_killed_ps_is_measured(tmp_path):
     assert row["restarts"] == 1 and row["rolled_back"] >= 0
     assert 0 < row["noticed_secs"] <= row["chief_secs"]
     assert "| async | `kill:ps:1` |" in (tmp_path / "out" / "results.md").read_text()
-    assert (tmp_path / "out" / "results.csv").read_text().startswith("update,fault,noticed_secs")
+    assert (tmp_path / "out" / "results.csv").read_text().startswith("update,wall_secs,restarts")

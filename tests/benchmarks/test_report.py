@@ -1,98 +1,62 @@
-"""Rows, files and table made from measurements."""
+"""Rows, and the files of a report."""
 
 from __future__ import annotations
 
 import csv
-import io
+import dataclasses
 import json
 
-from benchmarks import report
-from benchmarks.contenders import Cell
-from benchmarks.measure import Measurement
+import pytest
 
-CELL = Cell("deep", "sync", num_ps=2, num_workers=2)
-
-
-def runs(*rates: float, cpu: float = 0.01) -> list[Measurement]:
-    """Measurements whose two workers lie 1 step/s below and above each of `rates`."""
-    return [Measurement((rate - 1.0, rate + 1.0), 6.0, cpu, 0.25) for rate in rates]
+from benchmarks.report import Report, ResultColumn, Row
+from ps_trainer.experiments.harness.provenance import origin_sentence
 
 
-def test_row_holds_median_spread_and_ratio_of_medians():
-    stock, packed = report.rows(CELL, {"stock": runs(50.0, 70.0, 40.0), "packed": runs(300.0, 100.0, 250.0)})
-    assert (stock.workload, stock.mode, stock.ps, stock.workers, stock.who) == ("deep", "sync", 2, 2, "stock")
-    assert (stock.steps_per_sec, stock.ratio_to_stock) == (50.0, 1.0)
-    assert packed.steps_per_sec == 250.0
-    assert (packed.steps_per_sec_min, packed.steps_per_sec_max) == (100.0, 300.0)
-    assert packed.examples_per_sec == 250.0 * 2 * 32
-    assert packed.ratio_to_stock == 250.0 / 50.0
-    assert packed.repetitions == 3
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TideRow(Row):
+    COLUMNS = (
+        ResultColumn("port", "port"),
+        ResultColumn("m", "height", ".1f"),
+        ResultColumn("km", "height", ".4f", 1000),
+    )
+
+    port: str
+    height: float | None
+
+    @property
+    def is_good(self) -> bool:
+        return self.height is not None
 
 
-def test_no_ratio_without_stock():
-    (row,) = report.rows(CELL, {"packed": runs(100.0)})
-    assert row.ratio_to_stock is None
-    assert json.loads(report.to_json(row))["ratio_to_stock"] is None
+@pytest.fixture
+def report(tmp_path):
+    return Report("benchmarks.tides", ["--moon"], tmp_path / "new" / "out")
 
 
-def test_rules_have_a_ratio_to_async_in_row_and_table():
-    slow, fast = report.rows(CELL, {"async": runs(200.0), "ssp": runs(150.0)})
-    assert (slow.ratio_to_async, fast.ratio_to_async) == (1.0, 150.0 / 200.0)
-    assert (slow.ratio_to_stock, fast.ratio_to_stock) == (None, None)
-    file = io.StringIO()
-    report.print_table([slow, fast], file)
-    assert "÷ async" in file.getvalue()
-    assert "0.75" in file.getvalue()
+def test_all_files_hold_all_rows_after_each(report, tmp_path, capsys):
+    out = tmp_path / "new" / "out"
+    for number in (1, 2):
+        report.add(TideRow(port="Brest", height=1.23456 * number))
+        rows = json.loads((out / "results.json").read_text())["rows"]
+        assert rows == [{"port": "Brest", "height": height} for height in (1.235, 2.469)[:number]]
+        with (out / "results.csv").open(newline="") as file:
+            assert list(csv.DictReader(file)) == [{name: str(value) for name, value in row.items()} for row in rows]
+    report.notes.append("High water.")
+    report.figures["moon"] = "full"
+    assert report.finish() == 0
+    results = json.loads((out / "results.json").read_text())
+    assert (results["moon"], results["provenance"]["command"]) == ("full", "python -m benchmarks.tides --moon")
+    table = "| port | m | km |\n| --- | --: | --: |\n| Brest | 1.2 | 0.0012 |\n| Brest | 2.5 | 0.0025 |\n"
+    text = (out / "results.md").read_text()
+    assert text == f"{table}\nHigh water.\n\n{origin_sentence(report.origin)}\n"
+    assert capsys.readouterr().out.endswith(text)
 
 
-def test_json_line_has_the_promised_keys_and_four_digits():
-    _, row = report.rows(CELL, {"stock": runs(30.0), "packed": runs(100.12345)})
-    values = json.loads(report.to_json(row))
-    assert "\n" not in report.to_json(row)
-    assert {k: values[k] for k in ("workload", "mode", "ps", "workers", "who")} == {
-        "workload": "deep",
-        "mode": "sync",
-        "ps": 2,
-        "workers": 2,
-        "who": "packed",
-    }
-    assert (values["steps_per_sec"], values["examples_per_sec"], values["ratio_to_stock"]) == (100.1, 6408.0, 3.337)
+def test_a_bad_row_is_exit_code_1_and_a_missing_value_a_dash(report, capsys):
+    report.add(TideRow(port="a|b", height=None))
+    assert report.finish() == 1
+    assert "| a/b | – | – |" in capsys.readouterr().out
 
 
-def test_results_come_back_from_both_files(tmp_path):
-    rows = report.rows(CELL, {"stock": runs(50.0), "packed": runs(100.0)})
-    report.write_results(rows, tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    with (tmp_path / "results.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert lines == [json.loads(report.to_json(row)) for row in rows]
-    assert table == [{k: "" if v is None else str(v) for k, v in line.items()} for line in lines]
-
-
-def test_table_cuts_nothing():
-    rows = report.rows(CELL, {"stock": runs(1050.0), "per_variable": runs(12100.0, cpu=0.0123)})
-    file = io.StringIO()
-    report.print_table(rows, file)
-    assert "…" not in file.getvalue()
-    line = next(line for line in file.getvalue().splitlines() if "per_variable" in line)
-    ratio = f"{12100 / 1050:.2f}"
-    expected = [
-        "deep",
-        "sync",
-        "2",
-        "2",
-        "per_variable",
-        "12100.0",
-        "(12100.0..12100.0)",
-        "774400",
-        ratio,
-        "12.3",
-        "0.2",
-    ]
-    assert line.split() == expected
-
-
-def test_no_table_without_rows():
-    file = io.StringIO()
-    report.print_table([], file)
-    assert file.getvalue() == ""
+def test_a_failure_without_a_row_is_exit_code_1(report):
+    assert report.finish(has_failed=True) == 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import settings
-from benchmarks.settings import RULES, TRANSFORMS, Setting
+from benchmarks.settings import RULES, TRANSFORMS, TrainingSetting
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.local import LocalFlags
@@ -16,7 +15,7 @@ from ps_trainer.updates.base import RunPlan
 ALL = [pytest.param(setting, id=name) for table in (RULES, TRANSFORMS) for name, setting in table.items()]
 
 
-def plan_of(setting: Setting, num_workers: int) -> RunPlan:
+def plan_of(setting: TrainingSetting, num_workers: int) -> RunPlan:
     transforms = parse.load(setting.transforms)
     return RunPlan(
         num_workers=num_workers,
@@ -60,8 +59,8 @@ def test_rule_and_transforms_of_a_setting_go_together(setting):
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule_of_the_step_rates_goes_with_two_workers(name):
-    rule = registry.UPDATES.create(name, settings.two_worker_options(name))
-    rule.check(plan_of(Setting(max_steps=1, learning_rate=0.1, why="", optimizer="sgd"), num_workers=2))
+    rule = registry.UPDATES.create(name, RULES[name].options)
+    rule.check(plan_of(TrainingSetting(max_steps=1, learning_rate=0.1, why="", optimizer="sgd"), num_workers=2))
 
 
 def test_only_lossy_transforms_promise_fewer_bytes():

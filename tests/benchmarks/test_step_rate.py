@@ -13,18 +13,23 @@ import pytest
 
 from benchmarks import settings, step_rate
 from benchmarks.contenders import CONTENDERS, REPOSITORY, Cell
-from benchmarks.measure import Timing
+from benchmarks.report import Report
+from benchmarks.step_rate_run import RunTiming
 from tests.benchmarks.fakes import Fake, reporting
 
-TIMING = Timing(warmup_secs=0.0, window_secs=3.0, deadline_secs=60.0)
+TIMING = RunTiming(warmup_secs=0.0, window_secs=3.0, deadline_secs=60.0)
 SETTING = settings.RULES["async"]
 CELLS = [Cell("deep", "async", num_ps=1, num_workers=1), Cell("wide", "sync", num_ps=1, num_workers=1)]
 
 
-def make_plan(folder, *contenders: Fake, repetitions: int = 2) -> step_rate.Plan:
+def make_plan(folder, *contenders: Fake, repetitions: int = 2) -> step_rate.StepRatePlan:
     by_name = {c.name: c for c in contenders}
     matches = [step_rate.Match(f"{cell.workload}-{cell.mode}-1ps-1w", cell, by_name) for cell in CELLS]
-    return step_rate.Plan(matches, repetitions, TIMING, folder)
+    return step_rate.StepRatePlan(matches, repetitions, TIMING, folder)
+
+
+def run(plan: step_rate.StepRatePlan) -> int:
+    return step_rate.run(plan, Report("benchmarks.step_rate", [], plan.folder))
 
 
 def rows_in(text: str) -> list[dict]:
@@ -56,7 +61,7 @@ def test_flags_choose_the_cells():
 
 
 def test_rules_take_turns_with_async_in_small_groups_each_once(monkeypatch):
-    monkeypatch.setattr(settings, "RULES", {name: SETTING for name in ("async", "a", "b", "c", "d")})
+    monkeypatch.setattr(settings, "RULES", dict.fromkeys(("async", "a", "b", "c", "d"), SETTING))
     plan = step_rate.parse_plan(["--rules=all"])
     assert [list(match.contenders) for match in plan.matches] == [["async", "a", "b", "c"], ["async", "d"]]
     assert {match.cell for match in plan.matches} == {Cell("deep", "rules", num_ps=1, num_workers=2)}
@@ -67,7 +72,7 @@ def test_rules_take_turns_with_async_in_small_groups_each_once(monkeypatch):
 
 def test_rules_have_a_ratio_to_the_async_of_their_group(tmp_path, capsys):
     fast, slow = Fake("async", [reporting(40)]), Fake("ssp", [reporting(30)])
-    assert step_rate.run(make_plan(tmp_path, fast, slow, repetitions=1)) == 0
+    assert run(make_plan(tmp_path / "out", fast, slow, repetitions=1)) == 0
     out = capsys.readouterr().out
     rows = [(r["who"], r["ratio_to_async"], r["ratio_to_stock"]) for r in rows_in(out)]
     assert rows == 2 * [("async", 1.0, None), ("ssp", 30 / 40, None)]
@@ -81,10 +86,11 @@ def test_rules_have_a_ratio_to_the_async_of_their_group(tmp_path, capsys):
         ("--modes=both", "known: async, sync"),
         ("--who=me", "known: stock, packed, per_variable"),
         ("--ps=one", "'one' is not a list of whole numbers"),
-        ("--ps=0", "at least 1"),
-        ("--workers=-1", "at least 1"),
-        ("--repetitions=0", "--repetitions must be at least 1"),
-        ("--seconds=0", "--seconds more than 0"),
+        ("--ps=0", "a number below 1"),
+        ("--workers=2,-1", "a number below 1"),
+        ("--repetitions=0", "--repetitions: 0 must be at least 1"),
+        ("--seconds=0", "--seconds: 0 must be more than 0"),
+        ("--warmup_secs=-1", "--warmup_secs=-1 must be at least 0"),
         ("--out_dir=benchmarks", "benchmarks exists"),
         ("--rules=async,no_rule", "unknown 'no_rule'; known: async, "),
     ],
@@ -99,7 +105,7 @@ def test_wrong_flag_ends_with_a_message_before_anything_starts(flag, message, ca
 
 def test_contenders_take_turns_and_have_a_row_per_cell(tmp_path, capsys):
     stock, ours = Fake("stock", [reporting(10)]), Fake("packed", [reporting(25)])
-    assert step_rate.run(make_plan(tmp_path, stock, ours)) == 0
+    assert run(make_plan(tmp_path / "out", stock, ours)) == 0
     out = capsys.readouterr().out
     rows = rows_in(out)
     assert [(r["workload"], r["who"], r["ratio_to_stock"]) for r in rows] == [
@@ -108,16 +114,16 @@ def test_contenders_take_turns_and_have_a_row_per_cell(tmp_path, capsys):
         ("wide", "stock", 1.0),
         ("wide", "packed", 25 / 10),
     ]
-    assert rows == rows_in((tmp_path / "results.jsonl").read_text())
+    assert rows == rows_in((tmp_path / "out" / "results.jsonl").read_text())
     assert "÷ stock" in out
-    runs = rows_in((tmp_path / "runs.jsonl").read_text())
+    runs = rows_in((tmp_path / "out" / "runs.jsonl").read_text())
     turns = [(r["repetition"], r["who"]) for r in runs if r["workload"] == "deep"]
     assert turns == [(0, "stock"), (0, "packed"), (1, "stock"), (1, "packed")]
 
 
 def test_failed_run_leaves_no_number_and_exit_code_1(tmp_path, capsys):
     good, bad = Fake("stock", [reporting(10)]), Fake("packed", ["raise SystemExit('out of luck')"])
-    assert step_rate.run(make_plan(tmp_path, good, bad)) == 1
+    assert run(make_plan(tmp_path / "out", good, bad)) == 1
     captured = capsys.readouterr()
     assert [r["who"] for r in rows_in(captured.out)] == ["stock", "stock"]
     assert "deep-async-1ps-1w-packed-0 failed" in captured.err
@@ -129,14 +135,14 @@ def test_contender_that_fails_later_loses_its_row(tmp_path, capsys):
     second_time_fails = "import os, sys\nif '-packed-1' in sys.argv[1]: raise SystemExit('second time')\n" + reporting(
         25
     )
-    plan = make_plan(tmp_path, Fake("stock", [reporting(10)]), Fake("packed", [second_time_fails]))
-    assert step_rate.run(plan) == 1
+    plan = make_plan(tmp_path / "out", Fake("stock", [reporting(10)]), Fake("packed", [second_time_fails]))
+    assert run(plan) == 1
     assert [r["who"] for r in rows_in(capsys.readouterr().out)] == ["stock", "stock"]
 
 
 def test_rows_of_others_have_no_ratio_when_stock_fails(tmp_path, capsys):
     bad, good = Fake("stock", ["raise SystemExit(1)"]), Fake("packed", [reporting(25)])
-    assert step_rate.run(make_plan(tmp_path, bad, good)) == 1
+    assert run(make_plan(tmp_path / "out", bad, good)) == 1
     assert {(r["who"], r["ratio_to_stock"]) for r in rows_in(capsys.readouterr().out)} == {("packed", None)}
 
 

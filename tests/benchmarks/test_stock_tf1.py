@@ -7,15 +7,15 @@ import subprocess
 
 import pytest
 
-from benchmarks.contenders import CONTENDERS, MODES, REPOSITORY, Cell, Job
-from benchmarks.measure import Timing, measure
+from benchmarks.contenders import CONTENDERS, MODES, REPOSITORY, Cell, CellJob
+from benchmarks.step_rate_run import RunTiming, measure
 from ps_trainer.cluster.ports import pick_free_ports
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("mode", MODES)
 def test_two_workers_can_be_measured(tmp_path, mode):
-    timing = Timing(warmup_secs=0.0, window_secs=1.5, deadline_secs=120.0)
+    timing = RunTiming(warmup_secs=0.0, window_secs=1.5, deadline_secs=120.0)
     cell = Cell("deep", mode, num_ps=1, num_workers=2)
     result = measure(CONTENDERS["stock"], cell, timing, tmp_path / "run")
     assert all(rate > 0 for rate in result.worker_steps_per_sec)
@@ -23,10 +23,10 @@ def test_two_workers_can_be_measured(tmp_path, mode):
     assert result.window_secs >= 1.5
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_by_hand_it_ends_and_prints_its_own_rate(tmp_path):
     hosts = tuple(f"127.0.0.1:{port}" for port in pick_free_ports(2))
-    job = Job(Cell("deep", "sync", num_ps=1, num_workers=1), hosts[:1], hosts[1:], tmp_path)
+    job = CellJob(Cell("deep", "sync", num_ps=1, num_workers=1), hosts[:1], hosts[1:], tmp_path)
     stock = CONTENDERS["stock"]
     ps = subprocess.Popen(stock.ps_command(job, 0), cwd=REPOSITORY)
     try:

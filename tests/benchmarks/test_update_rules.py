@@ -7,17 +7,16 @@ import json
 
 import pytest
 
-from benchmarks import settings, update_rules
-from benchmarks.settings import RULES, TRANSFORMS, Setting
-from benchmarks.trained import Outcome
-from benchmarks.trained_report import rules_markdown, trained_row, transforms_markdown
+from benchmarks import update_rules
+from benchmarks.settings import RULES, TRANSFORMS, TrainingSetting
+from benchmarks.trained_rows import BASELINE, RuleRow, TransformRow, trained_row
+from benchmarks.training_outcome import TrainingOutcome
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.frame.provenance import origin_sentence, provenance
 
-SETTING = Setting(
+SETTING = TrainingSetting(
     max_steps=400, learning_rate=0.05, why="a test", update="ssp", options=("staleness=3",), transforms=("sign",)
 )
-OUTCOME = Outcome(
+OUTCOME = TrainingOutcome(
     global_step=400,
     local_steps=(190, 210),
     accuracy=0.975,
@@ -29,7 +28,6 @@ OUTCOME = Outcome(
     examples_per_sec=1000.0,
     wall_secs=20.4,
 )
-ORIGIN = provenance(["python", "-m", "benchmarks.update_rules"])
 
 
 def cells(markdown: str) -> list[list[str]]:
@@ -38,12 +36,12 @@ def cells(markdown: str) -> list[list[str]]:
 
 def test_default_is_all_rules_and_all_transforms_once():
     plan = update_rules.parse_plan([])
-    assert (plan.rules, plan.transforms, plan.repetitions) == (RULES, TRANSFORMS, 1)
+    assert (plan.rules, plan.transforms, plan.repetitions) == (list(RULES), list(TRANSFORMS), 1)
 
 
 def test_flags_choose_what_is_run():
     plan = update_rules.parse_plan(["--rules=sync,async", "--transforms=", "--repetitions=3"])
-    assert (list(plan.rules), list(plan.transforms), plan.repetitions) == (["sync", "async"], [], 3)
+    assert (plan.rules, plan.transforms, plan.repetitions) == (["sync", "async"], [], 3)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +49,8 @@ def test_flags_choose_what_is_run():
     [
         ("--rules=no_rule", "unknown 'no_rule'; known: async, "),
         ("--transforms=no_transform", "unknown 'no_transform'; known: none"),
-        ("--repetitions=0", "--repetitions must be at least 1"),
-        ("--deadline_secs=0", "--deadline_secs more than 0"),
+        ("--repetitions=0", "--repetitions: 0 must be at least 1"),
+        ("--deadline_secs=0", "--deadline_secs: 0 must be more than 0"),
     ],
 )
 def test_wrong_flag_ends_with_a_message(flag, message, capsys):
@@ -64,31 +62,35 @@ def test_wrong_flag_ends_with_a_message(flag, message, capsys):
 
 def test_row_is_the_median_of_the_repetitions_with_the_lowest_accuracy():
     others = [OUTCOME._replace(accuracy=accuracy, wall_secs=secs) for accuracy, secs in ((0.98, 30.0), (0.96, 10.0))]
-    row = trained_row("ssp", SETTING, [OUTCOME, *others])
+    row = trained_row(RuleRow, "ssp", SETTING, [OUTCOME, *others])
     assert (row.test_accuracy, row.test_accuracy_min, row.wall_secs, row.repetitions) == (0.975, 0.96, 20.4, 3)
     assert (row.local_steps, row.gradients_dropped) == ("190/210", None)
 
 
 def test_rules_table_has_flags_and_figures_in_units():
-    header, line, values = cells(rules_markdown([trained_row("ssp", SETTING, [OUTCOME])]))
+    header, line, values = cells(RuleRow.table([trained_row(RuleRow, "ssp", SETTING, [OUTCOME])]))
     assert values[:7] == ["`ssp`", "`staleness=3 sign`", "momentum 0.05", "2", "400", "190/210", "97.5 %"]
     assert values[7:] == ["1.25", "–", f"{1500 / 1000:.1f}", f"{144_000 / 1000:.1f}", "1000", "20"]
     assert len(header) == len(line) == len(values)
 
 
 def test_row_has_the_flags_to_type():
-    row = trained_row("ssp", SETTING, [OUTCOME])
+    row = trained_row(RuleRow, "ssp", SETTING, [OUTCOME])
     assert row.flags == (
         "--update=ssp --update_option=staleness=3 --gradient_transform=sign --optimizer=momentum"
         " --learning_rate=0.05 --max_steps=400"
     )
 
 
+def test_the_baseline_has_a_setting():
+    assert BASELINE in TRANSFORMS
+
+
 def test_transforms_table_compares_measured_bytes_with_the_baseline():
-    base = trained_row("none", SETTING, [OUTCOME._replace(push_bytes_per_step=150_000.0)])
-    small = trained_row("sign", SETTING, [OUTCOME])
-    unmeasured = trained_row("cast", SETTING, [OUTCOME._replace(push_bytes_per_step=None)])
-    _, _, *rows = cells(transforms_markdown([base, small, unmeasured], "none"))
+    base = trained_row(TransformRow, "none", SETTING, [OUTCOME._replace(push_bytes_per_step=150_000.0)])
+    small = trained_row(TransformRow, "sign", SETTING, [OUTCOME])
+    unmeasured = trained_row(TransformRow, "cast", SETTING, [OUTCOME._replace(push_bytes_per_step=None)])
+    _, _, *rows = cells(TransformRow.table([base, small, unmeasured]))
     assert [row[5] for row in rows] == ["1.0", f"{150_000 / 1500:.1f}", "–"]
     assert [row[3] for row in rows] == ["150.00", "1.50", "–"]
 
@@ -101,21 +103,19 @@ def test_results_are_written_and_a_failed_run_has_no_row(tmp_path, monkeypatch, 
         return OUTCOME
 
     monkeypatch.setattr(update_rules, "train", train)
-    rules = {name: settings.RULES[name] for name in ("async", "sync")}
-    plan = update_rules.Plan(rules, {"none": TRANSFORMS["none"]}, 2, 1.0, tmp_path)
-    assert update_rules.run(plan, ORIGIN) == 1
+    out = tmp_path / "out"
+    flags = ["--rules=async,sync", "--transforms=none", "--repetitions=2", f"--out_dir={out}"]
+    assert update_rules.main(flags) == 1
     captured = capsys.readouterr()
     assert "rules-sync-0 failed: out of luck" in captured.err
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert results["provenance"] == ORIGIN
+    results = json.loads((out / "results.json").read_text())
     assert [(row["name"], row["repetitions"]) for row in results["rules"]] == [("async", 2)]
-    with (tmp_path / "results.csv").open(newline="") as file:
+    with (out / "results.csv").open(newline="") as file:
         assert [row["name"] for row in csv.DictReader(file)] == ["async", "none"]
-    text = (tmp_path / "results.md").read_text()
+    text = (out / "results.md").read_text()
     assert text in captured.out
     assert "| `async` |" in text
-    assert text.endswith(origin_sentence(ORIGIN) + "\n")
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+    assert sorted(path.name for path in (out / "runs").iterdir()) == [
         "rules-async-0",
         "rules-async-1",
         "rules-sync-0",
@@ -126,4 +126,4 @@ def test_results_are_written_and_a_failed_run_has_no_row(tmp_path, monkeypatch, 
 
 def test_all_runs_well_is_exit_code_0(tmp_path, monkeypatch):
     monkeypatch.setattr(update_rules, "train", lambda *args: OUTCOME)
-    assert update_rules.run(update_rules.Plan({"async": RULES["async"]}, {}, 1, 1.0, tmp_path), ORIGIN) == 0
+    assert update_rules.main(["--rules=async", "--transforms=", f"--out_dir={tmp_path / 'out'}"]) == 0

@@ -9,9 +9,9 @@ import re
 import numpy as np
 import pytest
 
+from ps_trainer.checkpoints import worker_file
 from ps_trainer.cli import main
-from ps_trainer.store import worker_file
-from tests.store.checkpoints import DATA, INDEX, values_of, write
+from tests.checkpoints.checkpoint_files import DATA, INDEX, values_of, write
 from tests.testing.cluster import InProcessCluster, config_of
 
 MODEL = "--model=tests.testing.components:Embedded"
@@ -74,7 +74,7 @@ class TestInfo:
 
     def test_tells_what_single_workers_have_saved(self, command, logdir):
         folder, values = logdir / "checkpoints", {"residual": np.zeros(4, np.float32)}
-        worker_file.write(worker_file.path_of(folder, 1, 5), worker_file.Saved(values, 2, 17, 5, in_flight=False))
+        worker_file.write(worker_file.path_of(folder, 1, 5), worker_file.Saved(values, 2, 17, 5))
         (folder / "worker-2-4.npz").write_text("garbage")
         np.savez(folder / "worker-3.npz", **values, global_step=np.int64(2))
         _, out, _ = command("info", logdir)
@@ -232,7 +232,7 @@ class TestPlan:
 
     def test_what_one_worker_alone_knows_is_told(self, command, tmp_path):
         write_softmax(tmp_path)
-        saved = worker_file.Saved({"residual": np.zeros(4, np.float32)}, 3, 17, 3, in_flight=False)
+        saved = worker_file.Saved({"residual": np.zeros(4, np.float32)}, 3, 17, 3)
         worker_file.write(worker_file.path_of(tmp_path, 0, 3), saved)
         code, out, _ = command(
             "plan", tmp_path, "--model=softmax", "--gradient_transform=error_feedback", "--gradient_transform=top_k"
@@ -252,8 +252,8 @@ class TestPlan:
         [
             ("--model=cn", "did you mean cnn?"),
             ("--optimizer=adm", "did you mean adam?"),
-            ("--num_ps=0", "--num_ps=0 is too small"),
-            ("--num_workers=0", "--num_workers=0 is too small"),
+            ("--num_ps=0", "--num_ps=0: num_ps must be at least 1"),
+            ("--num_workers=0", "--num_workers=0: num_workers must be at least 1"),
             ("--num_pss=1", "unknown flag --num_pss"),
             ("--batch_size=x", "--batch_size"),
         ],
@@ -289,8 +289,8 @@ def test_help_is_printed(command, args):
 
 def write_softmax(folder):
     """A checkpoint of the softmax model on digits, at step 3."""
-    from ps_trainer.store import checkpoint_writer
+    from ps_trainer.checkpoints import writer
 
     values = {"logits/kernel": np.zeros([64, 10], np.float32), "logits/bias": np.zeros([10], np.float32)}
     assert set(values) & set(values_of(3)) == set()
-    checkpoint_writer.write(folder, 3, values | {"global_step": np.int64(3)})
+    writer.write(folder, 3, values | {"global_step": np.int64(3)})

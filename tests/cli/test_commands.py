@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from ps_trainer.cli import evaluate, local, main, task, trained
+from ps_trainer.cli import evaluate, local, main, run_lookup, task
 from ps_trainer.cluster import ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.launch.hosts import LocalHosts
@@ -44,12 +44,12 @@ def calls(monkeypatch):
         assert not made, "the environment must be prepared before the work begins"
         made.prepared.append(kwargs)
 
-    stand_in(monkeypatch, "ps_trainer.runtime", task={"run": work}, environment={"prepare": prepare})
-    stand_in(monkeypatch, "ps_trainer.training", evaluator={"main": work})
+    stand_in(monkeypatch, "ps_trainer.runtime", environment={"prepare": prepare})
+    stand_in(monkeypatch, "ps_trainer.training", task={"run": work}, evaluator={"main": work})
     stand_in(monkeypatch, "ps_trainer.launch", local={"run": work})
     monkeypatch.setattr(task, "start_logging", lambda: None)
-    monkeypatch.setattr(trained, "start_logging", lambda: None)
-    monkeypatch.setattr(trained, "quiet_tensorflow", lambda: None)
+    monkeypatch.setattr(run_lookup, "start_logging", lambda: None)
+    monkeypatch.setattr(run_lookup, "quiet_tensorflow", lambda: None)
     return made
 
 
@@ -135,10 +135,10 @@ def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
         (task.main_worker, ["--ps_hosts=a:1", "--worker_hosts=b:1", "--job_name=ps"], "only worker or chief or eval"),
         (task.main_worker, ["--ps_hosts=a:1", "--worker_hosts=b:0"], "--worker_hosts[0]='b:0': with port 0"),
         (task.main_worker, ["--ps_hosts=a:1", "--worker_hosts=b:1", "--model=cmn"], "--model=cmn: unknown model"),
-        (task.main_worker, ["--ps_hosts=a:1", "--worker_hosts=b:1", "--batch_size=0"], "--batch_size=0 is too small"),
+        (task.main_worker, ["--ps_hosts=a:1", "--worker_hosts=b:1", "--batch_size=0"], "batch_size must be at least 1"),
         (task.main_task, ["--ps_hosts=a:1", "--worker_hosts=b:1"], "--job_name is missing"),
         (local.main_local, ["--num_workers=two"], "--num_workers: 'two' is not of type int"),
-        (local.main_local, ["--max_steps=0"], "--max_steps=0 is too small"),
+        (local.main_local, ["--max_steps=0"], "--max_steps=0: max_steps must be at least 1"),
         (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
         (main.main, [], "no command given; one of local, task, doctor, evaluate, export, predict, checkpoint, data"),
     ],

@@ -9,8 +9,8 @@ import pytest
 
 from ps_trainer import registry
 from ps_trainer.cli import main
-from ps_trainer.experiments.frame import plots, session
-from ps_trainer.experiments.frame.session import Request
+from ps_trainer.experiments.harness import plots, session
+from ps_trainer.experiments.harness.session import Request
 
 DICE = "tests.experiments.fakes:Dice"
 

@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
+from ps_trainer import options
 from ps_trainer.cli import flags
-from ps_trainer.cli.run import HelpShown
+from ps_trainer.cli.command_wrapper import HelpShown
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_USAGE, UsageError
 from ps_trainer.options import option, repeatable
@@ -59,7 +60,7 @@ def test_reads_each_type_of_field(args, expected):
 
 def test_every_field_of_the_run_configuration_is_a_flag():
     for field in dataclasses.fields(TrainConfig):
-        text = "a=1" if field.default == () else flags.format_value(field.default)
+        text = "a=1" if field.default == () else options.format_value(field.default)
         (config,) = parse(f"--{field.name}={text}", groups=(TrainConfig,)).groups
         assert getattr(config, field.name) == (("a=1",) if field.default == () else field.default)
 

@@ -25,7 +25,8 @@ class WithOptions:
     class Options:
         """Of WithOptions."""
 
-        rate: float | None = option(None, "how fast")
+        rate: float | None = option(None, "how fast", above=0)
+        form: str = option("round", "of what shape", choices=("round", "square"))
         sizes: tuple[int, ...] = option((1, 2), "of each")
         lambda_: int = option(3, "a key that Python keeps for itself")
 
@@ -50,7 +51,8 @@ GADGETS = """\
 gadgets (--gadget)
   plain           Has no options.
   tuned           Has options.
-                  --gadget_option rate=none  how fast (float or none)
+                  --gadget_option rate=none  how fast (float or none, above 0)
+                  --gadget_option form=round  of what shape (one of round, square)
                   --gadget_option sizes=1,2  of each (comma-separated int)
                   --gadget_option lambda=3  a key that Python keeps for itself (int)
   mute
@@ -58,7 +60,8 @@ gadgets (--gadget)
 FILTERS = """\
 filters (--filter)
   fine            Has options.
-                  --filter fine:rate=none  how fast (float or none)
+                  --filter fine:rate=none  how fast (float or none, above 0)
+                  --filter fine:form=round  of what shape (one of round, square)
                   --filter fine:sizes=1,2  of each (comma-separated int)
                   --filter fine:lambda=3  a key that Python keeps for itself (int)
 """

@@ -87,10 +87,10 @@ def test_writes_figures_tables_and_where_they_come_from(tmp_path, capsys):
     ("args", "expected"),
     [
         (["--compute=exq"], "--compute=exq: unknown delay distribution; did you mean exp"),
-        (["--compute=exp:mean_ms=0"], "--compute exp:: mean_ms=0.0; give more than 0"),
+        (["--compute=exp:mean_ms=0"], "mean_ms=0: mean_ms must be above 0"),
         (["--update=hybrid"], "--update=hybrid: not simulated"),
-        (["--max_updates=0"], "--max_updates=0; give 1 or more"),
-        (["--num_workers=0"], "--num_workers=0 is too small"),
+        (["--max_updates=0"], "--max_updates=0: max_updates must be at least 1"),
+        (["--num_workers=0"], "--num_workers=0: num_workers must be at least 1"),
         (["--steps"], "add --out_dir="),
         (["--workers=3"], "did you mean --num_workers?"),
         (["--out_dir=/dev/null/x"], "--out_dir=/dev/null/x cannot be made"),

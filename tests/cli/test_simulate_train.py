@@ -59,9 +59,9 @@ def test_says_that_a_run_has_diverged(tmp_path, capsys):
     ("args", "expected"),
     [
         (["--learning_rate=0.1"], "--learning_rate is about training, and nothing is trained; add --model="),
-        ([*ROWS, "--evaluate_every=-1"], "--evaluate_every=-1; give 0"),
+        ([*ROWS, "--evaluate_every=-1"], "--evaluate_every=-1: evaluate_every must be at least 0"),
         (["--model=mpl"], "did you mean mlp"),
-        ([*ROWS, "--learning_rate=0"], "--learning_rate=0.0 must be greater than 0"),
+        ([*ROWS, "--learning_rate=0"], "--learning_rate=0.0: learning_rate must be above 0"),
         ([*ROWS, "--update=easgd", "--optimizer=adam"], "--optimizer=adam: --update=easgd applies no gradients"),
         ([*ROWS, "--update=dc_asgd", "--model=tests.testing.components:Embedded"], "cannot train embedding tables"),
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps_trainer.data.base import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource, Shard
 from tests.data.reading import read_column
 
 NUM_WORKERS = (1, 2, 3, 7)

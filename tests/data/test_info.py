@@ -7,7 +7,8 @@ import gzip
 import pytest
 
 from ps_trainer import registry
-from ps_trainer.data import generate, info, kinds
+from ps_trainer.data import detect_format, info
+from ps_trainer.data.generators import generate
 from ps_trainer.errors import DataError
 
 COUNTS = ("num_train=6", "num_test=4")
@@ -55,7 +56,7 @@ def test_a_generated_set_is_told_with_flags_that_read_it(generated, name, option
     for words in SAID[name, options]:
         assert words in text
     assert "every example was read: none is broken" in text
-    found = kinds.recognise(folder)
+    found = detect_format.detect(folder)
     source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
     assert source.num_train_examples + source.num_test_examples == 10
 
@@ -97,12 +98,12 @@ def test_running_text_is_told_by_its_name(tmp_path, name, options):
 
 def test_what_is_unknown_or_broken_is_refused(generated, tmp_path):
     with pytest.raises(DataError, match="nothing: no such file or folder"):
-        kinds.recognise(tmp_path / "nothing")
+        detect_format.detect(tmp_path / "nothing")
     with pytest.raises(DataError, match="the folder holds no set that is known; known: IDX files of MNIST"):
-        kinds.recognise(tmp_path)
+        detect_format.detect(tmp_path)
     (tmp_path / "zeros").write_bytes(bytes(100))
     with pytest.raises(DataError, match="zeros: the file is of no kind that is known"):
-        kinds.recognise(tmp_path / "zeros")
+        detect_format.detect(tmp_path / "zeros")
     folder = generated("synthetic")
     path = folder / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
@@ -111,7 +112,7 @@ def test_what_is_unknown_or_broken_is_refused(generated, tmp_path):
     packed = folder / "cut.gz"
     packed.write_bytes(gzip.compress(path.read_bytes())[:-20])
     with pytest.raises(DataError, match="cut.gz: cannot be unpacked"):
-        kinds.recognise(packed)
+        detect_format.detect(packed)
 
 
 def test_reading_all_finds_a_line_broken_far_down(generated):

@@ -9,8 +9,8 @@ from tests.experiments.fakes import Dice
 
 @pytest.fixture
 def dice(monkeypatch):
-    """The class `Dice`, with nothing carried out and nothing failing; what a test sets on it is undone."""
-    monkeypatch.setattr(Dice, "carried_out", [])
+    """The class `Dice`, with nothing executed and nothing failing; what a test sets on it is undone."""
+    monkeypatch.setattr(Dice, "executed", [])
     monkeypatch.setattr(Dice, "failing", {})
     monkeypatch.setattr(Dice, "bonus", 0)
     monkeypatch.setattr(Dice, "level", Dice.level)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 
-from ps_trainer.experiments.frame.base import Results, RunResult
-from ps_trainer.experiments.frame.cpu import CpuUse
-from ps_trainer.experiments.lab import virtual
-from ps_trainer.experiments.lab.clusters import Cluster, Training
+from ps_trainer.experiments.harness.base import Results, RunResult
+from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.toolkit import virtual
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import table
 
 OVERHEAD_SECS = 0.004  # of a step, beside its delay
@@ -33,7 +33,7 @@ class SimulatedCluster:
     def train(self, cluster):
         self.trained.append(cluster)
         pairs = [flag.removeprefix("--").split("=", 1) for flag in cluster.flags]
-        flags = {name: value for name, value in pairs}
+        flags = dict(pairs)
         whole = dict(table.RULES)
         table.RULES.update(self._rules)
         try:
@@ -95,5 +95,5 @@ class SimulatedCluster:
 def real_results_of(experiment, runs, folder, share=0.3):
     """`Results` of real runs, in which the machine's cores were busy to this share."""
     return Results(
-        RunResult(run, experiment.carry_out(run, folder).figures, 9.0, CpuUse(share, 1.0, 1.0), folder) for run in runs
+        RunResult(run, experiment.execute(run, folder).figures, 9.0, CpuUse(share, 1.0, 1.0), folder) for run in runs
     )

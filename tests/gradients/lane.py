@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import parse
 from ps_trainer.gradients.base import Outgoing, Segment, Site
-from ps_trainer.gradients.state import WorkerState
+from ps_trainer.gradients.state import TransformState
 from ps_trainer.gradients.wire import Wire
 
 SEED, WORKER, NUM_WORKERS = 5, 1, 4
@@ -154,7 +154,7 @@ def integers(path: str, step: int, size: int, **limits: Any) -> np.ndarray:
 
 
 def _random(path: str, step: int, draw: Any) -> np.ndarray:
-    static_seed = WorkerState(SEED, WORKER).static_seed(path)
+    static_seed = TransformState(SEED, WORKER).static_seed(path)
     with tf.Graph().as_default(), tf.Session() as session:
         return session.run(draw(tf.constant([static_seed, step], tf.int64)))
 

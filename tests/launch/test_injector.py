@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
-from ps_trainer import faults as faults_lib
+from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.status import Board
 from tests.launch.fakes import ScriptedTask
 
-CLUSTER = faults_lib.Cluster(num_ps=1, num_workers=2, has_links=True)
+CLUSTER = faults_lib.ClusterShape(num_ps=1, num_workers=2, has_links=True)
 
 
 class Drill:

@@ -214,7 +214,7 @@ def test_numbers_of_tasks_are_checked_before_anything_is_made(launch, counts, fl
 
 @pytest.mark.parametrize(
     "spec, message",
-    [("exp:worker=2", "no worker 2 with num_workers=2.*give worker=1"), ("exp:mean_ms=-1", "mean_ms=-1.*more than 0")],
+    [("exp:worker=2", "no worker 2 with num_workers=2.*give worker=1"), ("exp:mean_ms=-1", "mean_ms=-1.*above 0")],
 )
 def test_delays_are_checked_before_anything_is_made(launch, spec, message):
     with pytest.raises(OptionError, match=message):
@@ -258,7 +258,7 @@ def test_without_a_place_for_temporary_files_it_says_what_to_set(tmp_path, monke
 def test_faults_and_restarts_are_checked_before_anything_is_made(launch):
     with pytest.raises(OptionError, match="there is no worker 2"):
         launch({}, faults=["kill:worker:2@step=5"])
-    with pytest.raises(OptionError, match="--max_restarts=-1 is too small"):
+    with pytest.raises(OptionError, match="--max_restarts=-1: max_restarts must be at least 0"):
         launch({}, max_restarts=-1)
     assert not launch.logdir.exists()
 

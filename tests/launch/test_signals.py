@@ -134,7 +134,7 @@ def test_signal_ends_workers_first_so_that_the_chief_can_save(launcher_process, 
     assert output.splitlines()[-1].startswith("interrupted after")
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_ctrl_c_ends_everything_within_ten_seconds_even_what_ignores_it(launcher_process):
     process = launcher_process(
         {

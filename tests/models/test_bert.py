@@ -134,11 +134,8 @@ def test_a_rule_is_learned(num_classes):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 1}, "num_classes=1 must be 0, for hidden symbols, or at least 2"),
-        ({"mask_share": 0.0}, "mask_share=0.0 must be more than 0 and at most 1"),
+        ({"num_classes": 1}, "num_classes=1: texts have 2 classes or more; give 0 to train on hidden symbols"),
         ({"num_heads": 3}, "dim=8 must be even and a multiple of num_heads=3"),
-        ({"hidden": 0}, "hidden=0 must be at least 1"),
-        ({"dropout": 1.0}, "dropout=1.0"),
     ],
 )
 def test_wrong_option_is_named(options, message):

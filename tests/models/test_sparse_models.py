@@ -9,7 +9,7 @@ from models.logistic_regression import LogisticRegression
 from models.matrix_factorization import MatrixFactorization
 from models.word2vec import Word2Vec
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.planted import PlantedWeights
+from ps_trainer.data.generators.known_truth import PlantedWeights
 from tests.testing.cluster import InProcessCluster
 from tests.testing.gradients import assert_gradients_are_slopes
 

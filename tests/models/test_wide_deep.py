@@ -147,8 +147,6 @@ def test_area_under_the_curve_is_the_share_of_pairs_in_the_right_order(seed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 0}, "dim=0 must be at least 1"),
-        ({"hidden": (4, 0)}, "each layer must have at least 1 unit"),
         ({"crosses": ("0-1",)}, "write the numbers of two columns, such as 0x3,2x5"),
         ({"crosses": ("0x1x2",)}, "crosses=0x1x2"),
     ],

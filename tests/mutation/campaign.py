@@ -25,7 +25,7 @@ from tests.mutation.mutants import Mutant, instrument, places_of
 from tests.mutation.session import PROBE
 
 _SESSION = pathlib.Path(__file__).with_name("session.py")
-_LEAST_LIMIT_SECS, _LIMIT_FACTOR, _MAP_LIMIT_SECS = 30.0, 10.0, 600.0
+_MIN_LIMIT_SECS, _LIMIT_FACTOR, _MAP_LIMIT_SECS = 30.0, 10.0, 600.0
 
 
 class Verdict(NamedTuple):
@@ -110,7 +110,7 @@ class Campaign:
         """Runs the folder's tests with one mutant, the likeliest to notice first, until one does."""
         tests = self.tests_of(mutant.path.split("/")[1])
         order, reached_by = _likeliest_first(mutant, tests)
-        limits = {test: max(_LEAST_LIMIT_SECS, _LIMIT_FACTOR * tests[test]["secs"]) for test in order}
+        limits = {test: max(_MIN_LIMIT_SECS, _LIMIT_FACTOR * tests[test]["secs"]) for test in order}
         with self._changed({mutant.path: mutant.apply}):
             began = time.monotonic()
             code, events = self._session(files=_files_of(order), order=order, limits=limits, stops=True)

@@ -82,7 +82,7 @@ def test_a_mutant_that_no_test_notices_survives(campaign):
 
 
 def test_a_mutant_that_never_ends_is_caught_by_the_time_it_takes(campaign, monkeypatch):
-    monkeypatch.setattr(campaign_lib, "_LEAST_LIMIT_SECS", 0.5)
+    monkeypatch.setattr(campaign_lib, "_MIN_LIMIT_SECS", 0.5)
     mutant = mutant_of(campaign, "total -= value")._replace(after="\n        while True: pass")
     verdict = campaign.try_out(mutant)
     assert (verdict.outcome, verdict.by) == ("timeout", "tests/sums/test_numbers.py::test_mean_is_not_negative")

@@ -37,7 +37,7 @@ def test_an_optimizer_of_ones_own_is_given_by_module_and_class():
         ("w=ftlr", UnknownNameError, "--optimizer_for w=ftlr: unknown optimizer; did you mean ftrl?"),
         ("w=ftrl:l3=1", OptionError, "unknown key 'l3'; did you mean l"),
         ("w=ftrl:l1=x", OptionError, "'x' is not of type float"),
-        ("w=sgd:learning_rate=0", OptionError, "learning_rate=0.0 must be greater than 0"),
+        ("w=sgd:learning_rate=0", OptionError, "learning_rate=0.0 must be above 0"),
     ],
 )
 def test_a_wrong_text_is_refused(text, error, words):

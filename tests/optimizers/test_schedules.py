@@ -123,24 +123,9 @@ def test_everything_lies_on_the_device_of_the_caller(name):
 @pytest.mark.parametrize(
     ("name", "strings", "allowed"),
     [
-        ("constant", ["warmup_steps=-1"], "warmup_steps=-1 .*0 .no warm-up. or greater"),
-        ("piecewise", ["warmup_steps=-1"], "warmup_steps=-1 "),
-        ("cosine", ["warmup_steps=-1"], "warmup_steps=-1 "),
-        ("inverse_sqrt", ["warmup_steps=-1"], "warmup_steps=-1 "),
-        ("piecewise", ["boundaries=7,4"], r"boundaries=\(7, 4\) .*increasing"),
-        ("piecewise", ["boundaries=4,4"], r"boundaries=\(4, 4\) .*increasing"),
-        ("piecewise", ["boundaries=-4,4"], r"boundaries=\(-4, 4\) .*0 or greater"),
-        ("piecewise", ["boundaries=4"], r"factors=\(1.0, 0.1, 0.01\) has 3 values.*\(4,\) has 1.* 2 pieces"),
-        ("piecewise", ["factors=1,-1,1"], r"factors=\(1.0, -1.0, 1.0\) .*0 or greater"),
-        ("exponential", ["decay_steps=0"], "decay_steps=0 .*1 or greater"),
-        ("exponential", ["decay_rate=0"], "decay_rate=0.0 .*greater than 0"),
-        ("cosine", ["decay_steps=0"], "decay_steps=0 .*1 or greater"),
-        ("cosine", ["alpha=1.5"], r"alpha=1.5 .*in \[0, 1\]"),
-        ("cosine", ["alpha=-0.5"], r"alpha=-0.5 .*in \[0, 1\]"),
-        ("polynomial", ["end_factor=1.5"], r"end_factor=1.5 .*in \[0, 1\]"),
-        ("polynomial", ["end_factor=-0.5"], r"end_factor=-0.5 .*in \[0, 1\]"),
-        ("polynomial", ["end_factor=nan"], r"end_factor=nan .*in \[0, 1\]"),
-        ("polynomial", ["power=0"], "power=0.0 .*greater than 0"),
+        ("piecewise", ["boundaries=7,4"], "boundaries=7,4 must increase"),
+        ("piecewise", ["boundaries=4,4"], "boundaries=4,4 must increase"),
+        ("piecewise", ["boundaries=4"], "factors=1.0,0.1,0.01 has 3 values, but boundaries=4 cut .* 2 pieces"),
     ],
 )
 def test_refuses_bad_options_naming_what_is_allowed(name, strings, allowed):

@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.checkpoints import durable_files
 from ps_trainer.errors import NanLossError
-from ps_trainer.store import durable
 from ps_trainer.training import worker
 
 FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
@@ -45,8 +45,8 @@ class FreezeInSave(tf.train.SessionRunHook):
 
     def __init__(self):
         self._request = pathlib.Path(os.environ[FOLDER_VARIABLE], "freeze")
-        self._sync = durable.sync
-        durable.sync = self._stop_and_sync
+        self._sync = durable_files.sync
+        durable_files.sync = self._stop_and_sync
 
     def _stop_and_sync(self, path: str | os.PathLike[str]) -> None:
         if "writing-model" in str(path) and self._request.exists():
@@ -88,14 +88,14 @@ class HoldSave(_Wait):
     """Holds the chief up in the middle of a save."""
 
     def _install(self) -> None:
-        sync = durable.sync
+        sync = durable_files.sync
 
         def hold_and_sync(path: str | os.PathLike[str]) -> None:
             if "writing-model" in str(path):
                 self._hold()
             sync(path)
 
-        durable.sync = hold_and_sync
+        durable_files.sync = hold_and_sync
 
 
 class HoldEvaluation(_Wait):
@@ -109,3 +109,13 @@ class HoldEvaluation(_Wait):
             return evaluate(*args)
 
         worker.evaluate = hold_and_evaluate
+
+
+class HoldSteps(_Wait):
+    """Holds the chief up before each step; the file `worker-1-steps` says that worker 1 has begun a step."""
+
+    def _install(self) -> None:
+        self.before_run = lambda run_context: self._hold()
+
+    def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+        (self._folder / "worker-1-steps").touch()

@@ -9,8 +9,6 @@ import pytest
 from tests.testing.processes import END_SECS, LOST_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 FAILED, TERMINATED = 1, 128 + signal.SIGTERM
 RULES = {
     "all_reduce": ("--update=all_reduce",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -12,9 +11,7 @@ import subprocess
 import pytest
 
 from tests.processes.hooks import FOLDER_VARIABLE
-from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, wait_until
-
-pytestmark = pytest.mark.slow
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, wait_until, wait_until_frozen
 
 FAILED = 1
 WRONG_INPUT = 2
@@ -102,8 +99,7 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
     run.wait_for_step(100)
     wait_until(lambda: saved_steps(run)[-1:] > [0], START_SECS, "no checkpoint was saved")
     (tmp_path / "freeze").touch()
-    stat = pathlib.Path(f"/proc/{chief.pid}/stat")
-    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", START_SECS, "the chief is not stopped")
+    wait_until_frozen(chief.pid, "the chief")
     ps.wait_for_log("worker 0 lost: no sign of life for", LOST_SECS)
     half = [path.name for path in (run.logdir / "checkpoints").glob("writing-*")]
     assert half, "it was not in the middle of a save"

@@ -9,8 +9,6 @@ import pytest
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 DONE, FAILED = 0, 1
 
 
@@ -43,9 +41,9 @@ def test_the_doctor_before_and_during_a_job(create_run):
     assert "model (hash " in lines_of(findings, "ok", "workers")[0]
     assert "4 connections" in lines_of(findings, "ok", "reach")[0]  # 1 ps x 2 workers, both ways
 
-    worker.send(signal.SIGSTOP)
+    worker.freeze()
     code, findings = ask(run, "--learning_rate=0.7")
-    worker.send(signal.SIGCONT)
+    worker.thaw()
     assert code == FAILED
     assert "--learning_rate: chief 0.1, this command 0.7" in lines_of(findings, "will fail", "settings")[0]
     assert f"worker-1 ({run.worker_hosts[1]})" in lines_of(findings, "will fail", "tasks")[0]

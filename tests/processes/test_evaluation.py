@@ -13,8 +13,6 @@ import tensorflow.compat.v1 as tf
 
 from tests.testing.processes import START_SECS, ClusterRun
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRun]:

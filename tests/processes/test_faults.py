@@ -14,10 +14,8 @@ import pytest
 
 from benchmarks import accounting
 from ps_trainer.launch import hosts_iproute
-from tests.testing.processes import END_SECS, START_SECS, UNLIMITED, wait_until
+from tests.testing.processes import END_SECS, START_SECS, UNLIMITED, wait_until, wait_until_frozen
 from tests.testing.repetitions import repetitions
-
-pytestmark = pytest.mark.slow
 
 FAILED = 1
 USAGE = 2
@@ -159,8 +157,7 @@ def test_tasks_of_a_killed_launcher_end_by_themselves_also_a_frozen_one(create_r
     run.wait_for_step(100)
     frozen = pid_of(run, "worker-1")
     os.kill(frozen, signal.SIGSTOP)
-    stat = pathlib.Path(f"/proc/{frozen}/stat")
-    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", END_SECS, "worker-1 is not stopped")
+    wait_until_frozen(frozen, "worker-1")
     launcher.send(signal.SIGKILL)
     run.wait_until_gone(END_SECS + 2.0)
     assert run.checkpoint_step() >= 100

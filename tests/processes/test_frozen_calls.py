@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
+import functools
 import threading
 
-import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
@@ -14,26 +13,27 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.runtime.server import create_server, session_config
 from tests.testing.processes import END_SECS
 
-pytestmark = pytest.mark.slow
-
 PEERS = ("/job:ps",)
 
 
-def outcome(call):
-    """The error that a call ends with, or its value; AssertionError if it does not end."""
-    ended = []
+def outcomes(calls):
+    """The error that each call ends with, or its value, all begun at once; AssertionError if one does not end."""
+    ended = {}
 
-    def run():
+    def run(index, call):
         try:
-            ended.append(call())
+            ended[index] = call()
         except tf.errors.OpError as error:
-            ended.append(error)
+            ended[index] = error
 
-    thread = threading.Thread(target=run, daemon=True)  # one that hangs must not keep the tests from ending
-    thread.start()
-    thread.join(END_SECS)
-    assert ended, f"no end after {END_SECS:g} s"
-    return ended[0]
+    # Daemons: one that hangs must not keep the tests from ending.
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for index, thread in enumerate(threads):
+        thread.join(END_SECS)
+        assert index in ended, f"no end after {END_SECS:g} s"
+    return [ended[index] for index in range(len(threads))]
 
 
 def test_every_call_of_a_session_with_a_deadline_ends_by_it_also_the_first_one_and_the_last(create_run):
@@ -51,15 +51,14 @@ def test_every_call_of_a_session_with_a_deadline_ends_by_it_also_the_first_one_a
             with tf.device(f"/job:ps/task:{ps}"):
                 values.append(tf.random.uniform([]))
         both = tf.add_n(values)
-    config = session_config(cluster.device, PEERS, call_timeout_secs=1.0)
+    config = session_config(cluster.device, PEERS, call_timeout_secs=5.0)
     new, made, used = (tf.Session(server.target, graph=graph, config=config) for _ in range(3))
     made.run(values)
     used.run(both)
-    frozen.send(signal.SIGSTOP)
+    frozen.freeze()
     try:
-        for session in (used, made, new):
-            assert isinstance(outcome(lambda session=session: session.run(both)), tf.errors.DeadlineExceededError)
-        for session in (used, made, new):
-            outcome(session.close)
+        for error in outcomes([functools.partial(session.run, both) for session in (used, made, new)]):
+            assert isinstance(error, tf.errors.DeadlineExceededError)
+        outcomes([session.close for session in (used, made, new)])
     finally:
-        frozen.send(signal.SIGCONT)
+        frozen.thaw()

@@ -11,8 +11,6 @@ from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 FRESH_PROCESSES = True
 
 # Each task is started when the one before has said that it waits, so some seconds apart.
@@ -69,7 +67,7 @@ def test_worker_joins_training_that_has_begun(create_run):
 def test_http_proxy_in_the_environment_does_not_matter(create_run):
     proxy = "http://127.0.0.1:9"  # nobody listens there
     run = create_run(
-        num_workers=1, env={name: proxy for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+        num_workers=1, env=dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), proxy)
     )
     codes = [task.wait(START_SECS) for task in run.start_all("--max_steps=20")]
     assert codes == [0, 0]

@@ -9,8 +9,6 @@ import pytest
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 FAILED = 1
 
 

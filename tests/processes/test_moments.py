@@ -7,10 +7,9 @@ import signal
 
 import pytest
 
+from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, wait_until
 from tests.testing.repetitions import repetitions
-
-pytestmark = pytest.mark.slow
 
 FAILED = 1
 RECOVER = "--recover_timeout_secs=90"
@@ -56,16 +55,28 @@ def test_who_is_killed_while_joining_is_started_again_and_the_run_is_done(create
 class TestAtTheEnd:
     """The chief has trained to the end, and waits for the last step of worker 1, which takes long."""
 
-    def run(self, create_run, update):
-        run = create_run(
-            flags=(RECOVER, "--max_steps=60", f"--update={update}", "--straggler=det:mean_ms=4000,worker=1")
-        )
-        ps, chief, worker = run.start_all()
-        wait_for_state(run, "worker-0", "waiting for worker 1")
-        return run, ps, chief, worker
+    @pytest.fixture
+    def start(self, create_run, tmp_path):
+        def start(step_secs=10):
+            run = create_run(
+                flags=(
+                    *(RECOVER, "--max_steps=60", "--update=async"),
+                    f"--straggler=det:mean_ms={1000 * step_secs},worker=1",
+                    "--hook=tests.processes.hooks:HoldSteps",
+                ),
+                env={FOLDER_VARIABLE: str(tmp_path)},
+            )
+            (tmp_path / "hold").touch()
+            ps, chief, worker = run.start_all()
+            wait_until((tmp_path / "worker-1-steps").exists, START_SECS, "worker 1 has begun no step")
+            (tmp_path / "hold").unlink()
+            wait_for_state(run, "worker-0", "waiting for worker 1")
+            return run, ps, chief, worker
 
-    def test_a_worker_that_is_killed_is_not_waited_for(self, create_run):
-        run, ps, chief, worker = self.run(create_run, "async")
+        return start
+
+    def test_a_worker_that_is_killed_is_not_waited_for(self, start):
+        run, ps, chief, worker = start(step_secs=600)  # it is killed before it is done
         worker.send(signal.SIGKILL)
         assert chief.wait(LOST_SECS) == 0
         assert run.summary()["workers"]["1"]["status"] in ("lost", "failed")
@@ -73,8 +84,8 @@ class TestAtTheEnd:
         assert ps.wait(END_SECS) == FAILED
         assert "worker 1 failed" in ps.log
 
-    def test_a_chief_that_is_killed_closes_the_run_when_it_is_back(self, create_run):
-        run, ps, chief, worker = self.run(create_run, "async")
+    def test_a_chief_that_is_killed_closes_the_run_when_it_is_back(self, start):
+        run, ps, chief, worker = start()
         chief.send(signal.SIGKILL)
         assert chief.wait(END_SECS) == -signal.SIGKILL
         assert worker.wait(START_SECS) == 0
@@ -86,8 +97,8 @@ class TestAtTheEnd:
         assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
         assert run.checkpoint_step() == summary["global_step"] >= 60
 
-    def test_a_ps_that_is_killed_is_waited_for_and_what_was_lost_is_made_again(self, create_run):
-        run, ps, chief, worker = self.run(create_run, "async")
+    def test_a_ps_that_is_killed_is_waited_for_and_what_was_lost_is_made_again(self, start):
+        run, ps, chief, worker = start()
         ps.send(signal.SIGKILL)
         assert ps.wait(END_SECS) == -signal.SIGKILL
         ps = run.start_ps()

@@ -14,8 +14,6 @@ from ps_trainer.runtime.control import PsControl
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 RECOVERY = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02")
 
 
@@ -176,13 +174,13 @@ def test_a_worker_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run, 
     run = create_run(flags=FROZEN)
     ps, *workers = run.start_all(UNLIMITED, f"--update={update}")
     run.wait_for_step(200)
-    workers[frozen].send(signal.SIGSTOP)
+    workers[frozen].freeze()
     ps.wait_for_log(f"worker {frozen} lost: no sign of life for", LOST_SECS)
     other = 1 - frozen
     reached = run.last_step(other)
     if update == "async":
         run.wait_for_step(reached + 200, workers=[other])
-    workers[frozen].send(signal.SIGCONT)
+    workers[frozen].thaw()
     run.wait_for_step(run.last_step(other) + 200)
     end(run, [ps, *workers])
     assert run.checkpoint_step() >= reached
@@ -194,10 +192,10 @@ def test_a_ps_that_is_frozen_is_named_and_nothing_is_lost_when_it_thaws(create_r
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, f"--update={update}")
     run.wait_for_step(200)
     reached = run.last_step(0)
-    ps_1.send(signal.SIGSTOP)
+    ps_1.freeze()
     for worker in workers:
         worker.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
-    ps_1.send(signal.SIGCONT)
+    ps_1.thaw()
     run.wait_for_step(reached + 400)
     for event in recovered(run):
         assert event["global_step"] >= reached  # the live state was attached to, no checkpoint

@@ -11,8 +11,6 @@ from benchmarks import accounting, leftovers
 from tests.testing.processes import END_SECS, START_SECS
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 RECOVER = "--recover_timeout_secs=90"
 SAVE_SLACK_SECS = 15.0  # for a save on a machine with much other work
 SLOW = "--straggler=det:mean_ms=20"  # steps take long beside a restart, and leave it the CPU

@@ -10,8 +10,6 @@ import pytest
 from ps_trainer.launch import hosts_iproute
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 
-pytestmark = pytest.mark.slow
-
 USAGE = 2
 PROBLEM = hosts_iproute.probe().problem
 needs_namespaces = pytest.mark.skipif(bool(PROBLEM), reason=f"no shaped hosts here: {PROBLEM}")

@@ -7,10 +7,8 @@ import json
 
 import pytest
 
-from ps_trainer.store import checkpoint as checkpoint_lib
+from ps_trainer.checkpoints import reader as checkpoint_lib
 from tests.testing.processes import START_SECS
-
-pytestmark = pytest.mark.slow
 
 NUM_EPOCHS, NUM_EXAMPLES, BATCH_SIZE = 3, 1437, 32
 SLOW = "--straggler=det:mean_ms=20"  # so that nobody is done before the fault

@@ -10,8 +10,6 @@ from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 FRESH_PROCESSES = True
 
 FAILED = 1

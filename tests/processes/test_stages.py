@@ -10,8 +10,6 @@ import pytest
 
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 
-pytestmark = pytest.mark.slow
-
 SPLIT = ("--model=mlp", "--model_option=num_stages=2", "--placement=model_parallel")
 
 
@@ -66,11 +64,11 @@ def test_a_stage_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run):
     run = create_run(flags=(*SPLIT, "--heartbeat_timeout_secs=3", "--recover_timeout_secs=120"))
     ps, trains, computes = run.start_all(UNLIMITED)
     run.wait_for_step(5, workers=[0])
-    computes.send(signal.SIGSTOP)
+    computes.freeze()
     ps.wait_for_log("worker 1 lost: no sign of life for", LOST_SECS)
     trains.wait_for_log("worker-1 lost, and worker-0 needs it for a stage", LOST_SECS)
     reached = run.last_step(0)
-    computes.send(signal.SIGCONT)
+    computes.thaw()
     run.wait_for_step(reached + 200, workers=[0])
     for event in run.metrics("worker-0", "event"):
         assert event["rolled_back"] == 0

@@ -9,8 +9,6 @@ import pytest
 
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
-pytestmark = pytest.mark.slow
-
 USAGE = 2
 
 

@@ -9,8 +9,6 @@ import pytest
 from tests.testing.processes import START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 USAGE = 2
 TARGET = "--target_metric=accuracy>=0.9"
 

@@ -6,8 +6,6 @@ import pytest
 
 from tests.testing.processes import START_SECS, ClusterRun
 
-pytestmark = pytest.mark.slow
-
 # Two convolutions and two dense layers on images of 8x8, halved twice by pooling.
 CNN_PARAMETERS = (3 * 3 * 1 * 32 + 32) + (3 * 3 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10)
 FLOAT_BYTES = 4

@@ -14,8 +14,6 @@ from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, wait_until
 from tests.testing.repetitions import repetitions
 
-pytestmark = pytest.mark.slow
-
 FAILED = 1
 RULES = [
     ("backup", "backup_workers=1"),
@@ -60,11 +58,11 @@ def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited
     flags = ("--max_steps=1500", "--heartbeat_timeout_secs=4")
     run, ps_0, ps_1, *workers = start(create_run, update, option, *flags)
     run.wait_for_step(100)
-    ps_1.send(signal.SIGSTOP)
+    ps_1.freeze()
     kill(workers[2])
     for task in workers[:2]:
         task.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
-    ps_1.send(signal.SIGCONT)
+    ps_1.thaw()
     workers[2] = run.start_worker(2)
     assert_done(run, ps_0, ps_1, *workers)
 
@@ -74,7 +72,7 @@ def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_ti
     run = create_run(num_ps=2, num_workers=3, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
     run.wait_for_step(100)
-    ps_1.send(signal.SIGSTOP)
+    ps_1.freeze()
     kill(workers[2])
     for task in workers[:2]:
         assert task.wait(LOST_SECS) == FAILED

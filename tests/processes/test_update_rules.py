@@ -8,14 +8,12 @@ import pathlib
 import pytest
 
 from benchmarks import leftovers
-from benchmarks.settings import RULES, TRANSFORMS, Setting
-from benchmarks.trained import Outcome, outcome
+from benchmarks.settings import RULES, TRANSFORMS, TrainingSetting
+from benchmarks.training_outcome import TrainingOutcome, outcome
 from ps_trainer import registry
 from ps_trainer.launch.command import run_local, shared_server
 from tests.testing.processes import END_SECS
 from tests.testing.repetitions import repetitions
-
-pytestmark = pytest.mark.slow
 
 DONE_SECS = 300.0  # a run takes 10 to 20 s of two free cores
 
@@ -35,7 +33,7 @@ def fork_server(tmp_path_factory):
     shared_server(tmp_path_factory.mktemp("server"))
 
 
-def run_to_its_end(folder: pathlib.Path, setting: Setting, *flags: str) -> Outcome:
+def run_to_its_end(folder: pathlib.Path, setting: TrainingSetting, *flags: str) -> TrainingOutcome:
     """Trains by the launcher, which must end with 0 and leave no process behind.
 
     The launcher is forked of a process that has TensorFlow imported, which all these tests share.

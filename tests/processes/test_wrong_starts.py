@@ -10,8 +10,6 @@ import pytest
 
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
-pytestmark = pytest.mark.slow
-
 FRESH_PROCESSES = True
 
 FAILED, USAGE = 1, 2

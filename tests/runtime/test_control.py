@@ -16,7 +16,7 @@ from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlo
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the environment
 
-from ps_trainer.runtime import control, facts
+from ps_trainer.runtime import control, task_info
 from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
 from ps_trainer.runtime.server import session_config
 
@@ -204,5 +204,5 @@ def test_hello_names_version_place_and_size_of_the_cluster():
         "ps": 1,
         "num_ps": 2,
         "num_workers": 1 + 2,
-        "facts": facts.of(cluster),
+        "facts": task_info.of(cluster),
     }

@@ -20,7 +20,7 @@ from tests.testing.cluster import InProcessCluster
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, doctor, facts, preflight, reach
+from ps_trainer.runtime import control, doctor, preflight, reachability, task_info
 from ps_trainer.runtime.control import ControlGraph, PsControl
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
@@ -79,29 +79,29 @@ def model_trace(units, activation=tf.nn.relu, batch=8):
 
 class TestReach:
     def test_a_server_says_who_it_is_and_what_time_it_has(self, served):
-        answer = reach.ask(served.jobs["worker"][1])
+        answer = reachability.ask(served.jobs["worker"][1])
         assert answer.device == "/job:worker/task:1"
         assert abs(answer.ahead_secs) <= answer.uncertain_secs + 0.05  # it has this machine's clock
 
     def test_nobody_there_is_an_error_within_the_deadline(self):
         (port,) = pick_free_ports(1)
         with pytest.raises(tf.errors.OpError):
-            reach.ask(f"localhost:{port}", deadline_secs=0.5)
+            reachability.ask(f"localhost:{port}", deadline_secs=0.5)
 
     def test_a_task_reaches_another_by_its_own_view_of_the_cluster(self, half_blind):
         ps, worker_1 = half_blind.ps_addresses[0], half_blind.jobs["worker"][1]
-        assert reach.fault_between(ps, "/job:worker/task:0") == ""
-        assert reach.fault_between(worker_1, "/job:ps/task:0") == ""
-        assert "no-such-host.invalid" in reach.fault_between(ps, "/job:worker/task:1")
-        assert reach.fault_between(ps, "/job:worker/task:9") == "its cluster definition has no such task"
+        assert reachability.fault_between(ps, "/job:worker/task:0") == ""
+        assert reachability.fault_between(worker_1, "/job:ps/task:0") == ""
+        assert "no-such-host.invalid" in reachability.fault_between(ps, "/job:worker/task:1")
+        assert reachability.fault_between(ps, "/job:worker/task:9") == "its cluster definition has no such task"
 
     def test_a_peer_that_is_silent_is_given_up_and_the_asked_task_goes_on(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             ps, w0 = (f"localhost:{port}" for port in pick_free_ports(2))
             jobs = {"ps": [ps], "worker": [w0, f"localhost:{silent.getsockname()[1]}"]}
             servers = [tf.train.Server(tf.train.ClusterSpec(jobs), job, 0) for job in ("ps", "worker")]
-            assert reach.fault_between(ps, "/job:worker/task:1", deadline_secs=0.5) == "no answer within 0.5 s"
-            assert reach.fault_between(ps, "/job:worker/task:0") == ""
+            assert reachability.fault_between(ps, "/job:worker/task:1", deadline_secs=0.5) == "no answer within 0.5 s"
+            assert reachability.fault_between(ps, "/job:worker/task:0") == ""
             assert len(servers) == 2
 
 
@@ -110,7 +110,7 @@ class TestExamine:
         findings = found_by(served)
         assert of_level(findings, FAIL) == of_level(findings, WARNING) == []
         said = "\n".join(of_level(findings, OK))
-        assert f"cluster: same addresses (hash {facts.cluster_hash(served)}), TensorFlow {tf.__version__}" in said
+        assert f"cluster: same addresses (hash {task_info.cluster_hash(served)}), TensorFlow {tf.__version__}" in said
         # 2 ps x 2 workers, both ways
         assert f"reach: in both directions, asked on the tasks themselves: {2 * 2 * 2} connections" in said
         assert "clocks: within" in said
@@ -179,7 +179,7 @@ class TestJob:
         return list(doctor._job(self.CLUSTER, control.PsState({}, run, roster, {}), settings or {}))
 
     def worker(self, status="training", **own_facts):
-        return {"status": status, "facts": facts.of(self.CLUSTER) | {"variables": "v", "graph": "g"} | own_facts}
+        return {"status": status, "facts": task_info.of(self.CLUSTER) | {"variables": "v", "graph": "g"} | own_facts}
 
     def test_workers_that_agree(self):
         findings = self.found([self.worker(), self.worker()])
@@ -217,10 +217,10 @@ class TestJob:
 
     def test_a_clock_that_is_off(self):
         place = checks.Place("ps", 0, "p:1", "p", 1, Resolved(("10.0.0.1",)), False, "", False)
-        ahead = doctor._Live(place, reach.Answer(place.device, 90.0, 0.01))
+        ahead = doctor._Live(place, reachability.Answer(place.device, 90.0, 0.01))
         (finding,) = doctor._clocks([ahead])
         assert finding.level == WARNING and "ps-0 (p:1): its clock is 90.0 s ahead of this machine's" in finding.text
-        unsure = doctor._Live(place, reach.Answer(place.device, 2.0, 1.5))
+        unsure = doctor._Live(place, reachability.Answer(place.device, 2.0, 1.5))
         assert doctor._clocks([unsure]).__next__().level == OK
 
 
@@ -247,24 +247,24 @@ class TestPreflight:
         chief = ClusterConfig(jobs={"ps": ("p:1",), "worker": ("w:1", "w:2")}, job_name="worker", task_index=0)
         worker = dataclasses.replace(chief, task_index=1)
         ps_0, run = FakeControl(), {"run_id": "r"}
-        preflight.agree_on_model(ps_0, run, facts.of_model(model_trace(2)), chief)
+        preflight.agree_on_model(ps_0, run, task_info.of_model(model_trace(2)), chief)
         ps_0.write_run(run)
-        preflight.agree_on_model(ps_0, {}, facts.of_model(model_trace(2, batch=3)), worker)
+        preflight.agree_on_model(ps_0, {}, task_info.of_model(model_trace(2, batch=3)), worker)
         with pytest.raises(OptionError, match=r"the model of worker-1 has other variables than the one on the chief"):
-            preflight.agree_on_model(ps_0, {}, facts.of_model(model_trace(3)), worker)
+            preflight.agree_on_model(ps_0, {}, task_info.of_model(model_trace(3)), worker)
 
     def test_another_graph_of_the_same_variables_is_a_warning(self, caplog):
-        own, other = facts.of_model(model_trace(2)), facts.of_model(model_trace(2, tf.nn.tanh))
+        own, other = task_info.of_model(model_trace(2)), task_info.of_model(model_trace(2, tf.nn.tanh))
         assert own["variables"] == other["variables"] and own["graph"] != other["graph"]
-        assert [finding.level for finding in facts.differences(own, other, "worker-1")] == [WARNING]
+        assert [finding.level for finding in task_info.differences(own, other, "worker-1")] == [WARNING]
 
 
 def test_facts_that_one_side_does_not_tell_are_no_difference():
-    assert facts.differences({"tensorflow": "1"}, {}, "x") == []
-    assert facts.differences({}, {"graph": "1"}, "x") == []
+    assert task_info.differences({"tensorflow": "1"}, {}, "x") == []
+    assert task_info.differences({}, {"graph": "1"}, "x") == []
 
 
 def test_facts_of_the_ps_tasks_are_what_they_say(served):
     client = PsControl(served.ps_addresses[0], 0)
-    assert client.read().hello["facts"] == facts.of(served)
+    assert client.read().hello["facts"] == task_info.of(served)
     client.close()

@@ -24,6 +24,20 @@ class TestLostTask:
         assert isinstance(lost, PeerLostError)
         assert str(lost).startswith("worker-1, which computes a stage, was lost")
 
+    @pytest.mark.parametrize(
+        ("relays", "lost", "kind"), [("ps", "worker", PeerLostError), ("worker", "ps", PsLostError)]
+    )
+    def test_is_the_task_at_the_end_of_a_chain_of_those_that_relay_it(self, relays, lost, kind):
+        calling = "while calling /tensorflow.WorkerService/RecvTensor:"
+        report = "Additional GRPC error information from remote target"
+        message = (
+            f"From /job:{relays}/replica:0/task:2:\nConnection reset by peer\n{report} /job:{relays}/replica:0/task:2"
+            f' {calling}\n:UNKNOWN:Error received from peer  {{grpc_message:"Connection reset by peer\\n{report}'
+            f' /job:{lost}/replica:0/task:1 {calling}\\n:UNKNOWN:Error", grpc_status:14}}\n'
+        )
+        error = lost_task(tf.errors.UnavailableError(None, None, message))
+        assert isinstance(error, kind) and str(error).startswith(f"{lost}-1")
+
     def test_is_the_ps_task_that_did_not_answer_though_a_stage_says_so(self):
         message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
         lost = lost_task(tf.errors.UnavailableError(None, None, message))

@@ -119,7 +119,7 @@ class TestBeginRun:
     def test_a_run_that_its_chief_never_ended_goes_on(self):
         controls, run = self.ready()
         found = self.begin(controls)
-        assert found == preflight.Found(run, True, False)
+        assert found == preflight.FoundRun(run, True, False)
         assert controls[0].fields["run"] == run  # others may be at work in it
 
     def test_a_run_of_which_a_ps_has_lost_its_part_is_lost(self):
@@ -212,10 +212,11 @@ class TestWaitForRun:
         ps_0.fields["roster"] = roster("earlier", w0="done", w1="done")
         assert self.wait(ps_0) == ("r", False)
 
-    @pytest.mark.parametrize(("run_id", "worker", "has"), [("r", 1, True), ("r", 2, False), ("earlier", 1, False)])
-    def test_who_has_joined_the_run_before_is_in_its_roster(self, run_id, worker, has):
+    @pytest.mark.parametrize(("run_id", "worker", "number"), [("r", 1, 3), ("r", 2, 0), ("earlier", 1, 0)])
+    def test_how_often_a_worker_has_joined_the_run_is_in_its_roster(self, run_id, worker, number):
         ps_0 = self.ready(w0="training", w1="lost")
-        assert preflight.has_joined(ps_0.read(), {"run_id": run_id}, worker) is has
+        ps_0.fields["roster"]["workers"]["1"]["joining"] = 3
+        assert preflight.last_joining(ps_0.read(), {"run_id": run_id}, worker) == number
 
     @pytest.mark.parametrize("run", [{}, {"run_id": "r", "status": control.STARTING, "agreement": {}}])
     def test_names_the_chief_that_does_not_come(self, run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -12,17 +13,23 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline.shard_plan import ShardPlan
 from ps_trainer.errors import Interrupted, RunError, StartTimeoutError
-from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
+from tests.testing.cluster import (
+    environment,  # noqa: F401 - prepares TensorFlow's environment
+    wait_until,
+)
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, liveness, ps
+from ps_trainer.runtime import control, liveness, preflight, ps, shard_leases
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.store.variables import create_variable
 
 DEADLINE_SECS = 20.0
+OWN_DEVICES = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])  # of a session's target
 
 
 @pytest.fixture(autouse=True)
@@ -235,6 +242,25 @@ def test_a_worker_whose_port_is_gone_is_lost_and_may_come_back(serve, monkeypatc
     assert task.end() == 0
 
 
+def joinings(state):
+    return {int(index): entry["joining"] for index, entry in state.roster["workers"].items()}
+
+
+def test_a_loss_is_of_the_last_joining_and_so_is_the_end_of_a_process_that_has_not_joined(serve, monkeypatch):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    task.say(1, control.JOINED, joining=3)
+    task.wait_for(lambda state: joinings(state) == {0: 0, 1: 3})
+    monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
+    state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
+    assert joinings(state) == {0: 0, 1: 3}
+    task.say(1, control.INTERRUPTED, run_id="", joining=0)
+    state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "interrupted"})
+    assert joinings(state) == {0: 0, 1: 3}
+    task.say(1, control.JOINED, joining=4)
+    task.wait_for(lambda state: joinings(state) == {0: 0, 1: 4})
+
+
 def test_a_silent_worker_is_lost_and_its_next_sign_of_life_brings_it_back(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS, heartbeat_timeout_secs=0.5)
     joined(task)
@@ -303,6 +329,15 @@ MALFORMED = [
     (b"\xff\xfe\xfd", "codec can't decode"),
     (b"", "Expecting value"),
     (b"[" * 100_000, "nested too deeply"),
+    (
+        b'{"run_id": "r", "worker": 1, "status": "training", "summary": ' + b'{"a": ' * 985 + b"1" + b"}" * 986,
+        "nested too deeply",
+    ),
+    (b'{"run_id": "r", "worker": 1, "status": "done", "summary": {"pushes": "y"}}', "pushes is 'y', not a number"),
+    (
+        b'{"run_id": "r", "worker": 1, "status": "done", "summary": {"examples_per_sec": "x"}}',
+        "examples_per_sec is 'x', not a number",
+    ),
     (b"[1, 2]", "a JSON object is expected, not a list"),
     (b"null", "a JSON object is expected, not a NoneType"),
     (b"{}", "no field 'run_id'"),
@@ -321,6 +356,8 @@ MALFORMED = [
     (b'{"run_id": "r", "worker": 1, "status": ["done"]}', "status is ['done'], not of type str"),
     (b'{"run_id": "r", "worker": 1, "status": "lost", "reason": 3}', "reason is 3, not of type str"),
     (b'{"run_id": "r", "worker": 1, "status": "done", "summary": []}', "summary is [], not of type dict"),
+    (b'{"run_id": "r", "worker": 1, "status": "joined", "joining": "2"}', "joining is '2', not of type int"),
+    (b'{"run_id": "r", "worker": 1, "status": "joined", "joining": -1}', "joining is -1, not at least 0"),
     (b'{"run_id": "r", "worker": 1, "status": "lease"}', "no field 'request'"),
     (b'{"run_id": "r", "worker": 1, "status": "lease", "request": {}}', "request is {}, not of type str"),
 ]
@@ -329,8 +366,7 @@ MALFORMED = [
 def mail(task, text):
     """Puts bytes into the mail of a ps task, as a stranger would."""
     graph = control.ControlGraph()
-    config = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])
-    with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=config) as session:
+    with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=OWN_DEVICES) as session:
         session.run(graph.send, {graph.value: text})
 
 
@@ -369,20 +405,113 @@ UNREADABLE = [
     ("roster", '{"run_id": "r", "workers": []}', "workers is [], not of type dict"),
     ("roster", '{"run_id": "r", "workers": {"x": {"status": "done"}}}', "worker 'x' is no index"),
     ("roster", '{"run_id": "r", "workers": {"0": {}}}', "worker 0 has no status"),
+    ("roster", '{"run_id": "r", "workers": {"0": {"status": "done", "joining": 1e9}}}', "not of type int"),
+    ("roster", '{"run_id": "r", "workers": {"0": {"status": "done", "joining": 2147483648}}}', "less than 2**31"),
     ("notice", '{"reason": 3}', "reason is 3, not of type str"),
     ("notice", '{"because": "x"}', "no field 'reason'"),
     ("leases", "7", "a JSON object is expected, not a int"),
+    ("leases", '{"1": 3}', "1 is 3, not of type dict"),
+    ("leases", '{"1": {"shard": []}}', "shard is [], not of type dict"),
+    ("leases", '{"1": {"shard": {"request": "q", "generation": 0}}}', "no field 'lease'"),
+    ("leases", '{"1": {"shard": {"request": "q", "lease": [0, 1], "generation": 0}}}', "lease is [0, 1]"),
+    ("leases", '{"1": {"shard": {"request": "q", "lease": [0, 1, "2"], "generation": 0}}}', "lease is [0, 1, '2']"),
+    ("leases", '{"1": {"shard": {"request": "q", "lease": "soon", "generation": 0}}}', "lease is 'soon'"),
+]
+
+PLAN = {"num_examples": 24, "batch_size": 4, "num_shards": 3, "num_epochs": 2, "seed": 0}
+# What is no plan of shards: how it differs from one, and why.
+NO_PLANS = [
+    ({"num_shards": None}, "num_shards is None, not of type int"),
+    ({"num_shards": "3"}, "num_shards is '3', not of type int"),
+    ({"num_shards": 0}, "num_shards is 0, not at least 1"),
+    ({"num_shards": 25}, "num_shards is 25, more than num_examples, 24"),
+    ({"batch_size": -4}, "batch_size is -4, not at least 1"),
+    ({"batch_size": 4.0}, "batch_size is 4.0, not of type int"),
+    ({"num_examples": 0}, "num_examples is 0, not at least 1"),
+    ({"num_examples": 10**30}, "num_examples is 1000000000000000000000000000000, not less than 2**48"),
+    ({"num_epochs": 0}, "num_epochs is 0, not at least 1"),
+    ({"num_epochs": "2"}, "num_epochs is '2', not of type int"),
+    ({"seed": True}, "seed is True, not of type int"),
+    ({"order": "sorted"}, "unknown field 'order'"),
 ]
 
 
-@pytest.mark.parametrize(("field", "text", "says"), UNREADABLE, ids=[f"{f} {t}"[:60] for f, t, _ in UNREADABLE])
+def run_with(shards):
+    """The text of a run's record with these shards."""
+    start = {"step": 0, "how": "initialised"}
+    agreement = {"sharding": "dynamic"}
+    run = {"run_id": "r", "status": "ready", "agreement": agreement, "ps": [], "start": start}
+    return json.dumps(run if shards is None else run | {"shards": shards})
+
+
+UNREADABLE += [("run", run_with({"plan": PLAN | wrong, "may_wait": True}), says) for wrong, says in NO_PLANS]
+UNREADABLE += [
+    ("run", run_with({"plan": dict(list(PLAN.items())[:-1]), "may_wait": True}), "no field 'seed'"),
+    ("run", run_with({"plan": [], "may_wait": True}), "plan is [], not of type dict"),
+    ("run", run_with({"plan": PLAN}), "no field 'may_wait'"),
+    ("run", run_with({}), "no field 'plan'"),
+    ("run", run_with(None), "no field 'shards'"),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "says"), UNREADABLE, ids=[f"{f} {says}" for f, _, says in UNREADABLE])
 def test_a_record_that_cannot_be_understood_is_no_answer(serve, field, text, says):
     task = serve()
     task.wait_for(lambda state: state.hello)
-    graph = control.ControlGraph()
-    config = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])
-    with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=config) as session:
-        session.run(graph.write[field], {graph.value: text})
+    overwrite(task, field, text)
     with pytest.raises(tf.errors.DataLossError) as raised:
         task.control.read()
-    assert says in raised.value.message
+    assert f"its record {field!r} cannot be read: " in raised.value.message and says in raised.value.message
+
+
+def overwrite(task, field, text):
+    """Writes a record of a ps task, as a stranger would."""
+    graph = control.ControlGraph()
+    with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=OWN_DEVICES) as session:
+        session.run(graph.write[field], {graph.value: text})
+
+
+def ask(task, request):
+    """Worker 1 asks for a shard."""
+    task.say(1, control.LEASE, kind="shard", request=request, is_idle=False)
+
+
+@pytest.mark.parametrize(
+    ("shards", "says"),
+    [
+        ({"plan": PLAN | {"num_shards": "3"}, "may_wait": True}, "num_shards is '3', not of type int"),
+        ({"plan": PLAN | {"order": "sorted"}, "may_wait": True}, "unknown field 'order'"),
+        ({"plan": PLAN | {"num_epochs": None}, "may_wait": True}, "are [2, 6], and the plan's [32, 6]"),
+        ({"plan": PLAN | {"num_shards": 24, "batch_size": 1}, "may_wait": True}, "are [2, 6], and the plan's [2, 24]"),
+    ],
+    ids=["number as text", "field of another version", "other number of epochs", "other shards"],
+)
+def test_a_plan_that_is_none_is_said_and_the_right_one_is_taken_up(serve, caplog, shards, says):
+    task = serve(recover_timeout_secs=DEADLINE_SECS)
+    joined(task)
+    with tf.Graph().as_default() as graph, tf.container("r"), tf.device("/job:ps/task:0"):
+        counts = [create_variable(*spec) for spec in shard_leases.specs(ShardPlan(**PLAN))]
+        init_op = tf.variables_initializer(counts)
+    with tf.Session(f"grpc://{task.control.address}", graph=graph, config=OWN_DEVICES) as session:
+        session.run(init_op)
+    overwrite(task, "run", run_with(shards))
+    ask(task, "a")
+    wait_until(lambda: "worker 1 was given no shard" in caplog.text or not task.is_serving(), DEADLINE_SECS)
+    assert says in caplog.text
+    overwrite(task, "run", run_with({"plan": PLAN, "may_wait": True}))
+    ask(task, "b")
+    answer = task.wait_for(lambda state: state.leases).leases["1"]["shard"]
+    assert answer["request"] == "b" and answer["lease"][0] == 0
+    for worker in (0, 1):
+        task.say(worker, control.DONE)
+    assert task.end() == 0
+
+
+def test_a_worker_that_waits_for_the_run_names_what_is_wrong_with_its_plan(serve):
+    task = serve()
+    task.wait_for(lambda state: state.hello)
+    overwrite(task, "run", run_with({"plan": PLAN | {"num_shards": "3"}, "may_wait": True}))
+    jobs = {"ps": (task.control.address,), "worker": ("localhost:1", "localhost:2")}
+    worker = ClusterConfig(jobs=jobs, job_name="worker", task_index=1)
+    with pytest.raises(StartTimeoutError, match="record 'run' cannot be read: num_shards is '3', not of type int"):
+        preflight.wait_for_run([task.control], worker, TrainConfig(isolation="test"), StopRequest(), limit_secs=0.0)

@@ -60,7 +60,7 @@ def test_threads_of_one_request_each_draw_from_one_generator():
 def test_forked_tasks_do_not_share_the_generator():
     script = (
         "import ctypes, os, pathlib\n"
-        "import ps_trainer.runtime.task, tensorflow.compat.v1 as tf\n"
+        "import ps_trainer.training.task, tensorflow.compat.v1 as tf\n"
         "library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / 'libtensorflow_framework.so.2'))\n"
         "for _ in range(2):\n"
         "    if not os.fork():\n"

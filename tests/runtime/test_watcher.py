@@ -41,7 +41,7 @@ class Watched:
             controls, READY, 1, self.stop,
             on_worker_start=lambda index: self.started.append(index),
             on_worker_return=lambda index: self.returned.append(index),
-            on_worker_end=on_worker_end or (lambda index, status: self.ended.append((index, status))),
+            on_worker_end=on_worker_end or (lambda index, status, joining: self.ended.append((index, status))),
             on_poll=look, lost_after_secs=30.0, clock=lambda: self.now,
         )  # fmt: skip
 
@@ -166,14 +166,25 @@ def test_a_worker_that_was_started_again_unnoticed_is_told(seen):
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
     entries = ps_0.fields["roster"]["workers"]
     with Watched(ps_0) as watched:
-        entries["2"] = {"status": "training", "join": "first"}
+        entries["2"] = {"status": "training", "joining": 1}
         watched.poll()
         assert (watched.started, watched.returned) == ([0, 2], [])
-        entries["2"] = {"status": seen, "join": "second"}
+        entries["2"] = {"status": seen, "joining": 2}
         watched.poll()
-        entries["2"] = {"status": "training", "join": "second"}
+        entries["2"] = {"status": "training", "joining": 2}
         watched.poll()
     assert (watched.started, watched.returned) == ([0, 2, 2], [2])
+
+
+def test_the_loss_of_a_worker_that_came_back_and_went_between_two_polls_is_told():
+    ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
+    entries = ps_0.fields["roster"]["workers"]
+    told = []
+    with Watched(ps_0, on_worker_end=lambda *said: told.append(said)) as watched:
+        for joining in (1, 2):
+            entries["2"] = {"status": "lost", "reason": "killed", "joining": joining}
+            watched.poll()
+    assert told == [(2, "lost", 1), (2, "lost", 2)]
 
 
 def test_a_ps_that_was_started_anew_is_lost_at_once():
@@ -272,7 +283,7 @@ def test_an_error_of_the_poll_ends_the_job():
 
 
 def failing(error):
-    def callback(index, status):
+    def callback(index, status, joining):
         raise error
 
     return callback
@@ -302,7 +313,7 @@ def test_a_callback_that_does_not_return_holds_up_no_close_and_none_is_called_af
     monkeypatch.setattr(watcher, "_CLOSE_SECS", 0.05)
     ended, called = threading.Event(), []
 
-    def blocked(index, status):
+    def blocked(index, status, joining):
         called.append(index)
         ended.wait(DEADLINE_SECS)
 

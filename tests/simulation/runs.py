@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer import delays
+from ps_trainer.disturbances import delays
 from ps_trainer.options import option
 from ps_trainer.simulation import run
 from ps_trainer.simulation.cluster import ClusterModel

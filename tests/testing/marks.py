@@ -22,7 +22,7 @@ from ps_trainer.runtime.server import session_config
 from ps_trainer.store import extents
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
-from ps_trainer.updates import collect
+from ps_trainer.updates import gradient_collector
 from ps_trainer.updates.apply import arrived
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 from tests.testing.script import _read_of
@@ -88,7 +88,7 @@ class _Process:
     def __init__(self, run: MarkedRun, worker: int):
         task = run.cluster.task("worker", worker)
         self.worker = worker
-        self.train = graph_lib.build(run.components, task, run.config, run.name)
+        self.train = graph_lib.build(run.components, task, run.config, run.name, joining=run.num_processes(worker) + 1)
         config = session_config(task.device, ["/job:ps"])
         self.session = tf.Session(f"grpc://{task.own_address}", graph=self.train.graph, config=config)
         self.session.run(self.train.scaffold.local_init_op)
@@ -274,7 +274,11 @@ class MarkedRun:
     def notice(self, worker: int) -> None:
         """The chief takes a worker out of the live set."""
         ops = self._chief.train.step.service._ops
-        self._chief.session.run(ops.leave, {ops.worker: worker})
+        self._chief.session.run(ops.leave, {ops.worker: worker, ops.joining: self.num_processes(worker)})
+
+    def num_processes(self, worker: int) -> int:
+        """Processes of a worker so far."""
+        return sum(process.worker == worker for process in self._all)
 
     def counts(self, ps: int) -> Counts:
         """What the rule has counted there."""
@@ -339,20 +343,20 @@ class MarkedRun:
 @contextmanager
 def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[MarkedRun]:
     """A `MarkedRun`, in which what arrives at the second ps task can be held back; one at a time."""
-    push = collect.Collector.push
+    push = gradient_collector.Collector.push
 
-    def held_push(collector: collect.Collector, gradients: Sequence[Any]) -> collect.Pushed:
+    def held_push(collector: gradient_collector.Collector, gradients: Sequence[Any]) -> gradient_collector.Pushed:
         return push(collector, _held(gradients, collector._context.worker_index))
 
     assert MarkedRun.active is None
     run = MarkedRun.active = MarkedRun.__new__(MarkedRun)
-    collect.Collector.push = held_push
+    gradient_collector.Collector.push = held_push
     try:
         run.__init__(cluster, name, **fields)
         yield run
         run.close()
     finally:
-        collect.Collector.push = push
+        gradient_collector.Collector.push = push
         MarkedRun.active = None
 
 

@@ -51,6 +51,12 @@ def wait_until(condition: Callable[[], Any], deadline_secs: float, what: str) ->
     return value
 
 
+def wait_until_frozen(pid: int, name: str) -> None:
+    """Returns when SIGSTOP has stopped the process; AssertionError if it goes on."""
+    stat = pathlib.Path(f"/proc/{pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", START_SECS, f"{name} is not stopped")
+
+
 class _Forked:
     """What `Task` uses of `subprocess.Popen`, for a process that was forked of one with TensorFlow imported."""
 
@@ -130,6 +136,15 @@ class Task:
     def send(self, signum: int) -> None:
         """Sends a signal to this process alone."""
         self._popen.send_signal(signum)
+
+    def freeze(self) -> None:
+        """Stops this process; returns when it does nothing any more, which is a moment after the signal."""
+        self.send(signal.SIGSTOP)
+        wait_until_frozen(self.pid, self.name)
+
+    def thaw(self) -> None:
+        """Lets it go on."""
+        self.send(signal.SIGCONT)
 
     def wait(self, deadline_secs: float) -> int:
         """Its exit code; AssertionError when it still runs after the deadline."""

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.runtime.server import session_config
 from ps_trainer.store.base import Piece
 from ps_trainer.updates.exclusive import initializers
-from ps_trainer.updates.group import Group, Grouping
+from ps_trainer.updates.gradient_group import GradientGroup, GroupPolicy
 
 
 class TwoPs:
@@ -42,6 +42,7 @@ class Processes:
         num_workers: workers.
         required: gradients per group.
         in_update: called on the ps in the middle of each update.
+        joining: number of this joining of each worker.
         **grouping: else all workers' fresh gradients, and workers wait.
     """
 
@@ -52,6 +53,7 @@ class Processes:
         num_workers: int,
         required: int,
         in_update: Callable[[], None],
+        joining: int,
         **grouping: bool,
     ):
         defaults = {"counts_workers": True, "is_fresh_only": True, "waits": True}
@@ -59,8 +61,8 @@ class Processes:
             store = TwoPs()
             self.who = [tf.placeholder(tf.float32, [2]) for _ in (0, 1)]
             self.notice = tf.placeholder(tf.int64, [5])
-            self.leaver = tf.placeholder(tf.int64, [])
-            rule = Grouping(required=lambda clock: tf.constant(required, tf.int64), **(defaults | grouping))
+            self.leaver, self.joining_over = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+            rule = GroupPolicy(required=lambda clock: tf.constant(required, tf.int64), **(defaults | grouping))
 
             def update(ps: int, averages: Any) -> tf.Operation:
                 ((piece, average),) = averages
@@ -75,15 +77,17 @@ class Processes:
                     return store.clocks[ps].assign_add(1, read_value=False)
 
             groups = [
-                Group(store, ps, [store.pieces[ps]], num_workers, rule, max_steps=None, update=update, name=container)
+                GradientGroup(
+                    store, ps, [store.pieces[ps]], num_workers, rule, max_steps=None, update=update, name=container
+                )
                 for ps in (0, 1)
             ]
             workers = range(num_workers)
             self.pushes = [
                 [groups[ps].push(worker, [self.who[ps]], [self.notice] * ps) for worker in workers] for ps in (0, 1)
             ]
-            self.joins = [[groups[ps].join(worker, [self.notice] * ps) for worker in workers] for ps in (0, 1)]
-            self.leaves = [groups[ps].leave(self.leaver, [self.notice] * ps) for ps in (0, 1)]
+            self.joins = [[groups[ps].join(worker, joining, [self.notice] * ps) for worker in workers] for ps in (0, 1)]
+            self.leaves = [groups[ps].leave(self.leaver, self.joining_over, [self.notice] * ps) for ps in (0, 1)]
             self.goes_on_at = tf.placeholder(tf.int64, [])
             waits_for = self.pushes[0][0]._replace(goes_on_at=self.goes_on_at)
             self.waits = [[groups[ps].wait(worker, waits_for) for worker in workers] for ps in (0, 1)]
@@ -113,7 +117,8 @@ class Groups:
         self.is_updating = threading.Event()
         required = num_workers if required is None else required
         self._processes = [
-            Processes(cluster, container, num_workers, required, self._in_update, **grouping) for _ in (0, 1)
+            Processes(cluster, container, num_workers, required, self._in_update, joining, **grouping)
+            for joining in (1, 2)
         ]
         self._processes[0].session.run(self._processes[0].init_op)
         for worker in range(num_workers):
@@ -140,10 +145,12 @@ class Groups:
         self._visit(one, one.joins[1][worker], 1, notice, {})
         return notice
 
-    def leave(self, ps: int, worker: int, notice: Sequence[int] | None = None) -> tuple[int, np.ndarray]:
-        """What the chief does when a worker is gone."""
+    def leave(
+        self, ps: int, worker: int, notice: Sequence[int] | None = None, *, process: int = 1
+    ) -> tuple[int, np.ndarray]:
+        """What the chief does when that process of a worker is gone."""
         one = self._processes[0]
-        return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker})
+        return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker, one.joining_over: process + 1})
 
     def wait(self, ps: int, worker: int, notice: Sequence[int], process: int = 0) -> threading.Thread:
         """Waits as after a visit with that notice, in a thread."""

@@ -33,8 +33,8 @@ class Seen:
     def worker_came(self, index):
         self.told.append(("came", index))
 
-    def worker_left(self, index):
-        self.told.append(("left", index))
+    def worker_left(self, index, joining):
+        self.told.append(("left", index, joining))
 
     def pass_time(self, secs):
         """Moves the clock in steps that are no pause of the process's own."""
@@ -46,7 +46,7 @@ class Seen:
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])
 def test_a_worker_that_updates_need_is_waited_for_in_place(status):
     seen = Seen()
-    seen.ended(1, status)
+    seen.ended(1, status, 11)
     seen.pass_time(59)
     assert not seen.stop.requested  # nobody leaves its session
     assert seen.told == []  # the rule still counts the worker, so no update is made without it
@@ -60,7 +60,7 @@ def test_a_worker_that_updates_need_is_waited_for_in_place(status):
 def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
     seen = Seen()
     seen.pass_time(5)
-    seen.ended(1, status)
+    seen.ended(1, status, 11)
     with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not come back within 60 s"):
         seen.pass_time(61)
     seen.pass_time(60)  # said once
@@ -68,7 +68,7 @@ def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
 
 def test_time_in_which_this_process_was_frozen_itself_is_not_counted():
     seen = Seen()
-    seen.ended(1, LOST)
+    seen.ended(1, LOST, 11)
     seen.now += 1000.0
     seen.pass_time(59)
     assert not seen.stop.requested
@@ -77,15 +77,15 @@ def test_time_in_which_this_process_was_frozen_itself_is_not_counted():
 @pytest.mark.parametrize(("status", "recover_timeout_secs"), [(FAILED, 60.0), (INTERRUPTED, 0.0)])
 def test_a_worker_that_cannot_come_back_ends_a_run_that_needs_it(status, recover_timeout_secs):
     seen = Seen(recover_timeout_secs=recover_timeout_secs)
-    seen.ended(1, status)
+    seen.ended(1, status, 11)
     with pytest.raises(PeerFailedError, match=f"worker 1 {status}, and update rule sync needs all"):
         seen.stop.check()
 
 
 def test_a_lost_worker_that_fails_in_the_end_ends_the_run():
     seen = Seen()
-    seen.ended(1, LOST)
-    seen.ended(1, FAILED)
+    seen.ended(1, LOST, 11)
+    seen.ended(1, FAILED, 11)
     with pytest.raises(PeerFailedError, match="worker 1 failed"):
         seen.stop.check()
 
@@ -93,35 +93,35 @@ def test_a_lost_worker_that_fails_in_the_end_ends_the_run():
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED, FAILED])
 def test_updates_are_made_without_a_worker_while_enough_are_left(status):
     seen = Seen(min_workers=2)
-    seen.ended(2, status)
+    seen.ended(2, status, 12)
     seen.pass_time(100)
-    assert (seen.told, seen.stop.requested) == ([("left", 2)], False)
+    assert (seen.told, seen.stop.requested) == ([("left", 2, 12)], False)
 
 
 def test_of_two_lost_ones_the_first_to_come_back_is_enough_with_two_of_three():
     seen = Seen(min_workers=2)
-    seen.ended(2, LOST)
-    seen.ended(1, LOST)
-    assert seen.told == [("left", 2)]
+    seen.ended(2, LOST, 12)
+    seen.ended(1, LOST, 11)
+    assert seen.told == [("left", 2, 12)]
     assert seen.said == ["worker 1 lost, and update rule sync needs 2 workers; waiting up to 60 s for it to come back"]
     seen.started(2)
-    assert seen.told == [("left", 2), ("came", 2), ("left", 1)]  # else updates would wait for three
+    assert seen.told == [("left", 2, 12), ("came", 2), ("left", 1, 11)]  # else updates would wait for three
     seen.pass_time(100)
     assert not seen.stop.requested
 
 
 def test_a_worker_that_is_done_is_not_waited_for_and_is_not_missed():
     seen = Seen()
-    seen.ended(1, DONE)
-    seen.ended(2, DONE)
-    assert seen.told == [("left", 1), ("left", 2)]
+    seen.ended(1, DONE, 11)
+    seen.ended(2, DONE, 12)
+    assert seen.told == [("left", 1, 11), ("left", 2, 12)]
     assert seen.said == []
 
 
 @pytest.mark.parametrize(("status", "error"), [(LOST, PeerLostError), (INTERRUPTED, PeerFailedError)])
 def test_workers_that_are_joined_by_collectives_stop_at_once(status, error):
     seen = Seen(has_service=False, needs_all=True)
-    seen.ended(1, status)
+    seen.ended(1, status, 11)
     with pytest.raises(error, match=f"worker 1 {status}, and update rule sync needs all"):
         seen.stop.check()
 
@@ -132,12 +132,12 @@ def test_a_long_step_is_no_stall_while_a_worker_may_come_back(has_service, statu
     seen = Seen(has_service=has_service, min_workers=2)
     seen.pass_time(5)
     assert seen.waited_at == 0.0
-    seen.ended(1, status)
+    seen.ended(1, status, 11)
     seen.pass_time(50)
     assert seen.waited_at == seen.now == 55.0
     seen.pass_time(30)
     assert seen.waited_at == 5 + 60.0  # a machine that is not given back is no excuse for ever
-    seen.ended(2, status)
+    seen.ended(2, status, 12)
     seen.pass_time(3)
     seen.started(2)
     seen.pass_time(10)

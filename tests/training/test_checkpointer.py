@@ -8,11 +8,11 @@ import types
 import numpy as np
 import pytest
 
+from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError, SaveError
-from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.training import chief
-from tests.store.checkpoints import values_of, write
+from tests.checkpoints.checkpoint_files import values_of, write
 from tests.testing.logs import log_lines
 
 
@@ -131,7 +131,7 @@ class TestFailedSaves:
         def full(*_):
             raise SaveError("the disk is full")
 
-        monkeypatch.setattr(chief.checkpoint_writer, "write", full)
+        monkeypatch.setattr(chief.writer, "write", full)
         with pytest.raises(SaveError, match=r"the disk is full; the newest checkpoint is .*model.ckpt-1$"):
             run.step(2)
 

@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
+from ps_trainer.checkpoints import writer
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.errors import CheckpointError, OptionError, PeerFailedError, PsLostError, StalledError
-from ps_trainer.store import checkpoint_writer
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import evaluator
 from ps_trainer.training.evaluation import evaluate
@@ -128,7 +128,7 @@ def test_a_variable_of_another_shape_is_named():
 class TestMain:
     def test_prints_the_metrics_of_the_newest_checkpoint(self, tmp_path, capsys):
         for step in (3, 12):
-            checkpoint_writer.write(tmp_path, step, values_of(step) | {"global_step": np.int64(step)})
+            writer.write(tmp_path, step, values_of(step) | {"global_step": np.int64(step)})
         assert evaluator.main(CONFIG, checkpoint_dir=tmp_path) == 0
         wanted = expected(values_of(12))
         (line,) = capsys.readouterr().out.splitlines()
@@ -175,7 +175,7 @@ class TestEvaluator:
         return run
 
     def save(self, logdir, step):
-        checkpoint_writer.write(logdir / "checkpoints", step, values_of(step) | {"global_step": np.int64(step)})
+        writer.write(logdir / "checkpoints", step, values_of(step) | {"global_step": np.int64(step)})
 
     def test_evaluates_every_checkpoint_once_and_the_last_one(self, evaluate_until_end):
         logdir = evaluate_until_end.logdir

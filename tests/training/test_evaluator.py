@@ -13,8 +13,8 @@ from ps_trainer.runtime import control
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import evaluator as evaluator_lib
 from ps_trainer.training.evaluator import Evaluator
+from tests.checkpoints.checkpoint_files import INDEX, write
 from tests.runtime.fakes import GONE, FakeControl, roster
-from tests.store.checkpoints import INDEX, write
 
 CLUSTER = ClusterConfig(jobs={"ps": ("a:1",), "worker": ("a:2",)}, job_name="evaluator", task_index=0)
 EVALUATING = 2  # checkpoints that are there when the evaluator begins

@@ -9,8 +9,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models import layers
+from ps_trainer.checkpoints import writer
 from ps_trainer.errors import CheckpointError, SaveError
-from ps_trainer.store import checkpoint_writer
 from ps_trainer.training import export
 from tests.testing import components as small
 from tests.testing.cluster import config_of
@@ -42,7 +42,7 @@ DENSE = {"hidden/kernel": [6, 5], "hidden/bias": [5], "logits/kernel": [5, 4], "
 
 
 def save(folder, values, step=7):
-    checkpoint_writer.write(folder, step, values | {"global_step": np.int64(step)})
+    writer.write(folder, step, values | {"global_step": np.int64(step)})
     return folder
 
 

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.store import checkpoint as checkpoint_lib
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from tests.testing import components as small
@@ -168,7 +168,8 @@ def crossings(train, fetches=None):
             continue
         seen.add(op)
         for tensor in op.inputs:
-            sent.add((tensor.name, place(tensor.op), place(op), "data", tuple(tensor.shape.as_list() or ())))
+            shape = () if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+            sent.add((tensor.name, place(tensor.op), place(op), "data", shape))
             pending.append(tensor.op)
         for before in op.control_inputs:
             sent.add((before.name, place(before), place(op), "control", ()))

@@ -9,10 +9,10 @@ import shutil
 
 import pytest
 
+from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints import worker_file
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.errors import Interrupted, PsLostError
-from ps_trainer.store import checkpoint as checkpoint_lib
-from ps_trainer.store import worker_file
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from ps_trainer.training.push_counts import PUSHES
@@ -96,7 +96,7 @@ def test_a_worker_that_left_in_order_goes_on_where_it_was_though_the_run_went_on
     come_back(cluster, endless, chief)
     ((pushes, where),) = re.findall(GOES_ON, said.text)
     saved = worker_file.read(path)
-    assert where == str(path) and saved.fits(saved.lineage, int(pushes))
+    assert where == str(path) and int(pushes) in (saved.pushes, saved.pushes + 1)
 
 
 def test_a_worker_that_was_killed_begins_without_its_older_state(cluster, tmp_path, said):
@@ -168,3 +168,39 @@ def test_states_of_another_run_are_not_taken_up_though_they_are_of_the_same_push
     cluster.run(config(runs[1], 20, "sync"))
     assert not re.findall(GOES_ON, said.text)
     assert said.text.count("-10.npz: of another run") == 2
+
+
+def counted_by(name, saved):
+    """The one value of a worker's file whose name ends so."""
+    (value,) = [int(value) for key, value in saved.values.items() if key.endswith(name)]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("update", "options", "counter", "steps_at"),
+    [
+        ("async", (), "/step", lambda pushes: pushes),
+        ("ssp", (), "/step", lambda pushes: pushes),
+        ("sync", (), "/step", lambda pushes: pushes),
+        ("easgd", ("period=3",), "local_steps", lambda pushes: 3 * (pushes - 1) + 1),
+        ("downpour", ("n_push=2", "n_fetch=2"), "local_steps", lambda pushes: 2 * pushes),
+        ("local_sgd", ("period=3",), "num_applied", lambda pushes: 3 * pushes),
+    ],
+)
+def test_each_checkpoint_finds_what_each_worker_knew_at_its_moment(
+    cluster, tmp_path, update, options, counter, steps_at
+):
+    """However little the chief's saves have to do with the other workers' steps; random_k counts its own."""
+    often = config(tmp_path, 150, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
+    cluster.run(dataclasses.replace(often, gradient_transform=("random_k:ratio=0.5",)))
+    folder = tmp_path / "checkpoints"
+    found = [0, 0]
+    for prefix in checkpoint_lib.list_prefixes(folder):
+        lineage, *counts = checkpoint_lib.Checkpoint(prefix)[PUSHES].tolist()
+        for index, pushes in enumerate(counts):
+            if pushes:
+                saved = worker_file.read(worker_file.path_of(folder, index, pushes))
+                assert (saved.lineage, saved.pushes) == (lineage, pushes)
+                assert steps_at(pushes) <= counted_by(counter, saved) < steps_at(pushes + 1)
+                found[index] += 1
+    assert min(found) >= 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.store import checkpoint as checkpoint_lib
+from ps_trainer.checkpoints import reader as checkpoint_lib
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
 from tests.testing.rule_facts import FACTS

@@ -11,9 +11,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models.layers import ModelOutput
+from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import DataError, UsageError
-from ps_trainer.store import checkpoint_writer
 from ps_trainer.training import prediction
 from tests.testing import components as small
 from tests.testing.cluster import config_of
@@ -50,7 +50,7 @@ class Said:
 def said(kind, tmp_path, out):
     config = dataclasses.replace(CONFIG, model=f"{__name__}:Said", model_option=(f"kind={kind}",))
     folder = tmp_path / "checkpoints"
-    checkpoint_writer.write(folder, 3, {"scale": np.float32(0.1), "global_step": np.int64(3)})
+    writer.write(folder, 3, {"scale": np.float32(0.1), "global_step": np.int64(3)})
     return prediction.write(config, folder, None, tmp_path / out)
 
 
@@ -63,7 +63,7 @@ def dense(tmp_path):
     random = np.random.RandomState(0)
     shapes = {"hidden/kernel": [6, 5], "hidden/bias": [5], "logits/kernel": [5, 4], "logits/bias": [4]}
     values = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    checkpoint_writer.write(tmp_path / "checkpoints", 3, values | {"global_step": np.int64(3)})
+    writer.write(tmp_path / "checkpoints", 3, values | {"global_step": np.int64(3)})
     x = small.Rows(small.RowOptions(num_examples=NUM_EXAMPLES)).arrays["x"]
     hidden = np.tanh(x @ values["hidden/kernel"] + values["hidden/bias"])
     return tmp_path / "checkpoints", hidden @ values["logits/kernel"] + values["logits/bias"]
@@ -110,7 +110,7 @@ def test_a_file_of_lines_is_read_whole_and_a_broken_line_is_named(tmp_path):
     (tmp_path / "broken.txt").write_text("1 2:1\n1 two:1\n")
     weights = np.array([0, 1, -1, 0.5], np.float32)[:, np.newaxis]
     state = {"weights": weights, "bias": np.array([0.25], np.float32), "global_step": np.int64(1)}
-    checkpoint_writer.write(tmp_path / "checkpoints", 1, state)
+    writer.write(tmp_path / "checkpoints", 1, state)
     config = dataclasses.replace(LINES, data_dir=str(tmp_path), model_option=("num_features=4",))
     prediction.write(config, tmp_path / "checkpoints", tmp_path / "more.txt", tmp_path / "out.npy")
     logits = np.array([-1, 1 - 2, 0.5]) + 0.25
@@ -151,7 +151,7 @@ def told_of(tmp_path, prompt, out, **options):
     (tmp_path / "train.txt").write_text(TEXT)
     (tmp_path / "prompt.txt").write_text(prompt)
     state = {"bias": np.float32(1), "global_step": np.int64(3)}
-    checkpoint_writer.write(tmp_path / "checkpoints", 3, state)
+    writer.write(tmp_path / "checkpoints", 3, state)
     config = TrainConfig(
         model=f"{__name__}:Next",
         model_option=tuple(f"{name}={value}" for name, value in options.items()),

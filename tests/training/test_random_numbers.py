@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PsLostError
-from ps_trainer.training.comeback import Comeback
+from ps_trainer.training.recovery_policy import RecoveryPolicy
 from tests.testing import components as small
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
@@ -69,15 +69,18 @@ def test_a_worker_that_is_started_again_does_not_draw_its_first_numbers_again(cl
 
 class TestNameOfAStart:
     def test_the_first_at_step_0_has_none(self):
-        assert Comeback(TrainConfig()).start_name(0, is_first=True) == ""
+        assert RecoveryPolicy(TrainConfig()).start_name(0, is_first=True) == ""
 
     def test_at_a_checkpoint_it_is_the_step(self):
-        assert [Comeback(TrainConfig()).start_name(70, is_first=True) for _ in range(2)] == ["step 70"] * 2
+        assert [RecoveryPolicy(TrainConfig()).start_name(70, is_first=True) for _ in range(2)] == ["step 70"] * 2
 
     @pytest.mark.parametrize("step", [0, 70])
     def test_who_comes_back_into_a_run_never_has_the_same(self, step):
-        comeback = Comeback(TrainConfig())
-        names = {Comeback(TrainConfig()).start_name(step, is_first=False), comeback.start_name(step, is_first=False)}
+        comeback = RecoveryPolicy(TrainConfig())
+        names = {
+            RecoveryPolicy(TrainConfig()).start_name(step, is_first=False),
+            comeback.start_name(step, is_first=False),
+        }
         comeback.note(PsLostError("ps-0"))
         names.add(comeback.start_name(step, is_first=True))
         comeback.note(PsLostError("ps-0"))

@@ -6,8 +6,19 @@ import json
 
 import pytest
 
-from ps_trainer.errors import Interrupted
+from models import layers
+from ps_trainer.errors import Interrupted, OptionError, PsLostError
+from ps_trainer.training import chief as chief_lib
+from ps_trainer.training import components
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.components import NUM_CLASSES
+
+
+class Narrow:
+    """`Dense` without its hidden layer."""
+
+    def build(self, batch, training):
+        return layers.classifier_output(layers.dense(batch["x"], NUM_CLASSES, "logits"), batch["label"])
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +49,43 @@ def test_of_an_interrupted_run_the_summary_says_so(cluster, tmp_path):
     call.stop.request(Interrupted(15))
     assert isinstance(cluster.finish_call(call).error, Interrupted)
     assert summary(tmp_path)["status"] == "interrupted"
+
+
+def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_refused_with_two_ps_tasks():
+    chief = config_of("Dense", "Rows", batch_size=4, max_steps=10**9)
+    other = config_of(f"{__name__}:Narrow", "Rows", batch_size=4)
+    with InProcessCluster(2, 2) as cluster:
+        chiefs_call = cluster.start(chief, 0)
+        call = cluster.start(chief, 1, components=components.load(other, 2))  # the same flags, but another file
+        error = cluster.finish_call(call).error
+        chiefs_call.stop.request(Interrupted(15))
+        cluster.finish_call(chiefs_call)
+    assert isinstance(error, OptionError)
+    assert "worker-1 has other variables than the one on the chief" in str(error)
+
+
+def test_the_books_also_have_the_gradients_of_a_worker_that_ended_early():
+    counts = {"gradients_pushed": [7, 5], "gradients_used": [6, 4]}
+    summary = chief_lib.summarize(5, {}, counts, {"pushes": 7}, {1: {"status": "interrupted"}})
+    own, early = ({"pushes": n, "gradients_used": n - 1, "gradients_dropped": 1} for n in (7, 5))
+    assert summary["workers"] == {"0": {"status": "done", **own}, "1": {"status": "interrupted", **early}}
+
+
+def test_each_joining_of_a_worker_has_a_larger_number_in_the_next_process_as_well():
+    endless = config_of("Dense", "Rows", batch_size=4, max_steps=10**9, recover_timeout_secs=60.0)
+    with InProcessCluster(1, 2) as cluster:
+        chief, worker = cluster.start(endless, 0), cluster.start(endless, 1)
+        wait_until(lambda: worker.made and len(worker.made[-1].losses) > 3)
+        assert (chief.worker._joining, worker.worker._joining) == (1, 1)
+        made = len(worker.made)
+        worker.stop.request(PsLostError("ps-0, as this worker thinks"))
+        wait_until(lambda: len(worker.made) > made and len(worker.made[-1].losses) > 3)
+        assert worker.worker._joining == 2
+        worker.stop.request(Interrupted(15))
+        cluster.finish_call(worker)
+        again = cluster.start(endless, 1)
+        wait_until(lambda: again.made and len(again.made[-1].losses) > 3)
+        assert again.worker._joining == 3
+        for call in (again, chief):
+            call.stop.request(Interrupted(15))
+            cluster.finish_call(call)

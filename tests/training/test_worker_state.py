@@ -8,8 +8,9 @@ import logging as std_logging
 import numpy as np
 import pytest
 
+from ps_trainer.checkpoints import durable_files
 from ps_trainer.config import TrainConfig
-from ps_trainer.store import durable
+from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.push_counts import Mark
 from ps_trainer.training.worker_state import WorkerState
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
@@ -23,31 +24,42 @@ LINEAGE = 17
 class Counts:
     """Says to which push the run has come."""
 
+    is_in_lockstep = False
+
     def __init__(self, pushes=0, lineage=LINEAGE):
         self.pushes, self.lineage = pushes, lineage
 
     def mark(self, session, global_step):
         return Mark(self.lineage, self.pushes)
 
-    def after(self, pushes, global_step, num_sent):
-        return pushes + num_sent
+    def now(self, pushes, global_step):
+        return pushes
 
 
 class Own:
     """A session with one variable of a worker, and its `WorkerState`."""
 
-    def __init__(self, config, shape=(3,), name="residual", index=1, kept=None, knows_first=True):
+    def __init__(self, config, shape=(3,), name="residual", index=1, kept=(), knows_first=True):
         self.counts = Counts()
         with tf.Graph().as_default(), tf.device("/job:localhost/replica:0/task:0/device:CPU:0"):
             self.variable = tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=True)
             self._value = tf.placeholder(tf.float32, shape)
             self._assign = self.variable.assign(self._value)
-            self.state = WorkerState([self.variable], self.counts, config, index, knows_first=knows_first, kept=kept)
+            self.copies = AfterPushes([self.variable])
+            self.state = WorkerState(
+                [self.variable], self.counts, self.copies, config, index, knows_first=knows_first, kept=kept
+            )
+            self._push_op = self.copies.build([self._assign])
             self.session = tf.Session()
-            self.session.run(self.variable.initializer)
+            self.session.run([self.variable.initializer, tf.local_variables_initializer()])
 
     def set(self, value):
         self.session.run(self._assign, {self._value: value})
+
+    def push(self, value, pushes, saved):
+        """Makes a step with which the worker has made so many pushes, so many of which are in the last checkpoint."""
+        self.session.run([self._assign, self._push_op], {self._value: value})
+        self.state.after_step(self.session, pushes, [np.array([pushes, saved])])
 
     def save(self, pushes, step=None):
         self.counts.pushes = pushes
@@ -125,12 +137,68 @@ def test_a_file_of_an_older_version_gives_a_line(config, caplog):
     assert (config.checkpoint_dir / "worker-1.npz").exists()
 
 
-def test_of_several_states_the_one_that_fits_is_taken_up_and_as_many_as_checkpoints_are_kept(config):
-    config = dataclasses.replace(config, keep_checkpoints=3)
+def test_of_several_states_the_one_that_fits_is_taken_up_and_one_more_is_kept_than_checkpoints(config):
+    config = dataclasses.replace(config, keep_checkpoints=2)
     for pushes in (5, 10, 15, 20):
         saved(config, pushes, [pushes] * 3)
-    assert [Own(config).restore(pushes)[0] for pushes in (5, 10, 15, 20)] == [0, 10, 15, 20]
     assert len(list(config.checkpoint_dir.iterdir())) == 3
+    assert [Own(config).restore(pushes)[0] for pushes in (20, 15, 10, 5)] == [20, 15, 10, 0]
+
+
+def names(config):
+    return {path.name for path in config.checkpoint_dir.iterdir()}
+
+
+class TestCheckpointsOfTheChief:
+    """Of which a worker learns with its next push."""
+
+    @pytest.fixture
+    def own(self, config):
+        own = Own(config)
+        own.restore(4)
+        own.push([5, 5, 5], pushes=5, saved=0)
+        assert not config.checkpoint_dir.exists()
+        return own
+
+    @pytest.mark.parametrize("saved", [5, 6])
+    def test_what_belongs_to_one_is_written_with_the_next_push(self, config, own, saved):
+        own.push([6, 6, 6], pushes=6, saved=saved)
+        assert names(config) == {f"worker-1-{saved}.npz"}
+        assert Own(config).restore(saved) == [saved] * 3
+
+    def test_each_is_written_once(self, config, own):
+        own.push([6, 6, 6], pushes=6, saved=6)
+        (config.checkpoint_dir / "worker-1-6.npz").unlink()
+        own.push([7, 7, 7], pushes=7, saved=6)
+        own.push([8, 8, 8], pushes=8, saved=6)
+        assert names(config) == set()
+
+    def test_a_worker_that_was_saved_by_itself_writes_none(self, config, own):
+        own.set([5, 6, 7])
+        own.save(5)
+        own.push([6, 6, 6], pushes=6, saved=5)
+        assert Own(config).restore(5) == [5, 6, 7]
+
+    def test_what_a_worker_had_when_it_joined_belongs_to_the_push_before(self, config):
+        own = Own(config)
+        own.restore(4)
+        own.push([5, 5, 5], pushes=5, saved=4)
+        assert Own(config).restore(4) == [0, 0, 0]
+        assert names(config) == {"worker-1-4.npz"}
+
+    def test_a_phase_that_pushes_nothing_tells_nothing(self, config, own):
+        own.state.after_step(own.session, 5, [])
+        assert not config.checkpoint_dir.exists()
+
+    def test_what_was_rolled_back_is_gone(self, config):
+        for pushes in (4, 6, 8):
+            saved(config, pushes, [pushes] * 3)
+        saved(config, 9, [9, 9, 9], index=0)
+        other_run = Own(config)
+        other_run.restore(7, lineage=LINEAGE + 1)
+        other_run.save(7)
+        assert Own(config).restore(6) == [6, 6, 6]
+        assert names(config) == {"worker-1-4.npz", "worker-1-6.npz", "worker-1-7.npz", "worker-0-9.npz"}
 
 
 class TestStepsThatFailed:
@@ -139,31 +207,39 @@ class TestStepsThatFailed:
 
     @pytest.fixture
     def own(self, config, monkeypatch):
-        """A worker that has joined at its push 4; its variables are read in its own session."""
+        """A worker that has joined at its push 4, and made three more; its variables are read in its own session."""
         own = Own(config)
         own.restore(4)
-        own.set([1, 2, 3])
-        values = {"residual": np.array([1, 2, 3], np.float32)}
-        monkeypatch.setattr(WorkerState, "_read_alone", lambda *_: values)
+        own.push([1, 2, 3], pushes=7, saved=0)
+        own.set([4, 5, 6])
+        monkeypatch.setattr(
+            WorkerState,
+            "_read_alone",
+            lambda self, variables, *_: dict(zip(["residual"], own.session.run(list(variables)), strict=True)),
+        )
         return own
 
-    @pytest.mark.parametrize(("in_flight", "fits"), [(False, [7]), (True, [7, 8])])
-    def test_what_was_known_is_kept_in_memory_and_on_disk(self, config, own, in_flight, fits):
+    @pytest.mark.parametrize(
+        ("in_flight", "knows_first", "fits"),
+        [
+            (False, True, {7: [4, 5, 6]}),
+            (True, True, {7: [1, 2, 3], 8: [4, 5, 6]}),
+            (True, False, {7: [1, 2, 3]}),
+            (False, False, {7: [4, 5, 6]}),
+        ],
+    )
+    def test_what_was_known_is_kept_in_memory_and_on_disk(self, config, own, in_flight, knows_first, fits):
+        own.state._knows_first = knows_first
         kept = self.keep(own, 3, in_flight)
         for homeless in (False, True):
             where = {"kept": kept} if homeless else {}
             one = dataclasses.replace(config, logdir=None) if homeless else config
-            taken = [pushes for pushes in range(5, 11) if Own(one, **where).restore(pushes) == [1, 2, 3]]
-            assert taken == fits
-
-    def test_what_does_not_note_a_push_before_it_leaves_is_kept_between_steps_only(self, config, own):
-        own.state._knows_first = False
-        assert self.keep(own, 3, in_flight=True) is None
-        assert self.keep(own, 3, in_flight=False) is not None
+            taken = {pushes: Own(one, **where).restore(pushes) for pushes in range(10, 4, -1)}
+            assert {pushes: value for pushes, value in taken.items() if value != [0, 0, 0]} == fits
 
     def test_a_join_that_failed_loses_nothing(self, config, own):
         kept = self.keep(own, 3, in_flight=False)
-        assert self.keep(Own(config, kept=kept), 0, in_flight=False) is kept
+        assert self.keep(Own(config, kept=kept), 0, in_flight=False) == kept
 
 
 def test_each_worker_has_a_file_of_its_own(config):
@@ -195,20 +271,6 @@ def test_a_broken_file_is_not_used_and_is_named(config, path, cut, caplog):
     assert "worker-1-7.npz is broken" in caplog.text
 
 
-def test_it_is_saved_at_the_multiples_of_the_steps_between_checkpoints(config):
-    own = Own(config)
-    own.restore(2)
-    saved_at = []
-    own.state.save = lambda session, step: (saved_at.append(step), WorkerState.save(own.state, session, step))
-    for step in (3, 4, 5, 6, 9, 11, 12, 15):
-        own.counts.pushes = step
-        own.state.save_if_due(own.session, step)
-    assert saved_at == [5, 11, 15]
-    assert sorted(file.name for file in config.checkpoint_dir.iterdir()) == [
-        f"worker-1-{step}.npz" for step in (11, 15, 5)
-    ]
-
-
 def test_a_folder_that_cannot_be_written_is_a_warning(config, path, caplog):
     own = Own(config)
     path.parent.parent.mkdir(exist_ok=True)
@@ -221,7 +283,7 @@ def test_a_folder_that_cannot_be_written_is_a_warning(config, path, caplog):
 def test_nothing_is_written_without_a_logdir_or_without_variables(config, tmp_path):
     homeless = Own(TrainConfig())
     homeless.save(5)
-    WorkerState([], None, config, 0).save(homeless.session, 5)
+    WorkerState([], None, None, config, 0).save(homeless.session, 5)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -234,7 +296,7 @@ def test_a_failed_save_leaves_the_last_good_one_and_nothing_temporary(config, pa
     own.set([1, 2, 3])
     own.save(7)
     own.set([4, 5, 6])
-    monkeypatch.setattr(durable.os, call, full)
+    monkeypatch.setattr(durable_files.os, call, full)
     own.save(7, step=8)
     monkeypatch.undo()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -288,7 +350,7 @@ def test_a_state_whose_length_varies_is_taken_up(config):
             variable = tf.Variable(
                 tf.zeros([0, 1], tf.int64), name="held", shape=[None, 1], trainable=False, use_resource=True
             )
-            state, session = WorkerState([variable], Counts(5), config, 1), tf.Session()
+            state, session = WorkerState([variable], Counts(5), AfterPushes([variable]), config, 1), tf.Session()
             session.run(variable.initializer)
             return state, session, variable, (variable.assign(value), value)
 

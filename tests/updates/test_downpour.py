@@ -156,9 +156,3 @@ def test_refuses_a_velocity_on_the_ps_with_a_period(optimizer, name):
             Downpour(Options(**period)).check(plan)
     Downpour(Options()).check(plan)
     Downpour(Options(n_push=2)).check(RunPlan(2, Sgd(Sgd.Options()), "sgd"))
-
-
-@pytest.mark.parametrize(("name", "least"), [("n_push", 1), ("n_fetch", 1), ("warm_start_steps", 0)])
-def test_refuses_periods_that_are_too_small(name, least):
-    with pytest.raises(OptionError, match=f"{name}={least - 1}; give {least} or more"):
-        Options(**{name: least - 1})

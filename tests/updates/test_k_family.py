@@ -83,9 +83,6 @@ def test_the_batch_forms_take_more_gradients_than_workers(rule):
 @pytest.mark.parametrize(
     "options",
     [
-        {"k": 0},
-        {"grow_every": -1},
-        {"grow_every": 1, "grow_by": 0},
         {"k": 3, "grow_every": 1, "max_k": 2},
         {"max_k": 3},
     ],

@@ -8,9 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ps_trainer.errors import OptionError
-from ps_trainer.store import worker_file
-from ps_trainer.updates.local_sgd import Options
+from ps_trainer.checkpoints import worker_file
 from tests.testing import oracles_local, replicas
 from tests.testing.cluster import config_of
 from tests.updates.scripted import BATCH_SIZE, Played, assert_same
@@ -144,7 +142,7 @@ def test_a_copy_of_an_older_round_is_not_gone_on_with(one_worker, tmp_path, capl
     assert saved.values["fetched/clock_0"] == 3
     changed = {name: value + 1 for name, value in saved.values.items() if name.startswith("replica/")}
     older = {**saved.values, **changed, "fetched/clock_0": np.int64(2)}
-    for pushes, said in ((3, "the saved copy is of round 2, and this is round 3"), (2, "worker-0-2.npz: of push 2")):
+    for pushes, said in ((3, "the saved replica is of round 2, and this is round 3"), (2, "worker-0-2.npz: of push 2")):
         folder = tmp_path / str(pushes)
         shutil.copytree(tmp_path / "checkpoints", folder / "checkpoints")
         (folder / "checkpoints" / path.name).unlink()
@@ -156,9 +154,3 @@ def test_a_copy_of_an_older_round_is_not_gone_on_with(one_worker, tmp_path, capl
         whole = lone(one_worker, 6, None, optimizer="sgd")
         np.testing.assert_allclose(second.losses, whole.losses[6:], rtol=0, atol=1e-6)
         assert said in caplog.text
-
-
-@pytest.mark.parametrize(("name", "least"), [("period", 1), ("switch_step", 0)])
-def test_refuses_wrong_options(name, least):
-    with pytest.raises(OptionError, match=f"{name}={least - 1}; give {least} or more"):
-        Options(**{name: least - 1})

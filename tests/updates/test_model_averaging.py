@@ -65,8 +65,3 @@ def test_refuses_to_compress_parameters():
     with pytest.raises(OptionError, match="--gradient_transform top_k: .*use --update=local_sgd"):
         ModelAveraging(Options()).check(plan)
     ModelAveraging(Options()).check(RunPlan(2, transforms=["clip_norm"]))
-
-
-def test_refuses_a_period_that_is_too_small():
-    with pytest.raises(OptionError, match="period=0; give 1 or more"):
-        Options(period=0)

@@ -86,7 +86,7 @@ def test_a_checkpoint_brings_the_slots_of_all_into_another_layout(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"update": "downpour"}, "--optimizer_for table=adagrad: --update=downpour moves its local copy by SGD"),
+        ({"update": "downpour"}, "--optimizer_for table=adagrad: --update=downpour moves its replica by SGD"),
         ({"update": "easgd"}, "--optimizer_for table=adagrad: --update=easgd applies no gradients on the ps"),
         ({"gradient_transform": ("dgc",)}, "--optimizer=momentum adds its own"),
         ({"optimizer_for": ("tabel=sgd",)}, "no trainable variable is left that matches 'tabel'; the model has table"),

@@ -9,15 +9,19 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models import layers
-from ps_trainer.errors import Interrupted, OptionError
+from ps_trainer.errors import Interrupted
+from ps_trainer.runtime.server import session_config
 from ps_trainer.training import components as components_lib
-from ps_trainer.updates.ssp import Options, Ssp
+from ps_trainer.updates.base import RuleContext
+from ps_trainer.updates.exclusive import initializers
+from ps_trainer.updates.ssp import Options, Ssp, WorkerClocks
 from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.components import NUM_CLASSES
 from tests.testing.repetitions import repetitions
 from tests.testing.script import Turnstile
+from tests.testing.two_ps import TwoPs
 
 LEARNING_RATE = 0.5
 NUM_WORKERS = 3
@@ -157,12 +161,40 @@ def test_a_worker_that_dies_holds_the_others_until_it_is_said_to_have_left(clust
                 gate.release(worker)
         wait_until(lambda: gate.values()["global_step"] == 4)  # s + 1 pushes of each
         (service,) = [service for service in services if service is not None]
-        service.worker_left(2)
+        service.worker_left(2, 1)
         wait_until(lambda: gate.values()["global_step"] >= 60)
         assert gate.steps(2) == 0
         gate.open()
         for worker in (0, 1):
             assert cluster.finish(gate.calls[worker]).code == 0
+
+
+def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster):
+    with tf.Graph().as_default() as graph, graph.container("late-leave"), tf.variable_scope("", use_resource=True):
+        store = TwoPs()
+        contexts = [
+            RuleContext(3, 2, is_chief=True, max_steps=None, applier=None, push=None, joining=joining)
+            for joining in (1, 2)
+        ]
+        processes = [WorkerClocks(store, contexts[0], 1)]
+        with tf.variable_scope("", reuse=True):
+            processes.append(WorkerClocks(store, contexts[1], 1))
+        joins = [clocks.build_join() for clocks in processes]
+        joining = tf.placeholder(tf.int64, [])
+        leave = processes[0].build_leave(2, joining)
+        (gone,) = [variable for variable in processes[0].state if variable.op.name == "ssp/gone"]
+        init_op = tf.group(tf.global_variables_initializer(), *initializers())
+        task = cluster.task("worker", 0)
+        with tf.Session(f"grpc://{task.own_address}", config=session_config(task.device)) as session:
+            session.run(init_op)
+            for op, number, is_gone in (
+                (joins[0], 2, 1),  # the second one died before its join: the first is not there any more
+                (joins[1], 1, 0),  # a call to a ps task that was frozen, while the worker was started again
+                (joins[1], 2, 1),
+            ):
+                session.run(op)
+                session.run(leave, {joining: number})
+                assert session.run(gone).tolist() == [0, 0, is_gone]
 
 
 def test_a_worker_that_comes_late_starts_at_the_slowest_ones_clock(cluster):
@@ -203,8 +235,3 @@ def test_a_worker_that_ends_first_holds_nobody_up_with_one_ps_task():
         outcomes = cluster.run(config)
     assert [len(outcome.losses) for outcome in outcomes] == [5, 30]
     assert outcomes[0].worker.final_values["global_step"] == 35
-
-
-def test_a_negative_bound_is_refused():
-    with pytest.raises(OptionError, match="staleness=-1"):
-        Options(staleness=-1)

@@ -63,7 +63,7 @@ def test_an_update_in_which_a_worker_is_lost_is_the_average_of_the_others(cluste
         wanted = params_before(model)
         run.push(0, [])
         run.push(1, [])  # worker 2 has begun its step, and is in the middle of it
-        run.service().worker_left(2)
+        run.service().worker_left(2, 1)
         for worker in (0, 1):
             gate.wait_steps(worker, 1)
         gradients = [loss_and_gradient(wanted, worker_batch(worker, 3, BATCH_SIZE, 0))[1] for worker in (0, 1)]
@@ -80,7 +80,7 @@ def test_a_worker_that_is_frozen_while_it_waits_takes_nobodys_turn(cluster):
     with Turnstile(cluster) as gate:
         run = GroupScript(cluster, gate, "dense", update="sync", update_option=("min_workers=2",), max_steps=30)
         run.push(2, [])  # it waits for the update, and from here on, as seen from the others, for ever
-        run.service().worker_left(2)
+        run.service().worker_left(2, 1)
         for step in range(1, 6):
             gate.release(0)
             gate.release(1)

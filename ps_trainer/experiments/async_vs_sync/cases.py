@@ -1,64 +1,92 @@
-"""Cases of the experiment on asynchronous and synchronous SGD: its runs, seeds together, and tables of them."""
+"""What a run of asynchronous or synchronous SGD measures, and the cases that the runs make."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.frame.tables import Column, Table
-from ps_trainer.experiments.lab import theory
-from ps_trainer.experiments.lab.statistics import spread, standard_error
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.cases import Case, mean, median, setting
+from ps_trainer.experiments.toolkit import real, theory, virtual_training
+from ps_trainer.experiments.toolkit.statistics import standard_error
 
 ASYNC, SYNC_SAME, SYNC_GLOBAL = "asynchronous", "synchronous", "synchronous, same batch per update"
+ALPHAS = (0.05, 0.3, 1.0)
+TRAINED_ALPHAS = (0.05, 1.0)
+
+TARGET_LOSS = 0.55  # about that of a training accuracy of 90 % here; steps of clusters log the loss only
+NUM_REAL_WORKERS = 8
+UNEVEN = 1.0
 
 
-class Arm(NamedTuple):
-    """Trainings of one kind with one learning rate, all seeds together.
+class Throughput(Case):
+    """Gradients per second of both kinds in virtual time."""
 
-    Attributes:
-        mode: `ASYNC`, `SYNC_SAME` (each worker has the batch of an asynchronous one, an update n of them) or
-            `SYNC_GLOBAL` (an update has the batch of an asynchronous one, a worker the n-th part of it).
-        n: workers.
-        alpha: share of the step that is exponential; None for synchronous ones, whose updates do not depend on it.
-        rate: learning rate.
-        examples: until the target, of each seed; where it was not reached those that were seen, a lower bound.
-        secs: the same in virtual time, by alpha as text.
-        num_lost: seeds that did not reach the target.
-    """
+    n = setting("n")
+    alpha = setting("alpha")  # share of the step that is exponential
+    async_rate = median("async_rate")
+    sync_rate = median("sync_rate")
+    staleness = mean("staleness")
 
-    mode: str
-    n: int
-    alpha: float | None
-    rate: float
-    examples: Sequence[float]
-    secs: Sequence[dict[str, float]]
-    num_lost: int
+    @property
+    def ratio(self) -> float:
+        """Asynchronous over synchronous, of means."""
+        return self.runs.mean("async_rate") / self.runs.mean("sync_rate")
+
+
+class TrainedArm(Case):
+    """Trainings of one kind with one learning rate, all seeds together."""
+
+    # `ASYNC`, `SYNC_SAME` (each worker has the batch of an asynchronous one, an update n of them) or `SYNC_GLOBAL` (an
+    # update has the batch of an asynchronous one, a worker the n-th part of it).
+    mode = setting("mode")
+    n = setting("n")
+    alpha = setting("alpha")  # None for synchronous ones, whose updates do not depend on it
+    rate = setting("lr")
+
+    @property
+    def examples(self) -> list[float]:
+        """Until the target, of each seed; where it was not reached those that were seen, a lower bound."""
+        return self.runs.figures("examples")
+
+    @property
+    def num_lost(self) -> int:
+        """Seeds that did not reach the target."""
+        return self.runs.figures("is_reached").count(False)
 
     def secs_at(self, alpha: float) -> list[float]:
         """Virtual seconds to the target with these step times, of each seed."""
-        return [secs[f"{alpha:g}"] for secs in self.secs]
+        return [secs[f"{alpha:g}"] for secs in self.runs.figures("secs")]
 
 
-def arms_of(results: Results) -> list[Arm]:
-    """The trainings, in the order of the runs."""
-    groups = Results(r for r in results if r.run.settings["mode"] != "rates").by("mode", "n", "alpha", "lr")
-    return [
-        Arm(*key, group.figures("examples"), group.figures("secs"), group.figures("is_reached").count(False))
-        for key, group in groups.items()
-    ]
+class RealTraining(real.RealCase):
+    """A training on a real cluster, and the same one in virtual time."""
+
+    mode = setting("mode")
+    alpha = setting("alpha")
+    rate = setting("lr")
+
+    @property
+    def name(self) -> str:
+        return f"L2, {self.mode}, α={self.alpha:g}"
+
+    @property
+    def secs(self) -> real.Pair | None:
+        """Until the target, of the runs whose times count."""
+        timed = self.runs.uncontended()
+        return real.pair(self.name, timed, "secs") if timed else None
 
 
-def tuned(arms: Sequence[Arm], mode: str, n: int, alpha: float | None = None) -> Arm:
+def tuned(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
     """The one that needs fewest examples with its best learning rate."""
     own = [arm for arm in arms if (arm.mode, arm.n, arm.alpha) == (mode, n, alpha)]
     return min(own, key=lambda arm: (arm.num_lost, float(np.mean(arm.examples))))
 
 
-def lead(one: Arm, other: Arm, num_window_examples: int) -> float:
+def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
     """Examples that the first needs more than the second, in standard errors of the difference.
 
     The seeds' variances, or with a single seed that of a tenth of the window in which the target is measured.
@@ -70,39 +98,31 @@ def lead(one: Arm, other: Arm, num_window_examples: int) -> float:
 
 
 def predicted_ratio(n: int, alpha: float) -> float:
-    """E[max] / E[X] of n shifted exponential times, 1 − α + α H_n: A2."""
+    """E[max] / E[X] of n shifted exponential times, 1 − α + α H_n."""
     return theory.async_over_sync((1.0 - alpha) + alpha * theory.harmonic(n), 1.0)
 
 
-def rates_table(results: Results) -> Table:
-    """Throughput of both and their ratio."""
-    columns = (
-        *(Column(name="n", form="d"), Column(name="α", form="g")),
-        Column(name="asynchronous", unit="gradients/s", form=".2f"),
-        Column(name="synchronous", unit="gradients/s", form=".2f"),
-        Column(name="ratio", form=".3f"),
-        *(Column(name="E[max]/E[X]", form=".3f"), Column(name="mean staleness", form=".2f")),
-    )
-    rows = []
-    for (n, alpha), group in results.where(mode="rates").by("n", "alpha").items():
-        fast, slow = (spread(group.figures(name)).median for name in ("async_rate", "sync_rate"))
-        staleness = float(np.mean(group.figures("staleness")))
-        rows.append([n, alpha, fast, slow, fast / slow, predicted_ratio(n, alpha), staleness])
-    return Table(title="Throughput", level=Level.VIRTUAL.value, columns=columns, rows=rows)
+def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]]:
+    """Throughput of the runs whose times count, by n and α, and by mode."""
+    made: dict[tuple[int, float], dict[str, real.Pair]] = {}
+    for (n, alpha, mode), group in results.uncontended().by("n", "alpha", "mode").items():
+        made.setdefault((n, alpha), {})[mode] = real.pair(f"L2, n={n}, α={alpha:g}, {mode}", group, "rate")
+    return made
 
 
-def arms_table(title: str, arms: Sequence[Arm], alphas: Sequence[float]) -> Table:
-    """Examples and virtual seconds to the target."""
-    columns = [Column(name="mode"), Column(name="n", form="d"), Column(name="α", form="g"), Column(name="lr", form="g")]
-    columns += [Column(name="examples", form=",.0f"), Column(name="± SE", form=",.0f")]
-    columns += [Column(name=f"time, α = {alpha:g}", unit="s", form=".1f") for alpha in alphas]
-    columns += [Column(name="not reached", form="d"), Column(name="seeds", form="d")]
-    rows = []
-    for arm in arms:
-        secs = [
-            float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != SYNC_GLOBAL else None
-            for alpha in alphas
-        ]
-        examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]
-        rows.append([arm.mode, arm.n, arm.alpha, arm.rate, *examples, *secs, arm.num_lost, len(arm.examples)])
-    return Table(title=title, level=Level.VIRTUAL.value, columns=columns, rows=rows)
+def ratio_of(pairs: Mapping[str, real.Pair], of: str) -> float:
+    """Asynchronous over synchronous throughput, "measured" or "simulated"."""
+    return getattr(pairs[ASYNC], of) / getattr(pairs[SYNC_SAME], of)
+
+
+def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> dict[str, float | None]:
+    """Examples, and seconds from the end of the first step, until the loss of the last examples is low enough.
+
+    The first step of a cluster builds its graph, which takes longer than any other. None where it never is.
+    """
+    window = math.ceil(virtual_training.WINDOW_EXAMPLES / batch_size)
+    losses = [math.inf if step["loss"] is None else step["loss"] for step in steps]
+    for count in range(window, len(steps) + 1):
+        if sum(losses[count - window : count]) / window <= TARGET_LOSS:
+            return {"examples": count * batch_size, "secs": steps[count - 1]["t_end"] - steps[0]["t_end"]}
+    return {"examples": None, "secs": None}

@@ -1,4 +1,4 @@
-"""Experiment: asynchronous against synchronous SGD."""
+"""Experiment: asynchronous against synchronous SGD. What is run, and how."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.async_vs_sync import plots as convergence_plots
-from ps_trainer.experiments.async_vs_sync import real as convergence_real
-from ps_trainer.experiments.async_vs_sync.captions import CAPTIONS
+from ps_trainer.experiments.async_vs_sync import claims, plots, tables
 from ps_trainer.experiments.async_vs_sync.cases import (
+    ALPHAS,
     ASYNC,
+    NUM_REAL_WORKERS,
     SYNC_GLOBAL,
     SYNC_SAME,
-    arms_of,
-    arms_table,
-    lead,
+    TRAINED_ALPHAS,
+    UNEVEN,
+    RealTraining,
+    Throughput,
+    TrainedArm,
     predicted_ratio,
-    rates_table,
-    tuned,
+    real_rates,
+    to_target,
 )
-from ps_trainer.experiments.frame.base import Analysis, Experiment, Level, Measured, Results, Run
-from ps_trainer.experiments.frame.claims import Claim, Limit, Measure
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.frame.published import Published, Tag
-from ps_trainer.experiments.lab import real, virtual, virtual_training
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
 
-ALPHAS = (0.05, 0.3, 1.0)
-TRAINED_ALPHAS = (0.05, 1.0)
 RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 QUICK_RATES = {ASYNC: (0.05, 0.1, 0.2), SYNC_SAME: (0.4, 0.8), SYNC_GLOBAL: (0.4, 0.8)}
+REAL_RATES, REAL_TRAINING = "rates", "training"  # what a real run is of
 
 _BATCH_SIZE = 32
 _NUM_EXAMPLES = 600 * _BATCH_SIZE
@@ -39,102 +40,59 @@ _MODEL_OPTIONS = ("hidden=32",)
 _NUM_TIMED_UPDATES = 4000
 _SECS_PER_STEP = 0.002
 
+_REAL_MODEL_OPTION = "hidden=32"
+_COUNTS = (1, 2, 4, 8)
+_REAL_MEAN_MS = 100.0
+_REAL_ALPHAS = (0.05, UNEVEN)
+_STEPS_OF_WORKER = {0.05: 50, UNEVEN: 80}
+_NUM_UNEVEN_SEEDS = 3
+_NUM_QUICK_STEPS = 60
+_QUICK_ALPHA = 0.3  # with which few steps are enough to know a ratio
+# The best learning rates of the virtual part at n = 8; an example count that is twice what it takes there.
+_REAL_ARMS = (
+    (ASYNC, 0.05, 0.05, 19_200),
+    (ASYNC, UNEVEN, 0.1, 19_200),
+    (SYNC_SAME, 0.05, 0.4, 19_200),
+    (SYNC_SAME, UNEVEN, 0.4, 19_200),
+    (SYNC_GLOBAL, UNEVEN, 0.4, 5_120),
+)
 
-class AsyncVsSync(Experiment):
-    """Asynchronous against synchronous SGD: throughput, examples and time to the same accuracy."""
 
-    name = "async_vs_sync"
-    source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, sections 4 and 5"
-    scale_down = (
-        "A perceptron with 32 hidden units on digits; steps last 100 ms on average, of which the share α is"
-        " exponential; pulls and pushes take no time. Each arm has its own best learning rate of one grid. Examples"
-        f" are counted until the mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} is"
-        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {convergence_real.NUM_WORKERS} processes"
-        " on one machine that sleep between pull and push. The sources train networks of millions of parameters on up"
-        " to thousands of machines."
-    )
-    published = (
-        Published(
-            what="final test accuracy, synchronous above asynchronous updates, about", value=0.5, unit="%",
-            tag=Tag.RECALLED, source="Chen et al. 2016",
-        ),
-    )  # fmt: skip
-    captions = CAPTIONS
-    claims = (
-        Claim(
-            key="throughput",
-            sentence="Asynchronous workers compute E[max]/E[X] times the gradients that synchronous ones do",
-            measures="measured over predicted ratio",
-            limit=Limit(low=0.85, high=1.15),
-            expected=Limit(low=0.97, high=1.03),
-        ),
-        Claim(
-            key="examples",
-            sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
-            measures="its examples above those of synchronous SGD, in standard errors",
-            limit=Limit(low=-2.0),
-        ),
-        Claim(
-            key="examples_global",
-            sentence="With the same batch per update asynchronous SGD needs no fewer examples, each at its best rate",
-            measures="its examples above those of synchronous SGD, in standard errors",
-            limit=Limit(low=-2.0),
-        ),
-        Claim(
-            key="time_even",
-            sentence="With nearly even steps synchronous SGD is at the target as soon as asynchronous SGD",
-            measures="asynchronous over synchronous time",
-            limit=Limit(low=1.0),
-        ),
-        Claim(
-            key="time_uneven",
-            sentence="With exponential steps asynchronous SGD is at the target sooner",
-            measures="asynchronous over synchronous time",
-            limit=Limit(high=1.0),
-        ),
-        Claim(
-            key="real_throughput",
-            sentence="So they do on real clusters: E[max]/E[X] times the gradients",
-            measures="measured over predicted ratio",
-            limit=Limit(low=0.85, high=1.15),
-        ),
-        Claim(
-            key="real_rates",
-            sentence="Real clusters of both kinds compute as many gradients as the simulator says of the same delays",
-            measures="measured over simulated gradients per second",
-            limit=Limit(low=0.9, high=1.1),
-        ),
-        Claim(
-            key="real_control",
-            sentence="With one worker the two are the same",
-            measures="asynchronous over synchronous gradients per second",
-            limit=Limit(low=0.95, high=1.05),
-        ),
-        Claim(
-            key="real_examples",
-            sentence="A real training needs as many examples as the one in virtual time",
-            measures="measured over virtual examples to the target, one seed of each arm",
-            limit=Limit(low=0.6, high=1.6),
-            expected=Limit(low=0.75, high=1.33),
-        ),
-        Claim(
-            key="real_time",
-            sentence="With exponential steps asynchronous SGD is at the target sooner on a real cluster, too",
-            measures="asynchronous over synchronous time",
-            limit=Limit(high=1.0),
-        ),
-    )
-    num_seeds = 10
-    num_quick_seeds = 1
+class VirtualThroughput(Part):
+    """Gradients per second of both kinds."""
+
+    selects = {"level": Level.VIRTUAL, "mode": "rates"}
+    claims = claims.OF_THROUGHPUT
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
-        """See `Experiment`."""
-        runs = [
+        return [
             _run({"mode": "rates", "n": n, "alpha": alpha}, seed, 0.2)
             for n in (2, 4, 8, 16)
             for alpha in ALPHAS
             for seed in seeds
         ]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        return Measured(_throughput(run.settings["n"], run.settings["alpha"], run.seed))
+
+    def cases(self, results: Results) -> list[Throughput]:
+        return cases_by(Throughput, results, "n", "alpha")
+
+    def notes(self, cases: Sequence[Throughput]) -> Sequence[str]:
+        return tables.NOTES
+
+    tables = staticmethod(tables.of_throughput)
+    plots = staticmethod(plots.of_throughput)
+
+
+class VirtualTraining(Part):
+    """Examples and time to a training accuracy, by learning rate."""
+
+    selects = {"level": Level.VIRTUAL}
+    claims = claims.OF_TRAINING
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        runs = []
         for n in (8,) if quick else (4, 8):
             kinds = [(ASYNC, alpha) for alpha in TRAINED_ALPHAS] + [(SYNC_SAME, None), (SYNC_GLOBAL, None)]
             for mode, alpha in kinds:
@@ -145,14 +103,9 @@ class AsyncVsSync(Experiment):
                     for lr in (QUICK_RATES[mode] if quick else RATES)
                     for seed in seeds
                 ]
-        return [*runs, *convergence_real.runs(quick, seeds)]
+        return runs
 
-    def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
-        """See `Experiment`."""
-        if run.level is real.LEVEL:
-            return convergence_real.carry_out(run, folder)
-        if run.settings["mode"] == "rates":
-            return Measured(_throughput(run.settings["n"], run.settings["alpha"], run.seed))
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
 
         settings = run.settings
@@ -180,62 +133,91 @@ class AsyncVsSync(Experiment):
         }
         return Measured(figures, course.records() if run.seed == 0 else ())
 
-    def analyse(self, results: Results) -> Analysis:
-        """See `Experiment`."""
-        on_clusters, on_cluster_tables = convergence_real.measures(results), convergence_real.tables(results)
-        results = results.where(level=Level.VIRTUAL)
-        arms = arms_of(results)
-        counts = sorted({arm.n for arm in arms})
-        pairs = [(n, alpha, tuned(arms, ASYNC, n, alpha)) for n in counts for alpha in TRAINED_ALPHAS]
-        best = [tuned(arms, *key) for key in dict.fromkeys((arm.mode, arm.n, arm.alpha) for arm in arms)]
+    def cases(self, results: Results) -> list[TrainedArm]:
+        return cases_by(TrainedArm, results, "mode", "n", "alpha", "lr")
 
-        def leads(mode: str) -> list[Measure]:
-            window = virtual_training.WINDOW_EXAMPLES
-            return [Measure(f"n={n}, α={alpha:g}", lead(one, tuned(arms, mode, n), window)) for n, alpha, one in pairs]
+    tables = staticmethod(tables.of_training)
+    plots = staticmethod(plots.of_training)
 
-        def times(alpha: float) -> list[Measure]:
-            return [
-                Measure(f"n={n}", _mean(one.secs_at(alpha)) / _mean(tuned(arms, SYNC_SAME, n).secs_at(alpha)))
-                for n, own, one in pairs
-                if own == alpha
-            ]
 
-        return Analysis(
-            tables=[
-                rates_table(results),
-                arms_table("To the target, each at its best learning rate", best, ALPHAS),
-                arms_table("To the target, all learning rates", arms, ALPHAS),
-                *on_cluster_tables,
-            ],
-            measured={
-                "throughput": _ratios(results),
-                "examples": leads(SYNC_SAME),
-                "examples_global": leads(SYNC_GLOBAL),
-                "time_even": times(TRAINED_ALPHAS[0]),
-                "time_uneven": times(TRAINED_ALPHAS[-1]),
-                **on_clusters,
-            },
-            not_testable={key: real.WHY_NONE for key, values in on_clusters.items() if not values},
-            notes=_NOTES,
+class RealThroughput(real.RealPart):
+    """Gradients per second of real clusters."""
+
+    selects = {"level": real.LEVEL, "what": REAL_RATES}
+    claims = claims.OF_REAL_THROUGHPUT
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        """Both rules at every number of workers; in the quick form two workers only.
+
+        A run and its simulation take the same delays, so that few seeds tell whether they agree. Exponential steps,
+        which also have to agree with a mean, have three.
+        """
+        if quick:
+            return [_real_rates_run(2, _QUICK_ALPHA, rule, _NUM_QUICK_STEPS, seeds[0]) for rule in (ASYNC, SYNC_SAME)]
+        return [
+            _real_rates_run(n, alpha, rule, _STEPS_OF_WORKER[alpha], seed)
+            for n in _COUNTS
+            for alpha in (_REAL_ALPHAS if n > 1 else _REAL_ALPHAS[:1])
+            for rule in (ASYNC, SYNC_SAME)
+            for seed in seeds[: _NUM_UNEVEN_SEEDS if alpha == UNEVEN else 1]
+        ]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Trains on a cluster, and simulates the same delays."""
+        training, schedule, update = _train_and_simulate(run, folder)
+        per_update, mean_secs = 1 if update == "async" else run.settings["n"], run.settings["mean_ms"] / 1000
+        measured, simulated = (
+            {"rate": _rate(secs, per_update) * mean_secs} for secs in (real.update_secs(training), schedule.update_secs)
         )
+        return _measured(run, training, measured, simulated)
 
-    def plots(self, results: Results) -> Sequence[Plot]:
-        """See `Experiment`."""
-        return [*convergence_plots.plots(results.where(level=Level.VIRTUAL)), *convergence_real.plots(results)]
+    cases = staticmethod(real_rates)
+    tables = staticmethod(tables.of_real_throughput)
+    plots = staticmethod(plots.of_real_throughput)
 
 
-_NOTES = (
-    "With the same batch per worker a synchronous update has n batches. Where that is more than the task can use per"
-    " update, its examples go to waste, and asynchronous SGD, one batch per update, needs fewer where its staleness"
-    " costs little: with exponential steps, whose geometric staleness stands larger rates than the same staleness in"
-    " each update (experiment staleness_quality). With the same batch per update staleness is the only difference.",
-    "Times are of the same batch per worker: a synchronous worker with the n-th part of it would have shorter steps.",
-    "The real trainings end at a loss instead, as steps of clusters log no accuracy; the virtual ones beside them do,"
-    " too. Time counts from the end of the first step, in which a cluster still builds its graph.",
-    "The simulator's steps take their delay and nothing else. A real step takes more, so that a real cluster makes"
-    " fewer steps.",
-    "An arm that does not reach the target counts with all examples it may see: a lower bound.",
-)
+class RealTrainings(real.RealPart):
+    """One training of each arm to a loss; none in the quick form."""
+
+    selects = {"level": real.LEVEL, "what": REAL_TRAINING}
+    claims = claims.OF_REAL_TRAINING
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        return [] if quick else [_real_training_run(*arm, seeds[0]) for arm in _REAL_ARMS]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Trains on a cluster, and with TensorFlow along the schedule of the same delays."""
+        training, schedule, update = _train_and_simulate(run, folder, flags=_training_flags(run.settings))
+        measured, simulated = (
+            to_target(steps, run.settings["batch_size"]) for steps in (training.steps, _replayed(run, schedule, update))
+        )
+        return _measured(run, training, measured, simulated)
+
+    def cases(self, results: Results) -> list[RealTraining]:
+        """Of all runs; only times need the cores."""
+        return cases_by(RealTraining, results, "mode", "alpha")
+
+    tables = staticmethod(tables.of_real_training)
+
+
+class AsyncVsSync(Experiment):
+    """Asynchronous against synchronous SGD: throughput, examples and time to the same accuracy."""
+
+    name = "async_vs_sync"
+    source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, sections 4 and 5"
+    scale_down = (
+        "A perceptron with 32 hidden units on digits; steps last 100 ms on average, of which the share α is"
+        " exponential; pulls and pushes take no time. Each arm has its own best learning rate of one grid. Examples"
+        f" are counted until the mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} is"
+        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {NUM_REAL_WORKERS} processes"
+        " on one machine that sleep between pull and push. The sources train networks of millions of parameters on up"
+        " to thousands of machines."
+    )
+    published = claims.PUBLISHED
+    captions = plots.CAPTIONS
+    parts = (VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
+    num_seeds = 10
+    num_quick_seeds = 1
 
 
 def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) -> Any:
@@ -243,7 +225,7 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
     return virtual.run(update, num_workers=n, compute=compute, num_updates=num_updates, seed=seed).schedule
 
 
-def _throughput(n: int, alpha: float, seed: int) -> Mapping[str, float]:
+def _throughput(n: int, alpha: float, seed: int) -> dict[str, float]:
     slow = _schedule("sync", n, alpha, _NUM_TIMED_UPDATES // n, seed)
     fast = _schedule("async", n, alpha, _NUM_TIMED_UPDATES, seed)
     return {
@@ -251,18 +233,6 @@ def _throughput(n: int, alpha: float, seed: int) -> Mapping[str, float]:
         "sync_rate": n * slow.num_updates / float(slow.update_secs[-1]),
         "staleness": float(np.mean(fast.steps.staleness[fast.steps.update >= 0])),
     }
-
-
-def _ratios(results: Results) -> list[Measure]:
-    measures = []
-    for (n, alpha), group in results.where(mode="rates").by("n", "alpha").items():
-        ratio = _mean(group.figures("async_rate")) / _mean(group.figures("sync_rate"))
-        measures.append(Measure(f"n={n}, α={alpha:g}", ratio / predicted_ratio(n, alpha)))
-    return measures
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
 
 
 def _run(settings: Mapping[str, Any], seed: int, expected_secs: float) -> Run:
@@ -275,4 +245,83 @@ def _run(settings: Mapping[str, Any], seed: int, expected_secs: float) -> Run:
         settings=settings,
         seed=seed,
         expected_secs=expected_secs,
+    )
+
+
+def _train_and_simulate(run: Run, folder: pathlib.Path, **flags: Any) -> tuple[Training, Any, str]:
+    """Trains on a cluster; also the schedule of the same delays, and the update rule."""
+    settings = run.settings
+    update = "async" if settings["mode"] == ASYNC else "sync"
+    setup: dict[str, Any] = {
+        "num_workers": settings["n"],
+        "num_updates": settings["num_updates"],
+        "compute": [f"shifted_exp:alpha={settings['alpha']:g},mean_ms={settings['mean_ms']:g}"],
+    }
+    training = real.train(run, folder, update=update, **setup, **flags)
+    return training, virtual.run(update, seed=run.seed, **setup).schedule, update
+
+
+def _measured(run: Run, training: Training, measured: dict[str, Any], simulated: dict[str, Any]) -> Measured:
+    figures = real.both(training, measured, simulated)
+    return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+
+
+def _rate(update_secs: np.ndarray, per_update: int) -> float:
+    """Gradients per second, after warm-up."""
+    warm = update_secs[int(WARMUP_SHARE * len(update_secs)) :]
+    return per_update * (len(warm) - 1) / float(warm[-1] - warm[0])
+
+
+def _replayed(run: Run, schedule: Any, update: str) -> list[dict[str, float]]:
+    from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
+
+    settings = run.settings
+    training = virtual_training.digits(
+        "mlp", settings["lr"], model_options=(_REAL_MODEL_OPTION,), batch_size=settings["batch_size"], seed=run.seed
+    )
+    ends = schedule.steps.t_push_done.tolist()
+    with Replay(training, schedule, update) as replay:
+        return [{"loss": step.loss, "t_end": ends[step.index]} for step in replay.steps()]
+
+
+def _training_flags(settings: Mapping[str, Any]) -> list[str]:
+    return [
+        "--model=mlp",
+        f"--model_option={_REAL_MODEL_OPTION}",
+        "--optimizer=sgd",
+        f"--batch_size={settings['batch_size']}",
+        f"--learning_rate={settings['lr']:g}",
+    ]
+
+
+def _real_rates_run(n: int, alpha: float, mode: str, num_steps: int, seed: int) -> Run:
+    num_updates = num_steps * n if mode == ASYNC else num_steps
+    return _real_run({"what": REAL_RATES, "mode": mode, "n": n, "alpha": alpha}, num_updates, num_steps, seed)
+
+
+def _real_training_run(mode: str, alpha: float, rate: float, num_examples: int, seed: int) -> Run:
+    batch_size = _BATCH_SIZE // NUM_REAL_WORKERS if mode == SYNC_GLOBAL else _BATCH_SIZE
+    num_steps = num_examples // (NUM_REAL_WORKERS * batch_size)
+    settings = {
+        "what": REAL_TRAINING,
+        "mode": mode,
+        "n": NUM_REAL_WORKERS,
+        "alpha": alpha,
+        "lr": rate,
+        "batch_size": batch_size,
+    }
+    return _real_run(settings, num_steps * NUM_REAL_WORKERS if mode == ASYNC else num_steps, num_steps, seed)
+
+
+def _real_run(settings: Mapping[str, Any], num_updates: int, num_steps: int, seed: int) -> Run:
+    n, alpha, mode = settings["n"], settings["alpha"], settings["mode"]
+    mean_ms = real.mean_ms(n, _REAL_MEAN_MS)
+    name = mode.replace(", ", "_").replace(" ", "_")
+    secs = num_steps * mean_ms / 1000 * (1.0 if mode == ASYNC else predicted_ratio(n, alpha))
+    return Run(
+        key=f"L2-{settings['what']}-{name}-n={n}-alpha={alpha:g}-seed={seed}",
+        level=real.LEVEL,
+        settings={**settings, "mean_ms": mean_ms, "num_updates": num_updates},
+        seed=seed,
+        expected_secs=real.expected_secs(n, secs),
     )

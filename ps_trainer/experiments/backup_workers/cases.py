@@ -1,17 +1,21 @@
-"""Cases of the experiment on backup workers: what a run measures, what the models predict, and seeds put together."""
+"""What a run with backup workers measures, what the models predict, and the cases that the runs make."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.lab import monte_carlo, step_times, theory
-from ps_trainer.experiments.lab.statistics import WARMUP_SHARE, spread
-from ps_trainer.experiments.lab.virtual import VirtualRun
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.cases import Case, median, setting
+from ps_trainer.experiments.toolkit import monte_carlo, real, step_times, theory
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
+from ps_trainer.experiments.toolkit.virtual import VirtualRun
 from ps_trainer.simulation.schedule import DROPPED
 
 # TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
@@ -31,7 +35,12 @@ SHAPES = {
     PERSISTENT: "persistent:factor=10,alpha=0.2",
 }
 HEAVY = (MODERATE, SPIKES, EXPONENTIAL, PARETO)
+OF_50, OF_100 = "N = 50", "N + b = 100"
 SLOW_WORKER = 0  # of `persistent`
+
+TRAINING = "training"  # what a run is of
+NUM_NEEDED = 8  # N of the trainings and of the real clusters
+MEAN_MS = 120.0  # of real clusters: with up to 12 workers at most 85 gradients per second, which leave cores idle
 
 # Chen et al.'s 2 s in units of the mean step. Of independent steps a share F(2 s) are over by then, which decides
 # both recalled quantiles: P(100th < 2 s) = F^100 and P(98th < 2 s) = P(at most 2 of 100 are later). F = 0.9865 comes
@@ -70,16 +79,16 @@ def figures_of(run: VirtualRun, num_needed: int, has_arrivals: bool) -> dict[str
 
 
 def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
-    """Values of `--update_option` with which a rule has so many backup workers among all workers."""
+    """Values of `--update_option` with which a rule has this number of backup workers among all workers."""
     needed = num_workers - num_backup
     return [f"replicas_to_aggregate={needed}" if rule == TOKENS else f"backup_workers={num_backup}"]
 
 
 def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> dict[str, Any]:
-    """The models' times per update, in units of the mean step: A3, A4 and the token queue.
+    """The models' times per update, in units of the mean step: cancelled stragglers, true barrier, token queue.
 
-    They take the step times that the run with the same seed takes, so that few of them suffice for a comparison,
-    also where they have a heavy tail.
+    The models take the step times that the run with the same seed takes. So a few steps suffice for a comparison,
+    even where the step times have a heavy tail.
     """
 
     def samplers() -> list[monte_carlo.Sampler]:
@@ -94,48 +103,88 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
     }
 
 
-class Case(NamedTuple):
+def figures_of_training(training: Training, mean_secs: float) -> dict[str, Any]:
+    """What a cluster's run gives: the same figures as a simulated one, times after warm-up and in mean steps."""
+    updates = real.update_secs(training)
+    num_warmup = int(WARMUP_SHARE * len(updates))
+    updates = updates[max(0, num_warmup - 1) :]
+    secs = np.diff(updates) / mean_secs
+    workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
+    used = [worker["gradients_used"] for worker in workers]
+    return {
+        "step": float(secs.mean()),
+        **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True)),
+        "dropped_share": 1.0 - sum(used) / sum(worker["pushes"] for worker in workers),
+        "share_by_worker": (np.array(used) / sum(used)).tolist(),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedRule(Case):
     """One rule with one number of backup workers; medians over its seeds, times in units of the mean step.
 
     Attributes:
-        needed: N, gradients to an update.
-        backups: b.
-        step: mean time per update.
-        p10, p50, p90: percentiles of that time.
-        dropped_share: gradients dropped, of all, 0..1.
-        dropped_staleness: mean staleness of those; None = none was dropped.
-        share_by_worker: of the gradients used, each worker's.
-        predicted: time per update that the rule's model gives; None = not computed.
-        cancelled: that of A3.
-        predicted_dropped_share: of A4; of the barrier only.
+        runs: of the rule.
+        models: runs of the models with the same workers and step times; may be empty.
     """
 
-    needed: int
-    backups: int
-    step: float
-    p10: float
-    p50: float
-    p90: float
-    dropped_share: float
-    dropped_staleness: float | None
-    share_by_worker: Sequence[float]
-    predicted: float | None
-    cancelled: float | None
-    predicted_dropped_share: float | None
+    models: Results
+
+    rule = setting("rule")
+    num_backups = setting("b")
+    step = median("step")
+    p10 = median("p10")
+    p50 = median("p50")
+    p90 = median("p90")
+    dropped_share = median("dropped_share")  # gradients dropped, of all, 0..1
+
+    @property
+    def num_needed(self) -> int:
+        """N, gradients to an update."""
+        return self.runs.setting("n") - self.num_backups
+
+    @property
+    def dropped_staleness(self) -> float | None:
+        """Mean staleness of the dropped gradients; None = none was dropped."""
+        stale = [value for value in self.runs.figures("dropped_staleness") if value is not None]
+        return spread(stale).median if stale else None
+
+    @property
+    def share_by_worker(self) -> list[float]:
+        """Of the gradients used, each worker's."""
+        return np.mean(self.runs.figures("share_by_worker"), axis=0).tolist()
+
+    @property
+    def predicted(self) -> float | None:
+        """Time per update that the rule's model gives; None = not computed."""
+        return self._model(self.rule)
+
+    @property
+    def cancelled(self) -> float | None:
+        """Time per update where stragglers are cancelled, an order statistic; None = not computed."""
+        return self._model("cancelled")
+
+    @property
+    def predicted_dropped_share(self) -> float | None:
+        """Dropped share that the true barrier's model gives; None for the other rule."""
+        return self._model("dropped_share") if self.rule == BARRIER else None
 
     @property
     def token_drop_share(self) -> float:
-        """b / (N + b): what is dropped when every update is made of N + b gradients."""
-        return self.backups / (self.needed + self.backups)
+        """B / (N + b): what is dropped when every update is made of N + b gradients."""
+        return self.num_backups / (self.num_needed + self.num_backups)
 
     @property
     def barrier_drop_share(self) -> float:
-        """b / (b + N τ), τ the mean staleness of what is dropped.
+        """B / (b + N τ), τ the mean staleness of the dropped gradients.
 
         At every update b workers are computing, and what they compute is dropped: that is b per update, each
         dropped gradient counted once for every update in its step, of which its staleness is the number.
         """
-        return self.backups / (self.backups + self.needed * (self.dropped_staleness or 1.0))
+        return self.num_backups / (self.num_backups + self.num_needed * (self.dropped_staleness or 1.0))
+
+    def _model(self, name: str) -> float | None:
+        return self.models.median(name) if self.models else None
 
 
 class Sweep(NamedTuple):
@@ -151,27 +200,27 @@ class Sweep(NamedTuple):
     shape: str
     size: str
     rule: str
-    cases: Sequence[Case]
+    cases: Sequence[TimedRule]
 
     @property
     def name(self) -> str:
         """For tables and claims."""
         return f"{RULE_NAMES[self.rule]}, {self.size}, {self.shape}"
 
-    def case_name(self, case: Case) -> str:
+    def case_name(self, case: TimedRule) -> str:
         """For claims."""
-        return f"{self.name}, b = {case.backups}"
+        return f"{self.name}, b = {case.num_backups}"
 
-    def at(self, num_backup: int) -> Case | None:
-        """With so many backup workers, if that was run."""
-        return next((case for case in self.cases if case.backups == num_backup), None)
+    def at(self, num_backup: int) -> TimedRule | None:
+        """With this number of backup workers, if that was run."""
+        return next((case for case in self.cases if case.num_backups == num_backup), None)
 
-    def speedup(self, case: Case) -> float:
-        """A5, normalised by the workers that are paid for."""
-        return theory.normalised_speedup(self.cases[0].step, case.step, case.needed, case.backups)
+    def speedup(self, case: TimedRule) -> float:
+        """Normalised by the workers that are paid for."""
+        return theory.normalised_speedup(self.cases[0].step, case.step, case.num_needed, case.num_backups)
 
     @property
-    def best(self) -> Case:
+    def best(self) -> TimedRule:
         """With the largest normalised speed-up."""
         return max(self.cases, key=self.speedup)
 
@@ -180,50 +229,105 @@ class Sweep(NamedTuple):
         """The largest normalised speed-up of any number of backup workers but none."""
         return max(map(self.speedup, self.cases[1:]))
 
-    def lost_gains(self) -> list[tuple[Case, float]]:
+    def lost_gains(self) -> list[tuple[TimedRule, float]]:
         """For each case but the first two how much less its backup workers save, each, than those before: of t(0)."""
         gains = [
-            (before.step - case.step) / (case.backups - before.backups)
-            for before, case in zip(self.cases, self.cases[1:], strict=False)
+            (before.step - case.step) / (case.num_backups - before.num_backups) for before, case in pairwise(self.cases)
         ]
-        losses = [(before - now) / self.cases[0].step for before, now in zip(gains, gains[1:], strict=False)]
+        losses = [(before - now) / self.cases[0].step for before, now in pairwise(gains)]
         return list(zip(self.cases[2:], losses, strict=True))
 
 
-def sweeps_of(results: Results) -> list[Sweep]:
-    """The sweeps in virtual time, in the order of the runs."""
+class Timings(NamedTuple):
+    """The runs in virtual time.
+
+    Attributes:
+        sweeps: in the order of the runs.
+        alone: runs of the token queue without backup workers, whose arrivals are known.
+    """
+
+    sweeps: Sequence[Sweep]
+    alone: Results
+
+    def where(self, *, sizes: Sequence[str] = (), shapes: Sequence[str] = (), rule: str = "") -> list[Sweep]:
+        """The sweeps of these sizes, shapes and rule; empty = any."""
+        return [
+            sweep
+            for sweep in self.sweeps
+            if (not sizes or sweep.size in sizes)
+            and (not shapes or sweep.shape in shapes)
+            and (not rule or sweep.rule == rule)
+        ]
+
+
+def timings_of(results: Results) -> Timings:
+    """The sweeps that begin without backup workers and have some."""
     sweeps = []
-    results = results.where(level=Level.VIRTUAL, what=None)
     for (shape, size, rule), group in results.by("shape", "size", "rule").items():
         if rule != MODELS:
             models = results.where(shape=shape, size=size, rule=MODELS)
-            cases = [
-                _case(own, models.where(b=num_backup), rule)
-                for (num_backup,), own in sorted(group.by("b").items(), key=lambda item: item[0])
-            ]
-            if len(cases) > 1 and not cases[0].backups:
+            own = sorted(group.by("b").items(), key=lambda item: item[0])
+            cases = [TimedRule(runs, models.where(b=num_backup)) for (num_backup,), runs in own]
+            if len(cases) > 1 and not cases[0].num_backups:
                 sweeps.append(Sweep(shape, size, rule, cases))
-    return sweeps
+    return Timings(sweeps, results.where(rule=TOKENS, b=0))
 
 
-def _case(own: Results, models: Results, rule: str) -> Case:
-    medians = {name: spread(own.figures(name)).median for name in ("step", "p10", "p50", "p90", "dropped_share")}
-    stale = [value for value in own.figures("dropped_staleness") if value is not None]
-    settings = own[0].run.settings
-    return Case(
-        needed=settings["n"] - settings["b"],
-        backups=settings["b"],
-        **medians,
-        dropped_staleness=spread(stale).median if stale else None,
-        share_by_worker=np.mean(own.figures("share_by_worker"), axis=0).tolist(),
-        predicted=_median(models, rule),
-        cancelled=_median(models, "cancelled"),
-        predicted_dropped_share=_median(models, "dropped_share") if rule == BARRIER else None,
-    )
+class TrainedRule(Case):
+    """Trainings with a rule and a number of backup workers."""
+
+    shape = setting("shape")
+    rule = setting("rule")
+    num_backups = setting("b")
+
+    @property
+    def name(self) -> str:
+        """For tables and claims."""
+        return f"{RULE_NAMES[self.rule]}, {self.shape}, b = {self.num_backups}"
+
+    @property
+    def updates(self) -> list[float]:
+        """To the target, of each seed; inf where it was not reached."""
+        return [math.inf if value is None else value for value in self.runs.figures("updates")]
+
+    @property
+    def mean(self) -> float:
+        """Updates to the target, of the seeds."""
+        return float(np.mean(self.updates))
 
 
-def _median(results: Results, name: str) -> float | None:
-    return spread(results.figures(name)).median if results else None
+class RealBarrier(real.RealCase):
+    """The true barrier of a real cluster with a number of backup workers."""
+
+    shape = setting("shape")
+    num_backups = setting("b")
+
+    @property
+    def num_needed(self) -> int:
+        """N, gradients to an update."""
+        return self.runs.setting("n") - self.num_backups
+
+    @property
+    def name(self) -> str:
+        return f"L2, {RULE_NAMES[BARRIER]}, N = {self.num_needed}, {self.shape}, b = {self.num_backups}"
+
+    def model(self, name: str) -> float:
+        """What a model says of the same delays, in mean steps: "cancelled" stragglers, or the true `BARRIER`."""
+        return spread([one[name] for one in self.runs.figures("models")]).median
+
+    @property
+    def share_by_worker(self) -> list[float]:
+        """Of the gradients used, each worker's; means over the seeds."""
+        return np.mean([one["share_by_worker"] for one in self.runs.figures("measured")], axis=0).tolist()
+
+
+def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured") -> dict[int, float]:
+    """Normalised speed-up in mean time per update by number of backup workers above 0; empty without a run of 0."""
+    own = {case.num_backups: case for case in cases if case.shape == shape}
+    if 0 not in own:
+        return {}
+    times = {b: getattr(case.pair("step"), of) for b, case in own.items()}
+    return {b: theory.normalised_speedup(times[0], time, own[b].num_needed, b) for b, time in times.items() if b}
 
 
 def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, Any]:

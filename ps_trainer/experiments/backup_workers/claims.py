@@ -2,169 +2,307 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.backup_workers.cases import RECALLED_ARRIVALS
-from ps_trainer.experiments.frame.claims import Claim, Limit
-from ps_trainer.experiments.frame.published import Published, Tag
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+from ps_trainer.experiments.backup_workers.cases import (
+    BARRIER,
+    EVEN,
+    FITTED,
+    HEAVY,
+    MODERATE,
+    OF_50,
+    OF_100,
+    PERSISTENT,
+    RECALLED_ARRIVALS,
+    RULE_NAMES,
+    SHIFTED,
+    TOKENS,
+    RealBarrier,
+    Sweep,
+    Timings,
+    TrainedRule,
+    real_speedups,
+)
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.toolkit.statistics import spread
+
+_SMALL = ("N = 4", "N = 8")
 _OSDI = "Abadi et al. 2016, section 6.3, Fig. 8c"
 _CHEN = "Chen et al. 2016"
 
 PUBLISHED = (
+    Published("best median step, with 4 backup workers of 50", 1.93, "s", Tag.SUMMARY, _OSDI),
+    Published("best normalised speed-up, with 3 backup workers of 50", 1.095, "", Tag.SUMMARY, _OSDI),
     Published(
-        what="best median step, with 4 backup workers of 50", value=1.93, unit="s", tag=Tag.SUMMARY, source=_OSDI
+        "longest median step without backup workers that agrees with these two, 1.93 · 1.095 · 54/50",
+        2.28,
+        "s",
+        Tag.DERIVED,
+        _OSDI,
     ),
-    Published(
-        what="best normalised speed-up, with 3 backup workers of 50", value=1.095, unit="", tag=Tag.SUMMARY,
-        source=_OSDI,
-    ),
-    Published(
-        what="longest median step without backup workers that agrees with these two, 1.93 · 1.095 · 54/50",
-        value=2.28, unit="s", tag=Tag.DERIVED, source=_OSDI,
-    ),
-    Published(
-        what="best number of backup workers among 100 workers", value=4, unit="", tag=Tag.SUMMARY, source=_CHEN
-    ),
+    Published("best number of backup workers among 100 workers", 4, "", Tag.SUMMARY, _CHEN),
     *(
         Published(
-            what=f"share of updates whose gradient {k} of 100 has arrived within 2 s", value=100 * share, unit="%",
-            tag=Tag.RECALLED, source=_CHEN,
+            f"share of updates whose gradient {k} of 100 has arrived within 2 s", 100 * share, "%", Tag.RECALLED, _CHEN
         )
         for k, share in RECALLED_ARRIVALS.items()
     ),
-)  # fmt: skip
+)
 
-CLAIMS = (
+
+def _best_speedups(sweeps: Sequence[Sweep]) -> list[Measure]:
+    return [Measure(sweep.name, sweep.best_with_backups) for sweep in sweeps]
+
+
+def _restored(timings: Timings) -> Iterator[Measure]:
+    """With one slow worker and one backup, over the same step times without a slow worker and without backup."""
+    without = {sweep.size: sweep.cases[0].step for sweep in timings.where(shapes=[SHIFTED], rule=BARRIER)}
+    for sweep in timings.where(sizes=_SMALL, shapes=[PERSISTENT], rule=BARRIER):
+        case = sweep.at(1)
+        if case and sweep.size in without:
+            yield Measure(sweep.case_name(case), case.step / without[sweep.size])
+
+
+def _penalties(timings: Timings) -> Iterator[Measure]:
+    barriers = {sweep.size: sweep for sweep in timings.where(shapes=[PERSISTENT], rule=BARRIER)}
+    for sweep in timings.where(sizes=_SMALL, shapes=[PERSISTENT], rule=TOKENS):
+        for num_backup in (1, 2):
+            case = sweep.at(num_backup)
+            other = barriers[sweep.size].at(num_backup) if sweep.size in barriers else None
+            if case and other:
+                yield Measure(sweep.case_name(case), case.step / other.step)
+
+
+def _arrivals(timings: Timings) -> list[Measure]:
+    alone = timings.alone.where(size=OF_100, shape=FITTED)
+    return [
+        Measure(f"gradient {k}", abs(spread([one[str(k)] for one in alone.figures("in_time")]).median - share))
+        for k, share in RECALLED_ARRIVALS.items()
+        if alone
+    ]
+
+
+def _over_none(cases: Sequence[TrainedRule]) -> list[Measure]:
+    """Updates with backup workers over those without."""
+    without = {(case.shape, case.rule): case.mean for case in cases if not case.num_backups}
+    return [
+        Measure(case.name, case.mean / without[case.shape, case.rule])
+        for case in cases
+        if case.num_backups and (case.shape, case.rule) in without
+    ]
+
+
+def _restored_real(cases: Sequence[RealBarrier]) -> Iterator[Measure]:
+    without = [case for case in cases if (case.shape, case.num_backups) == (SHIFTED, 0)]
+    for case in cases:
+        if without and (case.shape, case.num_backups) == (PERSISTENT, 1):
+            yield Measure(case.name, case.pair("step").measured / without[0].pair("step").measured)
+
+
+OF_TIMING = (
     Claim(
         key="falls",
         sentence="More backup workers make an update faster",
-        measures="time per update over that with the next fewer backup workers",
+        quantity="time per update over that with the next fewer backup workers",
         limit=Limit(high=1.01),
+        measure=lambda timings: [
+            Measure(sweep.case_name(case), case.step / before.step)
+            for sweep in timings.sweeps
+            for before, case in pairwise(sweep.cases)
+        ],
     ),
     Claim(
         key="diminishing",
         sentence="Each backup worker saves less than the one before",
-        measures="(what one saved before − what one saves now) / time per update without any",
+        quantity="(what one saved before − what one saves now) / time per update without any",
         limit=Limit(low=-0.05),
         expected=Limit(low=-0.01),
+        measure=lambda timings: [
+            Measure(sweep.case_name(case), lost) for sweep in timings.sweeps for case, lost in sweep.lost_gains()
+        ],
     ),
     Claim(
         key="prediction",
-        sentence="The true barrier takes the time of A4, TensorFlow's rule that of a queue of tokens",
-        measures="measured over predicted time per update",
+        sentence="The true barrier takes its model's time (A4), TensorFlow's rule the time of a queue of tokens",
+        quantity="measured over predicted time per update",
         limit=Limit(low=0.9, high=1.1),
+        measure=lambda timings: [
+            Measure(sweep.case_name(case), case.step / case.predicted)
+            for sweep in timings.sweeps
+            for case in sweep.cases
+            if case.predicted is not None
+        ],
     ),
     Claim(
         key="optimistic",
         sentence="Textbook order statistics (A3) overstate the gain, as no parameter server cancels stragglers",
-        measures="the true barrier's time per update over A3, heavy tails, N = 8",
+        quantity="the true barrier's time per update over order statistics, heavy tails, N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.02),
+        measure=lambda timings: [
+            Measure(sweep.case_name(case), case.step / case.cancelled)
+            for sweep in timings.where(sizes=["N = 8"], shapes=HEAVY, rule=BARRIER)
+            for case in sweep.cases[1:]
+            if case.cancelled is not None
+        ],
     ),
     Claim(
         key="pays",
         sentence="With heavy tails backup workers gain more than they cost",
-        measures="best normalised speed-up (A5), N = 8",
+        quantity="best normalised speed-up (A5), N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
+        measure=lambda timings: _best_speedups(timings.where(sizes=["N = 8"], shapes=HEAVY)),
     ),
     Claim(
         key="interior",
         sentence="With heavy tails there is a best number of backup workers, beyond which more of them lose",
-        measures="best number of 0 to 6 backup workers, N = 8",
+        quantity="best number of 0 to 6 backup workers, N = 8",
         limit=Limit(low=1, high=5),
+        measure=lambda timings: [
+            Measure(sweep.name, sweep.best.num_backups) for sweep in timings.where(sizes=["N = 8"], shapes=HEAVY)
+        ],
     ),
     Claim(
         key="light",
         sentence="With light tails and few workers no number of backup workers pays",
-        measures="best normalised speed-up with any; ±2 % for all N, shifted exponential for N ≤ 8",
+        quantity="best normalised speed-up with any; ±2 % for all N, shifted exponential for N ≤ 8",
         limit=Limit(high=1.0),
+        measure=lambda timings: _best_speedups(
+            [*timings.where(shapes=[EVEN]), *timings.where(sizes=_SMALL, shapes=[SHIFTED])]
+        ),
     ),
     Claim(
         key="size",
         sentence="The tail of the slowest of N counts, so the same shifted exponential pays with 50 workers",
-        measures="best normalised speed-up, N = 50",
+        quantity="best normalised speed-up, N = 50",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
+        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[SHIFTED])),
     ),
     Claim(
         key="tokens_drop",
         sentence="The token queue drops b/(N + b) of the gradients, whatever the delays",
-        measures="|dropped share − b/(N + b)|",
+        quantity="|dropped share − b/(N + b)|",
         limit=Limit(high=0.01),
+        measure=lambda timings: [
+            Measure(sweep.case_name(case), abs(case.dropped_share - case.token_drop_share))
+            for sweep in timings.where(rule=TOKENS)
+            for case in sweep.cases
+        ],
     ),
     Claim(
         key="barrier_drop",
         sentence="A true barrier drops b/(b + Nτ), τ the mean staleness of what it drops: b/(N + b) at most",
-        measures="|dropped share − b/(b + Nτ)|",
+        quantity="|dropped share − b/(b + Nτ)|",
         limit=Limit(high=0.01),
+        measure=lambda timings: [
+            Measure(sweep.case_name(case), abs(case.dropped_share - case.barrier_drop_share))
+            for sweep in timings.where(rule=BARRIER)
+            for case in sweep.cases
+        ],
     ),
     Claim(
         key="restores",
         sentence="With one persistently slow worker, one backup worker behind a true barrier undoes the harm",
-        measures="time per update over that of N workers without a slow one, N ≤ 8",
+        quantity="time per update over that of N workers without a slow one, N ≤ 8",
         limit=Limit(high=1.1),
         expected=Limit(high=1.05),
+        measure=_restored,
     ),
     Claim(
         key="penalty",
         sentence="The token queue is slower then, as fast workers take the slow one's old tokens and come late",
-        measures="token queue's over true barrier's time per update, b = 1 and 2, N ≤ 8",
+        quantity="token queue's over true barrier's time per update, b = 1 and 2, N ≤ 8",
         limit=Limit(low=1.05, high=1.25),
+        measure=_penalties,
     ),
     Claim(
         key="arrivals",
         sentence="Independent step times give both recalled quantiles of the last gradients of 100 workers",
-        measures="|share of updates whose gradient k has arrived within 2 s − recalled share|",
+        quantity="|share of updates whose gradient k has arrived within 2 s − recalled share|",
         limit=Limit(high=0.1),
+        measure=_arrivals,
     ),
     Claim(
         key="gain_of_50",
         sentence="With steps fitted to them, backup workers gain 50 workers what a summary says was published",
-        measures="best normalised speed-up of the token queue",
+        quantity="best normalised speed-up of the token queue",
         limit=Limit(low=1.03, high=1.2),
         expected=Limit(low=1.07, high=1.12),
+        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[FITTED], rule=TOKENS)),
     ),
     Claim(
         key="four_of_100",
         sentence="With steps fitted to them, 4 backup workers are about the best choice among 100 workers",
-        measures="examples per second of the token queue with b = 4 over those with the best b",
+        quantity="examples per second of the token queue with b = 4 over those with the best b",
         limit=Limit(low=0.95),
         expected=Limit(low=0.98),
+        measure=lambda timings: [
+            Measure(sweep.name, sweep.speedup(four) / sweep.speedup(sweep.best))
+            for sweep in timings.where(sizes=[OF_100], shapes=[FITTED], rule=TOKENS)
+            if (four := sweep.at(4)) is not None
+        ],
     ),
+)
+
+OF_TRAINING = (
     Claim(
         key="work",
         sentence="Backup workers cost no updates: what is used is as fresh as without them",
-        measures="updates to the training accuracy over those without backup workers",
+        quantity="updates to the training accuracy over those without backup workers",
         limit=Limit(high=1.1),
+        measure=_over_none,
     ),
+)
+
+OF_REAL_CLUSTERS = (
     Claim(
         key="real_time",
         sentence="Real clusters take as long per update as the simulator says of the same delays",
-        measures="measured over simulated mean time per update",
+        quantity="measured over simulated mean time per update",
         limit=Limit(low=0.9, high=1.1),
+        measure=lambda cases: [Measure(case.name, case.pair("step").ratio) for case in cases],
     ),
     Claim(
         key="real_median",
         sentence="The median update, too, takes as long",
-        measures="measured over simulated median time per update, the median over all cases",
+        quantity="measured over simulated median time per update, the median over all cases",
         limit=Limit(low=0.9, high=1.1),
+        measure=lambda cases: [
+            Measure(f"L2, {RULE_NAMES[BARRIER]}", spread([case.pair("p50").ratio for case in cases]).median)
+            for _ in cases[:1]
+        ],
     ),
     Claim(
         key="real_barrier_drop",
         sentence="The true barrier of a real cluster drops what the simulator says",
-        measures="|dropped − simulated dropped share|",
+        quantity="|dropped − simulated dropped share|",
         limit=Limit(high=0.02),
+        measure=lambda cases: [
+            Measure(case.name, abs(dropped.measured - dropped.simulated))
+            for case in cases
+            for dropped in [case.pair("dropped_share")]
+        ],
     ),
     Claim(
         key="real_pays",
         sentence="Backup workers pay on a real cluster of N = 8 with lognormal steps",
-        measures="best normalised speed-up (A5) of 1, 2 and 4 backup workers",
+        quantity="best normalised speed-up of 1, 2 and 4 backup workers",
         limit=Limit(low=1.0),
+        measure=lambda cases: [
+            Measure(f"{RULE_NAMES[BARRIER]}, best of b = {', '.join(map(str, best))}", max(best.values()))
+            for best in [real_speedups(cases, MODERATE)]
+            if best
+        ],
     ),
     Claim(
         key="real_restores",
         sentence="With one slow worker, one backup worker behind a real barrier undoes the harm",
-        measures="time per update over that of N workers without a slow one, N = 8",
+        quantity="time per update over that of N workers without a slow one, N = 8",
         limit=Limit(high=1.1),
+        measure=_restored_real,
     ),
 )

@@ -1,47 +1,49 @@
-"""Experiment: stragglers and backup workers."""
+"""Experiment: stragglers and backup workers. What is run, and how."""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ps_trainer.experiments.backup_workers import plots as backup_plots
-from ps_trainer.experiments.backup_workers import real as backup_real
-from ps_trainer.experiments.backup_workers import tables as backup_tables
-from ps_trainer.experiments.backup_workers import training as backup_training
-from ps_trainer.experiments.backup_workers.captions import CAPTIONS
+from ps_trainer.experiments.backup_workers import claims, plots, tables
 from ps_trainer.experiments.backup_workers.cases import (
     BARRIER,
     EVEN,
+    EXPONENTIAL,
     FITTED,
-    HEAVY,
+    MEAN_MS,
     MODELS,
     MODERATE,
+    NUM_NEEDED,
+    OF_50,
+    OF_100,
     PERSISTENT,
-    RECALLED_ARRIVALS,
     SHAPES,
     SHIFTED,
     SPIKES,
     TOKENS,
-    Sweep,
+    TRAINING,
+    RealBarrier,
+    Timings,
+    TrainedRule,
     figures_of,
+    figures_of_training,
     options_of,
     predict,
-    sweeps_of,
+    timings_of,
 )
-from ps_trainer.experiments.backup_workers.claims import CLAIMS, PUBLISHED
-from ps_trainer.experiments.frame.base import Analysis, Experiment, Level, Measured, Results, Run
-from ps_trainer.experiments.frame.claims import Measure
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab import real, virtual
-from ps_trainer.experiments.lab.statistics import spread
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.step_times import with_mean
 
+REAL_BACKUPS = (0, 1, 2, 4)
+
+_RULES = (TOKENS, BARRIER)
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_GRADIENT = 1e-5
-_SMALL = ("N = 4", "N = 8")
-_OF_50, _OF_100 = "N = 50", "N + b = 100"
-_RULES = (TOKENS, BARRIER)
 
 
 class _Plan(NamedTuple):
@@ -73,14 +75,152 @@ _LARGE_SHAPES = (EVEN, SHIFTED, FITTED, MODERATE, SPIKES)
 _PLANS = (
     _Plan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
     _Plan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
-    _Plan(_OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
-    _Plan(_OF_100, 100, (0, 2, 4, 6, 8, 10, 15), (FITTED, MODERATE), _RULES, 600, is_total=True, num_model_seeds=1),
+    _Plan(OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
+    _Plan(OF_100, 100, (0, 2, 4, 6, 8, 10, 15), (FITTED, MODERATE), _RULES, 600, is_total=True, num_model_seeds=1),
 )
 _QUICK_PLANS = (
     _Plan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
-    _Plan(_OF_50, 50, (0, 3, 5), (SHIFTED, FITTED), (TOKENS,), 300),
-    _Plan(_OF_100, 100, (0, 4, 10), (FITTED,), (TOKENS,), 400, is_total=True),
+    _Plan(OF_50, 50, (0, 3, 5), (SHIFTED, FITTED), (TOKENS,), 300),
+    _Plan(OF_100, 100, (0, 4, 10), (FITTED,), (TOKENS,), 400, is_total=True),
 )
+
+_BATCH_SIZE = 8
+_LEARNING_RATE = 0.2
+_MODEL_OPTIONS = ("hidden=32",)
+_MAX_UPDATES = 250
+_TRAINING_SECS = 3.0
+
+_NUM_REAL_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; drops are counted to one in a hundred
+_NUM_DECIDING_SEEDS = 3
+_NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an update takes ten mean steps
+_NUM_QUICK_UPDATES = 80
+_QUICK_MS = 80.0
+# Mean steps that an update takes at most, for the time left.
+_LONGEST_STEPS = {EXPONENTIAL: 2.7, MODERATE: 1.9, PERSISTENT: 1.5, SHIFTED: 1.4}
+_SLOWEST_STEPS = 10.0
+
+
+class BackupTiming(Part):
+    """Time per update in virtual time: both rules and their models, by number of workers and shape of step times."""
+
+    selects = {"level": Level.VIRTUAL, "what": None}
+    claims = claims.OF_TIMING
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        return [run for plan in (_QUICK_PLANS if quick else _PLANS) for run in _runs_of(plan, seeds)]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        shape, n, num_backup, rule = (run.settings[name] for name in ("shape", "n", "b", "rule"))
+        num_needed, num_updates = n - num_backup, run.settings["num_updates"]
+        if rule == MODELS:
+            return Measured(predict(shape, num_needed, num_backup, num_updates, run.seed))
+        options = options_of(rule, n, num_backup)
+        done = virtual.run(
+            rule, options, num_workers=n, compute=[SHAPES[shape]], num_updates=num_updates, seed=run.seed
+        )
+        steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
+        return Measured(figures_of(done, num_needed, rule == TOKENS and not num_backup), steps)
+
+    cases = staticmethod(timings_of)
+
+    def notes(self, cases: Timings) -> Sequence[str]:
+        return tables.NOTES
+
+    tables = staticmethod(tables.of_timings)
+    plots = staticmethod(plots.of_timings)
+
+
+class BackupTraining(Part):
+    """Updates to a training accuracy in virtual time, by number of backup workers."""
+
+    selects = {"what": TRAINING}
+    claims = claims.OF_TRAINING
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        """Both rules with every number of backup workers; in the quick form the token queue with none and two."""
+        cases = list(itertools.product((EXPONENTIAL, PERSISTENT), _RULES, REAL_BACKUPS))
+        return [
+            Run(
+                key=f"{TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
+                level=Level.VIRTUAL,
+                settings={
+                    "what": TRAINING,
+                    "shape": shape,
+                    "rule": rule,
+                    "n": NUM_NEEDED + b,
+                    "b": b,
+                    "lr": _LEARNING_RATE,
+                    "batch_size": _BATCH_SIZE,
+                },
+                seed=seed,
+                expected_secs=_TRAINING_SECS,
+            )
+            for shape, rule, b in ([(EXPONENTIAL, TOKENS, 0), (EXPONENTIAL, TOKENS, 2)] if quick else cases)
+            for seed in seeds
+        ]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Trains a perceptron on digits along a schedule. Imports TensorFlow."""
+        from ps_trainer.simulation.replay.run import Replay
+
+        rule, n, b, batch_size = (run.settings[name] for name in ("rule", "n", "b", "batch_size"))
+        options, compute = options_of(rule, n, b), [SHAPES[run.settings["shape"]]]
+        schedule = virtual.run(
+            rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed
+        ).schedule
+        training = virtual_training.digits(
+            "mlp", run.settings["lr"], model_options=_MODEL_OPTIONS, batch_size=batch_size, seed=run.seed
+        )
+        with Replay(training, schedule, rule, options) as replay:
+            course = virtual_training.follow(replay, batch_size)
+        return Measured({"updates": course.target_version, "accuracy": course.accuracy})
+
+    def cases(self, results: Results) -> list[TrainedRule]:
+        return cases_by(TrainedRule, results, "shape", "rule", "b")
+
+    tables = staticmethod(tables.of_training)
+
+
+class RealBackupClusters(real.RealPart):
+    """The true barrier of a few processes that sleep."""
+
+    claims = claims.OF_REAL_CLUSTERS
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        """N = 8 workers with 0 to 4 backup workers; one short run in the quick form.
+
+        A run and its simulation take the same delays, so that one seed decides whether they agree. Whether backup
+        workers pay under lognormal steps is what the delays decide: those runs have three seeds.
+        """
+        if quick:
+            return [_real_run(MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
+        made = [_real_run(SHIFTED, NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], MEAN_MS, seeds[0])]
+        for shape, b in itertools.product((EXPONENTIAL, MODERATE, PERSISTENT), REAL_BACKUPS):
+            num_updates = _NUM_SLOW_UPDATES if shape == PERSISTENT and not b else _NUM_REAL_UPDATES[b]
+            own = seeds[: _NUM_DECIDING_SEEDS if shape == MODERATE and b <= 1 else 1]
+            made += [_real_run(shape, NUM_NEEDED, b, num_updates, MEAN_MS, seed) for seed in own]
+        return made
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Trains on a cluster, and simulates the same delays; times in units of the mean step."""
+        shape, n, b, rule, mean_ms = (run.settings[name] for name in ("shape", "n", "b", "rule", "mean_ms"))
+        setup: dict[str, Any] = {"num_workers": n, "num_updates": run.settings["num_updates"]}
+        options = options_of(rule, n, b)
+        training = real.train(
+            run, folder, update=rule, options=options, compute=[with_mean(SHAPES[shape], mean_ms)], **setup
+        )
+        simulated = virtual.run(rule, options, compute=[SHAPES[shape]], seed=run.seed, **setup)
+        measured = figures_of_training(training, mean_ms / 1000)
+        figures = real.both(training, measured, figures_of(simulated, n - b, False))
+        figures["models"] = predict(shape, n - b, b, run.settings["num_updates"], run.seed)
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+
+    def cases(self, results: Results) -> list[RealBarrier]:
+        """The cases of the runs whose times count."""
+        return cases_by(RealBarrier, results.uncontended(), "shape", "n", "b")
+
+    tables = staticmethod(tables.of_real_clusters)
+    plots = staticmethod(plots.of_real_clusters)
 
 
 class BackupWorkers(Experiment):
@@ -95,151 +235,38 @@ class BackupWorkers(Experiment):
         "In virtual time nothing but the drawn step times takes time: the traffic of more workers is not measured."
         " The papers' own numbers of workers, 50 and 100, are run too, with steps fitted to two recalled quantiles,"
         " not to the raw data. What updates are worth is measured with a perceptron on digits, N ="
-        f" {backup_training.NUM_NEEDED}. The real clusters are up to 12 processes on one machine that sleep,"
-        f" {backup_real.MEAN_MS:g} ms on average, between pull and push."
+        f" {NUM_NEEDED}. The real clusters are up to 12 processes on one machine that sleep,"
+        f" {MEAN_MS:g} ms on average, between pull and push."
     )
-    published = PUBLISHED
-    captions = CAPTIONS
-    claims = CLAIMS
+    published = claims.PUBLISHED
+    captions = plots.CAPTIONS
+    parts = (BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1
-
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
-        """See `Experiment`."""
-        timed = [run for plan in (_QUICK_PLANS if quick else _PLANS) for run in _runs_of(plan, seeds)]
-        return [*timed, *backup_training.runs(quick, seeds), *backup_real.runs(quick, seeds)]
-
-    def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
-        """See `Experiment`."""
-        if run.level is real.LEVEL:
-            return backup_real.carry_out(run, folder)
-        if run.settings.get("what") == backup_training.TRAINING:
-            return backup_training.carry_out(run)
-        shape, n, num_backup, rule = (run.settings[name] for name in ("shape", "n", "b", "rule"))
-        num_needed, num_updates = n - num_backup, run.settings["num_updates"]
-        if rule == MODELS:
-            return Measured(predict(shape, num_needed, num_backup, num_updates, run.seed))
-        options = options_of(rule, n, num_backup)
-        done = virtual.run(
-            rule, options, num_workers=n, compute=[SHAPES[shape]], num_updates=num_updates, seed=run.seed
-        )
-        steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
-        return Measured(figures_of(done, num_needed, rule == TOKENS and not num_backup), steps)
-
-    def analyse(self, results: Results) -> Analysis:
-        """See `Experiment`."""
-        sweeps = sweeps_of(results)
-        small = [sweep for sweep in sweeps if sweep.size in _SMALL]
-        heavy = [sweep for sweep in sweeps if sweep.size == "N = 8" and sweep.shape in HEAVY]
-        light = [sweep for sweep in sweeps if sweep.shape == EVEN] + [s for s in small if s.shape == SHIFTED]
-        large = [sweep for sweep in sweeps if sweep.size == _OF_50]
-        tokens = [sweep for sweep in sweeps if sweep.rule == TOKENS]
-        fitted = [sweep for sweep in tokens if sweep.shape == FITTED]
-        arms, real_cases = backup_training.arms_of(results), backup_real.cases_of(results)
-        on_clusters = backup_real.measures(real_cases)
-        return Analysis(
-            tables=[
-                *backup_tables.tables(sweeps),
-                *([backup_training.table_of(arms)] if arms else ()),
-                *backup_real.tables(real_cases),
-            ],
-            measured={
-                "falls": [
-                    Measure(sweep.case_name(case), case.step / before.step)
-                    for sweep in sweeps
-                    for before, case in zip(sweep.cases, sweep.cases[1:], strict=False)
-                ],
-                "diminishing": [
-                    Measure(sweep.case_name(case), lost) for sweep in sweeps for case, lost in sweep.lost_gains()
-                ],
-                "prediction": [
-                    Measure(sweep.case_name(case), case.step / case.predicted)
-                    for sweep in sweeps
-                    for case in sweep.cases
-                    if case.predicted is not None
-                ],
-                "optimistic": [
-                    Measure(sweep.case_name(case), case.step / case.cancelled)
-                    for sweep in heavy
-                    for case in sweep.cases[1:]
-                    if sweep.rule == BARRIER and case.cancelled is not None
-                ],
-                "pays": [Measure(sweep.name, sweep.best_with_backups) for sweep in heavy],
-                "interior": [Measure(sweep.name, sweep.best.backups) for sweep in heavy],
-                "light": [Measure(sweep.name, sweep.best_with_backups) for sweep in light],
-                "size": [Measure(sweep.name, sweep.best_with_backups) for sweep in large if sweep.shape == SHIFTED],
-                "tokens_drop": [
-                    Measure(sweep.case_name(case), abs(case.dropped_share - case.token_drop_share))
-                    for sweep in tokens
-                    for case in sweep.cases
-                ],
-                "barrier_drop": [
-                    Measure(sweep.case_name(case), abs(case.dropped_share - case.barrier_drop_share))
-                    for sweep in sweeps
-                    for case in sweep.cases
-                    if sweep.rule == BARRIER
-                ],
-                "restores": list(_restored(small)),
-                "penalty": list(_penalties(small)),
-                "arrivals": _arrivals(results),
-                "gain_of_50": [Measure(s.name, s.best_with_backups) for s in fitted if s.size == _OF_50],
-                "four_of_100": [
-                    Measure(sweep.name, sweep.speedup(sweep.at(4)) / sweep.speedup(sweep.best))
-                    for sweep in fitted
-                    if sweep.size == _OF_100 and sweep.at(4) is not None
-                ],
-                "work": backup_training.measures(arms),
-                **on_clusters,
-            },
-            not_testable={key: real.WHY_NONE for key, measured in on_clusters.items() if not measured},
-            notes=backup_tables.NOTES,
-        )
-
-    def plots(self, results: Results) -> Sequence[Plot]:
-        """See `Experiment`."""
-        plots = backup_plots.plots(sweeps_of(results), results.where(level=Level.VIRTUAL), self.published)
-        return [*plots, *backup_plots.real_plots(backup_real.cases_of(results))]
 
 
 def _runs_of(plan: _Plan, seeds: Sequence[int]) -> Iterator[Run]:
-    for shape in plan.shapes:
-        for num_backup in plan.backups:
-            n = plan.num_workers + (0 if plan.is_total else num_backup)
-            for rule in (*plan.rules, MODELS):
-                for seed in seeds[: plan.num_model_seeds] if rule == MODELS else seeds:
-                    settings = {"shape": shape, "size": plan.size, "n": n, "b": num_backup, "rule": rule}
-                    yield Run(
-                        key=f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}-seed={seed}",
-                        level=Level.VIRTUAL,
-                        settings={**settings, "num_updates": plan.num_updates},
-                        seed=seed,
-                        expected_secs=_SECS_PER_GRADIENT * n * plan.num_updates,
-                    )
+    for shape, num_backup in itertools.product(plan.shapes, plan.backups):
+        n = plan.num_workers + (0 if plan.is_total else num_backup)
+        for rule in (*plan.rules, MODELS):
+            for seed in seeds[: plan.num_model_seeds] if rule == MODELS else seeds:
+                settings = {"shape": shape, "size": plan.size, "n": n, "b": num_backup, "rule": rule}
+                yield Run(
+                    key=f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}-seed={seed}",
+                    level=Level.VIRTUAL,
+                    settings={**settings, "num_updates": plan.num_updates},
+                    seed=seed,
+                    expected_secs=_SECS_PER_GRADIENT * n * plan.num_updates,
+                )
 
 
-def _restored(small: Sequence[Sweep]) -> Iterator[Measure]:
-    """With one slow worker and one backup, over the same step times without a slow worker and without backup."""
-    without = {(sweep.size, sweep.rule): sweep.cases[0].step for sweep in small if sweep.shape == SHIFTED}
-    for sweep in small:
-        case = sweep.at(1)
-        if sweep.shape == PERSISTENT and sweep.rule == BARRIER and case and (sweep.size, sweep.rule) in without:
-            yield Measure(sweep.case_name(case), case.step / without[sweep.size, sweep.rule])
-
-
-def _penalties(small: Sequence[Sweep]) -> Iterator[Measure]:
-    slow = {(sweep.size, sweep.rule): sweep for sweep in small if sweep.shape == PERSISTENT}
-    for (size, rule), sweep in slow.items():
-        barrier = slow.get((size, BARRIER))
-        for num_backup in (1, 2):
-            case = sweep.at(num_backup)
-            other = barrier.at(num_backup) if barrier else None
-            if rule == TOKENS and case and other:
-                yield Measure(sweep.case_name(case), case.step / other.step)
-
-
-def _arrivals(results: Results) -> list[Measure]:
-    alone = results.where(level=Level.VIRTUAL, size=_OF_100, shape=FITTED, rule=TOKENS, b=0)
-    return [
-        Measure(f"gradient {k}", abs(spread([one[str(k)] for one in alone.figures("in_time")]).median - share))
-        for k, share in RECALLED_ARRIVALS.items()
-        if alone
-    ]
+def _real_run(shape: str, needed: int, b: int, num_updates: int, mean_ms: float, seed: int) -> Run:
+    n = needed + b
+    settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": BARRIER}
+    steps = _SLOWEST_STEPS if shape == PERSISTENT and not b else _LONGEST_STEPS[shape]
+    return Run(
+        key=f"L2-{BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
+        level=real.LEVEL,
+        settings={**settings, "num_updates": num_updates, "mean_ms": mean_ms},
+        seed=seed,
+        expected_secs=real.expected_secs(n, num_updates * steps * mean_ms / 1000),
+    )

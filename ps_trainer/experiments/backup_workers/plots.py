@@ -1,4 +1,4 @@
-"""The plots of the experiment on backup workers."""
+"""The plots of the experiment on backup workers, and the words below them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.backup_workers import real as backup_real
 from ps_trainer.experiments.backup_workers.cases import (
     BARRIER,
     DEADLINE,
     EXPONENTIAL,
     FITTED,
     MODERATE,
+    OF_50,
+    OF_100,
     PARETO,
     PERSISTENT,
     QUANTILES,
@@ -22,12 +23,15 @@ from ps_trainer.experiments.backup_workers.cases import (
     SHIFTED,
     SPIKES,
     TOKENS,
+    RealBarrier,
     Sweep,
+    Timings,
 )
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.frame.published import Published
-from ps_trainer.experiments.lab.real import LEVEL
+from ps_trainer.experiments.backup_workers.claims import PUBLISHED
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.toolkit.real import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,20 +41,59 @@ _LEVEL = Level.VIRTUAL.value
 _COLOURS = {TOKENS: "tab:blue", BARRIER: "tab:orange"}
 _SHAPE_COLOURS = {FITTED: "tab:green", MODERATE: "tab:purple", SHIFTED: "tab:brown"}
 _SHOWN = (EXPONENTIAL, MODERATE, SHIFTED, SPIKES, PARETO, PERSISTENT)
-_PAPER_SIZES = ("N = 50", "N + b = 100")
+_PAPER_SIZES = (OF_50, OF_100)
+
+CAPTIONS = {
+    "step_times": Caption(
+        shows=(
+            "Median over seeds of the mean time per update against backup workers, a panel for each kind of step"
+            " times; shaded: 10th to 90th percentile of updates; crosses: models of each rule; dashed: stragglers"
+            " that are cancelled (A3)."
+        ),
+        expected=(
+            "the time falls most with the first backup worker and less with each further one; circles on the"
+            " crosses of their rule, and above the dashed line but for the slow worker."
+        ),
+    ),
+    "speedups": Caption(
+        shows=(
+            "Speed-up over no backup workers, with the work of the backup workers counted: t(0)/t(b) · N/(N + b)."
+            " Black line: no gain."
+        ),
+        expected=(
+            "with heavy tails a highest point above 1 at some backup workers; with shifted exponential steps no"
+            " point above 1."
+        ),
+    ),
+    "paper_scale": Caption(
+        shows=(
+            "The same at the papers' numbers of workers, token queue only; star and dotted line: what was published."
+        ),
+        expected=("with the fitted steps a flat line around its highest point, near the published one."),
+    ),
+    "arrivals": Caption(
+        shows=(
+            "Share of updates of which the k-th gradient has arrived, against the time since the update before;"
+            " drawn through the 5th to 95th percentiles, minimum and maximum."
+        ),
+        expected=(
+            "the curves of the last gradients stand further apart than those of the first ones: an update waits"
+            " longest for its last few gradients."
+        ),
+    ),
+    "real_step_times": Caption(
+        shows=("Circles: mean time per update of real clusters; crosses: simulations with the same delays."),
+        expected=(
+            "circles on the crosses, or a few percent above, for all step times and all numbers of backup workers."
+        ),
+    ),
+}
 
 
-def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Published]) -> list[Plot]:
-    """All plots.
-
-    Args:
-        sweeps: of `results`.
-        results: of the runs.
-        published: of the experiment.
-    """
-    of_8 = [sweep for sweep in sweeps if sweep.size == "N = 8"]
-    large = [sweep for sweep in sweeps if sweep.size in _PAPER_SIZES and sweep.rule == TOKENS]
-    alone = results.where(rule=TOKENS, b=0)
+def of_timings(timings: Timings) -> list[Plot]:
+    """The plots of virtual time; those without sweeps are left out."""
+    of_8 = timings.where(sizes=["N = 8"])
+    large = timings.where(sizes=_PAPER_SIZES, rule=TOKENS)
     made = []
     if of_8:
         made += [
@@ -75,7 +118,7 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
                 key="paper_scale",
                 title="Normalised speed-up at the papers' numbers of workers",
                 level=_LEVEL,
-                draw=lambda figure: _draw_large(figure, large, published),
+                draw=lambda figure: _draw_large(figure, large),
                 size=(8.0, 3.8),
             )
         )
@@ -86,12 +129,12 @@ def plots(sweeps: Sequence[Sweep], results: Results, published: Sequence[Publish
             level=_LEVEL,
             draw=_arrivals_drawn(one.figures["arrivals"], size),
         )
-        for size, shape in (("N = 8", EXPONENTIAL), (_PAPER_SIZES[1], FITTED))
-        for one in alone.where(size=size, shape=shape)[:1]
+        for size, shape in (("N = 8", EXPONENTIAL), (OF_100, FITTED))
+        for one in timings.alone.where(size=size, shape=shape)[:1]
     ]
 
 
-def real_plots(cases: Sequence[backup_real.Case]) -> list[Plot]:
+def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Plot]:
     """The plot of real clusters, if there are any."""
     own = [case for case in cases if case.shape != SHIFTED]
     plot = Plot(
@@ -107,7 +150,7 @@ def real_plots(cases: Sequence[backup_real.Case]) -> list[Plot]:
 def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     for axis, shape, own in _panels(figure, sweeps):
         for sweep in own:
-            backups = [case.backups for case in sweep.cases]
+            backups = [case.num_backups for case in sweep.cases]
             colour, name = _COLOURS[sweep.rule], RULE_NAMES[sweep.rule]
             axis.plot(backups, [case.step for case in sweep.cases], "o", mfc="none", color=colour, label=name)
             axis.fill_between(
@@ -119,10 +162,12 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
                 lw=0,
             )
             known = [case for case in sweep.cases if case.predicted is not None]
-            model = "its model" if sweep.rule == TOKENS else "A4"
-            axis.plot([c.backups for c in known], [c.predicted for c in known], "x-", lw=0.8, color=colour, label=model)
+            model = f"{name}, model"
+            axis.plot(
+                [c.num_backups for c in known], [c.predicted for c in known], "x-", lw=0.8, color=colour, label=model
+            )
         known = [case for case in own[0].cases if case.cancelled is not None]
-        axis.plot([c.backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="A3, cancelled")
+        axis.plot([c.num_backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="order statistic")
         axis.set_ylim(bottom=0)
         if shape == PERSISTENT:
             axis.set_ylim(0, 3)
@@ -131,11 +176,11 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     figure.supylabel("time per update / mean step; shaded: p10 to p90", fontsize=9)
 
 
-def _draw_real(figure: Figure, cases: Sequence[backup_real.Case]) -> None:
+def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
     shapes = list(dict.fromkeys(case.shape for case in cases))
     for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
         own, colour = [case for case in cases if case.shape == shape], _COLOURS[BARRIER]
-        backups, steps = [case.backups for case in own], [case.pair("step") for case in own]
+        backups, steps = [case.num_backups for case in own], [case.pair("step") for case in own]
         axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[BARRIER])
         axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
         axis.set_ylim(bottom=0)
@@ -156,8 +201,8 @@ def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     figure.supylabel("t(0)/t(b) · N/(N + b)", fontsize=9)
 
 
-def _draw_large(figure: Figure, sweeps: Sequence[Sweep], published: Sequence[Published]) -> None:
-    gain = next(one for one in published if "speed-up" in one.what)
+def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
+    gain = next(one for one in PUBLISHED if "speed-up" in one.what)
     for axis, size in zip(figure.subplots(1, 2), _PAPER_SIZES, strict=True):
         for sweep in (one for one in sweeps if one.size == size and one.shape in _SHAPE_COLOURS):
             _plot_speedup(axis, sweep, sweep.shape, color=_SHAPE_COLOURS[sweep.shape])
@@ -166,7 +211,7 @@ def _draw_large(figure: Figure, sweeps: Sequence[Sweep], published: Sequence[Pub
         axis.set_xlabel("backup workers")
     left, right = figure.axes
     left.plot([3], [gain.value], "r*", ms=9, label=gain.origin)
-    best = next(one for one in published if "among 100" in one.what)
+    best = next(one for one in PUBLISHED if "among 100" in one.what)
     right.axvline(best.value, color="red", lw=0.8, ls=":", label=f"best, {best.origin}")
     left.set_ylabel("token queue's normalised speed-up")
     for axis in (left, right):
@@ -179,7 +224,7 @@ def _arrivals_drawn(arrivals: dict[str, list[float]], size: str) -> Callable[[Fi
         shades = np.linspace(0.0, 0.9, len(arrivals))
         for shade, (k, values) in zip(shades, arrivals.items(), strict=True):
             axis.plot(values, np.array(QUANTILES) / 100, color=(shade, 0.3, 1 - shade), lw=1.2, label=f"k = {k}")
-        if size == _PAPER_SIZES[1]:
+        if size == OF_100:
             for k, share in RECALLED_ARRIVALS.items():
                 axis.plot([DEADLINE], [share], "k*" if k == 100 else "r*", ms=8, label=f"k = {k}, recalled")
             axis.set_xlabel("time since the update before / mean step; stars: 2 s by the fit")
@@ -208,4 +253,6 @@ def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, li
 
 
 def _plot_speedup(axis: Axes, sweep: Sweep, label: str, **style: str) -> None:
-    axis.plot([case.backups for case in sweep.cases], list(map(sweep.speedup, sweep.cases)), "o-", label=label, **style)
+    axis.plot(
+        [case.num_backups for case in sweep.cases], list(map(sweep.speedup, sweep.cases)), "o-", label=label, **style
+    )

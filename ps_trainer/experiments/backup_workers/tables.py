@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.backup_workers.cases import BARRIER, PERSISTENT, RULE_NAMES, SLOW_WORKER, Sweep
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.tables import Column, Table, numbers
+from ps_trainer.experiments.backup_workers.cases import (
+    BARRIER,
+    NUM_NEEDED,
+    PERSISTENT,
+    RULE_NAMES,
+    SLOW_WORKER,
+    RealBarrier,
+    Sweep,
+    Timings,
+    TrainedRule,
+    real_speedups,
+)
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.toolkit import real, virtual_training
+from ps_trainer.experiments.toolkit.statistics import standard_error
 
 _LEVEL = Level.VIRTUAL.value
 
@@ -42,22 +56,55 @@ NOTES = (
     " also wait for a core.",
     "The published best number of backup workers among 100 is one of time to convergence; here it is one of"
     " examples per second, which is the same only if the updates that are needed fall as 1/N.",
-)  # fmt: skip
+)
 
 
-def tables(sweeps: Sequence[Sweep]) -> list[Table]:
-    """All tables: one of step times per number of workers, and who contributes."""
-    sizes = dict.fromkeys(sweep.size for sweep in sweeps)
-    made = [_steps_table(size, [sweep for sweep in sweeps if sweep.size == size]) for size in sizes]
+def of_timings(timings: Timings) -> list[Table]:
+    """A table of step times per number of workers, and who contributes."""
+    sizes = dict.fromkeys(sweep.size for sweep in timings.sweeps)
+    made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
-        [sweep.shape, RULE_NAMES[sweep.rule], case.backups]
-        + contributions(case.share_by_worker, sweep.shape == PERSISTENT)
-        for sweep in sweeps
-        if sweep.size == "N = 8"
+        [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups]
+        + _contributions(case.share_by_worker, sweep.shape == PERSISTENT)
+        for sweep in timings.where(sizes=["N = 8"])
         for case in sweep.cases
-        if case.backups in (1, 2)
+        if case.num_backups in (1, 2)
     ]
-    return [*made, contributions_table("N = 8", _LEVEL, rows)]
+    return [*made, _contributions_table("N = 8", _LEVEL, rows)]
+
+
+def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
+    """Updates to the target; none without trainings."""
+    columns = (
+        *(Column(name="step times"), Column(name="rule")),
+        *numbers("d", "b"),
+        *numbers(".1f", "updates", "± SE"),
+        *numbers("d", "seeds"),
+    )
+    rows = [
+        [case.shape, RULE_NAMES[case.rule], case.num_backups, case.mean]
+        + [standard_error(case.updates) if math.isfinite(case.mean) else None, len(case.updates)]
+        for case in cases
+    ]
+    title = f"Updates to a training accuracy of {virtual_training.TARGET_ACCURACY:.0%}, N = {NUM_NEEDED}"
+    return [Table(title=title, level=_LEVEL, columns=columns, rows=rows)] if rows else []
+
+
+def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
+    """Times beside the simulator's, what was measured, and who contributes; none without runs."""
+    if not cases:
+        return []
+    rows = [
+        [case.shape, RULE_NAMES[BARRIER], case.num_backups]
+        + _contributions(case.share_by_worker, case.shape == PERSISTENT)
+        for case in cases
+        if case.num_backups
+    ]
+    return [
+        real.timing_table("mean time per update", "mean steps", [case.pair("step") for case in cases]),
+        _figures_table(cases),
+        _contributions_table("real clusters", real.LEVEL.value, rows),
+    ]
 
 
 def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
@@ -67,12 +114,12 @@ def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
         *numbers("d", "b"),
         *numbers(".3f", "time per update"),
         *numbers(".2f", "p10", "p50", "p90"),
-        *numbers(".3f", "predicted", "A3", "normalised speed-up, A5"),
-        *numbers(".2f", "dropped", "dropped, A4", "b/(N + b)", "b/(b + Nτ)", unit="%"),
+        *numbers(".3f", "predicted", "order statistic", "normalised speed-up"),
+        *numbers(".2f", "dropped", "dropped, predicted", "b/(N + b)", "b/(b + Nτ)", unit="%"),
         *numbers(".2f", "τ of the dropped"),
     )
     rows = [
-        [sweep.shape, RULE_NAMES[sweep.rule], case.backups, case.step, case.p10, case.p50, case.p90]
+        [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups, case.step, case.p10, case.p50, case.p90]
         + [case.predicted, case.cancelled, sweep.speedup(case), 100 * case.dropped_share]
         + [_percent(case.predicted_dropped_share), 100 * case.token_drop_share]
         + [_percent(case.barrier_drop_share if sweep.rule == BARRIER else None), case.dropped_staleness]
@@ -82,13 +129,37 @@ def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
     return Table(title=f"Backup workers, {size}", level=_LEVEL, columns=columns, rows=rows)
 
 
-def contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
+def _figures_table(cases: Sequence[RealBarrier]) -> Table:
+    columns = (
+        *(Column(name="step times"), Column(name="rule")),
+        *numbers("d", "N", "b"),
+        *numbers(".2f", "p10", "p50", "p50, simulated", "p90"),
+        *numbers(".3f", "time per update", "simulated", "order statistic", "true barrier's model"),
+        *numbers(".3f", "normalised speed-up", "simulated speed-up"),
+        *numbers(".2f", "dropped", "dropped, simulated", "b/(N + b)", unit="%"),
+    )
+    rows = []
+    for case in cases:
+        step, median, dropped = (case.pair(name) for name in ("step", "p50", "dropped_share"))
+        speedups = [real_speedups(cases, case.shape, of).get(case.num_backups) for of in ("measured", "simulated")]
+        rows.append(
+            [case.shape, RULE_NAMES[BARRIER], case.num_needed, case.num_backups]
+            + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
+            + [step.measured, step.simulated, case.model("cancelled"), case.model(BARRIER), *speedups]
+            + [100 * dropped.measured, 100 * dropped.simulated]
+            + [100 * case.num_backups / (case.num_needed + case.num_backups)]
+        )
+    title = "Backup workers on real clusters, times in mean steps"
+    return Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows)
+
+
+def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
     """Whose data is used: with fair shares every column would be 1.
 
     Args:
         what: of which runs.
         level: of them.
-        rows: step times, name of the rule, b, and `contributions`.
+        rows: step times, name of the rule, b, and `_contributions`.
     """
     columns = (
         *(Column(name="step times"), Column(name="rule"), Column(name="b", form="d")),
@@ -98,7 +169,7 @@ def contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) ->
     return Table(title=title, level=level, columns=columns, rows=rows)
 
 
-def contributions(share_by_worker: Sequence[float], has_slow_worker: bool) -> list[float | None]:
+def _contributions(share_by_worker: Sequence[float], has_slow_worker: bool) -> list[float | None]:
     """The slow worker's share, None without one, the smallest and the largest of the others, over a fair share."""
     shares = [share * len(share_by_worker) for share in share_by_worker]
     others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if has_slow_worker else shares

@@ -1,15 +1,20 @@
-"""Cases of the experiment on bounded staleness: what a run measures, what the model predicts, seeds pooled."""
+"""What a run under a bound measures, what the model predicts, and the cases that the runs make."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Results
-from ps_trainer.experiments.lab import monte_carlo, step_times
-from ps_trainer.experiments.lab.statistics import spread
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.cases import Case, median, setting
+from ps_trainer.experiments.toolkit import monte_carlo, real, step_times
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.simulation.schedule import Schedule
 from ps_trainer.simulation.summary import summarise_schedule
 
@@ -18,14 +23,20 @@ SHAPES = {EXPONENTIAL: "exp", MODERATE: "lognormal:sigma=0.5", SHIFTED: "shifted
 BOUNDS = (0, 1, 2, 3, 5, 10, None)
 SLOWNESS = 4  # of the last worker, in the cases that have a slow one
 
-RULE, MODEL = "rule", "model"  # what a run is of
+RULE, MODEL, TRAINING, REAL = "rule", "model", "training", "real"  # what a run is of
 
-_MEAN_SECS = 0.1  # of `SHAPES`
+MEAN_SECS = 0.1  # of `SHAPES`
+RATES = (0.5, 1.0, 2.0)  # learning rates of the trainings
+SAME_RATE = 0.5  # with which all bounds are stable
+TARGET_LOSS = 0.25
+NUM_TRAINED_WORKERS = 8
+NUM_REAL_WORKERS = 4
+REAL_MEAN_MS = 100.0
 
 
 def compute_of(shape: str, n: int, is_slow: bool) -> list[str]:
     """Step times as for `--compute`, of all workers, and then of the slow one."""
-    slow = step_times.with_mean(SHAPES[shape], 1000 * SLOWNESS * _MEAN_SECS, n - 1)
+    slow = step_times.with_mean(SHAPES[shape], 1000 * SLOWNESS * MEAN_SECS, n - 1)
     return [SHAPES[shape], slow] if is_slow else [SHAPES[shape]]
 
 
@@ -39,7 +50,7 @@ def figures_of(schedule: Schedule) -> dict[str, Any]:
     summary = summarise_schedule(schedule)
     at_begin, when_done = largest_leads(schedule)
     return {
-        "rate": summary.updates_per_sec / schedule.num_workers * _MEAN_SECS,
+        "rate": summary.updates_per_sec / schedule.num_workers * MEAN_SECS,
         "wait_by_worker": summary.wait_share.tolist(),
         "mean_staleness": summary.staleness_mean(),
         "lead_at_begin": at_begin,
@@ -48,7 +59,7 @@ def figures_of(schedule: Schedule) -> dict[str, Any]:
 
 
 def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, seed: int) -> dict[str, Any]:
-    """A17's clock rate, and that of a barrier after each step, 1/E[max]; units as of `figures_of`.
+    """The model's clock rate, and the rate of a barrier after each step, 1/E[max]; units as of `figures_of`.
 
     The step times are those that the run with the same seed takes.
     """
@@ -57,8 +68,8 @@ def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, 
         return step_times.samplers(compute, n, seed)
 
     return {
-        "rate": monte_carlo.ssp_clock_rate(samplers(), bound, num_clocks) * _MEAN_SECS,
-        "barrier_rate": _MEAN_SECS / monte_carlo.order_statistic(samplers(), n, num_clocks).value,
+        "rate": monte_carlo.ssp_clock_rate(samplers(), bound, num_clocks) * MEAN_SECS,
+        "barrier_rate": MEAN_SECS / monte_carlo.order_statistic(samplers(), n, num_clocks).value,
     }
 
 
@@ -75,35 +86,70 @@ def largest_leads(schedule: Schedule) -> tuple[int, int]:
     return int(at_begin.max()), int(when_done.max())
 
 
-class Case(NamedTuple):
-    """One kind of cluster under one bound; medians over its seeds.
+def figures_of_training(training: Training, num_workers: int, bound: int | None, mean_secs: float) -> dict[str, Any]:
+    """What a cluster's run gives, after warm-up but for the lead.
+
+    Returns:
+        rate, in clocks per mean step; the shares of a worker's time in which it computes, communicates and waits;
+        and the largest lead at the begin of a step.
+    """
+    own = list(training.by_worker().values())
+    periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in own]
+    computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in own]) / periods
+    # Between two steps a worker does not wait, but it does what belongs to neither computing nor waiting.
+    rest = 1.0 - computes
+    communicates = rest if bound is None else np.minimum(rest, real.overhead_secs(training) / np.array(periods))
+    return {
+        "rate": float(np.mean(1 / np.array(periods))) * mean_secs,
+        "computes": float(np.mean(computes)),
+        "communicates": float(np.mean(communicates)),
+        "waits": float(np.mean(rest - communicates)),
+        "lead_at_begin": largest_leads(real.as_schedule(training, num_workers))[0],
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedBound(Case):
+    """One kind of cluster under one bound in virtual time; medians over its seeds.
 
     Attributes:
-        shape: of the step times.
-        n: workers.
-        is_slow: whether the last worker is `SLOWNESS` times slower.
-        bound: s; None = nobody waits.
-        rate: clocks of a worker per mean step of one that is not slow; the mean over the workers.
-        wait_by_worker: share of its time that each worker waits, 0..1.
-        mean_staleness: in updates.
-        lead_at_begin: completed steps by which a worker is ahead of the slowest when it begins one; the largest
-            of all seeds.
-        lead_when_done: the same when it has just completed one.
-        predicted: the rate by A17.
-        barrier_rate: the rate of a barrier after each step.
+        runs: of the rule.
+        models: of the model with the same step times.
     """
 
-    shape: str
-    n: int
-    is_slow: bool
-    bound: int | None
-    rate: float
-    wait_by_worker: Sequence[float]
-    mean_staleness: float
-    lead_at_begin: int
-    lead_when_done: int
-    predicted: float
-    barrier_rate: float
+    models: Results
+
+    shape = setting("shape")  # of the step times
+    n = setting("n")
+    is_slow = setting("is_slow")  # whether the last worker is `SLOWNESS` times slower
+    bound = setting("bound")  # s; None = nobody waits
+    rate = median("rate")  # clocks of a worker per mean step of one that is not slow; the mean over the workers
+    mean_staleness = median("mean_staleness")  # in updates
+
+    @property
+    def wait_by_worker(self) -> list[float]:
+        """Share of its time that each worker waits, 0..1."""
+        return np.median(self.runs.figures("wait_by_worker"), axis=0).tolist()
+
+    @property
+    def lead_at_begin(self) -> int:
+        """Completed steps by which a worker is ahead of the slowest when it begins one; the largest of all seeds."""
+        return max(self.runs.figures("lead_at_begin"))
+
+    @property
+    def lead_when_done(self) -> int:
+        """The same when it has just completed one."""
+        return max(self.runs.figures("lead_when_done"))
+
+    @property
+    def predicted(self) -> float:
+        """The rate by the model of clocks."""
+        return self.models.median("rate")
+
+    @property
+    def barrier_rate(self) -> float:
+        """The rate of a barrier after each step."""
+        return self.models.median("barrier_rate")
 
     @property
     def cluster(self) -> str:
@@ -127,11 +173,65 @@ class Case(NamedTuple):
 
     @property
     def predicted_wait_share(self) -> float:
-        """By A17: a worker waits while it does not compute, and under a bound all make the same number of steps."""
+        """By the model of clocks: under a bound all make as many steps, and wait while they do not compute."""
         if self.bound is None:
             return 0.0
         steps = self.n - 1 + SLOWNESS if self.is_slow else self.n  # mean steps that one clock of every worker takes
         return 1.0 - self.predicted * steps / self.n
+
+
+class TrainedBound(Case):
+    """Trainings under a bound; medians over the seeds, inf where the target was not reached."""
+
+    bound = setting("bound")
+
+    @property
+    def updates_by_rate(self) -> dict[float, float]:
+        """Until the target, with each learning rate."""
+        return {rate: _median_or_later(own, "updates") for (rate,), own in self.runs.by("rate").items()}
+
+    @property
+    def rate(self) -> float:
+        """The learning rate with which the target is reached soonest."""
+        groups = {rate: own for (rate,), own in self.runs.by("rate").items()}
+        return min(groups, key=lambda rate: [_median_or_later(groups[rate], name) for name in ("time", "updates")])
+
+    @property
+    def updates(self) -> float:
+        """Until the target, with that rate."""
+        return self.updates_by_rate[self.rate]
+
+    @property
+    def time(self) -> float:
+        """Until then, in mean steps."""
+        return _median_or_later(self.runs.where(rate=self.rate), "time")
+
+
+class RealBound(real.RealCase):
+    """A bound on real clusters, the runs of all seeds, those of a contended machine among them."""
+
+    bound = setting("bound")
+
+    @property
+    def name(self) -> str:
+        return f"L2, n = {NUM_REAL_WORKERS}, {EXPONENTIAL}, {bound_name(self.bound)}"
+
+    @property
+    def largest_lead(self) -> int:
+        """Completed steps by which a worker was ahead of the slowest when it began one; of all runs."""
+        return max(one["lead_at_begin"] for one in self.runs.figures("measured"))
+
+    def timed(self) -> Results:
+        """The runs whose times count."""
+        return self.runs.uncontended()
+
+    def pair(self, figure: str) -> real.Pair:
+        """A figure of the cluster and of the simulator, of the runs whose times count."""
+        return real.pair(self.name, self.timed(), figure)
+
+    def median(self, name: str) -> float:
+        """A figure of the cluster alone, of the runs whose times count."""
+        return spread([one[name] for one in self.timed().figures("measured")]).median
 
 
 def bound_name(bound: int | None) -> str:
@@ -139,34 +239,21 @@ def bound_name(bound: int | None) -> str:
     return "no bound" if bound is None else f"s = {bound}"
 
 
-def cases_of(results: Results) -> list[Case]:
-    """The cases, in the order of the runs."""
-    cases = []
-    for (shape, n, is_slow, bound), group in results.by("shape", "n", "is_slow", "bound").items():
-        own, models = group.where(what=RULE), group.where(what=MODEL)
-        if not own or not models:
-            continue
-        cases.append(
-            Case(
-                shape=shape,
-                n=n,
-                is_slow=is_slow,
-                bound=bound,
-                rate=spread(own.figures("rate")).median,
-                wait_by_worker=np.median(own.figures("wait_by_worker"), axis=0).tolist(),
-                mean_staleness=spread(own.figures("mean_staleness")).median,
-                lead_at_begin=max(own.figures("lead_at_begin")),
-                lead_when_done=max(own.figures("lead_when_done")),
-                predicted=spread(models.figures("rate")).median,
-                barrier_rate=spread(models.figures("barrier_rate")).median,
-            )
-        )
-    return cases
+def timed_bounds(results: Results) -> list[TimedBound]:
+    """The cases in virtual time, in the order of the runs."""
+    groups = results.by("shape", "n", "is_slow", "bound").values()
+    pairs = [(group.where(what=RULE), group.where(what=MODEL)) for group in groups]
+    return [TimedBound(own, models) for own, models in pairs if own and models]
 
 
-def by_cluster(cases: Sequence[Case]) -> dict[str, dict[int | None, Case]]:
+def by_cluster(cases: Sequence[TimedBound]) -> dict[str, dict[int | None, TimedBound]]:
     """The cases of each cluster by bound, rising, None last."""
-    groups: dict[str, dict[int | None, Case]] = {}
+    groups: dict[str, dict[int | None, TimedBound]] = {}
     for case in cases:
         groups.setdefault(case.cluster, {})[case.bound] = case
     return groups
+
+
+def _median_or_later(results: Results, name: str) -> float:
+    """Of the runs, where those that did not reach the target count as later than all others."""
+    return statistics.median_high(math.inf if value is None else value for value in results.figures(name))

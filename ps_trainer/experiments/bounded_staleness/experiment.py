@@ -1,89 +1,81 @@
-"""Experiment: bulk synchronous, stale synchronous, and asynchronous workers."""
+"""Experiment: bulk synchronous, stale synchronous, and asynchronous workers. What is run, and how."""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-from ps_trainer.experiments.bounded_staleness import plots as bounded_plots
-from ps_trainer.experiments.bounded_staleness import real as bounded_real
-from ps_trainer.experiments.bounded_staleness import training as bounded_training
-from ps_trainer.experiments.bounded_staleness.captions import CAPTIONS
+import numpy as np
+
+from ps_trainer.experiments.bounded_staleness import claims, plots, tables
 from ps_trainer.experiments.bounded_staleness.cases import (
     BOUNDS,
     EXPONENTIAL,
+    MEAN_SECS,
     MODEL,
     MODERATE,
+    NUM_REAL_WORKERS,
+    NUM_TRAINED_WORKERS,
+    RATES,
+    REAL,
+    REAL_MEAN_MS,
     RULE,
+    SHAPES,
     SHIFTED,
-    SLOWNESS,
-    Case,
-    bound_name,
-    by_cluster,
-    cases_of,
+    TARGET_LOSS,
+    TRAINING,
+    RealBound,
+    TimedBound,
+    TrainedBound,
     compute_of,
     figures_of,
+    figures_of_training,
     predict,
     rule_of,
+    timed_bounds,
 )
-from ps_trainer.experiments.bounded_staleness.claims import CLAIMS, FEW, PUBLISHED
-from ps_trainer.experiments.frame.base import Analysis, Experiment, Level, Measured, Results, Run
-from ps_trainer.experiments.frame.claims import Measure
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.frame.tables import Column, Table, numbers
-from ps_trainer.experiments.lab import real, virtual
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.step_times import with_mean
 
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_STEP = 1e-5
-_CLUSTERS = ((EXPONENTIAL, 4, False), (EXPONENTIAL, 8, False), (MODERATE, 8, False), (SHIFTED, 8, False),
-             (MODERATE, 4, True))  # fmt: skip
-_WHY_UNBOUNDED = (
-    "Why a bound helps little here: in Ho et al.'s system (as we recall it) a worker may go on with cached parameters"
-    " that are s clocks old. Here it pulls the newest ones in each step, so that its gradient is as stale as the others"
-    " are fast: n − 1 updates on average at most, whatever s, and already (n − 1)/2 behind a barrier, where each"
-    " gradient is an update of its own. The clock rate meanwhile grows by E[max]/E[X], 2.7 for 8 exponential workers.",
-    "At the smallest learning rate a larger bound takes a few more updates, as the sources say. With the best one of"
-    " each it takes fewer: behind a barrier n gradients are of the same parameters, so that together they are one step"
-    " n times as long, which is too long at a learning rate that workers without a bound still bear (the last"
-    " columns).",
-)
-_ON_CLUSTERS = (
-    "Of a real cluster a step's wait is not logged. Of four workers one waits for nobody: what such steps take beside"
-    " their delay, the 5th percentile over all, counts as communicating in every step, and what is left beside"
-    " computing as waiting.",
-    "A real worker's lead is that over what the others may have completed at most: their steps count as completed when"
-    " the delay is over. So what is above the bound is a violation, whatever the messages take.",
-    "The simulator is given a real run's delays, and nothing of what its steps take beside them, which is one reason"
-    " for a real cluster to fall behind it. Cores that others take are another.",
+_CLUSTERS = (
+    *((shape, n, False) for shape, n in ((EXPONENTIAL, 4), (EXPONENTIAL, 8), (MODERATE, 8), (SHIFTED, 8))),
+    (MODERATE, 4, True),
 )
 
+_BATCH_SIZE = 32
+_TRAINED_BOUNDS = (0, 1, 3, 10, None)
+_MAX_UPDATES = 480
+_UPDATES_BETWEEN_TESTS = 8
+_EXPECTED_SECS = 3.0
 
-class BoundedStaleness(Experiment):
-    """What a bound on the lead buys: waiting and clock rates from bulk synchronous to asynchronous workers."""
+_REAL_BOUNDS = (0, 1, 3, 10, None)
+_NUM_REAL_CLOCKS = 100
+_QUICK_BOUND = 1
 
-    name = "bounded_staleness"
-    source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"
-    scale_down = (
-        "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
-        f" form only: softmax regression on digits, {bounded_training.NUM_WORKERS} workers, batch"
-        f" {bounded_training.BATCH_SIZE}, the best of {len(bounded_training.RATES)} learning rates. The real clusters"
-        f" are {bounded_real.NUM_WORKERS} processes on one machine that sleep between pull and push. The sources"
-        " trained far larger models on up to 1,000 machines."
-    )
-    published = PUBLISHED
-    captions = CAPTIONS
-    claims = CLAIMS
-    num_quick_seeds = 1
+
+class BoundedTiming(Part):
+    """Clock rates, waiting and leads in virtual time, and the model of them."""
+
+    claims = claims.OF_TIMING
 
     def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
-        """See `Experiment`."""
         num_clocks = 500 if quick else 3000
-        timed = [
+        return [
             Run(
                 key=f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}-seed={seed}",
                 level=Level.VIRTUAL,
                 settings={
-                    "what": what, "shape": shape, "n": n, "is_slow": is_slow, "bound": bound, "num_clocks": num_clocks
+                    "what": what,
+                    "shape": shape,
+                    "n": n,
+                    "is_slow": is_slow,
+                    "bound": bound,
+                    "num_clocks": num_clocks,
                 },
                 seed=seed,
                 expected_secs=_SECS_PER_STEP * n * num_clocks,
@@ -92,16 +84,13 @@ class BoundedStaleness(Experiment):
             for bound in BOUNDS
             for what in (RULE, MODEL)
             for seed in seeds
-        ]  # fmt: skip
-        return [*timed, *(() if quick else bounded_training.runs(seeds)), *bounded_real.runs(quick, seeds)]
+        ]
 
-    def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
-        """See `Experiment`."""
+    def owns(self, run: Run) -> bool:
+        return run.settings["what"] in (RULE, MODEL)
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         settings = run.settings
-        if settings["what"] == bounded_real.REAL:
-            return bounded_real.carry_out(run, folder)
-        if settings["what"] == bounded_training.TRAINING:
-            return bounded_training.carry_out(run)
         n, bound, num_clocks = settings["n"], settings["bound"], settings["num_clocks"]
         compute = compute_of(settings["shape"], n, settings["is_slow"])
         if settings["what"] == MODEL:
@@ -111,100 +100,153 @@ class BoundedStaleness(Experiment):
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured(figures_of(done.schedule), steps)
 
-    def analyse(self, results: Results) -> Analysis:
-        """See `Experiment`."""
-        cases = cases_of(results)
-        bounded = [case for case in cases if case.bound is not None]
-        transient = [own for own in by_cluster(cases).values() if not next(iter(own.values())).is_slow]
-        alike = [case for case in cases if not case.is_slow]
-        arms, real_cases = bounded_training.arms_of(results), bounded_real.cases_of(results)
-        on_clusters = bounded_real.measures(real_cases)
-        untold = {} if arms else dict.fromkeys(("work", "interior"), "the quick form trains nothing")
-        return Analysis(
-            tables=[
-                _table(cases),
-                *([bounded_training.table_of(arms)] if arms else []),
-                *bounded_real.tables(real_cases),
-            ],
-            measured={
-                "wait": [Measure(case.name, abs(case.wait_share - case.predicted_wait_share)) for case in cases],
-                "falls": [
-                    Measure(case.name, case.wait_share - before.wait_share)
-                    for own in transient
-                    for before, case in zip(own.values(), list(own.values())[1:], strict=False)
-                ],
-                "few": [
-                    Measure(own[FEW].name, own[FEW].wait_share / own[0].wait_share)
-                    for own in transient
-                    if FEW in own and 0 in own
-                ],
-                "barrier": [Measure(case.name, case.rate / case.barrier_rate) for case in alike if case.bound == 0],
-                "free": [Measure(case.name, case.rate / case.free_rate) for case in cases if case.bound is None],
-                "permanent": [Measure(case.name, case.rate * SLOWNESS) for case in bounded if case.is_slow],
-                "bound": [measure for case in bounded for measure in _beyond_bound(case)],
-                "staleness": [
-                    Measure(case.name, abs(case.mean_staleness - (case.n - 1) / (2 if case.bound == 0 else 1)) / case.n)
-                    for case in alike
-                    if case.bound in (0, None)
-                ],
-                **_worth(arms),
-                **on_clusters,
-            },
-            not_testable=untold | {key: real.WHY_NONE for key, measured in on_clusters.items() if not measured},
-            notes=[
-                "A clock is a step of one worker, of which each is an update. Rates are in clocks per mean step.",
-                "A worker that begins a step is at most s completed steps ahead of the slowest. When it has completed"
-                " that step it is s + 1 ahead for a moment, and then waits; both are counted.",
-                "Slow for good and slow now and then are different things: a lead that the bound allows is used up"
-                " once, so that it hides delays that come and go, and none that stay.",
-                "With a permanently slow worker the rate without a bound is a mean over workers that drift apart for"
-                " ever; its largest lead grows with the length of the run.",
-                "The first 20 % of each run are left out of rates and waiting, of the leads nothing is; medians over"
-                " the seeds.",
-                *(_WHY_UNBOUNDED if arms else ()),
-                *(_ON_CLUSTERS if real_cases else ()),
-            ],
+    cases = staticmethod(timed_bounds)
+
+    def notes(self, cases: Sequence[TimedBound]) -> Sequence[str]:
+        return tables.ON_TIMING
+
+    tables = staticmethod(tables.of_timing)
+    plots = staticmethod(plots.of_timing)
+
+
+class BoundedTraining(Part):
+    """Updates and virtual time to a test loss, by bound and learning rate."""
+
+    selects = {"what": TRAINING}
+    claims = claims.OF_TRAINING
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        """Every bound with every learning rate; none in the quick form."""
+        return [
+            Run(
+                key=f"{TRAINING}-s={bound}-rate={rate:g}-seed={seed}",
+                level=Level.VIRTUAL,
+                settings={
+                    "what": TRAINING,
+                    "n": NUM_TRAINED_WORKERS,
+                    "bound": bound,
+                    "rate": rate,
+                    "max_updates": _MAX_UPDATES,
+                },
+                seed=seed,
+                expected_secs=_EXPECTED_SECS,
+            )
+            for bound in (() if quick else _TRAINED_BOUNDS)
+            for rate in RATES
+            for seed in seeds
+        ]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
+        from ps_trainer.simulation.replay.run import train
+
+        settings = run.settings
+        update, options = rule_of(settings["bound"])
+        schedule = virtual.run(
+            update,
+            options,
+            num_workers=NUM_TRAINED_WORKERS,
+            compute=compute_of(EXPONENTIAL, NUM_TRAINED_WORKERS, False),
+            num_updates=settings["max_updates"],
+            seed=run.seed,
+        ).schedule
+        training = virtual_training.digits("softmax", settings["rate"], batch_size=_BATCH_SIZE, seed=run.seed)
+        trained = train(
+            training,
+            schedule,
+            update,
+            options,
+            evaluate_every=_UPDATES_BETWEEN_TESTS,
+            stop_when=lambda evaluation: evaluation.metrics["loss"] <= TARGET_LOSS,
+        )
+        end = trained.evaluations[-1]
+        has_reached = not trained.has_diverged and end.metrics["loss"] <= TARGET_LOSS
+        return Measured(
+            {
+                "updates": end.version if has_reached else None,
+                "time": end.secs / MEAN_SECS if has_reached else None,
+                "has_diverged": trained.has_diverged,
+            }
         )
 
-    def plots(self, results: Results) -> Sequence[Plot]:
-        """See `Experiment`."""
-        plots = bounded_plots.plots(cases_of(results), bounded_training.arms_of(results))
-        return [*plots, *bounded_real.plots(bounded_real.cases_of(results))]
+    def cases(self, results: Results) -> list[TrainedBound]:
+        """By rising bound, that without one last."""
+        return cases_by(TrainedBound, results, "bound")
+
+    def notes(self, cases: Sequence[TrainedBound]) -> Sequence[str]:
+        return tables.ON_TRAINING if cases else ()
+
+    def why_none(self, cases: Sequence[TrainedBound]) -> str:
+        return "" if cases else "the quick form trains nothing"
+
+    tables = staticmethod(tables.of_training)
+    plots = staticmethod(plots.of_training)
 
 
-def _beyond_bound(case: Case) -> Iterator[Measure]:
-    yield Measure(f"{case.name}, at the begin", case.lead_at_begin - case.bound)
-    yield Measure(f"{case.name}, at the end", case.lead_when_done - (case.bound + 1))
+class RealBoundedClusters(real.RealPart):
+    """Where the time of processes that sleep goes, and how far they drift apart."""
+
+    claims = claims.OF_REAL_CLUSTERS
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        """Exponential steps under every bound; one of them in the quick form."""
+        return [
+            Run(
+                key=f"L2-n={NUM_REAL_WORKERS}-{EXPONENTIAL}-s={bound}-seed={seed}",
+                level=real.LEVEL,
+                settings={
+                    "what": REAL,
+                    "shape": EXPONENTIAL,
+                    "n": NUM_REAL_WORKERS,
+                    "is_slow": False,
+                    "bound": bound,
+                    "num_clocks": _NUM_REAL_CLOCKS,
+                    "mean_ms": REAL_MEAN_MS,
+                },
+                seed=seed,
+                expected_secs=real.expected_secs(NUM_REAL_WORKERS, 2 * _NUM_REAL_CLOCKS * REAL_MEAN_MS / 1000),
+            )
+            for bound in ((_QUICK_BOUND,) if quick else _REAL_BOUNDS)
+            for seed in seeds
+        ]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Trains on a cluster, and simulates the same delays."""
+        settings = run.settings
+        n, mean_ms = settings["n"], settings["mean_ms"]
+        setup: dict[str, Any] = {"num_workers": n, "num_updates": n * settings["num_clocks"]}
+        update, options = rule_of(settings["bound"])
+        shape = SHAPES[settings["shape"]]
+        training = real.train(run, folder, update=update, options=options, compute=[with_mean(shape, mean_ms)], **setup)
+        schedule = virtual.run(update, options, compute=[shape], seed=run.seed, **setup).schedule
+        simulated = figures_of(schedule)
+        measured = figures_of_training(training, n, settings["bound"], mean_ms / 1000)
+        figures = real.both(training, measured, simulated | {"waits": float(np.mean(simulated["wait_by_worker"]))})
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+
+    def cases(self, results: Results) -> list[RealBound]:
+        return cases_by(RealBound, results, "bound")
+
+    def notes(self, cases: Sequence[RealBound]) -> Sequence[str]:
+        return tables.ON_REAL_CLUSTERS if cases else ()
+
+    tables = staticmethod(tables.of_real_clusters)
+    plots = staticmethod(plots.of_real_clusters)
 
 
-def _worth(arms: Sequence[bounded_training.Arm]) -> dict[str, list[Measure]]:
-    by_bound = {arm.bound: arm for arm in arms}
-    finite = [arm for arm in arms if arm.bound]
-    if not finite or 0 not in by_bound or None not in by_bound:
-        return {}
-    best = min(finite, key=lambda arm: arm.time)
-    without, rate = by_bound[None], bounded_training.SAME_RATE
-    return {
-        "work": [
-            Measure(f"learning rate {rate}", without.updates_by_rate[rate] / by_bound[0].updates_by_rate[rate]),
-            Measure("best learning rates", without.updates / by_bound[0].updates),
-        ],
-        "interior": [Measure(f"softmax, n = 8, {bound_name(best.bound)}", without.time / best.time)],
-    }
+class BoundedStaleness(Experiment):
+    """What a bound on the lead buys: waiting and clock rates from bulk synchronous to asynchronous workers."""
 
-
-def _table(cases: Sequence[Case]) -> Table:
-    columns = (
-        *(Column(name="workers"), Column(name="bound")),
-        *numbers(".3f", "clock rate", "clock rate, A17"),
-        *numbers(".1f", "waiting", "waiting, A17", "waits least", "waits most", unit="%"),
-        *numbers(".2f", "mean staleness in updates"),
-        *numbers("d", "largest lead at the begin", "at the end"),
+    name = "bounded_staleness"
+    source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"
+    scale_down = (
+        "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
+        f" form only: softmax regression on digits, {NUM_TRAINED_WORKERS} workers, batch"
+        f" {_BATCH_SIZE}, the best of {len(RATES)} learning rates. The real clusters"
+        f" are {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push. The sources"
+        " trained far larger models on up to 1,000 machines."
     )
-    rows = [
-        [case.cluster, bound_name(case.bound), case.rate, case.predicted, 100 * case.wait_share]
-        + [100 * case.predicted_wait_share, 100 * min(case.wait_by_worker), 100 * max(case.wait_by_worker)]
-        + [case.mean_staleness, case.lead_at_begin, case.lead_when_done]
-        for case in cases
-    ]
-    return Table(title="Clock rates and waiting", level=Level.VIRTUAL.value, columns=columns, rows=rows)
+    published = claims.PUBLISHED
+    captions = plots.CAPTIONS
+    parts = (BoundedTiming(), BoundedTraining(), RealBoundedClusters())
+    num_quick_seeds = 1

@@ -1,50 +1,69 @@
-"""Cases of the experiment on the null step: curves, what a run of each starts, and its steps."""
+"""What a run of null steps measures, and the cases that the runs make."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.lab import theory
-from ps_trainer.experiments.lab.clusters import Training
-from ps_trainer.experiments.lab.sized_settings import DIM, LEARNING_RATE, MEGABYTE, ROWS_PER_STEP, Curve
-from ps_trainer.experiments.lab.statistics import Spread, spread, without_warmup
+from ps_trainer.experiments.harness.base import Level, Results, RunResult
+from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.toolkit import theory
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.sized_settings import LEARNING_RATE, MEGABYTE, ROW_BYTES, ROWS_PER_STEP, Curve
+from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
 
-_ROW_BYTES = DIM * 4
 _ID_BYTES = 8
 
 
-class Case(NamedTuple):
-    """Runs that differ in their repetition only.
+class StepCase(Case):
+    """Runs that differ in their repetition only; contended ones count only where there are no others."""
 
-    Attributes:
-        level: what of it is real.
-        curve: of the figure.
-        megabytes: of all parameters; 0 for the scalar.
-        n: workers.
-        p: ps tasks.
-        step_ms: median, 10th and 90th percentile of all repetitions' steps, delays taken off.
-        bytes_per_step: what one worker received and sent in a step; None where nothing was counted.
-        skew_ms: from the first worker to the last one that has an update's parameters, median; 0 in virtual time.
-        switches_per_step: the machine's context switches; None where nothing was counted.
-        loss_error: largest |relative error| of a step's loss; None where it is not known beforehand.
-        num_runs: repetitions.
-        is_contended: whether all of them were CPU-contended.
-    """
+    level = setting("level")
+    megabytes = setting("megabytes")  # of all parameters; 0 for the scalar
+    n = setting("n")
+    p = setting("p")
 
-    level: Level
-    curve: Curve
-    megabytes: float
-    n: int
-    p: int
-    step_ms: Spread
-    bytes_per_step: float | None
-    skew_ms: float
-    switches_per_step: float | None
-    loss_error: float | None
-    num_runs: int
-    is_contended: bool
+    @property
+    def curve(self) -> Curve:
+        """Of the figure."""
+        return Curve(self.runs.setting("curve"))
+
+    @functools.cached_property
+    def counted(self) -> Results:
+        """The runs whose times count, if there are any."""
+        return self.runs.uncontended() or self.runs
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether all of them were CPU-contended."""
+        return not self.runs.uncontended()
+
+    @functools.cached_property
+    def step_ms(self) -> Spread:
+        """Of all repetitions' steps, delays taken off."""
+        return spread([ms for run in self.counted.figures("step_ms") for ms in run])
+
+    @property
+    def bytes_per_step(self) -> float | None:
+        """What one worker received and sent in a step; None where nothing was counted."""
+        return _median(_known(self.counted, "bytes_per_step"))
+
+    @property
+    def skew_ms(self) -> float:
+        """From the first worker to the last one that has an update's parameters, median; 0 in virtual time."""
+        return _median([ms for run in _known(self.counted, "skew_ms") for ms in run]) or 0.0
+
+    @property
+    def switches_per_step(self) -> float | None:
+        """The machine's context switches; None where nothing was counted."""
+        return _median(_known(self.counted, "switches_per_step"))
+
+    @property
+    def loss_error(self) -> float | None:
+        """Largest |relative error| of a step's loss; None where it is not known beforehand."""
+        return max(_known(self.runs, "loss_error"), default=None)
 
     @property
     def curve_name(self) -> str:
@@ -67,7 +86,7 @@ class Case(NamedTuple):
         return {
             Curve.SCALAR: 4.0 * self.p,
             Curve.DENSE: self.megabytes * MEGABYTE,
-            Curve.SPARSE: float(ROWS_PER_STEP * _ROW_BYTES),
+            Curve.SPARSE: float(ROWS_PER_STEP * ROW_BYTES),
         }[self.curve]
 
     @property
@@ -76,36 +95,37 @@ class Case(NamedTuple):
         return 2 * self.num_bytes + (ROWS_PER_STEP * _ID_BYTES if self.curve is Curve.SPARSE else 0)
 
     def predicted_ms(self, bytes_per_sec: float) -> float:
-        """A10: a pull and a push after it, without overlap."""
+        """A pull and a push after it, without overlap."""
         return 1000.0 * theory.ps_round_secs(self.num_bytes, self.n, self.p, bytes_per_sec)
 
 
-def cases_of(results: Results) -> list[Case]:
-    """The real and virtual runs, seeds pooled; contended ones only where a case has no others."""
-    cases = []
-    groups = results.by("level", "curve", "megabytes", "n", "p")
-    for (level, curve, megabytes, n, p), group in groups.items():
-        if curve == Curve.GOODPUT:
-            continue
-        counted = group.uncontended() or group
-        steps = [ms for run in counted.figures("step_ms") for ms in run]
-        cases.append(
-            Case(
-                level=level,
-                curve=Curve(curve),
-                megabytes=megabytes,
-                n=n,
-                p=p,
-                step_ms=spread(steps),
-                bytes_per_step=_median(_known(counted, "bytes_per_step")),
-                skew_ms=_median([ms for run in _known(counted, "skew_ms") for ms in run]) or 0.0,
-                switches_per_step=_median(_known(counted, "switches_per_step")),
-                loss_error=max(_known(group, "loss_error"), default=None),
-                num_runs=len(counted),
-                is_contended=all(result.is_contended for result in group),
-            )
-        )
-    return cases
+class NullSteps(NamedTuple):
+    """All cases.
+
+    Attributes:
+        cases: real ones and virtual ones, in the order of the runs.
+        bytes_per_sec: B on shaped hosts; None = not measured.
+    """
+
+    cases: Sequence[StepCase]
+    bytes_per_sec: float | None
+
+    @property
+    def timed(self) -> list[StepCase]:
+        """Those whose times count."""
+        return [case for case in self.cases if not case.is_contended]
+
+    @property
+    def on_links(self) -> list[StepCase]:
+        """Dense ones on shaped hosts whose times count."""
+        return [case for case in self.timed if case.level is Level.SHAPED and case.curve is Curve.DENSE]
+
+
+def null_steps_of(results: Results) -> NullSteps:
+    """All cases of the experiment's results."""
+    cases = cases_by(StepCase, results, "level", "curve", "megabytes", "n", "p")
+    steps = [case for case in cases if case.curve is not Curve.GOODPUT]
+    return NullSteps(steps, link_bytes_per_sec(results))
 
 
 def link_bytes_per_sec(results: Results) -> float | None:
@@ -126,10 +146,7 @@ def step_ms(training: Training) -> list[float]:
         ends[update] = max(ends.get(update, 0.0), step["t_end"])
         delays[update] = max(delays.get(update, 0.0), step["injected_delay"])
     updates = sorted(ends)
-    times = [
-        1000.0 * (ends[after] - ends[before] - delays[after])
-        for before, after in zip(updates, updates[1:], strict=False)
-    ]
+    times = [1000.0 * (ends[after] - ends[before] - delays[after]) for before, after in itertools.pairwise(updates)]
     return list(without_warmup(times)[0])
 
 
@@ -164,7 +181,7 @@ def num_values(settings: Mapping[str, Any]) -> int:
     """Values of a dense model, rows of a table."""
     if settings["curve"] == Curve.SCALAR:
         return settings["p"]
-    size = 4 if settings["curve"] == Curve.DENSE else _ROW_BYTES
+    size = 4 if settings["curve"] == Curve.DENSE else ROW_BYTES
     return round(settings["megabytes"] * MEGABYTE / size)
 
 

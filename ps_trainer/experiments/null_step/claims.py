@@ -2,75 +2,151 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.frame.claims import Claim, Limit
-from ps_trainer.experiments.frame.published import Published, Tag
-from ps_trainer.experiments.lab.sized_settings import MEGABYTE, PAPER_STEP_SECS
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.null_step.cases import NullSteps, StepCase
+from ps_trainer.experiments.toolkit.sized_settings import MEGABYTE, PAPER_STEP_SECS, Curve
+
+CONTENDED = "every such run was CPU-contended"
+
+_TABLE_RATIO = 16
 
 PUBLISHED = tuple(
     Published(
-        what=f"median step of {curve.value}{f' {megabytes * MEGABYTE / 1e9:g} GB' if megabytes else ''}, {n} workers",
-        value=1000 * secs,
-        unit="ms",
-        tag=Tag.SUMMARY,
-        source="Abadi et al. 2016, Fig. 7",
+        f"median step of {curve.value}{f' {megabytes * MEGABYTE / 1e9:g} GB' if megabytes else ''}, {n} workers",
+        1000 * secs,
+        "ms",
+        Tag.SUMMARY,
+        "Abadi et al. 2016, Fig. 7",
     )
     for (curve, megabytes), by_n in PAPER_STEP_SECS.items()
     for n, secs in by_n.items()
 )
 
+
+def _contended(steps: NullSteps) -> str:
+    del steps
+    return CONTENDED
+
+
+def _table_sizes(cases: Sequence[StepCase]) -> Iterator[Measure]:
+    tables = [case for case in cases if case.curve is Curve.SPARSE and case.level is not Level.VIRTUAL]
+    for small in tables:
+        for large in tables:
+            if large.place == small.place and large.megabytes == _TABLE_RATIO * small.megabytes:
+                yield Measure(large.name, abs(large.step_ms.median / small.step_ms.median - 1))
+
+
+def _sparse_over_dense(cases: Sequence[StepCase]) -> Iterator[Measure]:
+    dense = {(case.place, case.megabytes): case for case in cases if case.curve is Curve.DENSE}
+    for case in cases:
+        other = dense.get((case.place, case.megabytes))
+        if case.curve is Curve.SPARSE and other and case.level is not Level.VIRTUAL:
+            yield Measure(case.name, case.step_ms.median / other.step_ms.median)
+
+
+def _growth(cases: Sequence[StepCase]) -> Iterator[Measure]:
+    for level, p in dict.fromkeys((case.level, case.p) for case in cases):
+        own = sorted((case for case in cases if (case.level, case.p) == (level, p)), key=lambda case: case.n)
+        alone, most = own[0], own[-1]
+        if alone.n == 1 < most.n:
+            yield Measure(most.name, most.step_ms.median / alone.step_ms.median / most.n)
+
+
+def _linear(cases: Sequence[StepCase]) -> Iterator[Measure]:
+    places = {case.place for case in cases}
+    for place in sorted(places, key=lambda place: place[1:]):
+        sizes = sorted((case for case in cases if case.place == place), key=lambda case: case.megabytes)
+        for small, large in pairwise(sizes):
+            growth = large.step_ms.median / small.step_ms.median
+            yield Measure(large.name, growth / (large.megabytes / small.megabytes))
+
+
 CLAIMS = (
     Claim(
         key="applied",
         sentence="Nothing is computed beforehand: each loss is the one that all updates before it make",
-        measures="largest |relative error| of a dense or scalar step's loss",
+        quantity="largest |relative error| of a dense or scalar step's loss",
         limit=Limit(high=1e-3),
+        measure=lambda steps: [Measure(c.name, c.loss_error) for c in steps.cases if c.loss_error is not None],
     ),
     Claim(
         key="table_size",
         sentence="A sparse step does not depend on the size of the table",
-        measures="|median step of a table over that of one a sixteenth as large − 1|",
+        quantity="|median step of a table over that of one a sixteenth as large − 1|",
         limit=Limit(high=0.1),
+        measure=lambda steps: _table_sizes(steps.timed),
+        why_none=_contended,
     ),
     Claim(
         key="rows_only",
         sentence="A sparse step moves the rows of its batch and no more: its gradient stays sparse",
-        measures="bytes of a worker's step over those of its rows and ids, both ways",
+        quantity="bytes of a worker's step over those of its rows and ids, both ways",
         limit=Limit(high=2.0),
+        measure=lambda steps: [
+            Measure(case.name, case.bytes_per_step / case.payload_bytes)
+            for case in steps.cases
+            if case.curve is Curve.SPARSE and case.bytes_per_step is not None
+        ],
     ),
     Claim(
         key="sparse_dense",
         sentence="A sparse step takes far less time than a dense one with as many parameters",
-        measures="median sparse step over median dense step",
+        quantity="median sparse step over median dense step",
         limit=Limit(high=0.2),
+        measure=lambda steps: _sparse_over_dense(steps.timed),
+        why_none=_contended,
     ),
     Claim(
         key="scalar",
         sentence="The scalar step grows more slowly than the number of workers",
-        measures="growth of the median step from 1 to n workers, over n",
+        quantity="growth of the median step from 1 to n workers, over n",
         limit=Limit(high=0.9),
+        measure=lambda steps: _growth([case for case in steps.timed if case.curve is Curve.SCALAR]),
+        why_none=_contended,
     ),
     Claim(
         key="dense_bytes",
         sentence="A dense step moves all parameters once each way",
-        measures="bytes of a worker's step, headers included, over twice the model",
+        quantity="bytes of a worker's step, headers included, over twice the model",
         limit=Limit(low=0.95, high=1.1),
+        measure=lambda steps: [
+            Measure(case.name, case.bytes_per_step / case.payload_bytes)
+            for case in steps.cases
+            if case.level is Level.SHAPED and case.curve is Curve.DENSE
+        ],
     ),
     Claim(
         key="bandwidth",
         sentence="A dense step takes 2 · max(M/B, nM/(pB)), a pull and then a push, with B as plain TCP gets it",
-        measures="median step over A10",
+        quantity="median step over the predicted one",
         limit=Limit(low=0.85, high=1.15),
+        measure=lambda steps: [
+            Measure(case.name, case.step_ms.median / case.predicted_ms(steps.bytes_per_sec))
+            for case in steps.on_links
+            if steps.bytes_per_sec
+        ],
     ),
     Claim(
         key="linear",
         sentence="The dense step grows with the parameters, and no more slowly than they do",
-        measures="growth of the median step over that of the parameters",
+        quantity="growth of the median step over that of the parameters",
         limit=Limit(low=0.9),
+        measure=lambda steps: _linear(steps.on_links),
     ),
     Claim(
         key="phases",
         sentence="The source's dense steps lie between a pull and a push at once and one after the other, at 10 Gbit/s",
-        measures="the source's median step over the simulated one, whose pull and push do not overlap",
+        quantity="the source's median step over the simulated one, whose pull and push do not overlap",
         limit=Limit(low=0.5, high=1.0),
+        measure=lambda steps: [
+            Measure(case.name, 1000 * PAPER_STEP_SECS[case.curve, case.megabytes][case.n] / case.step_ms.median)
+            for case in steps.cases
+            if case.level is Level.VIRTUAL and case.curve is Curve.DENSE and case.n in (1, 100)
+        ],
     ),
 )

@@ -1,23 +1,22 @@
-"""Experiment: the synchronous null step, a microbenchmark of what a step costs beside its computation."""
+"""Experiment: the synchronous null step, what a step costs beside its computation. What is run, and how."""
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Analysis, Experiment, Level, Measured, Results, Run
-from ps_trainer.experiments.frame.claims import Measure
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab import goodput, shaped, virtual
-from ps_trainer.experiments.lab.clusters import Cluster, Training
-from ps_trainer.experiments.lab.context_switches import SwitchWatch
-from ps_trainer.experiments.lab.local_control import QUIET, flags_of
-from ps_trainer.experiments.lab.shaped import ShapedCluster
-from ps_trainer.experiments.lab.sized_settings import (
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+from ps_trainer.experiments.null_step import claims, plots, tables
+from ps_trainer.experiments.null_step.cases import NullSteps, loss_error, null_steps_of, num_values, skew_ms, step_ms
+from ps_trainer.experiments.toolkit import goodput, shaped, virtual
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
+from ps_trainer.experiments.toolkit.local_control import QUIET, flags_of
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster
+from ps_trainer.experiments.toolkit.sized_settings import (
     DIM,
     LEARNING_RATE,
     MEGABYTE,
@@ -27,28 +26,129 @@ from ps_trainer.experiments.lab.sized_settings import (
     ROWS_PER_STEP,
     Curve,
 )
-from ps_trainer.experiments.lab.statistics import without_warmup
-from ps_trainer.experiments.null_step import plans as null_plans
-from ps_trainer.experiments.null_step import plots as null_plots
-from ps_trainer.experiments.null_step import tables as null_tables
-from ps_trainer.experiments.null_step.captions import CAPTIONS
-from ps_trainer.experiments.null_step.cases import (
-    Case,
-    cases_of,
-    link_bytes_per_sec,
-    loss_error,
-    num_values,
-    skew_ms,
-    step_ms,
-)
-from ps_trainer.experiments.null_step.claims import CLAIMS, PUBLISHED
+from ps_trainer.experiments.toolkit.statistics import without_warmup
 
 RATE = "200mbit"
 
-_MODULE = "ps_trainer.experiments.lab.sized_models"
+_MODULE = "ps_trainer.experiments.toolkit.sized_models"
 _NUM_VIRTUAL_UPDATES = 200
-_TABLE_RATIO = 16
-_ON_ANY_LEVEL = ("table_size", "sparse_dense", "scalar")  # claims that need no shaped hosts
+
+_START_SECS = 8.0
+_START_SECS_PER_WORKER = 1.5
+_VIRTUAL_SECS_PER_WORKER = 0.01
+_PAPER_COUNTS = (1, 2, 5, 10, 25, 50, 100)
+_QUICK_PAPER_COUNTS = (1, 10, 100)
+_BYTES_PER_SEC = 23.9e6  # of a shaped link, about: for the time left only
+
+
+class _Plan(NamedTuple):
+    """Runs of one case.
+
+    Attributes:
+        curve: which.
+        megabytes: of all parameters.
+        n: workers.
+        p: ps tasks.
+        updates: of each run.
+        delay_ms: how long each worker sleeps between pull and push, so that processes find the cores idle.
+        is_repeated: whether for every seed, as a claim needs it, or for the first one only.
+    """
+
+    curve: Curve
+    megabytes: float
+    n: int
+    p: int
+    updates: int
+    delay_ms: int = 0
+    is_repeated: bool = False
+
+
+_SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
+_LOCAL = (
+    *(_Plan(_SCALAR, 0, n, 1, 60, 100, n in (1, 8)) for n in (1, 2, 4, 8)),
+    *(_Plan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
+    *(_Plan(_SPARSE, size, 1, 1, 120, 50, True) for size in (16, 256)),
+    *(_Plan(_SPARSE, size, 4, p, 60, 100) for p in (1, 4) for size in (16, 256)),
+    *(_Plan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
+    _Plan(_DENSE, 64, 1, 1, 15, 400),
+    *(_Plan(_DENSE, 4, n, 1, 40, 100) for n in (2, 4)),
+)
+_SHAPED = (
+    _Plan(_GOODPUT, 0, 1, 1, 3, 0, True),
+    *(_Plan(_SCALAR, 0, n, 1, 40, 100) for n in (1, 4)),
+    *(_Plan(_SPARSE, size, 2, 1, 40, 100) for size in (16, 256)),
+    _Plan(_DENSE, 1, 2, 1, 30, 0, True),
+    _Plan(_DENSE, 4, 2, 1, 15, 0, True),
+    _Plan(_DENSE, 16, 2, 1, 8, 0, True),
+    *(_Plan(_DENSE, 4, n, 1, 11) for n in (1, 4, 8)),
+    *(_Plan(_DENSE, 4, 4, p, 15) for p in (2, 4)),
+    _Plan(_DENSE, 4, 8, 4, 12),
+)
+_QUICK_LOCAL = (
+    *(_Plan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
+    *(_Plan(_SPARSE, size, 1, 1, 60, 50, True) for size in (1, 16)),
+    _Plan(_DENSE, 16, 1, 1, 20, 100),
+)
+_QUICK_SHAPED = (_Plan(_GOODPUT, 0, 1, 1, 2), _Plan(_DENSE, 1, 2, 1, 20), _Plan(_DENSE, 4, 2, 1, 10))
+
+
+class SourceScale(Part):
+    """The source's numbers of workers and ps tasks in virtual time."""
+
+    selects = {"level": Level.VIRTUAL}
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        counts = _QUICK_PAPER_COUNTS if quick else _PAPER_COUNTS
+        return [_virtual_run(curve, size, n, seeds[0]) for curve, size in PAPER_STEP_SECS for n in counts]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        curve, megabytes, n = (run.settings[name] for name in ("curve", "megabytes", "n"))
+        return Measured({"step_ms": _virtual_step_ms(Curve(curve), megabytes, n, run.seed)})
+
+
+class PlainTransfers(Part):
+    """What TCP gets over a shaped link; no runs where there are no shaped hosts."""
+
+    selects = {"curve": Curve.GOODPUT.value}
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        return [run for run in _shaped_runs(quick, seeds) if self.owns(run)]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        return Measured({"bytes_per_sec": goodput.measure(RATE, run.settings["updates"])})
+
+
+class RealSteps(Part):
+    """Processes on one machine and on shaped hosts, and what all parts together say."""
+
+    claims = claims.CLAIMS
+    sees_all = True
+
+    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+        local = [run for plan in (_QUICK_LOCAL if quick else _LOCAL) for run in _runs_of(plan, Level.PROCESSES, seeds)]
+        return local + [run for run in _shaped_runs(quick, seeds) if run.settings["curve"] != Curve.GOODPUT]
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        with SwitchWatch() as switches:
+            training, moved_bytes = _train(run, folder)
+        num_switches, num_updates = switches.between(*training.window), len(training.warm_steps) / run.settings["n"]
+        figures = {
+            "step_ms": step_ms(training),
+            "skew_ms": skew_ms(training),
+            "bytes_per_step": moved_bytes,
+            "loss_error": loss_error(training, Curve(run.settings["curve"]), num_values(run.settings)),
+            "switches_per_step": None if num_switches is None else num_switches / num_updates,
+        }
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+
+    cases = staticmethod(null_steps_of)
+
+    def why_none(self, cases: NullSteps) -> str:
+        return shaped.why_not() or claims.CONTENDED
+
+    notes = staticmethod(tables.notes)
+    tables = staticmethod(tables.tables)
+    plots = staticmethod(plots.plots)
 
 
 class NullStep(Experiment):
@@ -64,80 +164,44 @@ class NullStep(Experiment):
         " per task, which is an assumption; steps there have an exponential part with the source's median of one"
         " worker for scalar and sparse."
     )
-    published = PUBLISHED
-    captions = CAPTIONS
-    claims = CLAIMS
+    published = claims.PUBLISHED
+    captions = plots.CAPTIONS
+    parts = (SourceScale(), PlainTransfers(), RealSteps())
     num_quick_seeds = 2
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
-        """See `Experiment`; without runs on shaped hosts where there can be none."""
-        return null_plans.runs(quick, seeds, has_links=not shaped.why_not())
 
-    def carry_out(self, run: Run, folder: pathlib.Path) -> Measured:
-        """See `Experiment`."""
-        settings = run.settings
-        curve = Curve(settings["curve"])
-        if run.level is Level.VIRTUAL:
-            return Measured({"step_ms": _virtual_step_ms(curve, settings["megabytes"], settings["n"], run.seed)})
-        if curve is Curve.GOODPUT:
-            return Measured({"bytes_per_sec": goodput.measure(RATE, settings["updates"])})
-        with SwitchWatch() as switches:
-            training, moved_bytes = _train(run, folder)
-        num_switches, num_updates = switches.between(*training.window), len(training.warm_steps) / settings["n"]
-        figures = {
-            "step_ms": step_ms(training),
-            "skew_ms": skew_ms(training),
-            "bytes_per_step": moved_bytes,
-            "loss_error": loss_error(training, curve, num_values(settings)),
-            "switches_per_step": None if num_switches is None else num_switches / num_updates,
-        }
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+def _shaped_runs(quick: bool, seeds: Sequence[int]) -> list[Run]:
+    """The runs on shaped hosts; none where there can be no such hosts."""
+    plans = () if shaped.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
+    return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
-    def analyse(self, results: Results) -> Analysis:
-        """See `Experiment`."""
-        cases = cases_of(results)
-        timed = [case for case in cases if not case.is_contended]
-        bandwidth = link_bytes_per_sec(results)
-        on_links = [case for case in timed if case.level is Level.SHAPED and case.curve is Curve.DENSE]
-        measured = {
-            "applied": [Measure(case.name, case.loss_error) for case in cases if case.loss_error is not None],
-            "table_size": list(_table_sizes(timed)),
-            "rows_only": [
-                Measure(case.name, case.bytes_per_step / case.payload_bytes)
-                for case in cases
-                if case.curve is Curve.SPARSE and case.bytes_per_step is not None
-            ],
-            "sparse_dense": list(_sparse_over_dense(timed)),
-            "scalar": list(_growth([case for case in timed if case.curve is Curve.SCALAR])),
-            "dense_bytes": [
-                Measure(case.name, case.bytes_per_step / case.payload_bytes)
-                for case in cases
-                if case.level is Level.SHAPED and case.curve is Curve.DENSE
-            ],
-            "bandwidth": [
-                Measure(case.name, case.step_ms.median / case.predicted_ms(bandwidth)) for case in on_links if bandwidth
-            ],
-            "linear": list(_linear(on_links)),
-            "phases": [
-                Measure(case.name, 1000 * PAPER_STEP_SECS[case.curve, case.megabytes][case.n] / case.step_ms.median)
-                for case in cases
-                if case.level is Level.VIRTUAL and case.curve is Curve.DENSE and case.n in (1, 100)
-            ],
-        }
-        contended = "every such run was CPU-contended"
-        why_not = shaped.why_not() or contended
-        return Analysis(
-            tables=null_tables.tables(cases, bandwidth),
-            measured=measured,
-            not_testable={
-                key: contended if key in _ON_ANY_LEVEL else why_not for key, values in measured.items() if not values
-            },
-            notes=null_tables.notes(cases, bandwidth),
+
+def _runs_of(plan: _Plan, level: Level, seeds: Sequence[int]) -> Iterator[Run]:
+    settings = plan._asdict() | {"curve": plan.curve.value}
+    del settings["is_repeated"]
+    case = f"{plan.curve.value}-{plan.megabytes:g}MB-n={plan.n}-p={plan.p}"
+    transfer = 2 * plan.megabytes * MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
+    secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
+    for seed in seeds if plan.is_repeated else seeds[:1]:
+        yield Run(
+            key=f"{level.value[:2]}-{case}-seed={seed}",
+            level=level,
+            settings=settings,
+            seed=seed,
+            expected_secs=3.0 * plan.updates
+            if plan.curve is Curve.GOODPUT
+            else _START_SECS + _START_SECS_PER_WORKER * plan.n + plan.updates * (secs + plan.delay_ms / 1000),
         )
 
-    def plots(self, results: Results) -> Sequence[Plot]:
-        """See `Experiment`."""
-        return null_plots.plots(cases_of(results), link_bytes_per_sec(results))
+
+def _virtual_run(curve: Curve, megabytes: int, n: int, seed: int) -> Run:
+    return Run(
+        key=f"L0-{curve.value}-{megabytes}MB-n={n}-seed={seed}",
+        level=Level.VIRTUAL,
+        settings={"curve": curve.value, "megabytes": megabytes, "n": n, "p": PAPER_PS},
+        seed=seed,
+        expected_secs=_VIRTUAL_SECS_PER_WORKER * n,
+    )
 
 
 def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[float]:
@@ -193,36 +257,3 @@ def _training_settings(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         **delay,
     }
-
-
-def _table_sizes(cases: Sequence[Case]) -> Iterator[Measure]:
-    tables = [case for case in cases if case.curve is Curve.SPARSE and case.level is not Level.VIRTUAL]
-    for small in tables:
-        for large in tables:
-            if large.place == small.place and large.megabytes == _TABLE_RATIO * small.megabytes:
-                yield Measure(large.name, abs(large.step_ms.median / small.step_ms.median - 1))
-
-
-def _sparse_over_dense(cases: Sequence[Case]) -> Iterator[Measure]:
-    dense = {(case.place, case.megabytes): case for case in cases if case.curve is Curve.DENSE}
-    for case in cases:
-        other = dense.get((case.place, case.megabytes))
-        if case.curve is Curve.SPARSE and other and case.level is not Level.VIRTUAL:
-            yield Measure(case.name, case.step_ms.median / other.step_ms.median)
-
-
-def _growth(cases: Sequence[Case]) -> Iterator[Measure]:
-    for level, p in dict.fromkeys((case.level, case.p) for case in cases):
-        own = sorted((case for case in cases if (case.level, case.p) == (level, p)), key=lambda case: case.n)
-        alone, most = own[0], own[-1]
-        if alone.n == 1 < most.n:
-            yield Measure(most.name, most.step_ms.median / alone.step_ms.median / most.n)
-
-
-def _linear(cases: Sequence[Case]) -> Iterator[Measure]:
-    places = {case.place for case in cases}
-    for place in sorted(places, key=lambda place: place[1:]):
-        sizes = sorted((case for case in cases if case.place == place), key=lambda case: case.megabytes)
-        for small, large in pairwise(sizes):
-            growth = large.step_ms.median / small.step_ms.median
-            yield Measure(large.name, growth / (large.megabytes / small.megabytes))

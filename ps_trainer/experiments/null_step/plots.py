@@ -1,15 +1,17 @@
-"""The plots of the experiment on the null step."""
+"""The plots of the experiment on the null step, and the words below them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab.sized_settings import PAPER_STEP_SECS, Curve
-from ps_trainer.experiments.null_step.cases import Case
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.null_step.cases import NullSteps, StepCase
 from ps_trainer.experiments.null_step.claims import PUBLISHED
+from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,52 +19,69 @@ if TYPE_CHECKING:
 
 _MARKERS = {Curve.SCALAR: "o", Curve.DENSE: "s", Curve.SPARSE: "^"}
 
+CAPTIONS = {
+    "source_scale": Caption(
+        shows=("Simulated batches per second against the number of workers, 16 ps tasks; stars: the source's."),
+        expected=(
+            "scalar and sparse lines fall by less than ten times over 100 workers; dense lines are flat up to 16"
+            " workers, as many as ps tasks, and fall as 1/n beyond; the source's stars lie above the dense lines by"
+            " up to two, where pull and push overlap in part."
+        ),
+    ),
+    "processes": Caption(
+        shows=("Measured batches per second against the number of workers, one ps task."),
+        expected=(
+            "sparse points near the scalar ones whatever the table's size, dense ones lower the larger the model."
+        ),
+    ),
+    "shaped": Caption(
+        shows=(
+            "Measured batches per second against the number of workers, one ps task; each host has a link of"
+            " limited speed."
+        ),
+        expected=(
+            "sparse points near the scalar ones whatever the table's size; dense ones lower the larger the model,"
+            " and falling as 1/n where the link decides."
+        ),
+    ),
+    "bandwidth": Caption(
+        shows=(
+            "Median dense steps against the prediction (A10); black: both alike; crosses: with the time from the"
+            " first worker to the last added."
+        ),
+        expected=(
+            "points near the diagonal; those of several workers may lie below it, as who has its parameters first"
+            " pushes while others still pull."
+        ),
+    ),
+}
 
-def plots(cases: Sequence[Case], bytes_per_sec: float | None) -> list[Plot]:
-    """All plots; one without cases is left out.
 
-    Args:
-        cases: all.
-        bytes_per_sec: B on shaped hosts; None = not measured.
-    """
-    made = []
-    virtual = [case for case in cases if case.level is Level.VIRTUAL]
-    if virtual:
-        made.append(
-            Plot(
-                key="source_scale",
-                title="Batches per second against workers, 16 ps tasks",
-                level=Level.VIRTUAL.value,
-                draw=lambda figure: _draw_source(figure, virtual),
-            )
-        )
-    for level, key in ((Level.PROCESSES, "processes"), (Level.SHAPED, "shaped")):
-        own = [case for case in cases if case.level is level and case.p == 1 and not case.is_contended]
-        if own:
-            made.append(
-                Plot(
-                    key=key,
-                    title="Batches per second against workers, one ps task",
-                    level=level.value,
-                    draw=lambda figure, own=own: _draw_measured(figure, own),
-                )
-            )
-    on_links = [
-        case for case in cases if case.level is Level.SHAPED and case.curve is Curve.DENSE and not case.is_contended
+def plots(steps: NullSteps) -> list[Plot]:
+    """All plots; one without cases is left out."""
+    title = "Batches per second against workers"
+    made = (
+        ("source_scale", f"{title}, 16 ps tasks", Level.VIRTUAL, _draw_source, steps.cases),
+        *(
+            (key, f"{title}, one ps task", level, _draw_measured, [case for case in steps.timed if case.p == 1])
+            for key, level in (("processes", Level.PROCESSES), ("shaped", Level.SHAPED))
+        ),
+    )
+    plots = [
+        Plot(key=key, title=title, level=level.value, draw=functools.partial(draw, cases=own))
+        for key, title, level, draw, cases in made
+        if (own := [case for case in cases if case.level is level])
     ]
-    if on_links and bytes_per_sec:
-        made.append(
-            Plot(
-                key="bandwidth",
-                title="Dense steps against 2 · max(M/B, nM/(pB))",
-                level=Level.SHAPED.value,
-                draw=lambda figure: _draw_bandwidth(figure, on_links, bytes_per_sec),
-            )
-        )
-    return made
+    on_links = Plot(
+        key="bandwidth",
+        title="Dense steps against 2 · max(M/B, nM/(pB))",
+        level=Level.SHAPED.value,
+        draw=lambda figure: _draw_bandwidth(figure, steps.on_links, steps.bytes_per_sec),
+    )
+    return [*plots, *([on_links] if steps.on_links and steps.bytes_per_sec else ())]
 
 
-def _draw_source(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_source(figure: Figure, cases: Sequence[StepCase]) -> None:
     axis = figure.add_subplot()
     for name, own in _by_curve(cases).items():
         (line,) = axis.plot(*_rates(own), _MARKERS[own[0].curve] + "-", mfc="none", lw=0.8, label=f"{name}, simulated")
@@ -72,14 +91,14 @@ def _draw_source(figure: Figure, cases: Sequence[Case]) -> None:
     _finish(axis, base=10)
 
 
-def _draw_measured(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_measured(figure: Figure, cases: Sequence[StepCase]) -> None:
     axis = figure.add_subplot()
     for name, own in _by_curve(cases).items():
         axis.plot(*_rates(own), _MARKERS[own[0].curve] + "-", mfc="none", lw=0.8, label=name)
     _finish(axis, base=2)
 
 
-def _draw_bandwidth(figure: Figure, cases: Sequence[Case], bytes_per_sec: float) -> None:
+def _draw_bandwidth(figure: Figure, cases: Sequence[StepCase], bytes_per_sec: float) -> None:
     axis = figure.add_subplot()
     for p in sorted({case.p for case in cases}):
         own = [case for case in cases if case.p == p]
@@ -88,21 +107,21 @@ def _draw_bandwidth(figure: Figure, cases: Sequence[Case], bytes_per_sec: float)
         with_skew = [case.step_ms.median + case.skew_ms for case in own]
         axis.plot(predicted, with_skew, "x", color=points.get_color())
     ends = [f([case.predicted_ms(bytes_per_sec) for case in cases]) for f in (min, max)]
-    axis.plot(ends, ends, "k-", lw=0.8, label="A10")
+    axis.plot(ends, ends, "k-", lw=0.8, label="predicted")
     _set_scales(axis, base=2)
-    axis.set_xlabel("A10, ms")
+    axis.set_xlabel("predicted step, ms")
     axis.set_ylabel("median step, ms")
     axis.legend()
 
 
-def _by_curve(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    groups: dict[str, list[Case]] = {}
+def _by_curve(cases: Sequence[StepCase]) -> dict[str, list[StepCase]]:
+    groups: dict[str, list[StepCase]] = {}
     for case in cases:
         groups.setdefault(case.curve_name, []).append(case)
     return groups
 
 
-def _rates(cases: Sequence[Case]) -> tuple[list[int], list[float]]:
+def _rates(cases: Sequence[StepCase]) -> tuple[list[int], list[float]]:
     cases = sorted(cases, key=lambda case: case.n)
     return [case.n for case in cases], [1000 / case.step_ms.median for case in cases]
 

@@ -7,11 +7,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.frame.base import Results
-from ps_trainer.experiments.lab import shaped, theory, virtual
-from ps_trainer.experiments.lab.shaped import ShapedCluster, payload_bytes_per_sec
-from ps_trainer.experiments.lab.statistics import Spread, spread, without_warmup
-from ps_trainer.experiments.ps_bandwidth.skewed_sizes import ROW_BYTES, variable_rows
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.cases import Case, cases_by
+from ps_trainer.experiments.toolkit import shaped, theory, virtual
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
+from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
+from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
 
 LARGEST_SHARE = 0.75  # of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
 
@@ -33,7 +34,7 @@ class Arm(str, enum.Enum):
     __str__ = str.__str__  # its value, under every version of Python
 
 
-class Setting(NamedTuple):
+class LinkSetting(NamedTuple):
     """What a run measures.
 
     Attributes:
@@ -95,7 +96,7 @@ class Setting(NamedTuple):
         )
 
     def predicted_secs(self) -> float:
-        """The closed form's time per round: A10, A11 or A18; for asynchronous workers the simulator's."""
+        """The closed form's time per round; for asynchronous workers the simulator's."""
         m, n, p, b = self.num_bytes, self.n, self.p, self.bytes_per_sec
         if self.arm is Arm.RING:
             return theory.ring_secs(m, n, b)
@@ -126,11 +127,36 @@ class Setting(NamedTuple):
         partitioner = "fixed_size" if self.arm is Arm.PARTITIONED else "none"
         sizes = (f"num_rows={self.num_bytes // ROW_BYTES}", f"num_variables={self.p}", f"largest_share={LARGEST_SHARE}")
         return {
-            "model": "ps_trainer.experiments.ps_bandwidth.skewed_model:Skewed",
+            "model": "ps_trainer.experiments.toolkit.skewed_model:Skewed",
             "model_option": sizes,
             "layout": "per_variable",
             "layout_option": (f"partitioner={partitioner}",),
         }
+
+
+class D2lBar(NamedTuple):
+    """A way to add up gradients in the figure of "Dive into Deep Learning", and ours that is like it.
+
+    Attributes:
+        what: in words.
+        published_ms: there, 160 MB and 4 GPUs.
+        arm: ours, with 4 workers.
+        p: its ps tasks.
+    """
+
+    what: str
+    published_ms: float
+    arm: Arm
+    p: int
+
+
+# The fourth way there, a ring over a faster kind of link, has no counterpart where all links are alike.
+D2L_WORKERS = 4
+D2L_BARS = (
+    D2lBar("all on one worker", 60.0, Arm.COLOCATED, 1),
+    D2lBar("all on one host of its own", 80.0, Arm.PS, 1),
+    D2lBar("a share on each worker", 15.0, Arm.COLOCATED, D2L_WORKERS),
+)
 
 
 @functools.cache
@@ -163,7 +189,7 @@ def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> floa
 def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
     """A pull and a push with ps task i < p on worker i's host: 2 · max((n − 1)/p, 1 − [p = n]/n) · M/B.
 
-    With p = n that is the ring's 2(n − 1)M/(nB) (A11). What a worker exchanges with the ps task on its own host
+    With p = n that is the ring's 2(n − 1)M/(nB). What a worker exchanges with the ps task on its own host
     passes no link; with p < n there are workers without one, which need the whole model.
 
     Args:
@@ -176,22 +202,25 @@ def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> fl
     return 2 * max((n - 1) / p, of_worker) * num_bytes / bytes_per_sec
 
 
-class Case(NamedTuple):
-    """A setting and what its runs have measured.
+class LinkCase(Case):
+    """A setting and what its runs have measured."""
 
-    Attributes:
-        setting: what.
-        secs: of a round, over the seeds; None where every run was CPU-contended.
-        most_bytes: that the busiest host received in a round; of all runs, as bytes need no quiet cores.
-        cpu_share: of the machine, median; None = unknown.
-        num_seeds: runs that `secs` is of.
-    """
+    @functools.cached_property
+    def setting(self) -> LinkSetting:
+        """What was run."""
+        return setting_of(self.runs[0].run.settings)
 
-    setting: Setting
-    secs: Spread | None
-    most_bytes: float
-    cpu_share: float | None
-    num_seeds: int
+    @functools.cached_property
+    def secs(self) -> Spread | None:
+        """Time of a round over the seeds; None where every run was CPU-contended."""
+        quiet = self.runs.uncontended()
+        return spread(quiet.figures("round_secs")) if quiet else None
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes that the busiest host received in a round; of all runs, as bytes need no quiet cores."""
+        by_run = self.runs.figures("bytes_per_round")
+        return spread([max(received for received, _ in hosts.values()) for hosts in by_run]).median
 
     @property
     def over_predicted(self) -> float:
@@ -204,36 +233,22 @@ class Case(NamedTuple):
         return self.secs.median / self.setting.unit_secs
 
 
-def setting_of(settings: Mapping[str, Any]) -> Setting:
+def setting_of(settings: Mapping[str, Any]) -> LinkSetting:
     """Of a run's settings."""
-    return Setting(**{**settings, "arm": Arm(settings["arm"])})
+    return LinkSetting(**{**settings, "arm": Arm(settings["arm"])})
 
 
-def cases_of(results: Results) -> list[Case]:
+def cases_of(results: Results) -> list[LinkCase]:
     """The cases, in the order of the runs."""
-    cases = []
-    for values, group in results.by(*Setting._fields).items():
-        quiet = group.uncontended()
-        shares = [result.cpu.share for result in group if result.cpu is not None]
-        busiest = [max(received for received, _ in hosts.values()) for hosts in group.figures("bytes_per_round")]
-        cases.append(
-            Case(
-                setting=setting_of(dict(zip(Setting._fields, values, strict=True))),
-                secs=spread(quiet.figures("round_secs")) if quiet else None,
-                most_bytes=spread(busiest).median,
-                cpu_share=spread(shares).median if shares else None,
-                num_seeds=len(quiet),
-            )
-        )
-    return cases
+    return cases_by(LinkCase, results, *LinkSetting._fields)
 
 
-def timed(cases: Sequence[Case], *arms: Arm) -> list[Case]:
+def timed(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
     """Those of some arms whose times count."""
     return [case for case in cases if case.setting.arm in arms and case.secs is not None]
 
 
-def pairs(cases: Sequence[Case], arm: Arm, other: Arm) -> list[tuple[Case, Case]]:
+def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCase, LinkCase]]:
     """Cases of two arms with the same number of workers and with p = n, where the arm has ps tasks."""
     found = []
     for one in timed(cases, arm):
@@ -241,3 +256,15 @@ def pairs(cases: Sequence[Case], arm: Arm, other: Arm) -> list[tuple[Case, Case]
             alike = one.setting.n == two.setting.n and all(c.setting.p in (0, c.setting.n) for c in (one, two))
             found += [(one, two)] if alike else []
     return found
+
+
+def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
+    """Each bar with its published and its measured time over those of the last one; empty unless all were measured."""
+    by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in cases if c.secs is not None}
+    own = [by_key.get((bar.arm, D2L_WORKERS, bar.p)) for bar in D2L_BARS]
+    if None in own:
+        return []
+    return [
+        (bar, bar.published_ms / D2L_BARS[-1].published_ms, case.secs.median / own[-1].secs.median)
+        for bar, case in zip(D2L_BARS, own, strict=True)
+    ]

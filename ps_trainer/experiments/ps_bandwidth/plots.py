@@ -1,83 +1,91 @@
-"""The plots of the experiment on bandwidth."""
+"""The plots of the experiment on bandwidth, and the words below them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab import theory
-from ps_trainer.experiments.ps_bandwidth.cases import Arm, Case, timed
-from ps_trainer.experiments.ps_bandwidth.tables import d2l_ratios
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.ps_bandwidth.cases import Arm, D2lBar, LinkCase, d2l_ratios, timed
+from ps_trainer.experiments.toolkit import theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LEVEL = Level.SHAPED.value
-_SKEWED = (Arm.UNSHARDED, Arm.PARTITIONED)
+
+CAPTIONS = {
+    "round": Caption(
+        shows=(
+            "Time of a round in units of M/B, the model's bytes over a link's speed, with the 10th and 90th"
+            " percentile; lines: the models (A10, A11, A12)."
+        ),
+        expected=(
+            "points on their lines: with one ps task the time grows by 2 per worker, with two half as fast, with"
+            " as many ps tasks as workers it stays at 2; the ring and ps tasks on the workers' own hosts lie"
+            " together below 2; asynchronous workers lie below the lines of synchronous ones."
+        ),
+    ),
+    "d2l": Caption(
+        shows=(
+            "Time of a round over its time with a share of the model on each worker's host: in the book's example"
+            " of 160 MB, and here."
+        ),
+        expected=("the book's ratios: four with one ps task on a worker's host, 5.3 with one on a host of its own."),
+    ),
+    "largest_variable": Caption(
+        shows=(
+            "Time of a round in units of M/B, the model's bytes over a link's speed; black: predicted from the"
+            " largest share of a ps task."
+        ),
+        expected=("whole on one ps task the variable makes a round several times as long as in parts."),
+    ),
+    "bytes": Caption(
+        shows=(
+            "Bytes that the busiest host receives in a round, in multiples of the model's bytes M; black:"
+            " predicted, nM/p at a ps task and 2(n − 1)M/n in a ring."
+        ),
+        expected=("each bar ends at its black line."),
+    ),
+}
 
 
-def plots(cases: Sequence[Case]) -> list[Plot]:
+def plots(cases: Sequence[LinkCase]) -> list[Plot]:
     """All of them; a plot without cases is left out."""
-    made = []
     by_number = timed(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC)
-    if by_number:
-        made.append(
-            Plot(
-                key="round",
-                title="Time of a round against the number of workers",
-                level=_LEVEL,
-                draw=lambda figure: _draw_rounds(figure, by_number),
-                size=(7.2, 4.4),
-            )
-        )
-    if d2l_ratios(cases):
-        made.append(
-            Plot(
-                key="d2l",
-                title="Where the gradients of four workers are added up",
-                level=_LEVEL,
-                draw=lambda figure: _draw_d2l(figure, cases),
-            )
-        )
-    if skewed := timed(cases, *_SKEWED):
-        made.append(
-            Plot(
-                key="largest_variable",
-                title="A variable with three quarters of the model",
-                level=_LEVEL,
-                draw=lambda figure: _draw_skewed(figure, skewed),
-            )
-        )
-    made.append(
-        Plot(
-            key="bytes",
-            title="Bytes that the busiest host receives in a round",
-            level=_LEVEL,
-            draw=lambda figure: _draw_bytes(figure, [case for case in cases if case.setting.arm is not Arm.ASYNC]),
-            size=(6.4, 4.4),
-        )
+    skewed = timed(cases, Arm.UNSHARDED, Arm.PARTITIONED)
+    made = (
+        (by_number, "round", "Time of a round against the number of workers", _draw_rounds, (7.2, 4.4)),
+        (d2l_ratios(cases), "d2l", "Where the gradients of four workers are added up", _draw_d2l, (6.4, 4.0)),
+        (skewed, "largest_variable", "A variable with three quarters of the model", _draw_skewed, (6.4, 4.0)),
+        (cases, "bytes", "Bytes that the busiest host receives in a round", _draw_bytes, (6.4, 4.4)),
     )
-    return made
+    return [
+        Plot(key=key, title=title, level=_LEVEL, draw=functools.partial(draw, data=data), size=size)
+        for data, key, title, draw, size in made
+        if data
+    ]
 
 
-def _draw_rounds(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis = figure.add_subplot()
-    most = max(case.setting.n for case in cases)
+    most = max(case.setting.n for case in data)
     grid = np.arange(1, most + 1)
     lines: tuple[tuple[str, str, Callable[[int], float]], ...] = (
-        ("p = 1, A10", "-", lambda n: theory.ps_round_secs(1, n, 1, 1)),
-        ("p = 2, A10", "--", lambda n: theory.ps_round_secs(1, n, 2, 1)),
-        ("p ≥ n, A10", ":", lambda n: theory.ps_round_secs(1, n, n, 1)),
-        ("ring, A11", "-.", lambda n: theory.ring_secs(1, n, 1)),
+        ("p = 1, formula", "-", lambda n: theory.ps_round_secs(1, n, 1, 1)),
+        ("p = 2, formula", "--", lambda n: theory.ps_round_secs(1, n, 2, 1)),
+        ("p ≥ n, formula", ":", lambda n: theory.ps_round_secs(1, n, n, 1)),
+        ("ring, formula", "-.", lambda n: theory.ring_secs(1, n, 1)),
     )
     for label, style, secs in lines:
         axis.plot(grid, [secs(int(n)) for n in grid], "k", ls=style, lw=0.9, label=label)
-    axis.axhline(1, color="tab:red", lw=0.8, label="p = n, both directions at once, A12")
+    axis.axhline(1, color="tab:red", lw=0.8, label="p = n, both directions at once")
     looks = {
         "p = 1": ("tab:blue", "o", lambda s: s.arm is Arm.PS and s.p == 1),
         "p = 2": ("tab:cyan", "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
@@ -89,7 +97,7 @@ def _draw_rounds(figure: Figure, cases: Sequence[Case]) -> None:
         "asynchronous, p = 2": ("tab:cyan", "+", lambda s: s.arm is Arm.ASYNC and s.p == 2),
     }
     for label, (colour, marker, belongs) in looks.items():
-        _points(axis, [case for case in cases if belongs(case.setting)], label, colour, marker)
+        _points(axis, [case for case in data if belongs(case.setting)], label, colour, marker)
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_xlabel("workers")
     axis.set_ylabel("time of a round in M/B")
@@ -97,7 +105,7 @@ def _draw_rounds(figure: Figure, cases: Sequence[Case]) -> None:
     axis.legend(ncols=2)
 
 
-def _points(axis: Axes, cases: Sequence[Case], label: str, colour: str, marker: str) -> None:
+def _points(axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, marker: str) -> None:
     if cases:
         units = [case.setting.unit_secs for case in cases]
         medians = np.array([case.in_units for case in cases])
@@ -107,28 +115,28 @@ def _points(axis: Axes, cases: Sequence[Case], label: str, colour: str, marker: 
         axis.errorbar(numbers, medians, [below, above], fmt=marker, color=colour, mfc="none", ms=7, label=label)
 
 
-def _draw_d2l(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, float]]) -> None:
     axis = figure.add_subplot()
-    ratios = d2l_ratios(cases)
-    places = np.arange(len(ratios))
-    axis.bar(places - 0.2, [published for _, published, _ in ratios], 0.4, color="0.7", label="d2l, 160 MB over PCIe")
-    axis.bar(places + 0.2, [measured for *_, measured in ratios], 0.4, color="tab:blue", label="here")
-    axis.set_xticks(places, [bar.what for bar, *_ in ratios])
+    places = np.arange(len(data))
+    axis.bar(places - 0.2, [published for _, published, _ in data], 0.4, color="0.7", label="d2l, 160 MB over PCIe")
+    axis.bar(places + 0.2, [measured for *_, measured in data], 0.4, color="tab:blue", label="here")
+    axis.set_xticks(places, [bar.what for bar, *_ in data])
     axis.set_ylabel("time over that of a share on each worker")
     axis.legend()
 
 
-def _draw_skewed(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_skewed(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis = figure.add_subplot()
-    for place, case in enumerate(cases):
+    for place, case in enumerate(data):
         axis.bar(place, case.in_units, color="tab:blue", width=0.5)
         predicted = case.setting.predicted_secs() / case.setting.unit_secs
         axis.hlines(predicted, place - 0.35, place + 0.35, color="black", lw=1)
-    axis.set_xticks(range(len(cases)), [case.setting.name for case in cases])
+    axis.set_xticks(range(len(data)), [case.setting.name for case in data])
     axis.set_ylabel("time of a round in M/B")
 
 
-def _draw_bytes(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
+    cases = [case for case in data if case.setting.arm is not Arm.ASYNC]
     axis = figure.add_subplot()
     places = np.arange(len(cases))
     axis.barh(places, [case.most_bytes / case.setting.num_bytes for case in cases], color="tab:blue")

@@ -1,4 +1,4 @@
-"""Cases of the scaling curve: real ones on shaped hosts, curves in virtual time, and what the closed forms say."""
+"""Clusters of the scaling curve, real ones and virtual ones, what closed forms say of them, and curves of them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.lab import shaped, theory, virtual
-from ps_trainer.experiments.lab.monte_carlo import order_statistic
-from ps_trainer.experiments.lab.shaped import ShapedCluster
-from ps_trainer.experiments.lab.statistics import WARMUP_SHARE, spread
-from ps_trainer.experiments.lab.step_times import samplers, with_mean
+from ps_trainer.experiments.harness.base import Level, Results
+from ps_trainer.experiments.toolkit import shaped, theory, virtual
+from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
+from ps_trainer.experiments.toolkit.step_times import samplers, with_mean
 
 SYNC, ASYNC = "sync", "async"
 EVEN, RARE = "lognormal:sigma=0.2", "spike:p=0.001,factor=5,jitter=0.05"
 SHAPE_NAMES = {EVEN: "lognormal 0.2", RARE: "one in 1,000 is 5 times as long"}
 PERCENTILES = (10, 50, 90, 99)
 
-_LEAST_UPDATES = 40
+IMAGES_PER_STEP = 32
+ROUNDS = 15  # steps of each worker of a real cluster
+NUM_REAL_SEEDS = 2
+
+_MIN_UPDATES = 40
 _VIRTUAL_STEPS = 8_000
 _DRAWS = 4_000
 
 
-class Setting(NamedTuple):
+class ClusterSetting(NamedTuple):
     """A cluster.
 
     Attributes:
@@ -110,10 +114,10 @@ class Setting(NamedTuple):
 
     def simulated_long(self, seed: int) -> StepTimes:
         """In virtual time, for as long as percentiles need."""
-        return self.simulated(max(_LEAST_UPDATES, _VIRTUAL_STEPS // self.n), seed)
+        return self.simulated(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
 
     def predicted_secs(self) -> float:
-        """A10 and A13 without overlap: compute, where all wait for the slowest (A1), then transfers of all at once."""
+        """Compute, where synchronous workers wait for the slowest, and then all transfers at once, without overlap."""
         compute_secs = self.mean_secs * (expected_max(self) if self.update == SYNC else 1.0)
         transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)
         return theory.step_secs(compute_secs, transfer_secs)
@@ -143,7 +147,7 @@ class StepTimes(NamedTuple):
     percentiles: Sequence[float]
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A setting and what its runs gave; medians over the seeds.
 
     Attributes:
@@ -155,7 +159,7 @@ class Point(NamedTuple):
     """
 
     level: Level
-    setting: Setting
+    setting: ClusterSetting
     times: StepTimes
     simulated_secs: float
     num_seeds: int
@@ -171,13 +175,13 @@ class Point(NamedTuple):
         return f"{self.level.value[:2]}, {self.setting.name}"
 
 
-class Curve(NamedTuple):
+class ThroughputCurve(NamedTuple):
     """Points that differ in the number of workers only, in its order."""
 
-    points: Sequence[Point]
+    points: Sequence[CurvePoint]
 
     @property
-    def first(self) -> Point:
+    def first(self) -> CurvePoint:
         """With the fewest workers."""
         return self.points[0]
 
@@ -187,11 +191,11 @@ class Curve(NamedTuple):
         one = self.first.setting
         return f"{self.first.level.value[:2]}, {one.update}, p={one.p}, {one.num_bytes / 1e6:g} MB"
 
-    def at(self, n: int) -> Point | None:
+    def at(self, n: int) -> CurvePoint | None:
         """With n workers."""
         return next((point for point in self.points if point.setting.n == n), None)
 
-    def efficiency(self, point: Point) -> float:
+    def efficiency(self, point: CurvePoint) -> float:
         """Rate per worker over that of one worker."""
         return point.rate / point.setting.n / (self.first.rate / self.first.setting.n)
 
@@ -200,60 +204,116 @@ class Curve(NamedTuple):
         return max(point.rate for point in self.points) / (self.first.rate / self.first.setting.n)
 
 
+class SyncAndAsync(NamedTuple):
+    """Synchronous and asynchronous workers on the same cluster."""
+
+    sync: CurvePoint
+    other: CurvePoint
+
+    @property
+    def name(self) -> str:
+        """Without the update rule."""
+        one = self.sync.setting
+        return f"{self.sync.level.value[:2]}, n={one.n}, p={one.p}, {SHAPE_NAMES[one.shape]}"
+
+    def ratio(self, percent: int) -> float:
+        """Sync over async of a percentile of step times, one of `PERCENTILES`."""
+        place = PERCENTILES.index(percent)
+        return self.sync.times.percentiles[place] / self.other.times.percentiles[place]
+
+    def is_(self, shape: str, n: int) -> bool:
+        """Whether it is of that distribution and number of workers."""
+        return (self.sync.setting.shape, self.sync.setting.n) == (shape, n)
+
+
+class Scale(NamedTuple):
+    """All points of one scale: ours, or the papers'.
+
+    Attributes:
+        points: real ones and virtual ones.
+        curves: made of them.
+    """
+
+    points: Sequence[CurvePoint]
+    curves: Sequence[ThroughputCurve]
+
+    @property
+    def real(self) -> list[CurvePoint]:
+        """The points of real clusters."""
+        return [point for point in self.points if point.level is Level.SHAPED]
+
+    @property
+    def pairs(self) -> list[SyncAndAsync]:
+        """Synchronous beside asynchronous workers."""
+        return pairs_of(self.points)
+
+
 def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
     """At `PERCENTILES`."""
     return np.percentile(np.asarray(secs, float), PERCENTILES).tolist()
 
 
-def setting_of(settings: Mapping[str, Any], n: int | None = None) -> Setting:
+def setting_of(settings: Mapping[str, Any], n: int | None = None) -> ClusterSetting:
     """Of a run's settings; `n` where a run is a whole curve."""
-    fields = {name: settings[name] for name in Setting._fields if name in settings}
-    return Setting(**(fields if n is None else {**fields, "n": n}))
+    fields = {name: settings[name] for name in ClusterSetting._fields if name in settings}
+    return ClusterSetting(**(fields if n is None else {**fields, "n": n}))
 
 
-def points_of(results: Results, *, scale: str) -> list[Point]:
-    """The points of one scale, "ours" or "paper", whose times count; seeds pooled by their medians.
+def scale_of(results: Results) -> Scale:
+    """The points and curves that results of one scale make."""
+    points = points_of(results)
+    return Scale(points, curves_of(points))
 
-    Args:
-        results: of all runs.
-        scale: a setting of the runs.
-    """
-    groups: dict[tuple[Level, Setting], list[Mapping[str, Any]]] = {}
-    for result in results.uncontended().where(scale=scale):
+
+def points_of(results: Results) -> list[CurvePoint]:
+    """The points whose times count; seeds pooled by their medians."""
+    groups: dict[tuple[Level, ClusterSetting], list[Mapping[str, Any]]] = {}
+    for result in results.uncontended():
         for n, figures in result.figures["points"].items():
             key = (result.run.level, setting_of(result.run.settings, int(n)))
             groups.setdefault(key, []).append(figures)
     return [_point(level, setting, group) for (level, setting), group in groups.items()]
 
 
-def curves_of(points: Sequence[Point]) -> list[Curve]:
+def pairs_of(points: Sequence[CurvePoint]) -> list[SyncAndAsync]:
+    """Of more than one worker, in the order of the synchronous points."""
+    others = {(p.level, p.setting): p for p in points if p.setting.update == ASYNC}
+    found = []
+    for point in points:
+        other = others.get((point.level, point.setting._replace(update=ASYNC)))
+        if point.setting.update == SYNC and point.setting.n > 1 and other:
+            found.append(SyncAndAsync(point, other))
+    return found
+
+
+def curves_of(points: Sequence[CurvePoint]) -> list[ThroughputCurve]:
     """Points joined to curves; one worker alone is synchronous and asynchronous at once, so it is in both."""
-    groups: dict[tuple[Level, Setting], list[Point]] = {}
+    groups: dict[tuple[Level, ClusterSetting], list[CurvePoint]] = {}
     for point in points:
         groups.setdefault((point.level, point.setting._replace(n=0)), []).append(point)
     for (level, key), group in groups.items():
         if all(point.setting.n > 1 for point in group):
             group += _alone(points, level, key)
-    return [Curve(sorted(group, key=lambda point: point.setting.n)) for group in groups.values()]
+    return [ThroughputCurve(sorted(group, key=lambda point: point.setting.n)) for group in groups.values()]
 
 
 @functools.cache
-def expected_max(setting: Setting) -> float:
-    """A1: mean of the slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
+def expected_max(setting: ClusterSetting) -> float:
+    """Mean of the slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
     slowest = order_statistic(samplers([setting.compute], setting.n, seed=0), setting.n, _DRAWS)
     return slowest.value / setting.mean_secs
 
 
-def _alone(points: Sequence[Point], level: Level, key: Setting) -> list[Point]:
+def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> list[CurvePoint]:
     """One worker's point of another rule or number of ps tasks: its own link alone is what limits it."""
     alone = [point for point in points if point.level is level and point.setting.n == 1]
     like = [point for point in alone if point.setting._replace(update=key.update, p=key.p, n=key.n) == key]
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]
 
 
-def _point(level: Level, setting: Setting, group: Sequence[Mapping[str, Any]]) -> Point:
+def _point(level: Level, setting: ClusterSetting, group: Sequence[Mapping[str, Any]]) -> CurvePoint:
     times = [spread([figures["percentiles"][i] for figures in group]).median for i in range(len(PERCENTILES))]
-    return Point(
+    return CurvePoint(
         level,
         setting,
         StepTimes(spread([figures["round_secs"] for figures in group]).median, times),

@@ -1,4 +1,4 @@
-"""The plots of the scaling curve."""
+"""The plots of the scaling curve, and the words below them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.scaling_curve.cases import ASYNC, EVEN, PERCENTILES, RARE, SHAPE_NAMES, SYNC, Curve, Point
-from ps_trainer.experiments.scaling_curve.published import SPEEDUPS
-from ps_trainer.experiments.scaling_curve.tables import Pair, pairs_of
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.scaling_curve.cases import (
+    ASYNC,
+    EVEN,
+    PERCENTILES,
+    RARE,
+    SHAPE_NAMES,
+    SYNC,
+    Scale,
+    SyncAndAsync,
+    ThroughputCurve,
+    pairs_of,
+)
+from ps_trainer.experiments.scaling_curve.claims import SPEEDUPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,46 +31,86 @@ if TYPE_CHECKING:
 _COLOURS = {1: "tab:blue", 2: "tab:orange", 4: "tab:green", 3: "tab:purple"}
 _MARKERS = ("o", "s", "^", "D")
 
+CAPTIONS = {
+    "throughput": Caption(
+        shows=(
+            "Steps per second of all workers against their number, both axes logarithmic: lines are virtual time,"
+            " circles real clusters; dotted: the ceilings of the ps tasks."
+        ),
+        expected=(
+            "circles on their lines, which grow with the number of workers, bend at the knee and end at the"
+            " ceiling; more ps tasks move all of that up and to the right; asynchronous lines end twice as high as"
+            " synchronous ones."
+        ),
+    ),
+    "paper_speedup": Caption(
+        shows=(
+            "Simulated throughput over that of one worker; dotted: perfect speed-up. Black markers are published"
+            " speed-ups, each over its own system's single worker."
+        ),
+        expected=("both rules fall behind the dotted line, synchronous updates more."),
+    ),
+    "steps": Caption(
+        shows=(
+            "Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
+            " 99th percentile."
+        ),
+        expected=(
+            "at the median a synchronous step is little longer than an asynchronous one, and far above the median"
+            " much longer."
+        ),
+    ),
+    "paper_steps": Caption(
+        shows=(
+            "Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
+            " 99th percentile. Rare: one step in 1,000 is five times as long."
+        ),
+        expected=(
+            "at the median a synchronous step is little longer than an asynchronous one; far above the median it"
+            " is much longer where long delays are rare."
+        ),
+    ),
+}
 
-def plots(
-    curves: Sequence[Curve], paper_curves: Sequence[Curve], points: Sequence[Point], paper_points: Sequence[Point]
-) -> list[Plot]:
-    """All of them; a plot without points is left out."""
-    levels = sorted({curve.first.level.value for curve in curves})
-    throughput = [
+
+def of_ours(scale: Scale) -> list[Plot]:
+    """Throughput, and step times of real clusters; a plot without points is left out."""
+    throughput = Plot(
+        key="throughput",
+        title="Throughput against the number of workers",
+        level=", ".join(sorted({curve.first.level.value for curve in scale.curves})),
+        draw=lambda figure: _draw_throughput(figure, scale.curves),
+        size=(8.4, 6.0),
+    )
+    return [*([throughput] if scale.curves else ()), *_step_plots("steps", pairs_of(scale.real))]
+
+
+def of_papers(scale: Scale) -> list[Plot]:
+    """Speed-up, and step times; a plot without points is left out."""
+    speedup = Plot(
+        key="paper_speedup",
+        title="Speed-up over one worker, 17 ps tasks, Inception-v3",
+        level=Level.VIRTUAL.value,
+        draw=lambda figure: _draw_paper(figure, scale.curves),
+        size=(6.4, 4.4),
+    )
+    return [*([speedup] if scale.curves else ()), *_step_plots("paper_steps", scale.pairs)]
+
+
+def _step_plots(key: str, pairs: Sequence[SyncAndAsync]) -> list[Plot]:
+    return [
         Plot(
-            key="throughput",
-            title="Throughput against the number of workers",
-            level=", ".join(levels),
-            draw=lambda figure: _draw_throughput(figure, curves),
-            size=(8.4, 6.0),
+            key=key,
+            title="Step times, sync and async",
+            level=pair.sync.level.value,
+            draw=lambda figure: _draw_steps(figure, pairs),
+            size=(8.4, 4.6),
         )
+        for pair in pairs[:1]
     ]
-    speedup = [
-        Plot(
-            key="paper_speedup",
-            title="Speed-up over one worker, 17 ps tasks, Inception-v3",
-            level=Level.VIRTUAL.value,
-            draw=lambda figure: _draw_paper(figure, paper_curves),
-            size=(6.4, 4.4),
-        )
-    ]
-    made = [*(throughput if curves else ()), *(speedup if paper_curves else ())]
-    for key, own in (("steps", [p for p in points if p.level is Level.SHAPED]), ("paper_steps", paper_points)):
-        if pairs := pairs_of(own):
-            made.append(
-                Plot(
-                    key=key,
-                    title="Step times, sync and async",
-                    level=pairs[0].sync.level.value,
-                    draw=lambda figure, pairs=pairs: _draw_steps(figure, pairs),
-                    size=(8.4, 4.6),
-                )
-            )
-    return made
 
 
-def _draw_throughput(figure: Figure, curves: Sequence[Curve]) -> None:
+def _draw_throughput(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     sizes = sorted({curve.first.setting.num_bytes for curve in curves})
     grid = figure.subplots(2, len(sizes), sharex=True, squeeze=False)
     for row, update in zip(grid, (SYNC, ASYNC), strict=True):
@@ -78,7 +129,7 @@ def _draw_throughput(figure: Figure, curves: Sequence[Curve]) -> None:
     figure.supylabel("steps per second, all workers", fontsize=9)
 
 
-def _add_curve(axis: Axes, curve: Curve) -> None:
+def _add_curve(axis: Axes, curve: ThroughputCurve) -> None:
     one = curve.first.setting
     counts = [point.setting.n for point in curve.points]
     rates = [point.rate for point in curve.points]
@@ -89,7 +140,7 @@ def _add_curve(axis: Axes, curve: Curve) -> None:
         axis.plot(counts, rates, "o", color=_COLOURS[one.p], mfc="none", ms=6, label=f"p={one.p}, real")
 
 
-def _draw_paper(figure: Figure, curves: Sequence[Curve]) -> None:
+def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     axis = figure.add_subplot()
     for curve in curves:
         one = curve.first.setting
@@ -108,7 +159,7 @@ def _draw_paper(figure: Figure, curves: Sequence[Curve]) -> None:
     axis.legend()
 
 
-def _draw_steps(figure: Figure, pairs: Sequence[Pair]) -> None:
+def _draw_steps(figure: Figure, pairs: Sequence[SyncAndAsync]) -> None:
     axis = figure.add_subplot()
     boxes, places, colours = [], [], []
     for place, pair in enumerate(pairs):
@@ -128,7 +179,7 @@ def _draw_steps(figure: Figure, pairs: Sequence[Pair]) -> None:
     axis.set_title("left, blue: sync; right, orange: async", fontsize=8)
 
 
-def _label(pair: Pair) -> str:
+def _label(pair: SyncAndAsync) -> str:
     one = pair.sync.setting
     head = f"n={one.n}\np={one.p}\n{one.num_bytes / 1e6:.3g} MB"
     return f"{head}\nrare" if one.shape == RARE else head

@@ -1,48 +1,54 @@
-"""The tables of the scaling curve, and sync beside async."""
+"""The tables of the scaling curve, sync beside async, and the explanations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from ps_trainer.experiments.frame.tables import Column, Table, numbers
-from ps_trainer.experiments.scaling_curve.cases import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, Curve, Point
+from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.scaling_curve.cases import (
+    NUM_REAL_SEEDS,
+    PERCENTILES,
+    ROUNDS,
+    SHAPE_NAMES,
+    CurvePoint,
+    Scale,
+    SyncAndAsync,
+    ThroughputCurve,
+)
 
-
-class Pair(NamedTuple):
-    """Synchronous and asynchronous workers on the same cluster."""
-
-    sync: Point
-    other: Point
-
-    @property
-    def name(self) -> str:
-        """Without the update rule."""
-        one = self.sync.setting
-        return f"{self.sync.level.value[:2]}, n={one.n}, p={one.p}, {SHAPE_NAMES[one.shape]}"
-
-    def ratio(self, percent: int) -> float:
-        """Sync over async of a percentile of step times, one of `PERCENTILES`."""
-        place = PERCENTILES.index(percent)
-        return self.sync.times.percentiles[place] / self.other.times.percentiles[place]
-
-    def is_(self, shape: str, n: int) -> bool:
-        """Whether it is of that distribution and number of workers."""
-        return (self.sync.setting.shape, self.sync.setting.n) == (shape, n)
-
-
-def pairs_of(points: Sequence[Point]) -> list[Pair]:
-    """Of more than one worker, in the order of the synchronous points."""
-    others = {(p.level, p.setting): p for p in points if p.setting.update == ASYNC}
-    found = []
-    for point in points:
-        other = others.get((point.level, point.setting._replace(update=ASYNC)))
-        if point.setting.update == SYNC and point.setting.n > 1 and other:
-            found.append(Pair(point, other))
-    return found
+NOTES = (
+    "A step is pull, compute, push, one after the other. A ceiling of pB/(2M) steps per second holds for synchronous"
+    " workers, who use one direction of a link at a time. Asynchronous ones get out of step, one's pull passes"
+    " beside another's push, and the ceiling is pB/M. So the sum's 2nM/(pB) is up to twice too long for them beyond the"
+    " knee: the sum is refuted there, by up to 1 − 1/2; the simulator, in which pulls and pushes have a link each,"
+    " is not.",
+    "The closed form and the simulator share a link evenly. A real one serves its queue in order, so that of several"
+    " workers that pull at once the first has its parameters long before the last and computes meanwhile. A synchronous"
+    " step is shorter by that where transfers fit into the queue (half a second of data): with 8 workers and 1 MB.",
+    "Fig. 8's shape, sync near async at the median and far above it in the tail, is a statement about the delays. The"
+    " slowest of n is long at the median, too, when every worker's time varies a little (lognormal), and then the"
+    " tail is relatively *shorter*, as the maximum of many varies less than one. It takes delays that are long and"
+    " rarer than one in n steps, so that most rounds have none.",
+    "In virtual time transfers and compute times do not overlap within a worker; TensorFlow begins to push the last"
+    " layers' gradients while the first ones' are still computed, which hides a part of them.",
+    f"Real runs have {ROUNDS} steps per worker and {NUM_REAL_SEEDS} seeds, virtual ones, also those that real ones"
+    " are compared with, as many steps as percentiles need: in a short run of few asynchronous workers it matters how"
+    " they began. The simulator does not count what a step costs on the machine beside its transfers, some 20 to 40"
+    " ms.",
+)
 
 
-def point_table(points: Sequence[Point]) -> list[Table]:
+def of_ours(scale: Scale) -> list[Table]:
+    """Real clusters, efficiency, and percentiles of step times."""
+    return [*_point_table(scale.real), *_curve_tables(scale.curves), *_pair_tables(scale.pairs)]
+
+
+def of_papers(scale: Scale) -> list[Table]:
+    """Percentiles of step times."""
+    return _pair_tables(scale.pairs)
+
+
+def _point_table(points: Sequence[CurvePoint]) -> list[Table]:
     """A line per real cluster; nothing without any."""
     if not points:
         return []
@@ -51,15 +57,15 @@ def point_table(points: Sequence[Point]) -> list[Table]:
         *numbers("d", "n", "p"),
         *numbers("g", "model", unit="MB"),
         *numbers(".2f", "steps/s"),
-        *numbers(".3f", "round", "simulated", "A10 + A13", unit="s"),
-        *numbers(".3f", "measured / simulated", "measured / A10 + A13"),
+        *numbers(".3f", "round", "simulated", "predicted", unit="s"),
+        *numbers(".3f", "measured / simulated", "measured / predicted"),
         *numbers("d", "seeds"),
     )
     rows = [_point_row(point) for point in points]
     return [Table(title="Real clusters", level=points[0].level.value, columns=columns, rows=rows)]
 
 
-def curve_tables(curves: Sequence[Curve]) -> list[Table]:
+def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
     """Efficiency: rate per worker over that of one worker; a table per level."""
     tables = []
     for level in dict.fromkeys(curve.first.level for curve in curves):
@@ -75,10 +81,9 @@ def curve_tables(curves: Sequence[Curve]) -> list[Table]:
     return tables
 
 
-def pair_table(points: Sequence[Point]) -> list[Table]:
+def _pair_tables(pairs: Sequence[SyncAndAsync]) -> list[Table]:
     """Percentiles of step times, sync beside async; a table per level."""
     tables = []
-    pairs = pairs_of(points)
     for level in dict.fromkeys(pair.sync.level for pair in pairs):
         own = [pair for pair in pairs if pair.sync.level is level]
         columns = (
@@ -93,20 +98,20 @@ def pair_table(points: Sequence[Point]) -> list[Table]:
     return tables
 
 
-def _point_row(point: Point) -> list[object]:
+def _point_row(point: CurvePoint) -> list[object]:
     one, secs, predicted = point.setting, point.times.round_secs, point.setting.predicted_secs()
     head = [one.update, one.n, one.p, one.num_bytes / 1e6, point.rate, secs, point.simulated_secs, predicted]
     return [*head, secs / point.simulated_secs, secs / predicted, point.num_seeds]
 
 
-def _curve_row(curve: Curve, counts: Sequence[int]) -> list[object]:
+def _curve_row(curve: ThroughputCurve, counts: Sequence[int]) -> list[object]:
     points = [curve.at(n) for n in counts]
     starts_alone = curve.first.setting.n == 1
     efficiencies = [curve.efficiency(point) if point and starts_alone else None for point in points]
     return [curve.name, *efficiencies, curve.measured_knee() if starts_alone else None, curve.first.setting.knee()]
 
 
-def _pair_row(pair: Pair) -> list[object]:
+def _pair_row(pair: SyncAndAsync) -> list[object]:
     one = pair.sync.setting
     head = [SHAPE_NAMES[one.shape], one.n, one.p, one.num_bytes / 1e6]
     return [*head, *pair.sync.times.percentiles, *pair.other.times.percentiles, *map(pair.ratio, (50, 90, 99))]

@@ -1,4 +1,4 @@
-"""Cases of the experiment on staleness-aware learning rates: its runs, seeds together, and tables of them."""
+"""The cases that the runs of the experiment on staleness-aware learning rates make."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.frame.tables import Column, Table
-from ps_trainer.experiments.lab import quadratic
-from ps_trainer.experiments.lab.statistics import accuracy_standard_error, standard_error
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.cases import Case, cases_by, mean, setting
+from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 
 NUM_TEST_EXAMPLES = 360
 SINGLE, SYNC, SOFTSYNC = "single", "sync", "softsync"
@@ -19,30 +19,32 @@ EVEN, DISPERSED = "nearly even", "exponential"
 SHAPES = {EVEN: "det:jitter=0.05", DISPERSED: "exp"}
 FAILED_ERROR = 0.5  # of the test examples; above, a run has failed
 FULL, BY_SPLITS, BY_STALENESS, BY_RULE = "α₀", "α₀/n", "α₀/τ", "α₀/τ of the rule"
+NEAR_RATE = 0.64  # α₀ within a factor 2 of the largest stable synchronous rate
+SMALL_RATE = 0.02  # α₀ that staleness 1 can stand with this momentum: below (1 − μ) / (2 (1 + μ)) of that rate
+SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
+MOMENTUM = 0.9
+NUM_REAL_LEARNERS = 8
 
 
-class Case(NamedTuple):
-    """Trainings of one kind, all seeds together.
+class RateTraining(Case):
+    """Trainings of one kind in virtual time, all seeds together."""
 
-    Attributes:
-        mode: `SINGLE` worker with the whole batch, `SYNC`, or `SOFTSYNC`.
-        splits: n of n-softsync; None otherwise.
-        arm: how the learning rate follows the staleness.
-        rate: α₀.
-        shape: of the step times.
-        errors: on the test examples at the end, 0..1, of each seed; of a run that diverged, of its last parameters.
-        losses: training loss in the last window, of each seed; NaN when diverged.
-        staleness: mean over the gradients.
-    """
+    mode = setting("mode")  # `SINGLE` worker with the whole batch, `SYNC`, or `SOFTSYNC`
+    splits = setting("splits")  # n of n-softsync; None otherwise
+    arm = setting("arm")  # how the learning rate follows the staleness
+    rate = setting("lr")  # α₀
+    shape = setting("shape")  # of the step times
+    staleness = mean("staleness")
 
-    mode: str
-    splits: int | None
-    arm: str
-    rate: float
-    shape: str
-    errors: Sequence[float]
-    losses: Sequence[float]
-    staleness: float
+    @property
+    def errors(self) -> list[float]:
+        """On the test examples at the end, 0..1, of each seed; of a run that diverged, of its last parameters."""
+        return self.runs.figures("test_error")
+
+    @property
+    def losses(self) -> list[float]:
+        """Training loss in the last window, of each seed; NaN when diverged."""
+        return [math.nan if loss is None else loss for loss in self.runs.figures("loss")]
 
     @property
     def name(self) -> str:
@@ -66,70 +68,62 @@ class Case(NamedTuple):
         return sum(error > FAILED_ERROR for error in self.errors)
 
 
-def cases_of(results: Results) -> list[Case]:
+class RateTrainings(NamedTuple):
+    """All trainings in virtual time, in the order of the runs."""
+
+    cases: Sequence[RateTraining]
+
+    @property
+    def sync(self) -> dict[float, RateTraining]:
+        """Synchronous ones by learning rate."""
+        return {case.rate: case for case in self.cases if case.mode == SYNC}
+
+    @property
+    def soft(self) -> list[RateTraining]:
+        """n-softsync."""
+        return [case for case in self.cases if case.mode == SOFTSYNC]
+
+    @property
+    def even(self) -> list[RateTraining]:
+        """n-softsync with nearly even steps."""
+        return [case for case in self.soft if case.shape == EVEN]
+
+    @property
+    def largest_stable_rate(self) -> float:
+        """Of synchronous updates: the largest of the grid below the first at which a seed fails, or 0."""
+        stable = 0.0
+        for rate, case in sorted(self.sync.items()):
+            if case.num_failed:
+                return stable
+            stable = rate
+        return stable
+
+
+class RealArm(real.RealCase):
+    """A training on a real cluster, and the same one in virtual time."""
+
+    arm = setting("arm")
+
+    @property
+    def name(self) -> str:
+        return f"L2, {self.arm}"
+
+    @property
+    def both(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Figures of the cluster and of the simulator; there is one seed."""
+        figures = self.runs[0].figures
+        return figures["measured"], figures["simulated"]
+
+
+def trainings_of(results: Results) -> list[RateTraining]:
     """The cases, in the order of the runs."""
-    return [
-        Case(
-            *key,
-            errors=group.figures("test_error"),
-            losses=[math.nan if loss is None else loss for loss in group.figures("loss")],
-            staleness=float(np.mean(group.figures("staleness"))),
-        )
-        for key, group in results.by("mode", "splits", "arm", "lr", "shape").items()
-    ]
+    return cases_by(RateTraining, results, "mode", "splits", "arm", "lr", "shape")
 
 
-def excess(case: Case, baseline: Case) -> float:
+def excess(case: RateTraining, baseline: RateTraining) -> float:
     """Test error above the baseline's, in standard errors of the difference.
 
     Its square has the seeds' part of both, and that of a finite test set, √(a (1 − a) / 360) of the baseline.
     """
     test_set = accuracy_standard_error(baseline.error, NUM_TEST_EXAMPLES)
     return (case.error - baseline.error) / math.sqrt(case.variance + baseline.variance + test_set**2)
-
-
-def largest_stable_rate(sync_cases: Sequence[Case]) -> float:
-    """The largest learning rate below the first one at which a seed of `sync` fails; 0 when already the first does."""
-    stable = 0.0
-    for case in sorted(sync_cases, key=lambda case: case.rate):
-        if case.num_failed:
-            return stable
-        stable = case.rate
-    return stable
-
-
-def table_of(title: str, cases: Sequence[Case]) -> Table:
-    """Test error and training loss of cases."""
-    columns = (
-        *(Column(name="updates from"), Column(name="n", form="d"), Column(name="arm"), Column(name="α₀", form="g")),
-        *(Column(name="steps"), Column(name="mean staleness", form=".2f")),
-        *(Column(name="test error", unit="%", form=".2f"), Column(name="± SE of seeds", unit="%", form=".2f")),
-        *(Column(name="± SE of the test set", unit="%", form=".2f"), Column(name="training loss", form=".3f")),
-        *(Column(name="failed", form="d"), Column(name="seeds", form="d")),
-    )
-    rows = [
-        [case.mode, case.splits, case.arm, case.rate, case.shape, case.staleness, 100 * case.error]
-        + [100 * standard_error(case.errors), 100 * accuracy_standard_error(case.error, NUM_TEST_EXAMPLES)]
-        + [float(np.mean(case.losses)), case.num_failed, len(case.errors)]
-        for case in cases
-    ]
-    return Table(title=title, level=Level.VIRTUAL.value, columns=columns, rows=rows)
-
-
-def theory_table(momentum: float, taus: Sequence[int]) -> Table:
-    """What a quadratic says of momentum and staleness together."""
-    columns = (
-        *(Column(name="τ", form="d"), Column(name="largest stable rate", form=".4f")),
-        *(Column(name="largest α₀ with α₀/τ", form=".4f"), Column(name="over that without staleness", form=".4f")),
-    )
-    fresh = quadratic.largest_stable_momentum_rate(0, momentum)
-    rows = []
-    for tau in taus:
-        rate = quadratic.largest_stable_momentum_rate(tau, momentum)
-        rows.append([tau, rate, rate * max(tau, 1), rate * max(tau, 1) / fresh])
-    return Table(
-        title=f"Quadratic with curvature 1 and momentum {momentum:g}, exact",
-        level=Level.VIRTUAL.value,
-        columns=columns,
-        rows=rows,
-    )

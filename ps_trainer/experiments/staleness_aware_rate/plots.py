@@ -1,4 +1,4 @@
-"""The plots of the experiment on staleness-aware learning rates."""
+"""The plots of the experiment on staleness-aware learning rates, and the words below them."""
 
 from __future__ import annotations
 
@@ -7,59 +7,79 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab.statistics import accuracy_standard_error
-from ps_trainer.experiments.lab.virtual_training import WINDOW_EXAMPLES
+from ps_trainer.experiments.harness.base import Level, Results
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
 from ps_trainer.experiments.staleness_aware_rate.cases import (
     BY_SPLITS,
     BY_STALENESS,
     EVEN,
     FULL,
     NUM_TEST_EXAMPLES,
+    SMALL_RATE,
     SOFTSYNC,
     SYNC,
-    cases_of,
+    RateTraining,
+    RateTrainings,
 )
+from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error
+from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LEVEL = Level.VIRTUAL.value
 _NUM_EXAMPLES = 1437
 _PANELS = (FULL, BY_STALENESS)
 _HIGHEST_LOSS = 4.0
 _ERROR_TICKS = (2, 5, 10, 20, 50, 100)
 
-
-def plots(results: Results, rate: float) -> Sequence[Plot]:
-    """All plots, of the runs with the learning rate α₀."""
-    level = Level.VIRTUAL.value
-    own = Results(result for result in results.where(shape=EVEN) if result.run.settings["lr"] == rate)
-    return [
-        Plot(
-            key="losses",
-            title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
-            level=level,
-            draw=lambda figure: _draw_losses(figure, own),
-            size=(8.0, 3.8),
+CAPTIONS = {
+    "losses": Caption(
+        shows=(
+            "Training loss against epochs, a panel for each learning rate; each n has one colour in both; black:"
+            " synchronous updates."
         ),
-        Plot(
-            key="errors",
-            title="Test error at the end by n",
-            level=level,
-            draw=lambda figure: _draw_errors(figure, own),
+        expected=(
+            "with α₀ the curves of large n stay high or leave the picture; with α₀/τ all lie together with the"
+            " black one."
         ),
-    ]
+    ),
+    "errors": Caption(
+        shows=(
+            "Test error against n; black line: synchronous updates, with a grey band of two standard errors of the"
+            " test set to each side."
+        ),
+        expected=("with α₀ the error of guessing; with α₀/n and α₀/τ errors within the grey band."),
+    ),
+}
 
 
-def _draw_losses(figure: Figure, results: Results) -> None:
+def plots(trainings: RateTrainings) -> list[Plot]:
+    """The plots of the runs with nearly even steps and the small learning rate α₀; none without trainings."""
+    own = [case for case in trainings.cases if case.shape == EVEN and case.rate == SMALL_RATE]
+    losses = Plot(
+        key="losses",
+        title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
+        level=_LEVEL,
+        draw=lambda figure: _draw_losses(figure, own),
+        size=(8.0, 3.8),
+    )
+    title = "Test error at the end by n"
+    errors = Plot(key="errors", title=title, level=_LEVEL, draw=lambda figure: _draw_errors(figure, own))
+    return [losses, errors] if trainings.cases else []
+
+
+def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axes = figure.subplots(1, len(_PANELS), sharey=True)
-    numbers = sorted(splits for (splits,) in results.where(mode=SOFTSYNC).by("splits"))
-    colours = {splits: f"C{place}" for place, splits in enumerate(numbers)}
+    soft = sorted((case for case in cases if case.mode == SOFTSYNC), key=lambda case: case.splits)
+    colours = {splits: f"C{place}" for place, splits in enumerate(dict.fromkeys(case.splits for case in soft))}
     for axis, arm in zip(axes, _PANELS, strict=True):
-        for (splits,), group in sorted(results.where(mode=SOFTSYNC, arm=arm).by("splits").items()):
-            _draw_curve(axis, group, f"n = {splits}", color=colours[splits])
-        _draw_curve(axis, results.where(mode=SYNC), "synchronous", color="black")
+        for case in (case for case in soft if case.arm == arm):
+            _draw_curve(axis, case.runs, f"n = {case.splits}", color=colours[case.splits])
+        for case in (case for case in cases if case.mode == SYNC):
+            _draw_curve(axis, case.runs, "synchronous", color="black")
         axis.set_title(f"learning rate {arm}", fontsize=9)
         axis.set_xlabel("epochs")
         axis.set_ylim(0, _HIGHEST_LOSS)
@@ -67,16 +87,15 @@ def _draw_losses(figure: Figure, results: Results) -> None:
     axes[0].set_ylabel("training loss")
 
 
-def _draw_curve(axis, results: Results, label: str, **style: str) -> None:
+def _draw_curve(axis: Axes, results: Results, label: str, **style: str) -> None:
     curves = results.figures("losses")
     length = min(map(len, curves), default=0)
     losses = np.median([curve[:length] for curve in curves], axis=0)
     axis.plot((np.arange(length) + 1) * WINDOW_EXAMPLES / _NUM_EXAMPLES, losses, lw=1, label=label, **style)
 
 
-def _draw_errors(figure: Figure, results: Results) -> None:
+def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axis = figure.add_subplot()
-    cases = cases_of(results)
     for arm, marker in ((FULL, "s"), (BY_SPLITS, "^"), (BY_STALENESS, "o")):
         own = sorted((c for c in cases if c.mode == SOFTSYNC and c.arm == arm), key=lambda case: case.splits)
         style = f"{marker}-"

@@ -1,4 +1,4 @@
-"""The plots of the experiment on the distribution of gradient staleness."""
+"""The plots of the experiment on the distribution of gradient staleness, and the words below them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab import theory
-from ps_trainer.experiments.lab.statistics import of_histogram
-from ps_trainer.experiments.staleness_distribution.cases import EVEN, EXPONENTIAL, MODERATE, SLOW_RATES, Case
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.staleness_distribution.cases import (
+    EVEN,
+    EXPONENTIAL,
+    MODERATE,
+    SLOW_RATES,
+    Staleness,
+    by_level,
+)
+from ps_trainer.experiments.toolkit import theory
+from ps_trainer.experiments.toolkit.statistics import of_histogram
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +30,50 @@ _COLOURS = {EVEN: "tab:blue", MODERATE: "tab:orange", EXPONENTIAL: "tab:green"}
 _HISTOGRAM_WORKERS = (4, 8, 16)
 _SHOWN_MEANS = 4  # histograms end at so many times n
 
+CAPTIONS = {
+    "histograms": Caption(
+        shows=(
+            "Shares of gradients by their staleness, a row for each kind of step times, a column for each number"
+            " of workers; dotted: n − 1; black line: the geometric distribution (A7)."
+        ),
+        expected=(
+            "one bar at n − 1 for nearly even steps, a hill around n − 1 for lognormal ones; for exponential ones"
+            " bars that fall from 0 on and follow the black line."
+        ),
+    ),
+    "moments": Caption(
+        shows=(
+            "Mean and standard deviation of the staleness against the number of workers; black lines: the models,"
+            " n − 1 (A6) and √(n(n − 1)) (A7)."
+        ),
+        expected=(
+            "means of all kinds of step times on the line n − 1; standard deviations near 0 for even steps, on the"
+            " line for exponential ones, between them for lognormal ones."
+        ),
+    ),
+    "by_worker": Caption(
+        shows=(
+            "Mean staleness of each worker's gradients, the last worker four times slower; black lines: the"
+            " others' rate over its own (A8)."
+        ),
+        expected=("bars that end at their black lines, at 2.25 for three workers and at 12 for the slow one."),
+    ),
+    "softsync": Caption(
+        shows=(
+            "Circles: mean staleness in updates against the gradients per update, 8 workers; black line: (n − 1)/c"
+            " (A6)."
+        ),
+        expected=("circles on the line: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8."),
+    ),
+}
 
-def plots(cases: Sequence[Case]) -> list[Plot]:
+
+def plots(cases: Sequence[Staleness]) -> list[Plot]:
+    """The plots of each level."""
+    return [plot for group in by_level(cases) for plot in _plots_of_level(group)]
+
+
+def _plots_of_level(cases: Sequence[Staleness]) -> list[Plot]:
     """All plots of one level, each of the cases that it is about; a plot without cases is left out."""
     level = cases[0].level
     alike = [case for case in cases if case.per_update == 1 and not case.is_slow]
@@ -61,7 +111,7 @@ def plots(cases: Sequence[Case]) -> list[Plot]:
     return [dataclasses.replace(plot, key=f"{plot.key}-{level.value[:2]}") for plot in made if shown[plot.key]]
 
 
-def _draw_histograms(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
     by_place = {(case.shape, case.n): case for case in cases if case.n in _HISTOGRAM_WORKERS}
     shapes = [shape for shape in _MARKERS if any(place[0] == shape for place in by_place)]
     counts = [n for n in _HISTOGRAM_WORKERS if any(place[1] == n for place in by_place)]
@@ -76,7 +126,7 @@ def _draw_histograms(figure: Figure, cases: Sequence[Case]) -> None:
             total = case.counts.total()
             axis.bar(grid, [case.counts[value] / total for value in grid.tolist()], width=1.0, color="tab:blue")
             if shape == EXPONENTIAL:
-                axis.plot(grid, theory.geometric_staleness(grid, n), color="black", lw=1, label="geometric, A7")
+                axis.plot(grid, theory.geometric_staleness(grid, n), color="black", lw=1, label="geometric")
                 axis.legend()
             axis.axvline(n - 1, color="tab:red", lw=0.8, ls=":")
             axis.xaxis.get_major_locator().set_params(integer=True)
@@ -85,11 +135,11 @@ def _draw_histograms(figure: Figure, cases: Sequence[Case]) -> None:
     figure.supylabel("share of gradients", fontsize=9)
 
 
-def _draw_moments(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
     mean_axis, sd_axis = figure.subplots(1, 2)
     counts = sorted({case.n for case in cases})
-    mean_axis.plot(counts, [theory.mean_staleness(n) for n in counts], "k-", lw=1, label="n − 1, A6")
-    sd_axis.plot(counts, [theory.geometric_sd(n) for n in counts], "k-", lw=1, label="√(n(n − 1)), A7")
+    mean_axis.plot(counts, [theory.mean_staleness(n) for n in counts], "k-", lw=1, label="n − 1")
+    sd_axis.plot(counts, [theory.geometric_sd(n) for n in counts], "k-", lw=1, label="√(n(n − 1)), geometric")
     for shape, marker in _MARKERS.items():
         own = [case for case in cases if case.shape == shape]
         numbers = [case.n for case in own]
@@ -102,7 +152,7 @@ def _draw_moments(figure: Figure, cases: Sequence[Case]) -> None:
         axis.legend()
 
 
-def _draw_by_worker(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_by_worker(figure: Figure, cases: Sequence[Staleness]) -> None:
     axis = figure.add_subplot()
     width = 0.8 / max(1, len(cases))
     for number, case in enumerate(cases):
@@ -115,17 +165,17 @@ def _draw_by_worker(figure: Figure, cases: Sequence[Case]) -> None:
             color=_COLOURS[case.shape],
         )
     for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
-        axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "A8")
+        axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "predicted")
     axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])
     axis.set_ylabel("mean staleness in updates")
     axis.legend()
 
 
-def _draw_grouped(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_grouped(figure: Figure, cases: Sequence[Staleness]) -> None:
     axis = figure.add_subplot()
     sizes = sorted({case.per_update for case in cases})
     grid = np.geomspace(1, max(sizes, default=math.e))
-    axis.plot(grid, [theory.mean_staleness(8, c) for c in grid], "k-", lw=1, label="(n − 1)/c, A6")
+    axis.plot(grid, [theory.mean_staleness(8, c) for c in grid], "k-", lw=1, label="(n − 1)/c")
     axis.plot(
         [case.per_update for case in cases], [case.summary.mean for case in cases], "o", mfc="none", label="measured"
     )

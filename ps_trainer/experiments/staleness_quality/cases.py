@@ -1,49 +1,47 @@
-"""Cases of the experiment on staleness and model quality: its runs, seeds together, and tables of them."""
+"""The cases that the runs of the experiment on staleness and model quality make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.frame.tables import Column, Table
-from ps_trainer.experiments.lab import quadratic
-from ps_trainer.experiments.lab.statistics import spread, standard_error
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.toolkit.statistics import spread
 
 CONSTANT, UNIFORM, GEOMETRIC = "constant", "uniform", "geometric"
 KINDS = (CONSTANT, UNIFORM, GEOMETRIC)
 DEPTHS = {0: (), 1: ("hidden=32",), 2: ("hidden=32,32",), 4: ("hidden=32,32,32,32",)}
-SETTINGS = ("kind", "tau", "depth", "optimizer", "lr", "ramp", "num_updates")
+FIXED_RATE = 0.05
+OPTIMIZER_TAU = 16
 
 
-class Case(NamedTuple):
-    """Training of one kind, all its seeds together.
+class StaleTraining(Case):
+    """Trainings of one kind, all their seeds together."""
 
-    Attributes:
-        kind: of staleness, one of `KINDS`.
-        tau: its mean, in updates.
-        depth: hidden layers.
-        optimizer: of `--optimizer`.
-        lr: learning rate.
-        ramp: updates in which the staleness grows; None = the run ends at the target instead, and has none.
-        num_updates: after which a run gave up.
-        updates: until the target, of each seed; `num_updates` where it was not reached: a lower bound.
-        accuracies: training accuracy in the last window, of each seed.
-        num_lost: seeds that did not reach the target.
-    """
+    kind = setting("kind")  # of staleness, one of `KINDS`
+    tau = setting("tau")  # its mean, in updates
+    depth = setting("depth")  # hidden layers
+    optimizer = setting("optimizer")
+    lr = setting("lr")
+    ramp = setting("ramp")  # updates in which the staleness grows; None = the run ends at the target instead
+    num_updates = setting("num_updates")  # after which a run gave up
 
-    kind: str
-    tau: int
-    depth: int
-    optimizer: str
-    lr: float
-    ramp: int | None
-    num_updates: int
-    updates: Sequence[float]
-    accuracies: Sequence[float]
-    num_lost: int
+    @property
+    def updates(self) -> list[float]:
+        """Until the target, of each seed; `num_updates` where it was not reached: a lower bound."""
+        versions = self.runs.figures("target_version")
+        return [self.num_updates if version is None else version for version in versions]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Training accuracy in the last window, of each seed."""
+        return [accuracy or 0.0 for accuracy in self.runs.figures("accuracy")]
+
+    @property
+    def num_lost(self) -> int:
+        """Seeds that did not reach the target."""
+        return self.runs.figures("target_version").count(None)
 
     @property
     def median(self) -> float:
@@ -56,106 +54,40 @@ class Case(NamedTuple):
         return 2 * self.num_lost > len(self.updates)
 
 
-def cases_of(results: Results) -> list[Case]:
-    """The cases, in the order of the runs; those on the quadratic are left out."""
-    return [
-        Case(
-            *key,
-            updates=[
-                key[-1] if version is None else version for version in group.figures("target_version")
-            ],
-            accuracies=[accuracy or 0.0 for accuracy in group.figures("accuracy")],
-            num_lost=group.figures("target_version").count(None),
-        )
-        for key, group in _trainings(results).by(*SETTINGS).items()
-    ]  # fmt: skip
+def trainings_of(results: Results) -> list[StaleTraining]:
+    """The cases, in the order of the runs."""
+    return cases_by(StaleTraining, results, "kind", "tau", "depth", "optimizer", "lr", "ramp", "num_updates")
 
 
-def select(cases: Iterable[Case], **fields: Any) -> list[Case]:
+def select(cases: Iterable[StaleTraining], **fields: Any) -> list[StaleTraining]:
     """Those with these values; `depth` 1, `optimizer` "sgd" and no `ramp` unless they are given."""
     wanted = {"depth": 1, "optimizer": "sgd", "ramp": None} | fields
     return [case for case in cases if all(getattr(case, name) == value for name, value in wanted.items())]
 
 
-def best(cases: Sequence[Case]) -> Case:
+def best(cases: Sequence[StaleTraining]) -> StaleTraining:
     """The one with the learning rate that needs fewest updates."""
     return min(cases, key=lambda case: (case.median, case.num_lost))
+
+
+def by_depth(cases: Sequence[StaleTraining]) -> list[StaleTraining]:
+    """The cases of all depths with constant staleness at the fixed learning rate."""
+    return [one for depth in DEPTHS for one in select(cases, kind=CONSTANT, depth=depth, lr=FIXED_RATE)]
+
+
+def tuned_pairs(cases: Sequence[StaleTraining]) -> dict[str, tuple[StaleTraining, StaleTraining]]:
+    """Optimizer -> its best cases without staleness and with `OPTIMIZER_TAU`; nothing where Adagrad was not run."""
+    found = {}
+    for optimizer in dict.fromkeys(case.optimizer for case in cases):
+        groups = [select(cases, kind=CONSTANT, optimizer=optimizer, tau=one) for one in (0, OPTIMIZER_TAU)]
+        if all(groups):
+            found[optimizer] = (best(groups[0]), best(groups[1]))
+    return found if "adagrad" in found else {}
 
 
 def stable_rates(results: Results) -> dict[str, dict[int, float]]:
     """Kind of staleness -> τ -> median of the largest stable learning rates on the quadratic."""
     rates: dict[str, dict[int, float]] = {}
-    for (kind, tau), group in results.where(model="quadratic").by("kind", "tau").items():
-        rates.setdefault(kind, {})[tau] = spread(group.figures("rate")).median
+    for (kind, tau), group in results.by("kind", "tau").items():
+        rates.setdefault(kind, {})[tau] = group.median("rate")
     return rates
-
-
-def quadratic_table(rates: dict[str, dict[int, float]]) -> Table:
-    """Largest stable learning rates, and their products with 1 + τ and √(1 + τ)."""
-    columns = (
-        Column(name="staleness"),
-        Column(name="τ", form="d"),
-        Column(name="largest stable rate", form=".4f"),
-        Column(name="exact", form=".4f"),
-        Column(name="× (1 + τ)", form=".2f"),
-        Column(name="× √(1 + τ)", form=".2f"),
-    )
-    rows = [
-        [kind, tau, rate, quadratic.largest_stable_rate(tau) if kind == CONSTANT else None]
-        + [rate * (1 + tau), rate * (1 + tau) ** 0.5]
-        for kind, by_tau in rates.items()
-        for tau, rate in by_tau.items()
-    ]
-    return Table(title="Quadratic: largest stable learning rate", level=Level.VIRTUAL.value, columns=columns, rows=rows)
-
-
-def grid_table(cases: Sequence[Case]) -> Table:
-    """Updates to the target by staleness and learning rate; a dash where most seeds do not reach it."""
-    rates = sorted({case.lr for case in cases})
-    columns = [Column(name="τ", form="d")]
-    columns += [Column(name=f"lr {rate:g}", form=".0f") for rate in rates]
-    columns += [Column(name="best lr", form="g"), Column(name="slowdown at the best lr", form=".2f")]
-    columns += [Column(name="slowdown at the best lr of τ = 0", form=".2f")]
-    taus = sorted({case.tau for case in cases})
-    fastest = best([case for case in cases if case.tau == taus[0]])
-    rows = []
-    for tau in taus:
-        own = {case.lr: case for case in cases if case.tau == tau}
-        tuned = best(list(own.values()))
-        same = own.get(fastest.lr)
-        row = [None if lr not in own or own[lr].is_lost else own[lr].median for lr in rates]
-        slowdowns = [
-            None if case is None or case.is_lost else case.median / fastest.median for case in (tuned, same)
-        ]  # fmt: skip
-        rows.append([tau, *row, None if tuned.is_lost else tuned.lr, *slowdowns])
-    return Table(
-        title="One hidden layer, constant staleness: median updates to the target",
-        level=Level.VIRTUAL.value,
-        columns=columns,
-        rows=rows,
-    )
-
-
-def case_table(title: str, cases: Sequence[Case]) -> Table:
-    """Cases one by one."""
-    columns = (
-        *(Column(name="staleness"), Column(name="τ", form="d"), Column(name="hidden layers", form="d")),
-        *(Column(name="optimizer"), Column(name="lr", form="g"), Column(name="ramp", form="d", unit="updates")),
-        *(Column(name="updates", form=".0f"), Column(name="p10", form=".0f"), Column(name="p90", form=".0f")),
-        *(Column(name="not reached", form="d"), Column(name="seeds", form="d")),
-        *(Column(name="last accuracy", form=".3f"), Column(name="± SE", form=".3f")),
-    )
-    rows = []
-    for case in cases:
-        updates = spread(case.updates)
-        rows.append(
-            [case.kind, case.tau, case.depth, case.optimizer, case.lr, case.ramp]
-            + ([None] * 3 if case.is_lost or case.ramp is not None else [updates.median, updates.p10, updates.p90])
-            + [case.num_lost if case.ramp is None else None, len(case.updates)]
-            + [float(np.mean(case.accuracies)), standard_error(case.accuracies)]
-        )
-    return Table(title=title, level=Level.VIRTUAL.value, columns=columns, rows=rows)
-
-
-def _trainings(results: Results) -> Results:
-    return Results(result for result in results if result.run.settings["model"] != "quadratic")

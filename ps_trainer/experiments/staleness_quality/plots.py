@@ -1,56 +1,93 @@
-"""The plots of the experiment on staleness and model quality."""
+"""The plots of the experiment on staleness and model quality, and the words below them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.plots import Plot
-from ps_trainer.experiments.lab import quadratic
-from ps_trainer.experiments.lab.statistics import spread
-from ps_trainer.experiments.staleness_quality.cases import CONSTANT, DEPTHS, GEOMETRIC, KINDS, UNIFORM, Case, select
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.staleness_quality.cases import (
+    CONSTANT,
+    FIXED_RATE,
+    GEOMETRIC,
+    KINDS,
+    UNIFORM,
+    StaleTraining,
+    by_depth,
+    select,
+)
+from ps_trainer.experiments.toolkit import quadratic
+from ps_trainer.experiments.toolkit.statistics import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LEVEL = Level.VIRTUAL.value
 _MARKERS = {CONSTANT: "s", UNIFORM: "^", GEOMETRIC: "o"}
 
+CAPTIONS = {
+    "boundary": Caption(
+        shows=(
+            "Largest stable learning rate against one plus the mean staleness τ, both axes logarithmic; black"
+            " line: the exact rate for constant staleness; dotted: 1.8/√(1 + τ)."
+        ),
+        expected=(
+            "constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ),"
+            " and so the geometric one."
+        ),
+    ),
+    "grid": Caption(
+        shows=("Each cell is the median of the updates to the target; a dash: most runs do not reach the target."),
+        expected=("a corner of dashes at large rates and large staleness."),
+    ),
+    "updates": Caption(
+        shows=(
+            "Median of the updates to the target, bars from the 10th to the 90th percentile. Triangles at the cap:"
+            " most runs gave up there, so their updates are that many or more."
+        ),
+        expected=("the updates rise with the staleness; the same mean costs most when it is constant."),
+    ),
+    "depth": Caption(
+        shows=(
+            "Median of the updates over those of the same model without staleness. Triangles: most runs gave up"
+            " there, so the true value is that much or more."
+        ),
+        expected=("the more hidden layers, the earlier and the steeper the line rises."),
+    ),
+}
 
-def plots(cases: Sequence[Case], rates: Mapping[str, Mapping[int, float]], fixed_rate: float) -> list[Plot]:
-    """All plots."""
-    level = Level.VIRTUAL.value
-    at_fixed = select(cases, lr=fixed_rate)
-    by_depth = [one for depth in DEPTHS for one in select(cases, kind=CONSTANT, depth=depth, lr=fixed_rate)]
-    return [
-        Plot(
-            key="boundary",
-            title="Largest stable learning rate on a quadratic",
-            level=level,
-            draw=lambda figure: _draw_boundary(figure, rates),
-        ),
-        Plot(
-            key="grid",
-            title="Updates to the target, one hidden layer, constant staleness",
-            level=level,
-            draw=lambda figure: _draw_grid(figure, select(cases, kind=CONSTANT)),
-        ),
-        Plot(
-            key="updates",
-            title=f"Updates to the target at the learning rate {fixed_rate:g}",
-            level=level,
-            draw=lambda figure: _draw_kinds(figure, at_fixed),
-        ),
-        Plot(
-            key="depth",
-            title=f"Slowdown by staleness and depth at the learning rate {fixed_rate:g}",
-            level=level,
-            draw=lambda figure: _draw_depths(figure, by_depth),
-        ),
+
+def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Plot]:
+    """The largest stable learning rates."""
+    title = "Largest stable learning rate on a quadratic"
+    plot = Plot(key="boundary", title=title, level=_LEVEL, draw=lambda figure: _draw_boundary(figure, rates))
+    return [plot] if rates else []
+
+
+def of_training(cases: Sequence[StaleTraining]) -> list[Plot]:
+    """Updates to the target: the grid, and by kind of staleness and depth."""
+    at_rate = f"at the learning rate {FIXED_RATE:g}"
+    made = (
+        ("grid", "Updates to the target, one hidden layer, constant staleness", _draw_grid, {"kind": CONSTANT}),
+        ("updates", f"Updates to the target {at_rate}", _draw_kinds, {"lr": FIXED_RATE}),
+    )
+    plots = [
+        Plot(key=key, title=title, level=_LEVEL, draw=functools.partial(draw, cases=select(cases, **fields)))
+        for key, title, draw, fields in made
     ]
+    depths = Plot(
+        key="depth",
+        title=f"Slowdown by staleness and depth {at_rate}",
+        level=_LEVEL,
+        draw=lambda figure: _draw_depths(figure, by_depth(cases)),
+    )
+    return [*plots, depths] if cases else []
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:
@@ -69,7 +106,7 @@ def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> 
     axis.legend()
 
 
-def _draw_grid(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     taus, rates = sorted({case.tau for case in cases}), sorted({case.lr for case in cases})
     updates = np.full((len(taus), len(rates)), np.nan)
@@ -89,7 +126,7 @@ def _draw_grid(figure: Figure, cases: Sequence[Case]) -> None:
     figure.colorbar(image, label="updates")
 
 
-def _draw_kinds(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for kind, size in zip(KINDS, (15, 10, 5), strict=True):  # around each other where they are equal
         own = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
@@ -98,9 +135,15 @@ def _draw_kinds(figure: Figure, cases: Sequence[Case]) -> None:
         low = [one.median - one.p10 for one in spreads]
         high = [one.p90 - one.median for one in spreads]
         bars = axis.errorbar(
-            [case.tau for case in reached], [one.median for one in spreads], (low, high), fmt=f"{_MARKERS[kind]}-",
-            mfc="none", lw=1, capsize=2, label=kind,
-        )  # fmt: skip
+            [case.tau for case in reached],
+            [one.median for one in spreads],
+            (low, high),
+            fmt=f"{_MARKERS[kind]}-",
+            mfc="none",
+            lw=1,
+            capsize=2,
+            label=kind,
+        )
         _mark_lost(axis, own, 1.0, bars.lines[0].get_color(), size)
     _name_lost(axis, cases)
     axis.set_xlabel("mean staleness in updates")
@@ -108,7 +151,7 @@ def _draw_kinds(figure: Figure, cases: Sequence[Case]) -> None:
     axis.legend()
 
 
-def _draw_depths(figure: Figure, cases: Sequence[Case]) -> None:
+def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for depth in sorted({case.depth for case in cases}):
         own = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
@@ -125,7 +168,7 @@ def _draw_depths(figure: Figure, cases: Sequence[Case]) -> None:
     axis.legend()
 
 
-def _mark_lost(axis: Axes, cases: Sequence[Case], unit: float, colour: str, size: int = 9) -> None:
+def _mark_lost(axis: Axes, cases: Sequence[StaleTraining], unit: float, colour: str, size: int = 9) -> None:
     """A triangle, joined to nothing, where most runs gave up: the value is that much or more."""
     lost = [case for case in cases if case.is_lost]
     axis.plot(
@@ -139,6 +182,6 @@ def _mark_lost(axis: Axes, cases: Sequence[Case], unit: float, colour: str, size
     )
 
 
-def _name_lost(axis: Axes, cases: Sequence[Case]) -> None:
+def _name_lost(axis: Axes, cases: Sequence[StaleTraining]) -> None:
     if any(case.is_lost for case in cases):
         axis.plot([], [], "^", ms=9, mfc="none", mew=1.5, color="0.4", label="or more: most runs gave up")

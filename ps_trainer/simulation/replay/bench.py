@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import Shard
+from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.simulation.replay.gradients import Gradient, Rows, Values
 from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
 from ps_trainer.simulation.replay.training import Computed, Training
@@ -29,7 +29,7 @@ class State:
 class Bench:
     """Computes gradients and updates of given parameters.
 
-    Parameters are fed and fetched as NumPy arrays, so that any number of versions and copies can be there. Only
+    Parameters are fed and fetched as NumPy arrays, so that any number of versions and replicas can be there. Only
     the optimizer's variables are in the session; another `State` is loaded when its turn comes. Variables that
     the model itself assigns (moving averages) are there once, as on the ps tasks, for all workers.
 

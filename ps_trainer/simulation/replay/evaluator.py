@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.base import DataSource
+from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.simulation.replay.graphs import Getter, create_iterator
 from ps_trainer.store.extents import VariableSpec
 

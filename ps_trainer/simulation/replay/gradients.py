@@ -36,7 +36,7 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
 
 
 def scaled(gradient: Gradient, factor: float) -> Gradient:
-    """factor · gradient."""
+    """Factor · gradient."""
     return {name: _scaled(value, np.float32(factor)) for name, value in gradient.items()}
 
 
@@ -48,13 +48,13 @@ def mean(gradients: Sequence[Gradient]) -> Gradient:
 
 
 def moved(values: Mapping[str, np.ndarray], differences: Mapping[str, np.ndarray], factor: float = 1.0) -> Values:
-    """values + factor · differences; what has no difference stays."""
+    """Values + factor · differences; what has no difference stays."""
     factor = np.float32(factor)
     return {name: v + factor * differences[name] if name in differences else v for name, v in values.items()}
 
 
 def difference(values: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> Values:
-    """values − others."""
+    """Values − others."""
     return {name: value - others[name] for name, value in values.items()}
 
 

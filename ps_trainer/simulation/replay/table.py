@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ps_trainer import update_rules
 from ps_trainer.errors import UnknownNameError
-from ps_trainer.simulation.replay import central, copies
 from ps_trainer.simulation.replay.base import Arithmetic
 from ps_trainer.simulation.replay.bench import Bench
 from ps_trainer.simulation.rules.table import parse_options
 from ps_trainer.simulation.schedule import Schedule
 
-RULES: dict[str, type[Arithmetic]] = {
-    "async": central.Mean,
-    "hogwild": central.Mean,
-    "ssp": central.Mean,
-    "drop_stale": central.Mean,
-    "staleness_aware": central.StalenessAware,
-    "dc_asgd": central.DcAsgd,
-    "sync": central.Mean,
-    "token_queue": central.Mean,
-    "stock_sync": central.Mean,
-    "backup": central.Mean,
-    "softsync": central.Mean,
-    "k_sync": central.Mean,
-    "k_async": central.Mean,
-    "k_batch_sync": central.Mean,
-    "k_batch_async": central.Mean,
-    "accumulate": central.Accumulate,
-    "all_reduce": central.DenseMean,
-    "downpour": copies.Downpour,
-    "easgd": copies.Easgd,
-    "model_averaging": copies.ModelAveraging,
-    "local_sgd": copies.LocalSgd,
-}
+RULES: dict[str, type[Arithmetic]] = update_rules.load_all("arithmetic")
 
 
 def create(

@@ -25,13 +25,11 @@ class Accumulate(ScheduleRule):
             self._wrapped = Async(None, cluster)
 
     def plan(self, worker: int) -> Plan:
-        """See `ScheduleRule.plan`."""
         done = self._done[worker]
         self._done[worker] = (done + 1) % self.options.steps
         return Plan(pulls=done == 0, pushes=self._done[worker] == 0)
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         outcome = self._wrapped.push(worker, version)
         self.version = self._wrapped.version
         return outcome

@@ -1,7 +1,7 @@
 """Rules that make an update from a group of pushes: `sync`, `backup`, `softsync` and the four `k_` rules.
 
-The same four questions as `updates/group.py`: how many pushes, only of the newest parameters, does a worker wait for
-the update that it is part of.
+The same four questions as `updates/gradient_group.py`: how many pushes, only of the newest parameters, does a worker
+wait for the update that it is part of.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Grouped(ScheduleRule):
         """Pushes in the update that follows `version` others."""
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         update = self.version
         if self.is_fresh_only and version < update:
             return Outcome(DROPPED, (worker,))
@@ -66,7 +65,6 @@ class Sync(Grouped):
     Options = SyncOptions
 
     def required(self, version: int) -> int:
-        """See `Grouped.required`."""
         return self.options.replicas_to_aggregate or self.num_workers
 
 
@@ -78,7 +76,6 @@ class Backup(Grouped):
     Options = BackupOptions
 
     def required(self, version: int) -> int:
-        """See `Grouped.required`."""
         return self.num_workers - self.options.backup_workers
 
 
@@ -90,7 +87,6 @@ class SoftSync(Grouped):
     Options = SoftSyncOptions
 
     def required(self, version: int) -> int:
-        """See `Grouped.required`."""
         return -(-self.num_workers // self.options.splits)
 
 
@@ -98,7 +94,6 @@ class _KRule(Grouped):
     Options = KBatchOptions
 
     def required(self, version: int) -> int:
-        """See `Grouped.required`."""
         options = self.options
         if not options.grow_every:
             return options.k

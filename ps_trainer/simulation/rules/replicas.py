@@ -1,6 +1,6 @@
-"""Rules whose workers train copies, and send something every so many steps.
+"""Rules whose workers train replicas, and send something every so many steps.
 
-The copies that everybody begins with cost no time.
+The replicas that everybody begins with cost no time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,14 @@ class Downpour(Async):
         self._steps = [0] * cluster.num_workers
 
     def first(self) -> Sequence[int]:
-        """See `ScheduleRule.first`."""
         return (0,) if self.options.warm_start_steps else super().first()
 
     def plan(self, worker: int) -> Plan:
-        """See `ScheduleRule.plan`."""
         done = self._steps[worker]
         self._steps[worker] += 1
         return Plan(pulls=done % self.options.n_fetch == 0, pushes=(done + 1) % self.options.n_push == 0)
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         outcome = super().push(worker, version)
         if self.version == self.options.warm_start_steps:
             return outcome._replace(go=range(self.num_workers))
@@ -62,7 +59,6 @@ class Easgd(Async):
         self._steps = [0] * cluster.num_workers
 
     def plan(self, worker: int) -> Plan:
-        """See `ScheduleRule.plan`."""
         is_exchange = self._steps[worker] % self.options.period == 0
         self._steps[worker] += 1
         return Plan(pulls=False, pushes=is_exchange, pulls_last=is_exchange)
@@ -88,11 +84,9 @@ class Rounds(Grouped):
         return self.options.period
 
     def required(self, version: int) -> int:
-        """See `Grouped.required`."""
         return self.num_workers
 
     def plan(self, worker: int) -> Plan:
-        """See `ScheduleRule.plan`."""
         since = self._since[worker]
         pushes = since + 1 >= self.period_at(self.version)
         self._since[worker] = 0 if pushes else since + 1
@@ -100,7 +94,7 @@ class Rounds(Grouped):
 
 
 class ModelAveraging(Rounds):
-    """`model_averaging`: after every period steps the copies are averaged."""
+    """`model_averaging`: after every period steps the replicas are averaged."""
 
     Options = ModelAveragingOptions
 
@@ -111,7 +105,6 @@ class LocalSgd(Rounds):
     Options = LocalSgdOptions
 
     def period_at(self, version: int) -> int:
-        """See `Rounds.period_at`."""
         return 1 if version < self.options.switch_step else self.options.period
 
 
@@ -133,9 +126,7 @@ class AllReduce(Rounds):
         self.ring_secs = 2 * (n - 1) * (part_secs + cluster.latency_secs)
 
     def period_at(self, version: int) -> int:
-        """See `Rounds.period_at`."""
         return 1
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         return super().push(worker, version)._replace(wait_secs=self.ring_secs)

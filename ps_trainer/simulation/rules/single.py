@@ -15,7 +15,6 @@ class Async(ScheduleRule):
     """`async`, `hogwild` and `staleness_aware`: every push is an update, and its worker goes on."""
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         self.version += 1
         return Outcome(self.version - 1, (worker,))
 
@@ -32,7 +31,6 @@ class DropStale(ScheduleRule):
     Options = DropStaleOptions
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         if self.version - version > self.options.staleness:
             return Outcome(DROPPED, (worker,))
         self.version += 1
@@ -55,7 +53,6 @@ class Ssp(ScheduleRule):
         self._waiting: dict[int, list[int]] = defaultdict(list)  # clock of the slowest that is waited for -> workers
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         self.version += 1
         update, clock = self.version - 1, self._clocks[worker] + 1
         self._clocks[worker] = clock

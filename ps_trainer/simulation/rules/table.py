@@ -5,35 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer import options as options_lib
+from ps_trainer import update_rules
 from ps_trainer.errors import UnknownNameError, did_you_mean
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules import accumulate, groups, replicas, single, tokens
 from ps_trainer.simulation.rules.base import ScheduleRule
 from ps_trainer.updates.options import RuleOptions
 
-RULES: dict[str, type[ScheduleRule]] = {
-    "async": single.Async,
-    "downpour": replicas.Downpour,
-    "hogwild": single.Async,
-    "sync": groups.Sync,
-    "token_queue": tokens.TokenQueue,
-    "stock_sync": tokens.StockSync,
-    "backup": groups.Backup,
-    "softsync": groups.SoftSync,
-    "k_sync": groups.KSync,
-    "k_async": groups.KAsync,
-    "k_batch_sync": groups.KBatchSync,
-    "k_batch_async": groups.KBatchAsync,
-    "ssp": single.Ssp,
-    "drop_stale": single.DropStale,
-    "staleness_aware": single.Async,
-    "dc_asgd": single.DcAsgd,
-    "easgd": replicas.Easgd,
-    "model_averaging": replicas.ModelAveraging,
-    "local_sgd": replicas.LocalSgd,
-    "all_reduce": replicas.AllReduce,
-    "accumulate": accumulate.Accumulate,
-}
+RULES: dict[str, type[ScheduleRule]] = update_rules.load_all("schedule")
 
 
 def create(name: str, option_strings: Sequence[str], cluster: ClusterModel) -> ScheduleRule:

@@ -35,7 +35,6 @@ class TokenQueue(ScheduleRule):
         self._num_fresh = 0
 
     def push(self, worker: int, version: int) -> Outcome:
-        """See `ScheduleRule.push`."""
         update = self.version
         is_fresh = self._stamps[worker] == update
         self._num_fresh += is_fresh

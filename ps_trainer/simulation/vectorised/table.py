@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ps_trainer import update_rules
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules import groups, replicas
-from ps_trainer.simulation.rules import tokens as token_rules
 from ps_trainer.simulation.rules.base import ScheduleRule
+from ps_trainer.simulation.rules.table import RULES
 from ps_trainer.simulation.schedule import Block
-from ps_trainer.simulation.vectorised import barrier, free, gather, tokens
 from ps_trainer.simulation.vectorised.workers import in_large_blocks
 
 _RUNS: dict[type[ScheduleRule], Callable[[ClusterModel, Any, int], Iterator[Block]]] = {
-    groups.Sync: gather.run,
-    groups.Backup: gather.run,
-    groups.KSync: gather.run,
-    groups.KAsync: gather.run,
-    groups.SoftSync: free.run,
-    groups.KBatchAsync: free.run,
-    token_rules.TokenQueue: tokens.run,
-    token_rules.StockSync: tokens.run,
-    replicas.ModelAveraging: barrier.run,
-    replicas.LocalSgd: barrier.run,
-    replicas.AllReduce: barrier.run,
+    RULES[name]: run for name, run in update_rules.load_all("vectorised").items()
 }
 
 

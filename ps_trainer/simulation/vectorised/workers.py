@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ps_trainer import delays
+from ps_trainer.disturbances import delays
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import ScheduleRule
 from ps_trainer.simulation.schedule import Block, Steps, as_steps, concatenate

@@ -6,13 +6,21 @@ import dataclasses
 
 import pytest
 
-from ps_trainer.experiments.async_vs_sync.cases import ASYNC, SYNC_GLOBAL, SYNC_SAME, Arm, lead, predicted_ratio
-from ps_trainer.experiments.async_vs_sync.experiment import ALPHAS, AsyncVsSync
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.async_vs_sync.cases import (
+    ALPHAS,
+    ASYNC,
+    SYNC_GLOBAL,
+    SYNC_SAME,
+    TrainedArm,
+    lead,
+    predicted_ratio,
+)
+from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.simulation.rules import single, table
 from ps_trainer.simulation.rules.base import Outcome
-from tests.experiments.carried import drawn
+from tests.experiments.executed import drawn
 
 EXAMPLES = {ASYNC: 3000, SYNC_SAME: 2500, SYNC_GLOBAL: 2000}
 
@@ -52,7 +60,7 @@ def results_of(runs, figures_of=figures_as_claimed):
 def findings(results):
     """Of the claims about virtual time."""
     experiment = AsyncVsSync()
-    checked = experiment.check(experiment.analyse(results))
+    checked = experiment.analyse(results).checked
     return {check.claim.key: check.finding for check in checked if not check.claim.key.startswith("real_")}
 
 
@@ -93,9 +101,9 @@ def test_runs_that_say_otherwise_refute_a_claim(claim, mode, change):
 
 
 def throughput():
-    carried = results_of(rate_runs(), lambda run: AsyncVsSync().carry_out(run, None).figures)
+    executed = results_of(rate_runs(), lambda run: AsyncVsSync().execute(run, None).figures)
     others = results_of(run for run in virtual_runs(True, [0]) if run.settings["mode"] != "rates")
-    return findings(Results([*carried, *others]))["throughput"]
+    return findings(Results([*executed, *others]))["throughput"]
 
 
 def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_not(monkeypatch):
@@ -104,19 +112,23 @@ def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_not(
     assert throughput() is Finding.REFUTED
 
 
+def arm_of(*examples):
+    run = Run(key="k", level=Level.VIRTUAL, settings={})
+    return TrainedArm(Results(RunResult(run, {"examples": count}, 1.0, None, None) for count in examples))
+
+
 def test_the_lead_is_in_standard_errors():
-    one = Arm(ASYNC, 4, 1.0, 0.1, [1000.0, 1200.0], [], 0)
-    other = Arm(SYNC_SAME, 4, None, 0.1, [800.0, 840.0], [], 0)
+    one, other = arm_of(1000.0, 1200.0), arm_of(800.0, 840.0)
     # s²/n of two values is a quarter of the squared difference.
     assert lead(one, other, 640) == pytest.approx((1100 - 820) / (200**2 / 4 + 40**2 / 4) ** 0.5)
-    assert lead(one._replace(examples=[1000.0]), other, 640) == pytest.approx((1000 - 820) / 64)
+    assert lead(arm_of(1000.0), other, 640) == pytest.approx((1000 - 820) / 64)
 
 
 @pytest.mark.parametrize("mode", [ASYNC, SYNC_SAME])
 def test_real_runs_count_examples_and_virtual_time_alike(mode):
     run = next(r for r in virtual_runs(True, [0]) if r.settings["mode"] == mode and r.settings["lr"] >= 0.1)
     run = dataclasses.replace(run, settings={**run.settings, "n": 2, "lr": 0.4})
-    figures = AsyncVsSync().carry_out(run, None).figures
+    figures = AsyncVsSync().execute(run, None).figures
     assert figures["is_reached"]
     (alpha, secs), *_ = figures["secs"].items()
     assert alpha == "0.05"

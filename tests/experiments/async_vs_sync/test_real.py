@@ -6,27 +6,23 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.async_vs_sync import real as convergence_real
-from ps_trainer.experiments.async_vs_sync.cases import ASYNC, SYNC_GLOBAL, SYNC_SAME
-from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
-from ps_trainer.experiments.async_vs_sync.real import RATES, TRAINING
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.async_vs_sync.cases import ASYNC, SYNC_GLOBAL, SYNC_SAME, to_target
+from ps_trainer.experiments.async_vs_sync.experiment import REAL_RATES, REAL_TRAINING, AsyncVsSync
+from ps_trainer.experiments.harness.base import Level, Results, RunResult
+from ps_trainer.experiments.harness.claims import Finding
 from tests.experiments.async_vs_sync.test_experiment import InPairs
-from tests.experiments.carried import drawn
+from tests.experiments.executed import drawn
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
 REAL = [run for run in AsyncVsSync().runs(quick=False, seeds=range(5)) if run.level is Level.PROCESSES]
-TIMED = [run for run in REAL if run.settings["what"] == RATES]
-TRAINED = [run for run in REAL if run.settings["what"] == TRAINING]
+TIMED = [run for run in REAL if run.settings["what"] == REAL_RATES]
+TRAINED = [run for run in REAL if run.settings["what"] == REAL_TRAINING]
 
 
 def findings(results):
     """Claim's key -> finding, of the claims about real clusters, without any virtual run."""
-    measured = convergence_real.measures(results)
-    claims = {claim.key: claim for claim in AsyncVsSync.claims if claim.key in measured}
-    assert claims.keys() == measured.keys()
-    return {key: claims[key].check(values).finding for key, values in measured.items()}
+    experiment = AsyncVsSync()
+    return {one.claim.key: one.finding for one in experiment.analyse(results).checked}
 
 
 def trained(figures_of):
@@ -52,8 +48,8 @@ def test_a_cluster_as_the_simulator_says_confirms_the_claims_on_throughput(tmp_p
     results = real_results_of(AsyncVsSync(), TIMED, tmp_path)
     found = findings(results)
     assert {found[key] for key in ("real_throughput", "real_rates", "real_control")} == {Finding.OK}
-    assert [len(table.rows) for table in convergence_real.tables(results)] == [7, 14]
-    assert drawn(convergence_real.plots(results)) == ["real_throughput"]
+    assert [len(table.rows) for table in AsyncVsSync().analyse(results).tables[-2:]] == [7, 14]
+    assert drawn(AsyncVsSync().plots(results)) == ["real_throughput"]
 
 
 def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):
@@ -85,9 +81,9 @@ def steps(losses, secs=1.0):
 def test_the_target_is_reached_by_the_mean_of_a_window():
     high, low = [1.0] * 30, [0.1] * 30
     # 20 steps of 32 examples are a window; k low ones among 20 have a mean of 1 − 0.045 k, at most 0.55 for k = 10.
-    assert convergence_real._to_target(steps(high + low), 32) == {"examples": 40 * 32, "secs": 39.0}
-    assert convergence_real._to_target(steps(high), 32) == {"examples": None, "secs": None}
-    assert convergence_real._to_target(steps([*high, None, *low]), 32)["examples"] == (31 + 20) * 32
+    assert to_target(steps(high + low), 32) == {"examples": 40 * 32, "secs": 39.0}
+    assert to_target(steps(high), 32) == {"examples": None, "secs": None}
+    assert to_target(steps([*high, None, *low]), 32)["examples"] == (31 + 20) * 32
 
 
 def test_every_arm_is_trained_once_and_timed_at_all_numbers_of_workers():
@@ -104,7 +100,7 @@ def test_every_arm_is_trained_once_and_timed_at_all_numbers_of_workers():
 def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch, losses=[2.0] * 50 + [0.1])
     run = next(run for run in TRAINED if (run.settings["mode"], run.settings["alpha"]) == (ASYNC, 1.0))
-    figures = AsyncVsSync().carry_out(run, tmp_path).figures
+    figures = AsyncVsSync().execute(run, tmp_path).figures
     (trained,) = cluster.trained
     assert {"--model=mlp", "--model_option=hidden=32", "--learning_rate=0.1", "--batch_size=32"} <= set(trained.flags)
     # A window of 20 whose mean is 2 − 0.095 k: 16 low ones.

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from ps_trainer.experiments.backup_workers import cases as backup_cases
-from ps_trainer.experiments.backup_workers import training as backup_training
 from ps_trainer.experiments.backup_workers.cases import (
     BARRIER,
     DEADLINE,
@@ -18,17 +17,18 @@ from ps_trainer.experiments.backup_workers.cases import (
     PERSISTENT,
     SHIFTED,
     TOKENS,
-    Case,
+    TRAINING,
     Sweep,
-    sweeps_of,
+    TimedRule,
+    timings_of,
 )
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.simulation.rules import groups, table, tokens
 from ps_trainer.simulation.rules.base import Outcome
 from ps_trainer.simulation.schedule import DROPPED
-from tests.experiments.carried import drawn, findings_of, refuted, results_of
+from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 ALL = BackupWorkers().runs(quick=True, seeds=[0])
 QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.settings]
@@ -113,7 +113,7 @@ def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeyp
 
 def test_a_barrier_drops_b_gradients_per_update_less_what_long_steps_save(measured):
     # With even steps every dropped gradient is one update old, so that both rules drop b/(N + b).
-    shares = {(sweep.shape, sweep.rule): sweep.at(2) for sweep in sweeps_of(measured) if sweep.size == "N = 8"}
+    shares = {(sweep.shape, sweep.rule): sweep.at(2) for sweep in timings_of(measured).sweeps if sweep.size == "N = 8"}
     assert shares[EVEN, BARRIER].dropped_staleness == 1
     assert shares[EVEN, BARRIER].dropped_share == pytest.approx(2 / 10, abs=1e-3)
     assert shares[EXPONENTIAL, TOKENS].dropped_share == pytest.approx(2 / 10, abs=1e-3)
@@ -149,8 +149,9 @@ def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
     assert backup_cases.SHAPES[FITTED] == "lognormal:sigma=0.2"
 
 
-def case(backups, step):
-    return Case(8, backups, step, step, step, step, 0.0, None, [], None, None, None)
+def case(num_backups, step):
+    run = Run(key="k", level=Level.VIRTUAL, settings={"n": 8 + num_backups, "b": num_backups})
+    return TimedRule(Results([RunResult(run, {"step": step}, 1.0, None, None)]), Results())
 
 
 def test_speedups_and_lost_gains_of_a_sweep():
@@ -158,13 +159,13 @@ def test_speedups_and_lost_gains_of_a_sweep():
     assert [sweep.speedup(one) for one in sweep.cases] == pytest.approx(
         [1, 2 / 1.5 * 8 / 9, 2 / 1.25 * 8 / 10, 2 / 1.25 * 8 / 12]
     )
-    assert sweep.best.backups == 2
-    assert [(one.backups, lost) for one, lost in sweep.lost_gains()] == [(2, 0.25 / 2), (4, 0.25 / 2)]
+    assert sweep.best.num_backups == 2
+    assert [(one.num_backups, lost) for one, lost in sweep.lost_gains()] == [(2, 0.25 / 2), (4, 0.25 / 2)]
 
 
 def trained(updates_of):
     """Results of all trainings, whose updates to the target are a function of the settings and the seed."""
-    runs = backup_training.runs(False, range(3))
+    runs = [run for run in BackupWorkers().runs(False, range(3)) if run.settings.get("what") == TRAINING]
     return Results(RunResult(run, {"updates": updates_of(run.settings, run.seed)}, 1.0, None, None) for run in runs)
 
 
@@ -179,8 +180,8 @@ def test_backup_workers_that_cost_updates_refute_that_they_do_not():
 
 
 def test_a_training_reaches_its_target_in_updates(tmp_path):
-    run = next(run for run in ALL if run.settings.get("what") == backup_training.TRAINING and run.settings["b"] == 2)
-    figures = BackupWorkers().carry_out(run, tmp_path).figures
+    run = next(run for run in ALL if run.settings.get("what") == TRAINING and run.settings["b"] == 2)
+    figures = BackupWorkers().execute(run, tmp_path).figures
     assert figures["accuracy"] >= 0.9
     assert 10 < figures["updates"] < 250
 

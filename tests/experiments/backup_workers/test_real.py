@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.backup_workers.cases import BARRIER, EXPONENTIAL, MODERATE, PERSISTENT
+from ps_trainer.experiments.backup_workers.cases import BARRIER, EXPONENTIAL, MODERATE, PERSISTENT, RealBarrier
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
-from ps_trainer.experiments.backup_workers.real import cases_of
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.claims import Finding
 from tests.experiments.backup_workers.test_experiment import Sleeping
-from tests.experiments.carried import drawn, findings_of, refuted
+from tests.experiments.executed import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
 REAL = [run for run in BackupWorkers().runs(quick=False, seeds=range(2)) if run.level is Level.PROCESSES]
@@ -42,7 +41,7 @@ def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
     assert "The simulator's timing: mean time per update" in titles
     assert "Gradients used by worker, as a multiple of a fair share, real clusters" in titles
     assert drawn(BackupWorkers().plots(results)) == ["real_step_times"]
-    slow = next(c for c in cases_of(results) if (c.shape, c.backups, c.rule) == (PERSISTENT, 1, BARRIER))
+    slow = RealBarrier(results.where(shape=PERSISTENT, b=1))
     assert slow.share_by_worker[0] < 0.05 < 0.1 < min(slow.share_by_worker[1:])
 
 

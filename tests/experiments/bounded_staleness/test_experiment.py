@@ -7,14 +7,21 @@ import math
 import pytest
 
 from ps_trainer.experiments.bounded_staleness import cases as bounded_cases
-from ps_trainer.experiments.bounded_staleness import training as bounded_training
-from ps_trainer.experiments.bounded_staleness.cases import EXPONENTIAL, MODERATE, by_cluster, cases_of, compute_of
+from ps_trainer.experiments.bounded_staleness.cases import (
+    EXPONENTIAL,
+    MODERATE,
+    TRAINING,
+    TrainedBound,
+    by_cluster,
+    compute_of,
+    timed_bounds,
+)
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.harness.base import Level, Results, RunResult
+from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.simulation.rules import single, table
 from ps_trainer.simulation.schedule import Schedule, as_steps
-from tests.experiments.carried import drawn, findings_of, refuted, results_of
+from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 QUICK = [run for run in BoundedStaleness().runs(quick=True, seeds=[0]) if run.level is Level.VIRTUAL]
 
@@ -74,7 +81,7 @@ def test_a_broken_bound_refutes_the_claims_about_it(tmp_path, monkeypatch, broke
 
 
 def test_no_bound_helps_against_a_slow_worker(measured):
-    slow = by_cluster(cases_of(measured))["n = 4, lognormal, one slow worker"]
+    slow = by_cluster(timed_bounds(measured))["n = 4, lognormal, one slow worker"]
     waits = {bound: case.wait_by_worker for bound, case in slow.items()}
     for bound in (0, 1, 3, 10):
         assert waits[bound][:3] == pytest.approx([3 / 4] * 3, abs=0.04)
@@ -102,7 +109,7 @@ def test_leads_are_counted_in_completed_steps():
 
 def trained(outcomes):
     """Results of runs that train, with what came of them by bound and learning rate: updates and time by seed."""
-    runs = bounded_training.runs([0, 1, 2])
+    runs = [run for run in BoundedStaleness().runs(False, [0, 1, 2]) if run.settings["what"] == TRAINING]
     figures = {}
     for run in runs:
         updates, times = outcomes.get((run.settings["bound"], run.settings["rate"]), ((None,) * 3, (None,) * 3))
@@ -119,13 +126,13 @@ def test_each_bound_is_judged_by_its_best_learning_rate():
         (None, 2.0): ((200, 210, 220), (42.0, 48.0, 44.0)),
     }
     results = trained(rows)
-    arms = {arm.bound: arm for arm in bounded_training.arms_of(results)}
+    arms = {bound: TrainedBound(own) for (bound,), own in results.by("bound").items()}
     assert [arms[bound].rate for bound in (0, 3, None)] == [0.5, 0.5, 2.0]
     assert (arms[3].updates, arms[3].time) == (160, 40.0)
     assert arms[0].updates_by_rate[1.0] == math.inf  # not reached by most
-    analysis = BoundedStaleness().analyse(results)
-    assert [one.value for one in analysis.measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, best
-    assert [one.value for one in analysis.measured["interior"]] == [pytest.approx(44.0 / 40.0)]
+    measured = {one.claim.key: one.measured for one in BoundedStaleness().analyse(results).checked}
+    assert [one.value for one in measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, best
+    assert [one.value for one in measured["interior"]] == [pytest.approx(44.0 / 40.0)]
     found = findings_of(BoundedStaleness(), results)
     assert found["work"] is found["interior"] is Finding.OK
     assert drawn(BoundedStaleness().plots(results)) == ["objective"]
@@ -140,7 +147,7 @@ def test_being_soonest_without_a_bound_refutes_that_one_helps():
 
 def test_full_runs_have_five_seeds_and_all_bounds():
     runs = [run for run in BoundedStaleness().runs(False, range(5)) if run.level is Level.VIRTUAL]
-    timed = [run for run in runs if run.settings["what"] != bounded_training.TRAINING]
+    timed = [run for run in runs if run.settings["what"] != TRAINING]
     assert {run.settings["bound"] for run in timed} == {0, 1, 2, 3, 5, 10, None}
     assert {run.seed for run in timed} == {run.seed for run in runs} == set(range(5))
     assert all(run.settings["num_clocks"] >= 3000 for run in timed)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ps_trainer.experiments.bounded_staleness.cases import RealBound
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
-from ps_trainer.experiments.bounded_staleness.real import cases_of
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.frame.claims import Finding
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.harness.claims import Finding
 from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
-from tests.experiments.carried import drawn, findings_of, refuted
+from tests.experiments.executed import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of
 
 REAL = [run for run in BoundedStaleness().runs(quick=False, seeds=range(2)) if run.level is Level.PROCESSES]
@@ -17,7 +18,7 @@ REAL = [run for run in BoundedStaleness().runs(quick=False, seeds=range(2)) if r
 
 @pytest.fixture
 def measure(tmp_path, monkeypatch):
-    """Carries the real runs out on a cluster with the given rules."""
+    """Executes the real runs on a cluster with the given rules."""
 
     def measure(rules=None, share=0.3):
         SimulatedCluster(monkeypatch, rules)
@@ -46,12 +47,12 @@ def test_a_lead_counts_on_a_contended_machine_and_times_do_not(measure):
 
 def test_a_workers_time_is_split_into_three(measure):
     results = measure()
-    for case in cases_of(results):
+    for case in cases_by(RealBound, results, "bound"):
         shares = {name: case.median(name) for name in ("computes", "communicates", "waits")}
         assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
         # In a mean step of 100 ms.
         assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.1, rel=0.2)
-    assert [case.largest_lead for case in cases_of(results)][:4] == [0, 1, 3, 10]
+    assert [case.largest_lead for case in cases_by(RealBound, results, "bound")][:4] == [0, 1, 3, 10]
     assert drawn(BoundedStaleness().plots(results)) == ["real_shares"]
     assert [len(table.rows) for table in BoundedStaleness().analyse(results).tables] == [0, 5, 5]
 

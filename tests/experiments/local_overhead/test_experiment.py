@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from ps_trainer.experiments.lab import local_control, single_process
-from ps_trainer.experiments.lab.clusters import Training
-from ps_trainer.experiments.lab.statistics import Spread, spread
-from ps_trainer.experiments.local_overhead.experiment import LocalOverhead, Size, line_of, sizes_of
-from tests.experiments.carried import drawn, findings_of, refuted, results_of
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.local_overhead.cases import SizedModel, line_of, overheads_of
+from ps_trainer.experiments.local_overhead.experiment import LocalOverhead
+from ps_trainer.experiments.toolkit import local_control, single_process
+from ps_trainer.experiments.toolkit.clusters import Training
+from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 FIXED_MS, MS_PER_MB = 2.0, 5.0
 
@@ -101,7 +102,7 @@ def test_a_cluster_that_lacks_a_step_is_not_equal(tmp_path):
 
 def test_sizes_are_medians_over_seeds_and_the_overhead_their_difference(quick):
     _, results = quick()
-    sizes = sizes_of(results)
+    sizes = overheads_of(results).sizes
     assert [size.parameters for size in sizes] == [650, 1_126_410]
     assert [size.local.median for size in sizes] == pytest.approx([1.0, 1.0])
     assert [size.overhead_ms for size in sizes] == pytest.approx(
@@ -111,14 +112,17 @@ def test_sizes_are_medians_over_seeds_and_the_overhead_their_difference(quick):
 
 def test_two_models_are_too_few_for_a_line(quick):
     experiment, results = quick()
-    assert "needs 3 models" in experiment.analyse(results).not_testable["linear"]
+    checked = {one.claim.key: one.text for one in experiment.analyse(results).checked}
+    assert "needs 3 models" in checked["linear"]
 
 
 def test_three_models_on_a_line_give_its_two_numbers():
-    sizes = [
-        Size("any", parameters, spread([1.0]), Spread(1.0 + FIXED_MS + MS_PER_MB * parameters * 4 / 1e6, 0, 0), False)
-        for parameters in (1_000, 100_000, 10_000_000)
-    ]
+    sizes = []
+    for parameters in (1_000, 100_000, 10_000_000):
+        cluster_ms = 1.0 + FIXED_MS + MS_PER_MB * parameters * 4 / 1e6
+        figures = {"parameters": parameters, "local_ms": [1.0], "cluster_ms": [cluster_ms]}
+        run = Run(key="k", level=Level.PROCESSES, settings={})
+        sizes.append(SizedModel(Results([RunResult(run, figures, 1.0, None, None)])))
     line = line_of(sizes)
     assert (line.a, line.b) == (pytest.approx(FIXED_MS), pytest.approx(MS_PER_MB))
     assert line_of(sizes[:2]) is None

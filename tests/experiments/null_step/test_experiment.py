@@ -7,15 +7,16 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.frame.base import Level
-from ps_trainer.experiments.lab import goodput, shaped, theory, virtual
-from ps_trainer.experiments.lab.clusters import Cluster, Training
-from ps_trainer.experiments.lab.shaped import ShapedCluster, ShapedTraining
-from ps_trainer.experiments.lab.shaped_hosts import BytesPerSec
-from ps_trainer.experiments.lab.sized_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
-from ps_trainer.experiments.null_step.cases import cases_of, link_bytes_per_sec, loss_error, skew_ms, step_ms
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.null_step.cases import link_bytes_per_sec, loss_error, null_steps_of, skew_ms, step_ms
 from ps_trainer.experiments.null_step.experiment import NullStep
-from tests.experiments.carried import drawn, findings_of, refuted, results_of
+from ps_trainer.experiments.toolkit import goodput, shaped, theory, virtual
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster, ShapedTraining
+from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
+from ps_trainer.experiments.toolkit.sized_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
+from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 FIXED_SECS = 0.005
 BYTES_PER_SEC = 23.9e6
@@ -136,9 +137,9 @@ def test_without_shaped_hosts_the_claims_about_links_are_not_testable(quick, mon
     monkeypatch.setattr(shaped, "why_not", lambda: "no ip here")
     experiment, results = quick()
     assert {result.run.level for result in results} == {Level.VIRTUAL, Level.PROCESSES}
-    analysis = experiment.analyse(results)
-    assert analysis.not_testable == dict.fromkeys(REAL_CLAIMS, "no ip here")
-    assert not REAL_CLAIMS & findings_of(experiment, results).keys()
+    checked = experiment.analyse(results).checked
+    untold = {one.claim.key: one.text for one in checked if one.finding is Finding.NOT_TESTABLE}
+    assert untold == dict.fromkeys(REAL_CLAIMS, "no ip here")
 
 
 def test_a_step_ends_when_the_last_worker_has_its_parameters_and_a_delay_is_taken_off():
@@ -159,7 +160,7 @@ def test_the_report_has_the_step_with_the_time_from_the_first_worker_to_the_last
     names = [column.name for column in table.columns]
     row = dict(zip(names, table.rows[-1], strict=True))
     assert row["first to last worker"] == pytest.approx(1.0)  # of two workers, 1 ms apart
-    assert row["(step + first to last) / A10"] == pytest.approx((row["median step"] + 1.0) / row["A10"])
+    assert row["(step + first to last) / predicted"] == pytest.approx((row["median step"] + 1.0) / row["predicted"])
 
 
 def test_a_loss_tells_how_many_updates_were_made_before():
@@ -192,7 +193,7 @@ def test_repetitions_are_pooled_and_the_links_rate_is_their_median(quick, tmp_pa
     runs = [run for run in experiment.runs(False, range(3)) if run.settings["curve"] in ("goodput", "scalar")]
     results = results_of(experiment, [run for run in runs if run.level is not Level.VIRTUAL], tmp_path)
     assert link_bytes_per_sec(results) == BYTES_PER_SEC
-    by_name = {case.name: case for case in cases_of(results)}
-    assert by_name["L2, scalar, n=8, p=1"].num_runs == 3
-    assert by_name["L2, scalar, n=2, p=1"].num_runs == 1
+    by_name = {case.name: case for case in null_steps_of(results).cases}
+    assert len(by_name["L2, scalar, n=8, p=1"].counted) == 3
+    assert len(by_name["L2, scalar, n=2, p=1"].counted) == 1
     assert by_name["L2, scalar, n=1, p=1"].step_ms.median == pytest.approx(1000 * FIXED_SECS, rel=1e-4)

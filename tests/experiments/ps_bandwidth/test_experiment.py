@@ -6,15 +6,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.frame.base import Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
-from ps_trainer.experiments.frame.cpu import CpuUse
-from ps_trainer.experiments.lab import shaped
-from ps_trainer.experiments.lab.shaped import ShapedCluster, payload_bytes_per_sec
-from ps_trainer.experiments.ps_bandwidth.cases import Arm, Setting, colocated_secs, setting_of, simulated_secs
-from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth, cases_of
-from ps_trainer.experiments.ps_bandwidth.tables import d2l_ratios
-from tests.experiments.carried import drawn, findings_of, refuted, results_of
+from ps_trainer.experiments.harness.base import Results, RunResult
+from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.ps_bandwidth.cases import (
+    Arm,
+    LinkSetting,
+    cases_of,
+    colocated_secs,
+    d2l_ratios,
+    setting_of,
+    simulated_secs,
+)
+from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth
+from ps_trainer.experiments.toolkit import shaped
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
+from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 M = 8_000_000
 
@@ -72,7 +79,7 @@ class Wire:
         return num_bytes, "partitioner=none" in cluster.settings.get("layout_option", ())
 
 
-def carried_out(monkeypatch, folder, wire, quick=False):
+def executed(monkeypatch, folder, wire, quick=False):
     monkeypatch.setattr(shaped, "why_not", lambda: "")
     monkeypatch.setattr(ShapedCluster, "train", lambda cluster, folder: wire.train(cluster, folder))
     experiment = PsBandwidth()
@@ -80,7 +87,7 @@ def carried_out(monkeypatch, folder, wire, quick=False):
 
 
 def test_a_wire_that_does_as_it_should_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
-    experiment, results = carried_out(monkeypatch, tmp_path, Wire())
+    experiment, results = executed(monkeypatch, tmp_path, Wire())
     findings = findings_of(experiment, results)
     assert set(findings) == {claim.key for claim in experiment.claims}
     assert refuted(findings) == {"extra_hosts"}  # a pull that waits for its push takes 2M/B
@@ -88,25 +95,25 @@ def test_a_wire_that_does_as_it_should_refutes_only_the_claim_of_both_directions
 
 
 def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_path):
-    experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
+    experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     findings = findings_of(experiment, results)
     assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], Finding.OK)
 
 
 def test_a_store_that_puts_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
-    experiment, results = carried_out(monkeypatch, tmp_path, Wire(is_sharded=False))
+    experiment, results = executed(monkeypatch, tmp_path, Wire(is_sharded=False))
     assert {"bytes", "ps_round", "colocated", "equals_ring", "partitioned"} <= refuted(findings_of(experiment, results))
 
 
 def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
-    experiment, results = carried_out(monkeypatch, tmp_path, Wire(slowness=2.0))
+    experiment, results = executed(monkeypatch, tmp_path, Wire(slowness=2.0))
     findings = findings_of(experiment, results)
     assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned"} <= refuted(findings)
     assert findings["bytes"] is Finding.OK
 
 
 def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
-    experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
+    experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     busy = Results(result._replace(cpu=CpuUse(0.9, 1.0, 1.0)) for result in results)
     assert findings_of(experiment, busy) == {"bytes": Finding.OK}
     assert drawn(experiment.plots(busy)) == ["bytes"]
@@ -116,10 +123,10 @@ def test_without_shaped_hosts_it_says_why(monkeypatch):
     monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
     experiment = PsBandwidth()
     assert experiment.runs(False, [0]) == []
-    checked = experiment.check(experiment.analyse(Results()))
+    checked = experiment.analyse(Results()).checked
     assert {one.finding for one in checked} == {Finding.NOT_TESTABLE}
     assert all("tc not found" in one.text for one in checked)
-    assert experiment.plots(Results()) == ()
+    assert list(experiment.plots(Results())) == []
 
 
 def test_asynchronous_workers_are_between_one_and_both_directions_of_a_link():
@@ -134,12 +141,12 @@ def test_ps_tasks_on_workers_hosts_cost_what_their_links_carry(n, p):
 
 
 def test_the_books_example_in_ratios(monkeypatch, tmp_path):
-    _, results = carried_out(monkeypatch, tmp_path, Wire())
+    _, results = executed(monkeypatch, tmp_path, Wire())
     ratios = [(published, measured) for _, published, measured in d2l_ratios(cases_of(results))]
     assert ratios == [(60 / 15, pytest.approx(2 * 3 / 1.5)), (80 / 15, pytest.approx(2 * 4 / 1.5)), (1, 1)]
 
 
 def test_settings_come_back_from_json(monkeypatch, tmp_path):
-    experiment, results = carried_out(monkeypatch, tmp_path, Wire(), quick=True)
+    experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
-    assert setting_of(results[0].run.settings) == Setting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)
+    assert setting_of(results[0].run.settings) == LinkSetting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)

@@ -8,16 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ps_trainer.experiments.frame.base import Level, Results
-from ps_trainer.experiments.frame.claims import Finding
-from ps_trainer.experiments.lab import shaped, theory
-from ps_trainer.experiments.lab.shaped import ShapedCluster
+from ps_trainer.experiments.harness.base import Level, Results
+from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
-from ps_trainer.experiments.scaling_curve.cases import ASYNC, EVEN, SYNC, Setting, curves_of, points_of
+from ps_trainer.experiments.scaling_curve.cases import ASYNC, EVEN, SYNC, ClusterSetting, pairs_of, points_of, scale_of
 from ps_trainer.experiments.scaling_curve.experiment import ScalingCurve
-from ps_trainer.experiments.scaling_curve.tables import pairs_of
+from ps_trainer.experiments.toolkit import shaped, theory
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster
 from ps_trainer.simulation.link import SharedLink
-from tests.experiments.carried import drawn, findings_of, refuted, results_of
+from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 MB = 1_000_000
 B = 25 * MB
@@ -47,7 +46,9 @@ def real_results(monkeypatch, folder, secs_of):
     def train(cluster, folder):
         update, n = cluster.settings["update"], cluster.num_workers
         num_bytes = 4 * int(cluster.settings["model_option"][0].partition("=")[2])
-        setting = Setting(update, n, cluster.num_ps, num_bytes, shaped.payload_bytes_per_sec(cluster.rate), 200.0)
+        setting = ClusterSetting(
+            update, n, cluster.num_ps, num_bytes, shaped.payload_bytes_per_sec(cluster.rate), 200.0
+        )
         assert cluster.settings["straggler"] == (setting.compute,)
         assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
@@ -101,14 +102,14 @@ def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
 def test_without_shaped_hosts_the_real_part_says_why(monkeypatch, virtual_results):
     monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
     experiment = ScalingCurve()
-    checked = {one.claim.key: one for one in experiment.check(experiment.analyse(virtual_results))}
+    checked = {one.claim.key: one for one in experiment.analyse(virtual_results).checked}
     assert {key for key, one in checked.items() if one.finding is Finding.NOT_TESTABLE} == {*REAL, "tail_even"}
     assert "tc not found" in checked["fit_sync"].text
 
 
 @pytest.mark.parametrize(("update", "directions"), [(SYNC, 2), (ASYNC, 1)])
 def test_knee_is_where_one_workers_line_meets_the_ceiling(update, directions):
-    setting = Setting(update, 8, 2, 4 * MB, B, 200.0)
+    setting = ClusterSetting(update, 8, 2, 4 * MB, B, 200.0)
     alone_secs = 0.2 + 2 * 4 / 25
     assert setting._replace(n=1).predicted_secs() == pytest.approx(alone_secs, rel=0.01)
     assert setting.ceiling() == pytest.approx(2 * 25 / (4 * directions))
@@ -116,31 +117,31 @@ def test_knee_is_where_one_workers_line_meets_the_ceiling(update, directions):
 
 
 def test_simulated_steps_without_transfers_are_the_slowest_workers():
-    setting = Setting(SYNC, 8, 1, 1, 1e12, 200.0)
+    setting = ClusterSetting(SYNC, 8, 1, 1, 1e12, 200.0)
     measured = setting.simulated(2000, seed=1).round_secs
     draws = np.random.default_rng(0).lognormal(-0.02, 0.2, (20000, 8)) * 0.2  # mean 0.2
     assert measured == pytest.approx(draws.max(axis=1).mean(), rel=0.02)
     assert setting.predicted_secs() == pytest.approx(measured, rel=0.02)
 
 
-def test_a_synchronous_round_that_transfers_only_takes_a10():
-    setting = Setting(SYNC, 8, 2, 4 * MB, B, 0.001)
+def test_a_synchronous_round_that_transfers_only_takes_the_closed_forms_time():
+    setting = ClusterSetting(SYNC, 8, 2, 4 * MB, B, 0.001)
     assert setting.simulated(50, seed=0).round_secs == pytest.approx(theory.ps_round_secs(4 * MB, 8, 2, B), rel=0.01)
 
 
 def test_one_worker_alone_begins_the_curves_of_both_rules(monkeypatch, tmp_path):
     _, results = real_results(monkeypatch, tmp_path, lambda setting, seed: setting.predicted_secs())
-    curves = curves_of(points_of(results, scale="ours"))
+    curves = scale_of(results).curves
     by_name = {curve.name: [point.setting.n for point in curve.points] for curve in curves}
     assert by_name["L3, sync, p=1, 4 MB"] == by_name["L3, async, p=1, 4 MB"] == [1, 2, 4, 8]
     assert by_name["L3, sync, p=4, 4 MB"] == [1, 4, 8]
 
 
 def test_pairs_are_of_the_same_cluster(virtual_results):
-    pairs = pairs_of(points_of(virtual_results, scale="paper"))
+    pairs = pairs_of(points_of(virtual_results.where(scale="paper")))
     assert all(pair.sync.setting == pair.other.setting._replace(update=SYNC) for pair in pairs)
     assert sorted({pair.sync.setting.n for pair in pairs}) == [10, 25, 50]
 
 
 def test_nothing_was_run():
-    assert points_of(Results(), scale="ours") == []
+    assert points_of(Results()) == []

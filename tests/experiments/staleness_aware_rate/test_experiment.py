@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
-from ps_trainer.experiments.staleness_aware_rate import per_gradient
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.staleness_aware_rate.cases import (
     BY_SPLITS,
     BY_STALENESS,
@@ -16,7 +15,7 @@ from ps_trainer.experiments.staleness_aware_rate.cases import (
     SINGLE,
     SOFTSYNC,
     SYNC,
-    Case,
+    RateTraining,
     excess,
 )
 from ps_trainer.experiments.staleness_aware_rate.experiment import (
@@ -24,8 +23,9 @@ from ps_trainer.experiments.staleness_aware_rate.experiment import (
     SMALL_RATE,
     StalenessAwareRate,
 )
-from ps_trainer.simulation.replay import central
-from tests.experiments.carried import drawn
+from ps_trainer.experiments.toolkit import per_gradient
+from ps_trainer.simulation.replay import shared_parameters
+from tests.experiments.executed import drawn
 
 
 def figures_as_claimed(run):
@@ -48,7 +48,7 @@ def results_of(runs, figures_of=figures_as_claimed):
 def findings(results):
     """Of the claims about virtual time."""
     experiment = StalenessAwareRate()
-    checked = experiment.check(experiment.analyse(results))
+    checked = experiment.analyse(results).checked
     return {check.claim.key: check.finding for check in checked if not check.claim.key.startswith("real_")}
 
 
@@ -96,9 +96,14 @@ def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
     assert found["aware_small"] is Finding.OK
 
 
+def training_of(*errors):
+    run = Run(key="k", level=Level.VIRTUAL, settings={})
+    return RateTraining(Results(RunResult(run, {"test_error": error}, 1.0, None, None) for error in errors))
+
+
 def test_the_standard_error_has_the_parts_of_seeds_and_test_set():
-    case = Case(SOFTSYNC, 4, FULL, 0.1, "nearly even", [0.10, 0.14], [1.0, 1.0], 3.0)
-    baseline = Case(SYNC, None, FULL, 0.1, "nearly even", [0.04, 0.06], [1.0, 1.0], 0.0)
+    case = training_of(0.10, 0.14)
+    baseline = training_of(0.04, 0.06)
     # Seeds: s²/n of two values is a quarter of the squared difference; the test set has 360 digits.
     variance = 0.04**2 / 4 + 0.02**2 / 4 + 0.05 * 0.95 / 360
     assert excess(case, baseline) == pytest.approx((0.12 - 0.05) / variance**0.5)
@@ -125,8 +130,8 @@ def short(mode, arm):
 
 def test_real_gradients_divided_by_their_staleness_are_tamed_and_with_a_broken_division_not(monkeypatch):
     def loss():
-        return StalenessAwareRate().carry_out(short(SOFTSYNC, BY_STALENESS), None).figures["loss"]
+        return StalenessAwareRate().execute(short(SOFTSYNC, BY_STALENESS), None).figures["loss"]
 
     tamed = loss()
-    monkeypatch.setattr(per_gradient.PerGradient, "pushed", central.Mean.pushed)
+    monkeypatch.setattr(per_gradient.PerGradient, "pushed", shared_parameters.Mean.pushed)
     assert 1.5 * tamed < loss()

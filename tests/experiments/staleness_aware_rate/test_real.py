@@ -8,12 +8,11 @@ import json
 import pytest
 
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
-from ps_trainer.experiments.lab.clusters import Cluster
-from ps_trainer.experiments.staleness_aware_rate import real as aware_real
+from ps_trainer.experiments.harness.base import Level, Results, RunResult
+from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.staleness_aware_rate.cases import BY_RULE, BY_SPLITS, FULL
 from ps_trainer.experiments.staleness_aware_rate.experiment import SMALL_RATE, StalenessAwareRate
+from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.simulated_cluster import SimulatedCluster
 
 REAL = [run for run in StalenessAwareRate().runs(quick=False, seeds=range(10)) if run.level is Level.PROCESSES]
@@ -27,11 +26,11 @@ def figures(arm, error, staleness=7.0, of_virtual=None):
 
 def findings(figures_of):
     results = Results(RunResult(run, figures_of(run.settings["arm"]), 9.0, None, None) for run in REAL)
-    measured = aware_real.measures(results)
-    claims = {claim.key: claim for claim in StalenessAwareRate.claims if claim.key in measured}
-    assert claims.keys() == measured.keys()
-    assert [len(table.rows) for table in aware_real.tables(results)] == [3, 3]
-    return {key: claims[key].check(values).finding for key, values in measured.items()}
+    experiment = StalenessAwareRate()
+    analysis = experiment.analyse(results)
+    assert [len(table.rows) for table in analysis.tables] == [3, 3]
+    real_claims = [one for one in analysis.checked if one.claim.key.startswith("real_")]
+    return {one.claim.key: one.finding for one in real_claims}
 
 
 def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
@@ -63,7 +62,7 @@ def short(arm):
 
 def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch)
-    given = StalenessAwareRate().carry_out(short(BY_SPLITS), tmp_path).figures
+    given = StalenessAwareRate().execute(short(BY_SPLITS), tmp_path).figures
     (trained,) = cluster.trained
     assert {"--update=softsync", "--update_option=splits=8", "--learning_rate=0.0025"} <= set(trained.flags)
     assert {"--optimizer=momentum", "--optimizer_option=momentum=0.9", "--batch_size=15"} <= set(trained.flags)
@@ -72,7 +71,7 @@ def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
         assert one["rate"] == pytest.approx(8 / 0.15, rel=0.05)
     assert given["measured"]["test_error"] == pytest.approx(0.05)
     assert 0.0 < given["simulated"]["test_error"] < 0.6
-    StalenessAwareRate().carry_out(short(BY_RULE), tmp_path)
+    StalenessAwareRate().execute(short(BY_RULE), tmp_path)
     assert {"--update=staleness_aware", "--learning_rate=0.02"} <= set(cluster.trained[1].flags)
 
 
@@ -91,7 +90,7 @@ def failing(tmp_path, monkeypatch, losses):
         raise RunError("exit code 1")
 
     monkeypatch.setattr(Cluster, "train", train)
-    return StalenessAwareRate().carry_out(short(FULL), tmp_path).figures["measured"]
+    return StalenessAwareRate().execute(short(FULL), tmp_path).figures["measured"]
 
 
 def test_a_run_that_ends_with_a_loss_that_is_no_number_has_failed_in_its_claim_only(tmp_path, monkeypatch):

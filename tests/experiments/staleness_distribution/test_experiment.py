@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 
 import pytest
 from rich.console import Console
 
-from ps_trainer.experiments.frame import session
-from ps_trainer.experiments.frame.base import Level, Results, RunResult
-from ps_trainer.experiments.frame.session import Request
-from ps_trainer.experiments.lab.clusters import Cluster, Training
-from ps_trainer.experiments.staleness_distribution.cases import Case, cases_of, compute_of
+from ps_trainer.experiments.harness import session
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.session import Request
+from ps_trainer.experiments.staleness_distribution.cases import Staleness, compute_of, staleness_of
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import single, table
 from ps_trainer.simulation.rules.base import Outcome
 
@@ -116,7 +115,7 @@ def test_a_real_run_delays_the_steps_and_is_read_step_by_step(tmp_path, monkeypa
     monkeypatch.setattr(Cluster, "train", train)
     experiment = StalenessDistribution()
     run = next(run for run in experiment.runs(False, [7]) if run.key == "L2-n=8-shape=lognormal-splits=4-seed=7")
-    measured = experiment.carry_out(run, tmp_path)
+    measured = experiment.execute(run, tmp_path)
     ((cluster, folder),) = trained
     assert (cluster.num_workers, folder) == (8, tmp_path)
     given = {"--update=softsync", "--update_option=splits=4", "--straggler=lognormal:sigma=0.5,mean_ms=96", "--seed=7"}
@@ -130,12 +129,13 @@ def test_seeds_are_pooled(tmp_path):
     results = Results(
         RunResult(run, {"staleness": {"0": {"1": 10 + run.seed}, "1": {"3": 30}}}, 1.0, None, tmp_path) for run in runs
     )
-    cases = cases_of(results)
+    cases = staleness_of(results)
     assert [case.shape for case in cases] == ["even", "lognormal", "exponential"]
     assert cases[0].by_worker == {0: {1: 10 + 11}, 1: {3: 30 + 30}}
 
 
 def test_shares_of_a_case():
-    case = Case(Level.VIRTUAL, 2, "even", 1, False, {0: Counter({0: 6, 5: 2}), 1: Counter({4: 2})})
+    run = Run(key="k", level=Level.VIRTUAL, settings={"n": 2, "shape": "even"})
+    case = Staleness(Results([RunResult(run, {"staleness": {"0": {"0": 6, "5": 2}, "1": {"4": 2}}}, 1.0, None, None)]))
     assert case.share_above(4) == pytest.approx(2 / 10)
     assert case.summary.mean == pytest.approx((2 * 5 + 2 * 4) / 10)

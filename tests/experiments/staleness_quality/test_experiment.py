@@ -7,13 +7,13 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.frame.base import Results, RunResult
-from ps_trainer.experiments.frame.claims import Finding
-from ps_trainer.experiments.staleness_quality import measures as quality_measures
-from ps_trainer.experiments.staleness_quality.cases import CONSTANT, cases_of, select
-from ps_trainer.experiments.staleness_quality.experiment import FIXED_RATE, RAMP_UPDATES, StalenessQuality
+from ps_trainer.experiments.harness.base import Results, RunResult
+from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.staleness_quality.cases import CONSTANT, FIXED_RATE, select, trainings_of
+from ps_trainer.experiments.staleness_quality.claims import depth_measures
+from ps_trainer.experiments.staleness_quality.experiment import RAMP_UPDATES, StalenessQuality
 from ps_trainer.simulation import fixed
-from tests.experiments.carried import drawn
+from tests.experiments.executed import drawn
 
 
 def figures_as_claimed(run):
@@ -21,7 +21,7 @@ def figures_as_claimed(run):
     settings = run.settings
     tau = settings["tau"]
     if settings["model"] == "quadratic":
-        exact = StalenessQuality().carry_out(run, None).figures["rate"] if settings["kind"] == CONSTANT else 0
+        exact = StalenessQuality().execute(run, None).figures["rate"] if settings["kind"] == CONSTANT else 0
         return {"rate": exact or 2.0 / (1 + tau)}
     slope = {"sgd": 0.05, "adagrad": 0.02, "momentum": 0.2, "adam": 0.1, "rmsprop": 0.1}[settings["optimizer"]]
     updates = 50 * (1 + slope * tau * (1 + settings["depth"])) * max(1.0, FIXED_RATE / settings["lr"])
@@ -36,7 +36,7 @@ def results_of(runs, figures_of):
 
 def findings(results):
     experiment = StalenessQuality()
-    checked = experiment.check(experiment.analyse(results))
+    checked = experiment.analyse(results).checked
     return {check.claim.key: check.finding for check in checked}
 
 
@@ -44,8 +44,8 @@ def quadratic_runs():
     return [run for run in StalenessQuality().runs(True, [0]) if run.settings["model"] == "quadratic"]
 
 
-def carried_out(run):
-    return StalenessQuality().carry_out(run, None).figures
+def executed(run):
+    return StalenessQuality().execute(run, None).figures
 
 
 def test_a_world_as_claimed_confirms_all_claims():
@@ -79,7 +79,7 @@ def test_runs_that_say_otherwise_refute_a_claim(claim, change):
 
 
 def test_on_the_quadratic_the_rates_are_exact_and_the_geometric_ones_larger():
-    rates = {(run.settings["kind"], run.settings["tau"]): carried_out(run)["rate"] for run in quadratic_runs()}
+    rates = {(run.settings["kind"], run.settings["tau"]): executed(run)["rate"] for run in quadratic_runs()}
     assert rates[CONSTANT, 4] == pytest.approx(0.3473, rel=0.01)
     assert rates["geometric", 16] > 3 * rates[CONSTANT, 16]
 
@@ -94,9 +94,9 @@ def test_gradients_one_update_older_than_said_refute_the_exact_rate(monkeypatch)
 def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
     fresh = lambda tau, n, *, seed=0, ramp_updates=0: fixed.constant(0, n)  # noqa: E731
     monkeypatch.setattr(fixed, "uniform", fresh)
-    runs = [run for run in StalenessQuality().runs(True, [0])]
+    runs = list(StalenessQuality().runs(True, [0]))
     results = results_of(
-        runs, lambda run: carried_out(run) if run.settings["kind"] == "uniform" and run in quadratic_runs()
+        runs, lambda run: executed(run) if run.settings["kind"] == "uniform" and run in quadratic_runs()
         else figures_as_claimed(run)
     )  # fmt: skip
     found = findings(results)
@@ -111,12 +111,12 @@ def short(tau):
 
 
 def test_real_gradients_that_are_stale_take_longer_and_fresh_ones_do_not(monkeypatch):
-    fresh, stale = carried_out(short(0)), carried_out(short(16))
+    fresh, stale = executed(short(0)), executed(short(16))
     assert fresh["target_version"] < 120
     assert stale["target_version"] is None
     right = fixed.constant
     monkeypatch.setattr(fixed, "constant", lambda tau, n, **options: right(0, n, **options))
-    assert carried_out(short(16)) == fresh
+    assert executed(short(16)) == fresh
 
 
 def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compared():
@@ -129,9 +129,9 @@ def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compare
     at_fixed = {depth: {"kind": CONSTANT, "depth": depth, "lr": FIXED_RATE} for depth in (0, 4)}
 
     def measured():
-        cases = cases_of(results_of(runs, figures))
+        cases = trainings_of(Results(r for r in results_of(runs, figures) if r.run.settings["model"] != "quadratic"))
         both = [case for fields in at_fixed.values() for case in select(cases, **fields)]
-        return dict(quality_measures.depth_measures(both))
+        return dict(depth_measures(both))
 
     lost_depths = (4,)
     assert measured()["τ=32"] == math.inf
@@ -144,7 +144,9 @@ def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compare
 def test_full_runs_have_the_grid_and_all_seeds():
     runs = StalenessQuality().runs(quick=False, seeds=range(10))
     assert len({run.key for run in runs}) == len(runs)
-    cases = cases_of(results_of(runs, figures_as_claimed))
+    cases = trainings_of(
+        Results(r for r in results_of(runs, figures_as_claimed) if r.run.settings["model"] != "quadratic")
+    )
     grid = select(cases, kind=CONSTANT)
     assert {case.tau for case in grid} == {0, 1, 2, 4, 8, 16, 32}
     assert len({case.lr for case in grid}) == 7

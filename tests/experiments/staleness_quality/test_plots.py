@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.staleness_quality import plots
-from ps_trainer.experiments.staleness_quality.cases import CONSTANT, Case
+from ps_trainer.experiments.staleness_quality.cases import CONSTANT, StaleTraining
 
 CAP = 600
 
 
 def case(tau, updates):
-    num_lost = sum(one == CAP for one in updates)
-    return Case(CONSTANT, tau, 1, "sgd", 0.05, None, CAP, updates, [0.9] * len(updates), num_lost)
+    settings = {"kind": CONSTANT, "tau": tau, "depth": 1, "num_updates": CAP}
+    run = Run(key="k", level=Level.VIRTUAL, settings=settings)
+    figures = [{"target_version": None if one == CAP else one} for one in updates]
+    return StaleTraining(Results(RunResult(run, one, 1.0, None, None) for one in figures))
 
 
 @pytest.mark.parametrize(("draw", "unit"), [(plots._draw_depths, 300), (plots._draw_kinds, 1)])

@@ -1,0 +1,128 @@
+"""Runs one training whose tasks are killed, frozen or cut off, and checks that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from benchmarks import leftovers
+from benchmarks.contenders import REPOSITORY
+from benchmarks.report import Row
+from ps_trainer.errors import RunError
+from ps_trainer.launch.command import run_local
+
+_END_SECS = 10.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DisturbedRow(Row):
+    """The result of one disturbed run.
+
+    Attributes:
+        update: the update rule, or the name of the case.
+        wall_secs: seconds from the start of the launcher to its end.
+        restarts: restarts of all tasks.
+        rolled_back: steps that were repeated from a checkpoint on; see `accounting.py`.
+        orphans: processes that the run left.
+        leftovers: temporary files that the run left.
+        problem: what is wrong with the run; empty = nothing.
+    """
+
+    update: str
+    wall_secs: float = 0.0
+    restarts: int = 0
+    rolled_back: int = 0
+    orphans: int = 0
+    leftovers: int = 0
+    problem: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problem
+
+
+class DisturbedRun(NamedTuple):
+    """What a run left.
+
+    Attributes:
+        wall_secs: see `DisturbedRow`; 0 if the run failed.
+        summary: content of its `summary.json`; empty without one.
+        orphans: command lines of the processes that still run.
+        leftovers: paths of temporary files.
+        failure: why the run failed; empty = it did not.
+    """
+
+    wall_secs: float
+    summary: Mapping[str, Any]
+    orphans: Sequence[str]
+    leftovers: Sequence[str]
+    failure: str
+
+    @property
+    def kills(self) -> int:
+        """Number of kills that happened."""
+        return sum("missed" not in fault for fault in self.summary.get("faults", ()))
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the run, without a look at its figures."""
+        failures = [self.failure] if self.failure else []
+        return (
+            failures + [f"still runs: {name}" for name in self.orphans] + [f"left: {path}" for path in self.leftovers]
+        )
+
+
+def train(
+    flags: Sequence[str], logdir: pathlib.Path, deadline_secs: float, run: Callable[..., float] = run_local
+) -> DisturbedRun:
+    """Trains once, with a folder of its own for temporary files; leaves no process running.
+
+    Args:
+        flags: of `python -m ps_trainer local`, without `--logdir`.
+        logdir: new folder for the run.
+        deadline_secs: time limit of the run.
+        run: starts the training and waits for its end, as `run_local` does.
+    """
+    temporary = logdir.with_name(f"{logdir.name}-tmp")
+    temporary.mkdir(parents=True)
+    wall_secs, failure = 0.0, ""
+    try:
+        wall_secs = run(flags, logdir, deadline_secs, cwd=REPOSITORY, environ={**os.environ, "TMPDIR": str(temporary)})
+    except RunError as error:
+        failure = str(error).splitlines()[0]
+    path = logdir / "summary.json"
+    summary = json.loads(path.read_text()) if path.exists() else {}
+    orphans = leftovers.processes(logdir, _END_SECS)
+    return DisturbedRun(wall_secs, summary, orphans, leftovers.files(logdir, temporary), failure)
+
+
+DisturbedRowT = TypeVar("DisturbedRowT", bound=DisturbedRow)
+Examine = Callable[[DisturbedRowT, DisturbedRun], tuple[DisturbedRowT, list[str]]]
+
+
+def fill(row: DisturbedRowT, run: DisturbedRun, examine: Examine) -> DisturbedRowT:
+    """The row of a run, with figures and problems.
+
+    Args:
+        row: what was known before the run.
+        run: what the run left.
+        examine: fills in the figures of the benchmark and names its problems. It may raise OSError, KeyError,
+            ValueError or IndexError where a file is missing or has other content.
+    """
+    row = dataclasses.replace(
+        row,
+        wall_secs=run.wall_secs,
+        restarts=sum(run.summary.get("restarts", {}).values()),
+        orphans=len(run.orphans),
+        leftovers=len(run.leftovers),
+    )
+    try:
+        row, found = examine(row, run)
+    except (OSError, KeyError, ValueError, IndexError) as error:
+        found = [f"the run's files cannot be examined: {error!r}"]
+    return dataclasses.replace(row, problem="; ".join([*run.problems, *found]))

@@ -1,0 +1,102 @@
+"""The rows and the table of the step-rate benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+
+from benchmarks.contenders import ASYNC, BATCH_SIZE, STOCK, Cell
+from benchmarks.report import ResultColumn, Row, markdown
+from benchmarks.step_rate_run import Measurement
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepRateRow(Row):
+    """The result of one contender in one cell, over its repetitions.
+
+    Attributes:
+        workload: "deep" or "wide".
+        mode: "async" or "sync".
+        ps: number of ps tasks.
+        workers: number of workers.
+        who: name of the contender.
+        steps_per_sec: steps per second of one worker (mean over the workers), median over repetitions.
+        steps_per_sec_min: the lowest of the repetitions.
+        steps_per_sec_max: the highest.
+        examples_per_sec: of all workers together, median.
+        ratio_to_stock: `steps_per_sec` divided by that of the stock script; None without one.
+        ratio_to_async: the same with update rule `async`; None where the contenders are not update rules.
+        cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
+        other_cores: cores that other processes used meanwhile, median; well above 0, the rates are too low.
+        repetitions: number of runs.
+    """
+
+    COLUMNS = (
+        *(ResultColumn(name, name) for name in ("workload", "mode", "ps", "workers", "who")),
+        ResultColumn("steps/s", "steps_per_sec", ".1f"),
+        ResultColumn("lowest", "steps_per_sec_min", ".1f"),
+        ResultColumn("highest", "steps_per_sec_max", ".1f"),
+        ResultColumn("examples/s", "examples_per_sec", ".0f"),
+        ResultColumn("CPU ms/step", lambda row: 1000 * row.cpu_secs_per_step, ".1f"),
+        ResultColumn("other cores", "other_cores", ".1f"),
+    )
+
+    workload: str
+    mode: str
+    ps: int
+    workers: int
+    who: str
+    steps_per_sec: float
+    steps_per_sec_min: float
+    steps_per_sec_max: float
+    examples_per_sec: float
+    ratio_to_stock: float | None
+    ratio_to_async: float | None
+    cpu_secs_per_step: float
+    other_cores: float
+    repetitions: int
+
+    def line(self) -> str:
+        """The row as a line of JSON."""
+        return json.dumps(self.values())
+
+    @classmethod
+    def table(cls, rows: Sequence[StepRateRow]) -> str:
+        """The table, with the ratio that the contenders have."""
+        is_to_stock = rows[0].ratio_to_async is None
+        ratio = ("÷ stock", "ratio_to_stock") if is_to_stock else ("÷ async", "ratio_to_async")
+        return markdown([*cls.COLUMNS[:9], ResultColumn(*ratio, ".2f"), *cls.COLUMNS[9:]], rows)
+
+
+def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[StepRateRow]:
+    """One row for each contender.
+
+    Args:
+        cell: what the contenders ran.
+        measurements: contender's name -> its repetitions, at least one.
+    """
+    medians = {who: statistics.median(m.steps_per_sec for m in runs) for who, runs in measurements.items()}
+    return [_row(cell, who, repetitions, medians) for who, repetitions in measurements.items()]
+
+
+def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapping[str, float]) -> StepRateRow:
+    rates = [m.steps_per_sec for m in repetitions]
+    rate = medians[who]
+    return StepRateRow(
+        workload=cell.workload,
+        mode=cell.mode,
+        ps=cell.num_ps,
+        workers=cell.num_workers,
+        who=who,
+        steps_per_sec=rate,
+        steps_per_sec_min=min(rates),
+        steps_per_sec_max=max(rates),
+        examples_per_sec=rate * cell.num_workers * BATCH_SIZE,
+        ratio_to_stock=rate / medians[STOCK] if STOCK in medians else None,
+        ratio_to_async=rate / medians[ASYNC] if ASYNC in medians else None,
+        cpu_secs_per_step=statistics.median(m.cpu_secs_per_step for m in repetitions),
+        other_cores=statistics.median(m.other_cores for m in repetitions),
+        repetitions=len(repetitions),
+    )

@@ -1,0 +1,151 @@
+"""Rows and tables of trained settings: a table of update rules, and a table of gradient transforms."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import statistics
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from benchmarks.report import ResultColumn, Row, markdown
+from benchmarks.settings import TrainingSetting
+from benchmarks.training_outcome import TrainingOutcome
+
+BASELINE = "none"  # the transform whose measured bytes the others are compared with
+
+_KB = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedRow(Row):
+    """The result of one setting: medians over its repetitions, where nothing else is said.
+
+    Attributes:
+        name: name of the rule or the transform.
+        options: of the rule, or the transforms in order, as a user types them.
+        optimizer: on the ps tasks, and learning rate: "sgd 0.1".
+        flags: all flags in which the settings differ, as a user types them.
+        workers: number of workers.
+        global_steps: at the end of the last repetition.
+        local_steps: of each worker in the last repetition, "400/400".
+        test_accuracy: on 360 test examples, 0..1.
+        test_accuracy_min: the lowest of the repetitions.
+        staleness_mean: see `TrainingOutcome`.
+        gradients_dropped: see `TrainingOutcome`.
+        push_bytes_per_step: see `TrainingOutcome`; measured.
+        push_bytes_computed: see `TrainingOutcome`.
+        pull_bytes_per_step: see `TrainingOutcome`; measured.
+        examples_per_sec: of all workers together.
+        wall_secs: with the start of the processes.
+        repetitions: number of runs.
+    """
+
+    name: str
+    options: str
+    optimizer: str
+    flags: str
+    workers: int
+    global_steps: int
+    local_steps: str
+    test_accuracy: float
+    test_accuracy_min: float
+    staleness_mean: float | None
+    gradients_dropped: float | None
+    push_bytes_per_step: float | None
+    push_bytes_computed: float | None
+    pull_bytes_per_step: float | None
+    examples_per_sec: float
+    wall_secs: float
+    repetitions: int
+
+    def line(self) -> str:
+        """The result in a sentence."""
+        return f"{self.name}: {100 * self.test_accuracy:.1f} %, {self.global_steps} steps, {self.wall_secs:.0f} s"
+
+
+_NAME = ResultColumn("", lambda row: f"`{row.name}`")
+_OPTIONS = ResultColumn("", lambda row: f"`{row.options}`" if row.options else "")
+_OPTIMIZER = ResultColumn("optimizer", "optimizer")
+_STEPS = ResultColumn("global steps", "global_steps")
+_ACCURACY = ResultColumn("accuracy", lambda row: f"{100 * row.test_accuracy:.1f} %")
+_RATE = ResultColumn("examples/s", "examples_per_sec", ".0f")
+
+
+class RuleRow(TrainedRow):
+    """An update rule; bytes are in KB (1000 bytes) per step of a worker."""
+
+    COLUMNS = (
+        _NAME._replace(head="rule"),
+        _OPTIONS._replace(head="options"),
+        _OPTIMIZER,
+        ResultColumn("workers", "workers"),
+        _STEPS,
+        ResultColumn("local steps", "local_steps"),
+        _ACCURACY,
+        ResultColumn("staleness", "staleness_mean", ".2f"),
+        ResultColumn("dropped", "gradients_dropped", ".0f"),
+        ResultColumn("push KB/step", "push_bytes_per_step", ".1f", _KB),
+        ResultColumn("pull KB/step", "pull_bytes_per_step", ".1f", _KB),
+        _RATE,
+        ResultColumn("secs", "wall_secs", ".0f"),
+    )
+
+
+class TransformRow(TrainedRow):
+    """A gradient transform; bytes are in KB (1000 bytes) per step of a worker."""
+
+    @classmethod
+    def table(cls, rows: Sequence[TrainedRow]) -> str:
+        """The table; *times fewer* compares measured bytes with those of `BASELINE`."""
+        base = next((row.push_bytes_per_step for row in rows if row.name == BASELINE), None)
+        columns = [
+            _NAME._replace(head="transform"),
+            _OPTIONS._replace(head="transforms in order"),
+            _OPTIMIZER,
+            ResultColumn("push KB/step", "push_bytes_per_step", ".2f", _KB),
+            ResultColumn("computed", "push_bytes_computed", ".2f", _KB),
+            ResultColumn(
+                "times fewer", lambda row: base and row.push_bytes_per_step and base / row.push_bytes_per_step, ".1f"
+            ),
+            ResultColumn("pull KB/step", "pull_bytes_per_step", ".2f", _KB),
+            _ACCURACY,
+            _STEPS,
+            _RATE,
+        ]
+        return markdown(columns, rows)
+
+
+TrainedRowT = TypeVar("TrainedRowT", bound=TrainedRow)
+
+
+def trained_row(
+    row_type: type[TrainedRowT], name: str, setting: TrainingSetting, outcomes: Sequence[TrainingOutcome]
+) -> TrainedRowT:
+    """The row of a setting with at least one outcome."""
+
+    def median(field: str) -> Any:
+        values = [getattr(outcome, field) for outcome in outcomes]
+        return None if None in values else statistics.median(values)
+
+    same_names = ["staleness_mean", "gradients_dropped", "push_bytes_per_step", "push_bytes_computed"]
+    same_names += ["pull_bytes_per_step", "examples_per_sec", "wall_secs"]
+    return row_type(
+        name=name,
+        options=" ".join(_options(setting)),
+        optimizer=f"{setting.optimizer} {setting.learning_rate:g}",
+        flags=shlex.join(setting.own_flags),
+        workers=setting.num_workers,
+        global_steps=outcomes[-1].global_step,
+        local_steps="/".join(map(str, outcomes[-1].local_steps)),
+        test_accuracy=median("accuracy"),
+        test_accuracy_min=min(outcome.accuracy for outcome in outcomes),
+        repetitions=len(outcomes),
+        **{field: median(field) for field in same_names},
+    )
+
+
+def _options(setting: TrainingSetting) -> list[str]:
+    model = [] if setting.model == TrainingSetting.model else [f"--model={setting.model}"]
+    pull = [] if setting.pull_dtype == TrainingSetting.pull_dtype else [f"--pull_dtype={setting.pull_dtype}"]
+    return [*setting.options, *setting.transforms, *model, *pull]

@@ -1,0 +1,231 @@
+"""What is in a checkpoint, and which of a folder's checkpoints are whole: what `ps_trainer checkpoint` prints."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from ps_trainer.checkpoints import folder_listing, worker_file
+from ps_trainer.checkpoints.folder_listing import MISSING, Folder, look, prefix_of
+from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest
+from ps_trainer.config import recorded
+from ps_trainer.errors import CheckpointError
+
+_STEP = "global_step"
+_RECORDED = ("model", "dataset", "update", "optimizer", "learning_rate", "schedule", "layout", "batch_size", "seed")
+
+
+class CheckpointFinding(NamedTuple):
+    """One checkpoint, or remains of one, and what is wrong with it.
+
+    Attributes:
+        name: "model.ckpt-1200", or the name of what is left.
+        step: in the name; None where it has none.
+        fault: in words; "" if it can be loaded.
+        num_tensors: in it.
+        num_bytes: of its files.
+    """
+
+    name: str
+    step: int | None
+    fault: str
+    num_tensors: int = 0
+    num_bytes: int = 0
+
+
+def find_folder(path: pathlib.Path) -> pathlib.Path:
+    """The folder of checkpoints that `path` means: itself, or the one of a logdir.
+
+    Raises:
+        CheckpointError: there is no such folder.
+    """
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is no folder; give the folder of the checkpoints, or the --logdir of a run")
+    inner = path / "checkpoints"
+    return inner if inner.is_dir() and not look(path).remains else path
+
+
+def find_checkpoint(path: pathlib.Path) -> Checkpoint:
+    """The checkpoint that `path` means: the newest loadable one of a folder, or the one with that prefix or file.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    if path.is_dir():
+        folder = find_folder(path)
+        checkpoint = latest(folder)
+        if checkpoint is None:
+            raise CheckpointError(
+                f"{folder} holds no checkpoint; give the folder or the --logdir of a run that has saved"
+            )
+        return checkpoint
+    prefix = path.with_name(path.name.removesuffix(".index").partition(".data-")[0])
+    if not prefix.with_name(f"{prefix.name}.index").exists():
+        there = look(prefix.parent).steps if prefix.parent.is_dir() else []
+        known = f"; {prefix.parent} has {', '.join(f'model.ckpt-{step}' for step in there[-5:])}" if there else ""
+        raise CheckpointError(f"{prefix}.index is not there{known}; give a folder, or the prefix of a checkpoint")
+    return Checkpoint(prefix)
+
+
+def describe(checkpoint: Checkpoint) -> str:
+    """Step, age, files, every tensor with shape, type, bytes and part, and what is recorded beside it, as text."""
+    rows = [("tensor", "shape", "type", "bytes", "what it is")]
+    sizes: dict[str, int] = {"variable": 0, "slot": 0, "clock": 0}
+    for name in sorted(checkpoint):
+        part = _part(checkpoint, name)
+        num_bytes = _num_bytes(checkpoint, name)
+        sizes[part.split()[0]] += num_bytes
+        rows.append((name, in_brackets(checkpoint.shape(name)), str(checkpoint.dtype(name)), f"{num_bytes:,}", part))
+    files = [(path.name, path.stat()) for path in checkpoint.files]
+    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(files[0][1].st_mtime))
+    folder = pathlib.Path(checkpoint.prefix).parent
+    lines = [
+        checkpoint.prefix,
+        f"  step {checkpoint.step:,}, written {written} (local time)",
+        f"  {len(checkpoint)} tensors: variables {sizes['variable']:,} bytes, slots {sizes['slot']:,} bytes",
+        *(f"  {name}  {stat.st_size:,} bytes" for name, stat in files),
+        "",
+        *_table(rows),
+        "",
+        *_recorded(folder),
+        *worker_files(folder),
+    ]
+    return "\n".join(lines)
+
+
+def check(directory: pathlib.Path) -> list[CheckpointFinding]:
+    """Reads every tensor of every checkpoint in `directory`, and names what else is left of checkpoints.
+
+    Returns:
+        A finding for each, the newest last; those without a step in their name first.
+
+    Raises:
+        CheckpointError: `directory` is no folder, or may not be read.
+    """
+    folder = look(directory)
+    findings = [_checked(directory / name, None) for name in folder.others]
+    for step in sorted({*folder.steps, *folder.data}):
+        findings.append(_checked(prefix_of(directory, step), step))
+    named = folder_listing.step_of(folder.state.newest) if folder.state.newest else None
+    if named is not None and named not in folder.steps and named not in folder.data:
+        findings.append(CheckpointFinding(f"model.ckpt-{named}", named, "the state file names it, and it is not there"))
+    # A run that goes on beside us removes the oldest.
+    gone = [step for step in folder.steps if not (directory / f"model.ckpt-{step}.index").exists()]
+    return sorted(
+        (f for f in findings if f.step is None or f.step not in gone), key=lambda f: -1 if f.step is None else f.step
+    )
+
+
+def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
+    """The findings of `check`, leftovers and the state file, as text."""
+    folder = look(directory)
+    rows = [("checkpoint", "tensors", "bytes", "")]
+    for finding in findings:
+        figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")
+        said = f"{'NOT USED' if finding.step is None else 'BROKEN'}: {finding.fault}" if finding.fault else "whole"
+        rows.append((finding.name, *figures, said))
+    lines = [str(directory), *_table(rows), *_leftovers(folder), f"  state file: {_state(folder, findings)}"]
+    good = newest_loadable(findings)
+    if good is None:
+        lines.append("  no checkpoint can be loaded: a run in this folder ends with an error")
+    else:
+        lines.append(f"  a run in this folder goes on from {good.name}")
+    return "\n".join([*lines, *worker_files(directory)])
+
+
+def newest_loadable(findings: list[CheckpointFinding]) -> CheckpointFinding | None:
+    """What a run goes on from."""
+    return next((f for f in reversed(findings) if f.step is not None and not f.fault), None)
+
+
+def worker_files(directory: pathlib.Path) -> list[str]:
+    """A line for each file of what one worker alone knows (`training/worker_state.py`)."""
+    lines = []
+    for path in sorted(worker_file.find(directory)):
+        try:
+            saved = worker_file.read(path)
+            num_bytes = sum(value.nbytes for value in saved.values.values())
+            belongs = f"after {saved.pushes:,} of its pushes" if saved.pushes is not None else "NOT USED, as it is old"
+            said = f"step {saved.step:,}, {belongs}, {len(saved.values)} tensors, {num_bytes:,} bytes"
+        except FileNotFoundError:
+            continue  # it has just been written anew, or was removed
+        except CheckpointError:
+            said = "BROKEN; that worker starts without what it alone knew"
+        lines.append(f"  {path.name}: {said}")
+    return lines
+
+
+def _checked(prefix: pathlib.Path, step: int | None) -> CheckpointFinding:
+    try:
+        checkpoint = Checkpoint(prefix)
+        checkpoint.verify()
+        num_bytes = sum(path.stat().st_size for path in checkpoint.files)
+    except (CheckpointError, OSError) as error:
+        # The message begins with the prefix, which the table has already.
+        fault = (
+            str(error).removeprefix(f"checkpoint {prefix}").removeprefix(" cannot be read").removeprefix(":").strip()
+        )
+        return CheckpointFinding(prefix.name, step, fault)
+    if step is None:
+        return CheckpointFinding(
+            prefix.name,
+            None,
+            f"it is whole, but a run looks for model.ckpt-<step>: rename its files to model.ckpt-{checkpoint.step}.*",
+        )
+    return CheckpointFinding(prefix.name, step, "", len(checkpoint), num_bytes)
+
+
+def _leftovers(folder: Folder) -> list[str]:
+    if not folder.temporary:
+        return []
+    return [f"  of a save that goes on or was interrupted, removed by the next one: {', '.join(folder.temporary)}"]
+
+
+def _state(folder: Folder, findings: list[CheckpointFinding]) -> str:
+    good = newest_loadable(findings)
+    if folder.state.newest and good is not None and folder.state.newest == good.name:
+        return f"names {good.name}"
+    said = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
+    mended = "; the next run mends it" if good is not None else ""
+    return said + mended if folder.state.fault != MISSING or folder.steps else said
+
+
+def _part(checkpoint: Checkpoint, name: str) -> str:
+    """What a tensor is: a slot has the name and the shape of its variable, and a suffix of one part."""
+    if name == _STEP:
+        return "clock of every ps task"
+    variable = name.rpartition("/")[0]
+    if variable in checkpoint and checkpoint.shape(variable) == checkpoint.shape(name):
+        return f"slot of {variable}"
+    return "variable"
+
+
+def _num_bytes(checkpoint: Checkpoint, name: str) -> int:
+    dtype = checkpoint.dtype(name)
+    return 0 if dtype.hasobject else int(np.prod(checkpoint.shape(name), dtype=np.int64)) * dtype.itemsize
+
+
+def _recorded(directory: pathlib.Path) -> list[str]:
+    train = recorded(directory.parent)
+    if train is None:
+        return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or holds no run"]
+    words = [f"--{name}={train[name]}" for name in _RECORDED if name in train]
+    return [f"  recorded in {directory.parent / 'config.json'}, by the last run there: {' '.join(words)}"]
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns side by side; those whose every entry under the head is a number are set to the right."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    is_number = [all(cell.replace(",", "").isdigit() or not cell for cell in column[1:]) for column in columns]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        ]
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines

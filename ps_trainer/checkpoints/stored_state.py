@@ -1,0 +1,159 @@
+"""`StoredState`: everything a checkpoint holds, under the model's names, whatever the layout.
+
+Model variables come under their own name, optimizer slots under `<variable>/<slot>` as in plain
+TensorFlow (`w/Adam`, `w/Adam_1`), and `global_step`. All values pass through the chief as NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.checkpoints import compatibility
+from ps_trainer.checkpoints.reader import Checkpoint
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store import extents as extents_lib
+from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.extents import Extent, VariableSpec
+
+
+class Count(NamedTuple):
+    """What is saved besides the parameters, under its own name.
+
+    Attributes:
+        variable: on a ps task.
+        adapt: the value in a checkpoint, None where it has none -> the value with which a run goes on from there.
+        saved: on the same ps task, what a checkpoint holds of it; None: the variable as it is.
+    """
+
+    variable: tf.Variable
+    adapt: Callable[[np.ndarray | None], np.ndarray]
+    saved: tf.Tensor | None = None
+
+
+class _Held(NamedTuple):
+    variable: tf.Variable
+    extents: tuple[Extent, ...]
+    is_slot: bool
+
+
+class StoredState:
+    """The saved state of a run, as seen from the chief's graph.
+
+    Args:
+        store: the created store.
+        slots: for each piece that the optimizer keeps slots for: slot variables, of the piece's shape.
+        counts: what else is saved; zeros at the start.
+
+    Attributes:
+        count_names: names of the counts.
+    """
+
+    def __init__(
+        self,
+        store: ParameterStore,
+        slots: Sequence[tuple[Piece, tf.Variable]],
+        counts: Sequence[Count] = (),
+    ):
+        self._counts = {count.variable.op.name: count for count in counts}
+        self._count_reads = {name: _saved(count) for name, count in self._counts.items()}
+        self.count_names = frozenset(self._counts)
+        self._clocks = store.clocks
+        specs = {spec.name: spec for spec in store.specs}
+        self._specs: dict[str, VariableSpec] = dict(specs)
+        self._held = [_Held(piece.variable, piece.extents, False) for piece in store.pieces]
+        for piece, slot in slots:
+            suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
+            renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
+            self._held.append(_Held(slot, renamed, True))
+            for extent in piece.extents:
+                spec = specs[extent.name]
+                self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
+        self.variables = [held.variable for held in self._held] + self._clocks
+        self.variables += [count.variable for count in counts]
+        self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
+        with tf.control_dependencies(list(self._count_reads.values())):
+            self._reads = [held.variable.read_value() for held in self._held]
+            self._step_read = store.clocks[0].read_value()
+        self._are_initialized = [variable.is_initialized() for variable in self.variables]
+
+    @property
+    def specs(self) -> list[VariableSpec]:
+        """The saved tensors but global_step: model variables, then slots."""
+        return list(self._specs.values())
+
+    def lost(self, session: tf.Session) -> list[str]:
+        """Names of the ps variables that hold no value at present."""
+        alive = session.run(self._are_initialized)
+        return [variable.op.name for variable, is_alive in zip(self.variables, alive, strict=True) if not is_alive]
+
+    def initialize(self, session: tf.Session, initial_values: Mapping[str, np.ndarray]) -> None:
+        """Sets parameters to `initial_values`, slots to the optimizer's initial values, clocks to 0."""
+        session.run(self._slot_initializer)
+        for held in self._held:
+            if not held.is_slot:
+                _load(session, held, initial_values)
+        session.run([count.variable.initializer for count in self._counts.values()])
+        self._set_clocks(session, 0)
+
+    def restore(self, session: tf.Session, checkpoint: Checkpoint) -> int:
+        """Sets everything from a checkpoint; returns its global_step.
+
+        Raises:
+            CheckpointError: a tensor is missing or has another shape.
+        """
+        self._check(checkpoint)
+        return self.load(session, checkpoint)
+
+    def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> int:
+        """Sets everything from values as `snapshot` gives them; returns their global_step."""
+        for held in self._held:
+            _load(session, held, values)
+        self._load_counts(session, values)
+        step = int(values["global_step"])
+        self._set_clocks(session, step)
+        return step
+
+    def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
+        """The values at present, by name; other workers go on meanwhile.
+
+        Each piece is read atomically. An update that is made at that moment may be in one piece and not in another, in
+        its slot or on the clock; so may any that comes between the reads of two ps tasks. Counts are read before the
+        parameters, so what they count has been applied on ps task 0.
+
+        An exact snapshot of a ps task needs a section that each push enters as well. That costs 3 % more CPU time a
+        step (`benchmarks.step_rate --rules=drop_stale`, whose pushes do, in 8 and in 10 rounds beside `async`).
+        """
+        values, step, counts = session.run([self._reads, self._step_read, self._count_reads])
+        pieces = [(held.extents, value) for held, value in zip(self._held, values, strict=True)]
+        return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
+
+    def _load_counts(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
+        for name, count in self._counts.items():
+            initializer = count.variable.initializer
+            session.run(initializer, {initializer.inputs[1]: count.adapt(values.get(name))})
+
+    def _set_clocks(self, session: tf.Session, step: int) -> None:
+        for clock in self._clocks:
+            session.run(clock.initializer, {clock.initializer.inputs[1]: np.int64(step)})
+
+    def _check(self, checkpoint: Checkpoint) -> None:
+        faults = compatibility.compare(self.specs, checkpoint).faults()
+        if faults:
+            raise CheckpointError(
+                f"{checkpoint.prefix}: {'; '.join(faults)}. It was saved by another model or optimizer: use the same"
+                " --model, --model_option and --optimizer, or a new --logdir (`checkpoint plan` compares)"
+            )
+
+
+def _saved(count: Count) -> tf.Tensor:
+    return count.variable.read_value() if count.saved is None else count.saved
+
+
+def _load(session: tf.Session, held: _Held, values: Mapping[str, np.ndarray]) -> None:
+    value = extents_lib.to_piece(held.extents, held.variable.shape.as_list(), values)
+    # The initializer's input is fed, so that no graph of assignments is needed.
+    session.run(held.variable.initializer, {held.variable.initializer.inputs[1]: value})

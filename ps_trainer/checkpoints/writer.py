@@ -1,0 +1,190 @@
+"""Writing checkpoints on the chief's own disk, in TensorFlow's format (`tf.train.load_checkpoint` reads them).
+
+A checkpoint is written under a temporary name (`writing-model.ckpt-1200.*`), synced to disk, and renamed, the
+index last: a name that exists with its index is whole. A save that was killed leaves temporary files, which the
+next start of the chief completes where they are whole, and else removes; the next save removes them as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from ps_trainer.checkpoints import durable_files, folder_listing
+from ps_trainer.checkpoints.folder_listing import DATA_SUFFIX, STATE, TEMPORARY, look, prefix_of
+from ps_trainer.checkpoints.reader import Checkpoint, latest
+from ps_trainer.errors import CheckpointError, SaveError
+
+_SUFFIXES = (DATA_SUFFIX, ".index")  # in the order in which they are renamed
+
+
+def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], keep: int = 5) -> str:
+    """Writes a checkpoint and deletes all but the newest `keep`; returns its prefix.
+
+    Newer ones, which were passed over because they are damaged, do not count and are left.
+
+    Args:
+        directory: made if it does not exist.
+        step: global_step, part of the name.
+        values: name -> value.
+        keep: number of checkpoints kept.
+
+    Raises:
+        SaveError: the disk is full or not writable; older checkpoints are untouched.
+    """
+    prefix = prefix_of(directory, step)
+    try:
+        durable_files.make_folder(directory)
+        _remove_temporary(directory)
+        if not _holds(prefix, values):
+            temporary = prefix.with_name(f"{TEMPORARY}{prefix.name}")
+            _write_files(str(temporary), values)
+            _put_in_place(temporary, prefix)
+        kept = [other for other in look(directory).steps if other <= step][-keep:]
+        _write_state(directory, kept)
+    except (tf.errors.OpError, OSError, CheckpointError) as error:
+        with contextlib.suppress(OSError, CheckpointError):
+            _remove_temporary(directory)
+        raise SaveError(f"checkpoint {prefix} could not be written: {_reason(error, directory, values)}") from error
+    _remove_older(directory, kept[0])
+    return str(prefix)
+
+
+def repair(directory: pathlib.Path) -> None:
+    """Puts in order what an earlier run has left in `directory`, before the chief goes on from it.
+
+    A save that was killed is completed where its files are whole, and else removed. The state file is made to
+    name the newest loadable checkpoint, by a relative path, so that plain TensorFlow finds the same one.
+
+    Raises:
+        CheckpointError: there are checkpoints, or remains of some, and none loads; or the folder is not writable.
+    """
+    try:
+        _complete(directory)
+        _remove_temporary(directory)
+        newest = latest(directory)
+        if newest is None:
+            return
+        folder = look(directory)
+        name = pathlib.Path(newest.prefix).name
+        if folder.state.newest == name:
+            return
+        said = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
+        _write_state(directory, [step for step in folder.steps if step <= newest.step])
+        logging.warning("the state file %s %s; it names %s now", directory / STATE, said, name)
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory} cannot be written: {error.strerror}; a run could save no checkpoint there: free some room,"
+            " change owner or mode, or use another --logdir"
+        ) from error
+
+
+def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
+    names = sorted(values)
+    with tf.Graph().as_default() as graph:
+        arrays = [np.asarray(values[name]) for name in names]
+        tensors = [tf.placeholder(array.dtype, array.shape) for array in arrays]
+        save_op = tf.raw_ops.SaveV2(
+            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+        )
+    with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        session.run(save_op, dict(zip(tensors, arrays, strict=True)))
+
+
+def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
+    """Both files are on the disk before the first is renamed: whoever finds one renamed may rename the other."""
+    for suffix in _SUFFIXES:
+        durable_files.sync(f"{temporary}{suffix}")
+    for suffix in _SUFFIXES:
+        os.replace(f"{temporary}{suffix}", f"{prefix}{suffix}")
+    durable_files.sync(prefix.parent)
+
+
+def _holds(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
+    """Whether a checkpoint is there already with the same values, to the bit."""
+    if not os.path.exists(f"{prefix}.index"):
+        return False
+    try:
+        there = Checkpoint(prefix)
+        return set(there) == set(values) and all(_same(there[name], np.asarray(values[name])) for name in there)
+    except CheckpointError:
+        return False
+
+
+def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+
+
+def _complete(directory: pathlib.Path) -> None:
+    """Finishes saves that were killed when all was written."""
+    for name in look(directory).temporary:
+        step = folder_listing.temporary_step(name)
+        if step is None:
+            continue
+        prefix = prefix_of(directory, step)
+        temporary = prefix.with_name(f"{TEMPORARY}{prefix.name}")
+        if os.path.exists(f"{temporary}{DATA_SUFFIX}"):
+            try:
+                Checkpoint(temporary).verify()
+            except CheckpointError:
+                continue
+            _put_in_place(temporary, prefix)
+        elif os.path.exists(f"{prefix}{DATA_SUFFIX}"):
+            os.replace(f"{temporary}.index", f"{prefix}.index")
+            durable_files.sync(directory)
+        else:
+            continue
+        logging.warning("%s was written in full by a save that was killed before its end; it is in place now", prefix)
+
+
+def _remove_temporary(directory: pathlib.Path) -> None:
+    for name in look(directory).temporary:
+        logging.info("removing %s, left by a save that did not end", directory / name)
+        (directory / name).unlink(missing_ok=True)
+
+
+def _remove_older(directory: pathlib.Path, oldest_kept: int) -> None:
+    """Removes checkpoints in one data file, as they are written here, and their remains; others are the user's."""
+    folder = look(directory)
+    for step in sorted({*folder.steps, *folder.data}):
+        prefix = prefix_of(directory, step)
+        if step >= oldest_kept or folder.data.get(step, [prefix.name + DATA_SUFFIX]) != [prefix.name + DATA_SUFFIX]:
+            continue
+        try:
+            for suffix in reversed(_SUFFIXES):
+                prefix.with_name(prefix.name + suffix).unlink(missing_ok=True)
+        except OSError as error:
+            logging.warning("%s is no longer needed and could not be removed: %s", prefix, error)
+
+
+def _write_state(directory: pathlib.Path, steps: list[int]) -> None:
+    """TensorFlow's state file, with relative paths, so that a moved folder restores from its new place."""
+    names = [prefix_of(directory, step).name for step in steps]
+    lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
+    durable_files.replace_text(directory / STATE, "\n".join(lines) + "\n", directory / f"{TEMPORARY}{STATE}")
+
+
+def _reason(error: Exception, directory: pathlib.Path, values: Mapping[str, np.ndarray]) -> str:
+    """Why a save failed and what to do, in words."""
+    if not _is_full(error):
+        # TensorFlow puts a traceback before its own words, and a node's name after them.
+        said = [line for line in str(getattr(error, "message", error)).splitlines() if line and not line[0].isspace()]
+        return f"{said[-1] if said else type(error).__name__}; {directory} must be a folder that this task may write to"
+    needed = sum(np.asarray(value).nbytes for value in values.values())
+    try:
+        room = f"{shutil.disk_usage(directory).free:,} bytes are free, {needed:,} are needed"
+    except OSError:
+        room = f"{needed:,} bytes are needed"
+    return f"the disk of {directory} is full ({room}); free some, or lower --keep_checkpoints"
+
+
+def _is_full(error: Exception) -> bool:
+    return any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT))

@@ -1,0 +1,108 @@
+"""What every command does around its own work: errors to exit codes, Python path, logging."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import NoReturn
+
+from ps_trainer.errors import EXIT_DONE, Interrupted, PsTrainerError
+
+_EXIT_CTRL_C = 130
+_CLONE = str(pathlib.Path(__file__).resolve().parents[2])
+
+
+class HelpShown(Exception):
+    """The user asked for help and has got it; the command is done."""
+
+
+def run_main(command: Callable[[], int]) -> int:
+    """Runs a command and turns how it ends into an exit code.
+
+    An error of this package is printed as one line on stderr. Any other exception is a defect: it propagates,
+    so that Python prints its traceback and exits with 1.
+
+    Args:
+        command: does the work and returns an exit code.
+
+    Returns:
+        0 done, 1 failed, 2 wrong usage, 130 and 143 ended by a signal.
+    """
+    _add_working_folder()
+    try:
+        return command()
+    except HelpShown:
+        return EXIT_DONE
+    except PsTrainerError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        return error.exit_code
+    except Interrupted as interruption:
+        print(interruption, file=sys.stderr, flush=True)
+        return interruption.exit_code
+    except KeyboardInterrupt:
+        print("ended by SIGINT", file=sys.stderr, flush=True)
+        return _EXIT_CTRL_C
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process with `code`, without Python's teardown.
+
+    TensorFlow's servers cannot be shut down; their threads make the teardown slow, and it can hang.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def start_logging() -> None:
+    """Sends log lines from INFO up to stderr, in absl's format."""
+    from absl import flags, logging
+
+    flags.FLAGS.mark_as_parsed()  # absl.logging reads its own flags from there; they stay at their defaults
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+
+
+def quiet_tensorflow(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Lets TensorFlow's C++ side print errors only, unless the user has set it; call before it is imported."""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+@contextlib.contextmanager
+def hidden_stderr() -> Iterator[None]:
+    """Hides what is written to stderr inside; when the block fails, it is shown after all.
+
+    TensorFlow's C++ side prints some lines while it is imported that no setting turns off.
+    """
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as sink:
+        os.dup2(sink.fileno(), 2)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            if failed:
+                sink.seek(0)
+                os.write(2, sink.read())
+
+
+def _add_working_folder() -> None:
+    """Lets `--model=my_file:MyModel` find modules of the working folder, as `python -m` does by itself.
+
+    The working folder is at the end of the path, so that its modules never replace installed ones. Only the clone that
+    a script such as `run_worker.py` lies in comes later: the clone's `models` must not hide the user's.
+    """
+    if getattr(sys.flags, "safe_path", False) or os.getcwd() in sys.path:
+        return
+    sys.path.append(os.getcwd())
+    if sys.path[0] == _CLONE:
+        sys.path.append(sys.path.pop(0))

@@ -1,0 +1,102 @@
+"""The process behind `forkserver.ForkServer`: imports TensorFlow, then forks tasks on request until nobody asks.
+
+python -m ps_trainer.cli.forkserver_main SOCKET_FD LABEL
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import socket
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from ps_trainer.launch.forkserver import PROGRAM, READY, allow_forks, become_background, receive, send
+
+_PR_SET_NAME = 15
+_CLONE_NEWNET = 0x40000000
+
+
+def main(sock: socket.socket) -> None:
+    """Serves until the other side of the socket is closed."""
+    from ps_trainer.runtime import environment
+
+    environment.prepare(is_ps=False)
+
+    import ps_trainer.training.task  # noqa: F401 - what every task imports
+
+    # Python counts the threads of NumPy's BLAS, which ends them itself before a fork.
+    warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+    gc.collect()
+    gc.freeze()  # the collector would write to all objects, and so copy the pages that are shared
+    try:
+        sock.sendall(READY)
+        while (request := receive(sock)) is not None:
+            send(sock, _fork(sock, request.message, request.fds))
+            for fd in request.fds:
+                os.close(fd)
+    except ConnectionError:
+        pass  # the launcher is gone
+
+
+def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -> dict[str, Any]:
+    """Forks a task that is a child of the launcher's; says its pid, or why there is none."""
+    pid_read, pid_write = os.pipe()
+    go_read, go_write = os.pipe()
+    between = os.fork()
+    if not between:
+        try:
+            pid = os.fork()
+            if not pid:
+                for fd in (pid_read, pid_write, go_write, sock.detach()):
+                    os.close(fd)
+                _be_task(request, fds, go_read)
+            os.write(pid_write, str(pid).encode())
+        finally:
+            os._exit(0)
+    os.close(pid_write)
+    os.waitpid(between, 0)
+    os.close(go_write)  # the task has its parent now
+    os.close(go_read)
+    with os.fdopen(pid_read) as file:
+        pid = file.read()
+    return {"pid": int(pid)} if pid else {"error": "no further process can be forked"}
+
+
+def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> NoReturn:
+    """The life of a task from here on."""
+    try:
+        become_background(fds[0])
+        allow_forks(main)
+        os.environ.clear()
+        os.environ.update(request["env"])
+        os.read(go_read, 1)  # returns when all others have closed the pipe
+        libc = ctypes.CDLL(None, use_errno=True)
+        if len(fds) > 1 and libc.setns(fds[1], _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "cannot enter the network namespace")
+        for fd in (go_read, *fds):
+            os.close(fd)
+        libc.prctl(_PR_SET_NAME, _short_name(request["args"]).encode(), 0, 0, 0)
+        sys.argv = [PROGRAM[-1], *request["args"]]
+
+        from ps_trainer.cli.main import console
+
+        console()
+    except BaseException:  # noqa: BLE001 - whatever ends this process is printed
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def _short_name(args: Sequence[str]) -> str:
+    """Job and index, as `top` shows them."""
+    flags = dict(arg.lstrip("-").split("=", 1) for arg in args if "=" in arg)
+    return "-".join(flags[name] for name in ("job_name", "task_index") if name in flags) or PROGRAM[-1]
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,232 @@
+"""What a file or folder of data is, told by its content and names: one function per kind, all in `KINDS`."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ps_trainer.data.formats import (
+    census,
+    cifar,
+    criteo,
+    idx,
+    image_folder,
+    libsvm,
+    mnist,
+    movielens,
+    record_file,
+    text,
+    wav,
+)
+from ps_trainer.data.pipeline.line_files import first_line, head
+from ps_trainer.errors import DataError
+
+_LANGUAGE = "[a-z]{2}"  # ISO 639-1
+
+
+class DetectedFormat(NamedTuple):
+    """What a path is.
+
+    Attributes:
+        kind: in words.
+        facts: sentences about it that need no loader.
+        dataset: name of the dataset that reads it; None where something is missing for that, which `facts` say.
+        options: `key=value` each, of the dataset.
+        data_dir: its `--data_dir`.
+    """
+
+    kind: str
+    facts: tuple[str, ...] = ()
+    dataset: str | None = None
+    options: tuple[str, ...] = ()
+    data_dir: pathlib.Path | None = None
+
+
+def detect(path: pathlib.Path) -> DetectedFormat:
+    """What a file or folder is; of a folder, what is in it.
+
+    Raises:
+        DataError: it is not there, cannot be read, or is nothing that is known.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    try:
+        for look in KINDS:
+            found = look(path)
+            if found is not None:
+                return found
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    known = ", ".join(look.__doc__.partition("\n")[0].rstrip(".") for look in KINDS)
+    what = "the folder holds no set" if path.is_dir() else "the file is of no kind"
+    raise DataError(f"{path}: {what} that is known; known: {known}")
+
+
+def idx_set(path: pathlib.Path) -> DetectedFormat | None:
+    """IDX files of MNIST and its relatives."""
+    if path.is_dir():
+        has_all = all(_any_of(path, prefix, kind, dims) for prefix, kind, dims in mnist.FILES)
+        return DetectedFormat("images and labels in IDX files", (), "mnist", (), path) if has_all else None
+    data = head(path)
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in idx.TYPE_NAMES or not 1 <= data[3] <= 8:
+        return None
+    shape = idx.read_idx(path, num_dims=data[3]).shape
+    fact = f"{idx.TYPE_NAMES[data[2]]} {list(shape)}: {shape[0]} items"
+    whole = idx_set(path.parent)
+    if whole is None:
+        return DetectedFormat(
+            "an IDX file", (fact, "datasets mnist and fashion_mnist need the folder of all four files")
+        )
+    return whole._replace(kind="an IDX file, one of a set", facts=(fact,))
+
+
+def cifar_set(path: pathlib.Path) -> DetectedFormat | None:
+    """CIFAR-10 and CIFAR-100 in their binary form."""
+    folder = path if path.is_dir() else path.parent
+    for cls in (cifar.Cifar10, cifar.Cifar100):
+        names = [name for split in cls.file_names.values() for name in split]
+        if path.is_file() and path.name not in names:
+            continue
+        for inner in (folder, folder / cls.folder_name):
+            if all((inner / name).is_file() for name in names):
+                return DetectedFormat(f"photographs in files of {cls.name}", (), cls.name, (), folder)
+    return None
+
+
+def movielens_set(path: pathlib.Path) -> DetectedFormat | None:
+    """MovieLens ratings."""
+    folder = path if path.is_dir() else path.parent
+    for form in movielens.FORMATS:
+        if path.is_file() and path.name != form.file_name:
+            continue
+        if list(folder.glob(form.file_name)) or list(folder.glob(f"ml-*/{form.file_name}")):
+            return DetectedFormat(f"ratings in the form of MovieLens, {form.file_name}", (), "movielens", (), folder)
+    return None
+
+
+def libsvm_set(path: pathlib.Path) -> DetectedFormat | None:
+    """Sparse examples in the format of LIBSVM."""
+    return _line_files(path, libsvm.LINE, "sparse examples in the format of LIBSVM", "libsvm")
+
+
+def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
+    """Clicks in the format of Criteo."""
+    found = _line_files(path, criteo.LINE, "clicks in the format of Criteo", "criteo")
+    if found is None or any(map(criteo.has_decimal_ids, _files_of(path))):
+        found = _line_files(path, criteo.TEXT_LINE, "clicks in the format of Criteo, with ids of one's own", "criteo")
+        found = found and found._replace(options=(*found.options, "categories=text"))
+    return found
+
+
+def census_set(path: pathlib.Path) -> DetectedFormat | None:
+    """The census income set, also called Adult."""
+    folder = path if path.is_dir() else path.parent
+    names = census.Census.file_names.values()
+    if path.is_file() and path.name.removesuffix(".gz") not in names:
+        return None
+    if not all(any((folder / (name + suffix)).is_file() for suffix in ("", ".gz")) for name in names):
+        return None
+    return DetectedFormat("people of the census income set", (), "census", (), folder)
+
+
+def tfrecord_set(path: pathlib.Path) -> DetectedFormat | None:
+    """TFRecord files of tf.train.Example."""
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    features = [record_file.features_of(file) for file in files]
+    if not files or None in features:
+        return None
+    options = (f"features={','.join(features[0])}", *_splits(files))
+    fact = f"{len(files)} files; the features are those of the first example: change what differs in others"
+    return DetectedFormat("tf.train.Example in TFRecord files", (fact,), "tfrecord", options, _folder_of(path))
+
+
+def image_set(path: pathlib.Path) -> DetectedFormat | None:
+    """Folders of images, one for each class."""
+    if not path.is_dir():
+        return None
+    folder = path / "train" if (path / "train").is_dir() and (path / "test").is_dir() else path
+    classes = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    has_images = [any(file.suffix.lower() in image_folder.SUFFIXES for file in one.rglob("*")) for one in classes]
+    if len(classes) < 2 or not all(has_images):
+        return None
+    return DetectedFormat("images in a folder for each class", (), "image_folder", (), path)
+
+
+def wav_set(path: pathlib.Path) -> DetectedFormat | None:
+    """WAV files with lists of transcripts."""
+    files = [path] if path.is_file() else sorted(path.glob("*.[ct]sv"))
+    if not files or not all(first_line(file) in wav.HEADERS for file in files):
+        return None
+    alphabet = wav.alphabet_of(files)
+    options = (*_splits(files), *([f"alphabet={alphabet}"] if alphabet else []))
+    return DetectedFormat("speech with transcripts", (), "wav", options, _folder_of(path))
+
+
+def text_set(path: pathlib.Path) -> DetectedFormat | None:
+    """Running text: text8, the Penn Treebank, train.txt."""
+    folder = path if path.is_dir() else path.parent
+    for train, test in text.FORMS:
+        shipped = [name + end for name in (train, test) if name for end in ("", ".gz")]
+        is_there = any((folder / name).is_file() for name in shipped if name.startswith(train))
+        if is_there and (path.is_dir() or path.name in shipped):
+            return DetectedFormat("running text", (), "text", ("unit=word",) if train.startswith("ptb") else (), folder)
+    return None
+
+
+def parallel_set(path: pathlib.Path) -> DetectedFormat | None:
+    """Aligned text in two languages, such as train.en and train.zh."""
+    folder = _folder_of(path)
+    languages: dict[str, set[str]] = {}
+    for file in sorted(folder.iterdir()):
+        stem, _, language = file.name.removesuffix(".gz").rpartition(".")
+        if file.is_file() and stem and re.fullmatch(_LANGUAGE, language) and first_line(file):
+            languages.setdefault(stem, set()).add(language)
+    pairs = {stem: tuple(sorted(both)) for stem, both in languages.items() if len(both) == 2}
+    if path.is_file():
+        pairs = {stem: both for stem, both in pairs.items() if path.name.startswith(f"{stem}.")}
+    if not pairs or len(set(pairs.values())) != 1:
+        return None
+    source, target = next(iter(pairs.values()))
+    names = _splits([pathlib.Path(stem) for stem in pairs])
+    options = (f"source={source}", f"target={target}", *names, *(() if len(names) > 1 else ("test_files=",)))
+    return DetectedFormat(
+        f"text in the languages {source} and {target}, line by line", (), "parallel_text", options, folder
+    )
+
+
+KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
+    idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
+    text_set, parallel_set,
+)  # fmt: skip
+"""In this order; the first that knows a path is right."""
+
+
+def _any_of(folder: pathlib.Path, prefix: str, kind: str, num_dims: int) -> bool:
+    return any((folder / name).is_file() for name in mnist.accepted_names(prefix, kind, num_dims))
+
+
+def _line_files(path: pathlib.Path, pattern: str, kind: str, dataset: str) -> DetectedFormat | None:
+    """Files whose first line matches a pattern: one, or those of a folder, where what is named `test` is to test on."""
+    files = _files_of(path)
+    if not files or not all(re.fullmatch(pattern, first_line(file)) for file in files):
+        return None
+    return DetectedFormat(kind, (), dataset, _splits(files), _folder_of(path))
+
+
+def _files_of(path: pathlib.Path) -> list[pathlib.Path]:
+    return [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+
+
+def _folder_of(path: pathlib.Path) -> pathlib.Path:
+    return path if path.is_dir() else path.parent
+
+
+def _splits(files: Sequence[pathlib.Path]) -> tuple[str, ...]:
+    """Options that name files, of several those named `test` as such to test on."""
+    names = {"test_files": [], "train_files": []}
+    for file in files:
+        is_test = len(files) > 1 and "test" in file.name
+        names["test_files" if is_test else "train_files"].append(file.name)
+    return tuple(f"{key}={','.join(values)}" for key, values in sorted(names.items(), reverse=True) if values)

@@ -1,0 +1,1 @@
+"""Loaders of file formats and public datasets, one per file."""

@@ -1,0 +1,142 @@
+"""Folders of images, one for each class."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of
+from ps_trainer.data.pipeline.decode_errors import decode_image, fail, map_named
+from ps_trainer.errors import DataError
+from ps_trainer.options import option
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+SPLITS = ("train", "test")
+MAX_NAME_BYTES = 2**27
+"""Of the names of all images; those of a worker's shard are part of its graph."""
+
+
+class ImageFolder(DataSource):
+    """Images in folders of --data_dir, one folder for each class: JPEG and PNG files, resized.
+
+    Batches: "image" float32 [B, height, width, channels] in 0..1; "label" int64 [B], the number of the folder in the
+    order of the names, from 0. Files lie in `train/<class>/` and `test/<class>/`, or all in `<class>/`, of which then
+    every `test_every`-th, from the first on, is a test example; folders below those are gone through as well. Other
+    files than .jpg, .jpeg and .png are passed over.
+
+    The order is that of the names, class after class: training shuffles the names of a whole shard. An image that
+    cannot be decoded ends the run with an error that names it.
+
+    Args:
+        options: the size of the images.
+        data_dir: the folder.
+
+    Raises:
+        DataError: no folder, fewer than two classes, a class without images, or one in test/ that is not in train/.
+
+    Attributes:
+        classes: the names of the folders; `classes[label]` is that of an example.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `ImageFolder`."""
+
+        height: int = option(32, "pixels", least=1)
+        width: int = option(32, "pixels", least=1)
+        channels: int = option(3, "values per pixel; 4 with transparency", choices=(1, 3, 4))
+        test_every: int = option(10, "without a folder test/, of so many images one is a test example", least=2)
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        needs = "dataset image_folder needs --data_dir=<folder> with a folder of images for each class"
+        self._folder = folder_of(data_dir, needs).resolve()
+        self._options = options
+        if all((self._folder / split).is_dir() for split in SPLITS):
+            self.classes = _classes(self._folder / "train")
+            self._examples = {split: self._images(split) for split in SPLITS}
+        else:
+            self.classes = _classes(self._folder)
+            images = self._images(".")
+            self._examples = {
+                "test": images[:: options.test_every],
+                "train": [image for at, image in enumerate(images) if at % options.test_every],
+            }
+        num_bytes = sum(len(path.encode()) for images in self._examples.values() for path, _ in images)
+        if num_bytes > MAX_NAME_BYTES:
+            raise DataError(
+                f"{self._folder}: the names of its images have {num_bytes} bytes; the most is {MAX_NAME_BYTES},"
+                " as they become part of the graph; write TFRecord files of the images and use dataset tfrecord"
+            )
+        self.num_classes = len(self.classes)
+
+    @property
+    def num_train_examples(self) -> int:
+        """Number of training examples, of all workers together."""
+        return len(self._examples["train"])
+
+    @property
+    def num_test_examples(self) -> int:
+        """Number of test examples."""
+        return len(self._examples["test"])
+
+    def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
+        examples = self._examples[split][shard.index :: shard.count]
+        return tf.data.Dataset.from_tensor_slices(
+            {
+                "path": tf.constant([path for path, _ in examples], tf.string),
+                "label": tf.constant([label for _, label in examples], tf.int64),
+            }
+        ).map(lambda record: {**record, "path": tf.strings.join([f"{self._folder}/", record["path"]])})
+
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        """Of one image; its label is 0."""
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+        label = tf.constant([0], tf.int64)
+        return tf.data.Dataset.from_tensor_slices({"path": tf.constant([str(path.resolve())]), "label": label})
+
+    def _load(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        size = (self._options.height, self._options.width, self._options.channels)
+
+        def decode(record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return {"image": decode_image(tf.io.read_file(record["path"]), *size), "label": record["label"]}
+
+        def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
+            return fail(record["path"], ": is no image that can be decoded; remove it, or fetch it again")
+
+        return map_named(records, decode, name_it)
+
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return batch
+
+    def _images(self, split: str) -> list[tuple[str, int]]:
+        """Names, from the folder on, and labels of the images of a folder of classes."""
+        images = []
+        for label, name in enumerate(self.classes):
+            of_class = self._folder / split / name
+            paths = sorted(path for path in of_class.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+            if not paths and split != "test":
+                raise DataError(f"{of_class}: no {', '.join(SUFFIXES)} in it; add images of this class, or remove it")
+            images += [(str(path.relative_to(self._folder)), label) for path in paths]
+        unknown = set(_folders(self._folder / split)) - set(self.classes)
+        if unknown:
+            raise DataError(f"{self._folder / split}: {', '.join(sorted(unknown))}: there is no such class in train/")
+        if not images:
+            raise DataError(f"{self._folder / split}: no images in it; add some, or remove it")
+        return images
+
+
+def _classes(folder: pathlib.Path) -> list[str]:
+    names = _folders(folder)
+    if len(names) < 2:
+        raise DataError(
+            f"{folder}: {len(names)} folders in it; there must be one for each class, at least 2, with its images"
+        )
+    return names
+
+
+def _folders(folder: pathlib.Path) -> list[str]:
+    """The names of its folders, in order, but for hidden ones."""
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

@@ -1,0 +1,76 @@
+"""Sparse examples in the text format of LIBSVM and svmlight.
+
+    <label> <index>:<value> <index>:<value> …    # a comment
+
+Indices are whole numbers, usually from 1 and ascending; what is not named is 0. svmlight's `qid:<number>` after the
+label is passed over.
+
+Source: the README file of LIBSVM, C.-C. Chang, C.-J. Lin; https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles
+
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+LINE = rf"\s*{_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:{_NUMBER})*\s*(#.*)?"
+
+
+class LibSvm(LineSource):
+    """Sparse examples of two classes in files of the LIBSVM format, from --data_dir.
+
+    Batches: "ids" int64 [B, M] and "values" float32 [B, M], the indices and values of each example, M of the one that
+    has most; where an example has fewer, index 0 with value 0 fills up. "label" int64 [B], 1 where the label in the
+    file is more than 0, else 0 (files have 1 and -1, or 1 and 0).
+
+    Args:
+        options: the names of the files.
+        data_dir: their folder.
+
+    Raises:
+        DataError: no folder, or a missing or empty file.
+    """
+
+    num_classes = 2
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(NamedFiles):
+        """Options of `LibSvm`."""
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        train, test = options.find("libsvm", data_dir)
+        form = "<label> <index>:<value> … with numbers"
+        super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
+
+    def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        line_B = tf.strings.strip(tf.strings.regex_replace(line_B, r"(#.*|\s+qid:\d+)", ""))
+        words = tf.strings.split(line_B, result_type="RaggedTensor")
+        label_B = tf.strings.to_number(words[:, :1].values)
+        features = words[:, 1:]
+        pairs = tf.reshape(tf.strings.split(features.values, ":", result_type="RaggedTensor").values, [-1, 2])
+        return {
+            "ids": features.with_values(tf.strings.to_number(pairs[:, 0], tf.int64)).to_tensor(),
+            "values": features.with_values(tf.strings.to_number(pairs[:, 1])).to_tensor(),
+            "label": tf.cast(label_B > 0, tf.int64),
+        }
+
+
+def write(path: pathlib.Path, labels: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:
+    """Writes examples that all have the same number of features.
+
+    Args:
+        path: of the file.
+        labels: [n].
+        ids: int [n, m], ascending in each row.
+        values: float [n, m].
+    """
+    with path.open("w", encoding="ascii") as file:
+        for label, row_ids, row_values in zip(labels, ids, values, strict=True):
+            pairs = [f"{i}:{value:.9g}" for i, value in zip(row_ids, row_values, strict=True)]
+            file.write(" ".join([f"{label:+d}", *pairs]) + "\n")

@@ -1,0 +1,99 @@
+"""MovieLens ratings, read from the file of the 100K, 1M, 10M, 20M, 25M or 32M set in `--data_dir`.
+
+    u.data         100K               user, item, rating, seconds, with tabs between them
+    ratings.dat    1M, 10M            the same, with "::" between them
+    ratings.csv    20M, 25M, 32M      a header, then the same with commas; ratings are 0.5, 1.0, … 5.0
+
+Source: F. M. Harper, J. A. Konstan, "The MovieLens Datasets: History and Context", ACM Transactions on Interactive
+Intelligent Systems 5(4), 2015; the README file of each set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.data_source import folder_of
+from ps_trainer.data.pipeline.line_files import LineSource, text_file
+from ps_trainer.errors import DataError
+from ps_trainer.options import option
+
+_ID, _RATING, _SECONDS = r"\d{1,9}", r"\d(\.\d+)?", r"\d{1,18}"
+
+
+class _Format(NamedTuple):
+    file_name: str
+    separator: str
+    num_header_lines: int
+
+
+FORMATS = (_Format("u.data", "\t", 0), _Format("ratings.dat", "::", 0), _Format("ratings.csv", ",", 1))
+
+
+class MovieLens(LineSource):
+    """Ratings of films by people, from the MovieLens file in --data_dir: u.data, ratings.dat or ratings.csv.
+
+    Batches: "user" and "item" int64 [B], as numbered in the file, from 1; "rating" float32 [B], 0.5..5. The sets have
+    no test examples of their own: every `test_every`-th line is one, from the first on.
+
+    Args:
+        options: how many lines are test examples.
+        data_dir: folder with one of the three files, or one that holds it, such as `ml-100k`.
+
+    Raises:
+        DataError: no folder, no such file or several, or one without ratings.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `MovieLens`."""
+
+        test_every: int = option(10, "of so many lines one is a test example", least=2)
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        self._format, path = _find(data_dir)
+        separator = self._format.separator
+        super().__init__(
+            [text_file(path, num_header_lines=self._format.num_header_lines)],
+            [],
+            pattern=separator.join([_ID, _ID, _RATING, _SECONDS]),
+            form=f"user, item, rating and seconds with {separator!r} between them",
+            test_every=options.test_every,
+        )
+
+    def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        kinds = [tf.constant([0], tf.int64), tf.constant([0], tf.int64), tf.constant([0.0]), tf.constant([""])]
+        line_B = tf.strings.regex_replace(line_B, self._format.separator, ",")
+        user_B, item_B, rating_B, _ = tf.io.decode_csv(line_B, kinds)
+        return {"user": user_B, "item": item_B, "rating": rating_B}
+
+
+def write_u_data(path: pathlib.Path, users: np.ndarray, items: np.ndarray, ratings: np.ndarray) -> None:
+    """Writes ratings in the form of the 100K set, with four decimals and 0 seconds.
+
+    Args:
+        path: of the file.
+        users: int [n].
+        items: int [n].
+        ratings: float [n], 0 .. 9.9999.
+    """
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(
+            f"{user}\t{item}\t{rating:.4f}\t0\n" for user, item, rating in zip(users, items, ratings, strict=True)
+        )
+
+
+def _find(data_dir: str | None) -> tuple[_Format, pathlib.Path]:
+    needs = f"dataset movielens needs --data_dir=<folder> with {' or '.join(one.file_name for one in FORMATS)}"
+    folder = folder_of(data_dir, needs)
+    found = [(one, path) for one in FORMATS for path in [folder / one.file_name, *folder.glob(f"ml-*/{one.file_name}")]]
+    found = [(one, path) for one, path in found if path.is_file()]
+    if not found:
+        raise DataError(f"{folder} has none of them; {needs}")
+    if len(found) > 1:
+        raise DataError(f"{folder} has several: {', '.join(str(path) for _, path in found)}; give the folder of one")
+    return found[0]

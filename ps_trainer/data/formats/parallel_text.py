@@ -1,0 +1,176 @@
+"""Aligned parallel text: two files of lines, of which line n of one is the translation of line n of the other.
+
+    train.en    train.zh    test.en    test.zh      or each of them packed: train.en.gz
+
+So are the sets of WMT: `newstest2014.en` and `newstest2014.de`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.counted_files import CountedFile
+from ps_trainer.data.pipeline.data_source import IS_CUT, folder_of
+from ps_trainer.data.pipeline.line_files import LineSource, text_file
+from ps_trainer.data.pipeline.vocabulary import END, PADDING, UNITS, UNKNOWN, Vocabulary
+from ps_trainer.errors import DataError, OptionError
+from ps_trainer.options import option
+
+_TEXT = r"[^\t]*[^\t\s][^\t]*"
+_NO_TEXT = "\x1a"  # stands for the translation that a file to translate does not have
+
+
+class ParallelText(LineSource):
+    """Aligned text in two languages, from two files of lines in --data_dir, such as train.en and train.zh.
+
+    Batches: "source" and "target" int64 [B, max_length], the numbers of the words or characters, then 2, then zeros:
+    see `ps_trainer.data.pipeline.vocabulary`. A longer text is cut, and then has no 2. What symbols there are, and
+    their numbers, comes from the training files: the most frequent has the number 4.
+
+    Args:
+        options: names, languages, units and sizes.
+        data_dir: folder of the files.
+
+    Raises:
+        DataError: no folder, a missing or empty file, or two files with different numbers of lines.
+
+    Attributes:
+        source_vocabulary: of the source's language.
+        target_vocabulary: of the other.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `ParallelText`."""
+
+        source: str = option("en", "language, the end of the files' names")
+        target: str = option("zh", "language into which is translated")
+        train_files: tuple[str, ...] = option(("train",), "names of the files to train on, without the language")
+        test_files: tuple[str, ...] = option(("test",), "names of the files to test on; none: a part of the others")
+        test_every: int = option(100, "without test_files, of so many lines one is a test example", least=2)
+        source_unit: str = option("word", "what has a number", choices=UNITS)
+        target_unit: str = option("word", "what has a number", choices=UNITS)
+        max_length: int = option(64, "words or characters of an example, with the end", least=1)
+        max_vocab: int = option(
+            16000, "numbers in each language; rarer words or characters have the number 3", least=UNKNOWN + 2
+        )
+
+        def __post_init__(self):
+            if not self.train_files:
+                raise OptionError("train_files is empty; name the files, such as train_files=train")
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        stems = [*options.train_files, *options.test_files]
+        needs = f"dataset parallel_text needs --data_dir=<folder> with {_listed(stems, options)}"
+        folder = folder_of(data_dir, needs)
+        pairs = [_pair(folder, stem, options, needs) for stem in stems]
+        num_train = len(options.train_files)
+        super().__init__(
+            [source for source, _ in pairs[:num_train]],
+            [source for source, _ in pairs[num_train:]],
+            pattern=f"{_TEXT}\t{_TEXT}",
+            form=f"text in UTF-8 both here and in the same line of the .{options.target} file",
+            test_every=options.test_every,
+        )
+        self._max_length = options.max_length
+        self._targets = [target for _, target in pairs]
+        self.source_vocabulary, self.target_vocabulary = (
+            Vocabulary.of(_texts([pair[side] for pair in pairs[:num_train]]), unit, options.max_vocab)
+            for side, unit in enumerate((options.source_unit, options.target_unit))
+        )
+
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        """Of a file in the source's language alone; the translations are empty."""
+        file = self._counted(path)
+        self._files.append(("other", file))
+        lines = tf.data.TextLineDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
+        records = lines.take(file.num_records).enumerate()
+        number = tf.constant(len(self._files) - 1, tf.int64)
+        return records.map(lambda at, text: {"line": _joined([text, _NO_TEXT]), "file": number, "at": at, IS_CUT: True})
+
+    def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
+        """The lines of both files, joined by a tab."""
+        target_path = tf.gather([str(target.path) for target in self._targets], file)
+        target_compression = tf.gather(["GZIP" if target.is_packed else "" for target in self._targets], file)
+        sources = tf.data.TextLineDataset(path, compression_type=compression)
+        targets = tf.data.TextLineDataset(target_path, compression_type=target_compression)
+        return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _joined(texts)})
+
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        if IS_CUT not in batch:
+            return super()._decode(batch)
+        source_B = tf.strings.regex_replace(batch["line"], rf"\t{_NO_TEXT}$", "")
+        is_text_B = tf.strings.regex_full_match(source_B, _TEXT)
+        problem = "an empty line, or not text in UTF-8"
+        with tf.control_dependencies([self._assert(is_text_B, batch | {"line": source_B}, problem)]):
+            parsed = super()._decode(batch | {"line": tf.identity(batch["line"])})
+        last_B = parsed["source"][:, -1]
+        return parsed | {IS_CUT: tf.not_equal(last_B, PADDING) & tf.not_equal(last_B, END)}
+
+    def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        pair_B2 = tf.reshape(tf.strings.split(line_B, "\t", result_type="RaggedTensor").values, [-1, 2])
+        target_B = tf.where(tf.equal(pair_B2[:, 1], _NO_TEXT), tf.zeros_like(line_B), pair_B2[:, 1])
+        return {
+            "source": self.source_vocabulary.encode_batch(pair_B2[:, 0], self._max_length),
+            "target": self.target_vocabulary.encode_batch(target_B, self._max_length),
+        }
+
+
+def write(folder: pathlib.Path, name: str, texts: dict[str, Sequence[str]]) -> list[pathlib.Path]:
+    """Writes aligned text: a file for each language, a line for each text.
+
+    Args:
+        folder: where to.
+        name: of the files, without the language.
+        texts: language -> texts without line breaks, as many in each language.
+    """
+    files = []
+    for language, lines in texts.items():
+        files.append(folder / f"{name}.{language}")
+        files[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    return files
+
+
+def _joined(texts: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.strings.join([tf.strings.regex_replace(text, "\t", " ") for text in texts], "\t")
+
+
+def _listed(stems: Sequence[str], options: ParallelText.Options) -> str:
+    return ", ".join(f"{stem}.{language}" for stem in stems for language in (options.source, options.target))
+
+
+def _pair(
+    folder: pathlib.Path, stem: str, options: ParallelText.Options, needs: str
+) -> tuple[CountedFile, CountedFile]:
+    """The two files of a name.
+
+    Raises:
+        DataError: one is missing or empty, or they have different numbers of lines.
+    """
+    source, target = (_find(folder, f"{stem}.{language}", needs) for language in (options.source, options.target))
+    if source.num_records != target.num_records:
+        raise DataError(
+            f"{source.path} has {source.num_records} lines, {target.path} has {target.num_records}: line n of one must"
+            " be the translation of line n of the other; fetch both again, from the same place"
+        )
+    return source, target
+
+
+def _find(folder: pathlib.Path, name: str, needs: str) -> CountedFile:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return text_file(path)
+    raise DataError(f"{folder} has no {name} and no {name}.gz; {needs}")
+
+
+def _texts(files: Sequence[CountedFile]) -> Iterator[bytes]:
+    """The lines of some files as TensorFlow reads them: without carriage returns, tabs as spaces."""
+    for file in files:
+        with (gzip.open if file.is_packed else open)(file.path, "rb") as lines:
+            for line in lines:
+                yield line.rstrip(b"\n").replace(b"\r", b"").replace(b"\t", b" ")

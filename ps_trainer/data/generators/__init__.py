@@ -1,0 +1,1 @@
+"""Generators of datasets with a known truth, one per file."""

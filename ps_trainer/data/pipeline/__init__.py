@@ -1,0 +1,1 @@
+"""The input pipeline: sharding, shuffling, batching, decoding, vocabularies."""

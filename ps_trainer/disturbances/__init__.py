@@ -1,0 +1,1 @@
+"""Disturbances that an experiment or a drill asks for: delays, stragglers, faults."""

@@ -1,0 +1,248 @@
+"""The distributions of delays that are in `registry.DELAYS`; what they share is in `disturbances/delays.py`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from ps_trainer.disturbances.delays import BLOCK, MILLI, Delay, DelayOptions, Independent
+from ps_trainer.errors import DataError, OptionError
+from ps_trainer.options import option
+
+
+class Deterministic(Independent):
+    """Always the mean, give or take a jitter: 1 + U(−jitter, jitter)."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `det`."""
+
+        jitter: float = option(0.02, "largest deviation, as a share of the mean", least=0, below=1)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return _jitter(rng, self.options.jitter, count)
+
+
+class ShiftedExponential(Independent):
+    """A fixed part and an exponential one: (1 − alpha) + alpha · Exp; the straggler model of coded computing."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `shifted_exp`."""
+
+        alpha: float = option(0.2, "share of the exponential part", least=0, most=1)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return _shifted_exponential(rng, self.options.alpha, count)
+
+
+class Exponential(Independent):
+    """Exponential: standard deviation = mean; the assumption under which theory has closed forms."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return rng.exponential(size=count)
+
+
+class LogNormal(Independent):
+    """Lognormal: exp(sigma · Z − sigma² / 2) with Z normal; a moderate tail, as step times often have."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `lognormal`."""
+
+        sigma: float = option(0.5, "standard deviation of the logarithm", above=0)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        sigma = self.options.sigma
+        return np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
+
+
+class Pareto(Independent):
+    """Pareto, a power law: P(X > x) = (x₀ / x)^alpha from x₀ = (alpha − 1) / alpha on; a heavy tail."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `pareto`."""
+
+        alpha: float = option(2.1, "exponent of the tail; at 2 or less the variance is infinite", above=1)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        alpha = self.options.alpha
+        return (1.0 + rng.pareto(alpha, count)) * ((alpha - 1.0) / alpha)
+
+
+class Spike(Independent):
+    """Mostly even, but each step is `factor` times longer with probability p."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `spike`."""
+
+        p: float = option(0.05, "probability of a long step", least=0, most=1)
+        factor: float = option(5.0, "how many times longer it is", above=0)
+        jitter: float = option(0.02, "largest deviation of every step, as a share of it", least=0, below=1)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        p, factor = self.options.p, self.options.factor
+        sizes = np.where(rng.random(count) < p, factor, 1.0)
+        return sizes * _jitter(rng, self.options.jitter, count) / (1.0 + p * (factor - 1.0))
+
+
+class Persistent(Delay):
+    """One worker is always `factor` times slower than the others, whose mean is mean_ms; all are `shifted_exp`."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `persistent`."""
+
+        worker: int | None = option(0, "the slow worker", least=0)
+        factor: float = option(10.0, "how many times slower it is", above=0)
+        alpha: float = option(0.2, "share of the exponential part of everybody's delays", least=0, most=1)
+
+        def __post_init__(self):
+            if self.worker is None:
+                raise OptionError("worker=none; give the index of the slow worker")
+
+    def applies_to(self, worker: int) -> bool:
+        """True: the others are the fast ones."""
+        return True
+
+    def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
+        """See `Delay.blocks`.
+
+        Raises:
+            ValueError: `worker` is None, so it is not known whether it is the slow one.
+        """
+        if worker is None:
+            raise ValueError("persistent: give the index of the worker whose delays are wanted")
+        factor = self.options.factor if worker == self.options.worker else 1.0
+        return self._blocks(rng, self.options.mean_ms * MILLI * factor)
+
+    def _blocks(self, rng: np.random.Generator, mean_secs: float) -> Iterator[np.ndarray]:
+        while True:
+            yield _shifted_exponential(rng, self.options.alpha, BLOCK) * mean_secs
+
+
+class Burst(Delay):
+    """A worker that is now fast, now slow, for several steps each: a Markov chain of two states, seen per step."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `burst`."""
+
+        factor: float = option(5.0, "how many times longer a step of a burst is", above=0)
+        begin: float = option(0.02, "probability per step that a burst begins", above=0, most=1)
+        end: float = option(
+            0.2, "probability per step that it ends; it lasts 1 / end steps on average", above=0, most=1
+        )
+        jitter: float = option(0.02, "largest deviation of every step, as a share of it", least=0, below=1)
+
+    def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
+        """See `Delay.blocks`; the first step is in a burst with the share of time that bursts take."""
+        begin, end, factor = self.options.begin, self.options.end, self.options.factor
+        share = begin / (begin + end)
+        scale = self.options.mean_ms * MILLI / (1.0 + share * (factor - 1.0))
+        is_slow = rng.random() < share
+        while True:
+            sizes = np.empty(BLOCK)
+            for i, chance in enumerate(rng.random(BLOCK).tolist()):
+                sizes[i] = factor if is_slow else 1.0
+                is_slow ^= chance < (end if is_slow else begin)
+            yield sizes * _jitter(rng, self.options.jitter, BLOCK) * scale
+
+
+class Trace(Delay):
+    """Step times from a CSV file, in seconds, again and again; each worker begins somewhere else."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(DelayOptions):
+        """Options of `trace`."""
+
+        mean_ms: float | None = option(None, "scales them to this mean, in milliseconds; none = as recorded", above=0)
+        file: str = option("", "the CSV file, with or without a line of names")
+        column: str = option("0", "name or index of the column with the step times, in seconds")
+
+    def __init__(self, options: DelayOptions):
+        super().__init__(options)
+        self._secs = _read_column(options.file, options.column)
+        if options.mean_ms is not None:
+            self._secs = self._secs * (options.mean_ms * MILLI / self._secs.mean())
+
+    def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
+        """See `Delay.blocks`; in the file's order, from a random line on."""
+        position = int(rng.integers(len(self._secs)))
+        while True:
+            yield np.take(self._secs, np.arange(position, position + BLOCK), mode="wrap")
+            position = (position + BLOCK) % len(self._secs)
+
+
+def _jitter(rng: np.random.Generator, size: float, count: int) -> np.ndarray:
+    return rng.uniform(1.0 - size, 1.0 + size, count)
+
+
+def _shifted_exponential(rng: np.random.Generator, alpha: float, count: int) -> np.ndarray:
+    return (1.0 - alpha) + alpha * rng.exponential(size=count)
+
+
+def _check_share(name: str, value: float, *, below_1: bool = False) -> None:
+    if not 0 <= value <= 1 or (below_1 and value == 1):
+        raise OptionError(f"{name}={value}; give a share in [0, 1{')' if below_1 else ']'}")
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise OptionError(f"{name}={value}; give more than 0")
+
+
+def _read_column(file: str, column: str) -> np.ndarray:
+    """One column of a CSV file, float64, all more than 0."""
+    if not file:
+        raise OptionError("trace: no file; give trace:file=PATH, a CSV file of step times in seconds")
+    path = pathlib.Path(file)
+    if not path.is_file():
+        raise DataError(f"trace:file={file} is not a file; give the path of a CSV file of step times in seconds")
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"trace:file={file} cannot be read as CSV: {reason}; give a text file in UTF-8") from error
+    if not rows:
+        raise DataError(f"trace:file={file} has no step times; it needs one a line, in seconds")
+    names = rows[0][1] if not _is_number(rows[0][1][0]) else []
+    index = names.index(column) if column in names else _index_of(column)
+    if index is None:
+        known = f"columns: {', '.join(names)}" if names else "it has no line of names: give an index, 0 or more"
+        raise DataError(f"trace:file={file},column={column}: no such column; {known}")
+    values = [_read_number(file, number, row, index) for number, row in rows[bool(names) :]]
+    if not values:
+        raise DataError(f"trace:file={file} has no step times; it needs one a line, in seconds")
+    return np.array(values)
+
+
+def _read_number(file: str, number: int, row: list[str], index: int) -> float:
+    text = row[index] if index < len(row) else ""
+    value = float(text) if _is_number(text) else math.nan
+    if not 0 < value < math.inf:
+        raise DataError(
+            f"trace:file={file}, line {number}, column {index}: {text!r} is no step time; it must be a number of"
+            " seconds, more than 0"
+        )
+    return value
+
+
+def _index_of(column: str) -> int | None:
+    return int(column) if column.isdecimal() and len(column) < 10 else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

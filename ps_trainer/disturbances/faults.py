@@ -1,0 +1,270 @@
+"""Faults that a run is to meet, as data: what `--fault` says; no TensorFlow.
+
+    kind:role:index@step=N,key=value        chaos:key=value,…
+
+`kill:worker:1@step=200` happens once, when the first worker has reached that `global_step`; `@after_secs=30` instead
+means so long after the start of the tasks. Kinds:
+
+    kill       SIGKILL: the task is gone without a word
+    term       SIGTERM, as of a machine that is taken away: the task saves what it must and leaves
+    freeze     SIGSTOP, and SIGCONT `secs` later
+    raise      a worker's own step raises an error, after the step in which it has reached `step`
+    cut        the link of the task's host carries nothing for `secs`; needs hosts with links of their own
+    slow_ps    a ps task is stopped for `ms`, runs as long, and so on, for `secs` or to the end: half of its speed,
+               and answers up to `ms` late
+    chaos      `kills` tasks of `roles` are killed, `together` at a time, at steps spread over the run or every
+               `every_secs`
+
+Roles are ps, worker, chief (worker 0, and needs no index) and evaluator; in `roles` of `chaos`, worker means every one
+but the chief. The same seed and cluster give the same kills.
+
+The launcher carries out all but `raise` (`launch/injector.py`), the worker itself that one (`worker_faults.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from ps_trainer import options as options_lib
+from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
+from ps_trainer.options import option
+
+# Environment variable by which the launcher tells a worker, as JSON, what it needs of the drill: `worker_faults.py`.
+VARIABLE = "PS_TRAINER_FAULTS"
+
+# Shares of max_steps between which the kills of chaos lie.
+CHAOS_FROM, CHAOS_TO = 0.05, 0.9
+
+_ALL = ("ps", "worker", "chief", "evaluator")
+_ROLES = {
+    "kill": _ALL,
+    "term": _ALL,
+    "freeze": _ALL,
+    "raise": ("worker", "chief"),
+    "cut": ("ps", "worker", "chief"),
+    "slow_ps": ("ps",),
+}
+_CHAOS_ROLES = ("ps", "worker", "chief")
+_FLAG = "--fault"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterShape:
+    """What faults are checked against.
+
+    Attributes:
+        num_ps: ps tasks.
+        num_workers: worker tasks, the chief among them.
+        num_evaluators: evaluators.
+        max_steps: value of `global_step` at which training ends, or None.
+        has_links: whether each task has a host with a link of its own.
+    """
+
+    num_ps: int
+    num_workers: int
+    num_evaluators: int = 0
+    max_steps: int | None = None
+    has_links: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One event, at a step or at a time.
+
+    Attributes:
+        text: as it was asked for, or as chaos drew it.
+        kind: "kill", "term", "freeze", "raise", "cut" or "slow_ps".
+        task: "worker-1".
+        step: `global_step` from which on it is due, or None.
+        after_secs: seconds after the start of the tasks, or None.
+        secs: how long it lasts; None = it is over at once, or lasts to the end.
+        ms: of `slow_ps`: milliseconds that the task is stopped, and runs.
+    """
+
+    text: str
+    kind: str
+    task: str
+    step: int | None = None
+    after_secs: float | None = None
+    secs: float | None = None
+    ms: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _When:
+    """Keys that every fault but chaos has."""
+
+    step: int | None = option(None, "global_step", least=1)
+    after_secs: float | None = option(None, "seconds after the start of the tasks", least=0)
+
+    def __post_init__(self):
+        if (self.step is None) == (self.after_secs is None):
+            raise OptionError("say when, by one of @step=N and @after_secs=N")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Lasting(_When):
+    """Keys of what ends again."""
+
+    secs: float = option(10.0, "how long, in seconds", above=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Slow(_When):
+    """Keys of `slow_ps`."""
+
+    secs: float | None = option(None, "how long, in seconds; none = to the end", above=0)
+    ms: float = option(100.0, "milliseconds", least=10)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Chaos:
+    """Keys of `chaos`."""
+
+    kills: int = option(10, "number of kills", least=1)
+    roles: str = option("+".join(_CHAOS_ROLES), "whom to kill, joined by +")
+    seed: int = option(0, "seed of the draws")
+    together: int = option(1, "tasks killed at each moment, as when a machine with several tasks goes", least=1)
+    every_secs: float | None = option(None, "seconds between two moments; none = at steps spread over the run", above=0)
+
+    def __post_init__(self):
+        if self.kills % self.together:
+            raise OptionError(f"kills={self.kills} must be a multiple of together={self.together}")
+
+
+_OPTIONS = {"freeze": _Lasting, "cut": _Lasting, "slow_ps": _Slow}
+
+
+def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
+    """The events that a repeatable flag asks for; those of chaos drawn.
+
+    Raises:
+        UnknownNameError: a kind or role that is none.
+        OptionError: a task that the cluster does not have, a key or value that is wrong, or a fault that could never
+            happen.
+    """
+    return [fault for text in texts for fault in _parse(text, cluster)]
+
+
+def num_chaos_kills(faults: Sequence[Fault]) -> int:
+    """How many of them chaos has drawn."""
+    return sum("chaos:" in fault.text for fault in faults)
+
+
+def milestones(faults: Sequence[Fault]) -> list[int]:
+    """The steps at which something is due, ascending, each once."""
+    return sorted({fault.step for fault in faults if fault.step is not None})
+
+
+def _parse(text: str, cluster: ClusterShape) -> list[Fault]:
+    where = f"{_FLAG} {text}"
+    kind = text.partition(":")[0]
+    if kind == "chaos":
+        return _draw(text, where, cluster)
+    if kind not in _ROLES:
+        known = [*_ROLES, "chaos"]
+        raise UnknownNameError(f"{where}: unknown kind {kind!r}; {did_you_mean(kind, known)}known: {', '.join(known)}")
+    target, at, tail = text.partition(":")[2].partition("@")
+    task = _task(kind, target, where, cluster)
+    keys = options_lib.parse(_OPTIONS.get(kind, _When), _strings(tail, where) if at else [], where)
+    fault = Fault(text=text, kind=kind, task=task, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)})
+    if kind == "raise" and fault.step is None:
+        raise OptionError(f"{where}: a step raises, so give @step=N")
+    if kind == "cut" and not cluster.has_links:
+        raise OptionError(f"{where}: needs a link of its own for each task; add --hosts=netns")
+    if fault.step is not None and cluster.max_steps is not None and fault.step >= cluster.max_steps:
+        raise OptionError(
+            f"{where}: training ends at --max_steps={cluster.max_steps}, so that it would never happen; give a step"
+            " below"
+        )
+    return [fault]
+
+
+def _task(kind: str, target: str, where: str, cluster: ClusterShape) -> str:
+    role, colon, index_text = target.partition(":")
+    if kind == "slow_ps" and not colon:
+        role, index_text = "ps", role  # slow_ps:0
+    if role not in _ROLES[kind]:
+        nearest = did_you_mean(role, _ROLES[kind])
+        hint = f"write {kind}:ROLE:INDEX@step=N; {kind} is for {', '.join(_ROLES[kind])}"
+        error = UnknownNameError if role not in _ALL else OptionError
+        raise error(f"{where}: no role {role!r}; {nearest}{hint}")
+    if role == "chief" and index_text in ("", "0"):
+        return "worker-0"
+    if not (index_text.isascii() and index_text.isdigit()):
+        raise OptionError(f"{where}: {index_text!r} is no task's index; write {kind}:{role}:INDEX@step=N")
+    count = {"ps": cluster.num_ps, "worker": cluster.num_workers, "chief": 1, "evaluator": cluster.num_evaluators}[role]
+    if int(index_text) >= count:
+        has = f"the {role} tasks of this cluster are 0 to {count - 1}" if count else f"this cluster has no {role}"
+        raise OptionError(f"{where}: there is no {role} {int(index_text)}; {has}")
+    return f"{'worker' if role == 'chief' else role}-{int(index_text)}"
+
+
+def _strings(tail: str, where: str) -> list[str]:
+    strings = tail.split(",")
+    if not all(strings):
+        raise OptionError(f"{where}: an empty key=value; write @step=N,key=value")
+    return strings
+
+
+def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
+    tail = text.partition(":")[2]
+    keys = options_lib.parse(_Chaos, _strings(tail, where) if tail else [], where)
+    tasks = _chaos_tasks(keys.roles, where, cluster)
+    source = random.Random(f"chaos {keys.seed}")
+    if keys.every_secs is None and cluster.max_steps is None:
+        raise OptionError(f"{where}: without --max_steps there is nothing to spread kills over; give every_secs=N")
+    num_moments = keys.kills // keys.together
+    faults = []
+    for moment in range(num_moments):
+        together = _draw_tasks(source, tasks, keys.together, where)
+        within = source.random()
+        if keys.every_secs is not None:
+            when = {"after_secs": keys.every_secs * (moment + 1)}
+        else:
+            share = CHAOS_FROM + (CHAOS_TO - CHAOS_FROM) * (moment + within) / num_moments
+            when = {"step": max(1, int(share * cluster.max_steps))}
+        for task in together:
+            faults.append(Fault(text=f"{text} ({len(faults) + 1} of {keys.kills})", kind="kill", task=task, **when))
+    return faults
+
+
+def _draw_tasks(source: random.Random, tasks: Mapping[str, list[str]], count: int, where: str) -> list[str]:
+    """So many different tasks: first a role that has one left, then one of it."""
+    left = {role: list(names) for role, names in tasks.items()}
+    drawn: list[str] = []
+    while len(drawn) < count:
+        roles = [role for role, names in left.items() if names]
+        if not roles:
+            raise OptionError(f"{where}: together={count} exceeds the {len(drawn)} tasks of these roles; lower it")
+        names = left[source.choice(roles)]
+        drawn.append(names.pop(names.index(source.choice(names))))
+    return drawn
+
+
+def _chaos_tasks(roles: str, where: str, cluster: ClusterShape) -> Mapping[str, list[str]]:
+    asked = list(dict.fromkeys(roles.split("+")))
+    known: dict[str, Callable[[], list[str]]] = {
+        "ps": lambda: [f"ps-{index}" for index in range(cluster.num_ps)],
+        "worker": lambda: [f"worker-{index}" for index in range(1, cluster.num_workers)],
+        "chief": lambda: ["worker-0"],
+    }
+    for role in asked:
+        if role not in known:
+            nearest = did_you_mean(role, known)
+            raise UnknownNameError(f"{where}: no role {role!r}; {nearest}join some of {', '.join(known)} by +")
+        if not known[role]():
+            raise OptionError(f"{where}: there is no worker beside the chief; leave worker out of roles")
+    return {role: known[role]() for role in asked}
+
+
+def _check_time(key: str, value: float | None, least: float | None = None) -> None:
+    """Raises OptionError unless the value is finite and at least `least`, or above 0."""
+    if value is None:
+        return
+    if not math.isfinite(value) or (value <= 0 if least is None else value < least):
+        allowed = "more than 0" if least is None else f"{least:g} or more"
+        raise OptionError(f"{key}={value}; give {allowed}")

@@ -1,0 +1,157 @@
+"""What the literature says of asynchronous against synchronous SGD: its numbers, the claims and their measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.async_vs_sync.cases import (
+    ASYNC,
+    NUM_REAL_WORKERS,
+    SYNC_GLOBAL,
+    SYNC_SAME,
+    TRAINED_ALPHAS,
+    UNEVEN,
+    RealTraining,
+    TrainedArm,
+    lead,
+    predicted_ratio,
+    ratio_of,
+    tuned,
+)
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.toolkit import virtual_training
+
+PUBLISHED = (
+    Published(
+        "final test accuracy, synchronous above asynchronous updates, about", 0.5, "%", Tag.RECALLED, "Chen et al. 2016"
+    ),
+)
+
+
+def _asynchronous(arms: Sequence[TrainedArm]) -> list[TrainedArm]:
+    """The best one at each number of workers and α."""
+    return [tuned(arms, ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
+
+
+def _leads(arms: Sequence[TrainedArm], mode: str) -> list[Measure]:
+    window = virtual_training.WINDOW_EXAMPLES
+    return [
+        Measure(f"n={one.n}, α={one.alpha:g}", lead(one, tuned(arms, mode, one.n), window))
+        for one in _asynchronous(arms)
+    ]
+
+
+def _times(arms: Sequence[TrainedArm], alpha: float) -> list[Measure]:
+    def mean_secs(arm: TrainedArm) -> float:
+        return float(np.mean(arm.secs_at(alpha)))
+
+    return [
+        Measure(f"n={one.n}", mean_secs(one) / mean_secs(tuned(arms, SYNC_SAME, one.n)))
+        for one in _asynchronous(arms)
+        if one.alpha == alpha
+    ]
+
+
+def _real_times(cases: Sequence[RealTraining]) -> Iterator[Measure]:
+    secs = {case.mode: case.secs for case in cases if case.alpha == UNEVEN}
+    one, other = secs.get(ASYNC), secs.get(SYNC_SAME)
+    if one and other:
+        yield Measure(f"L2, n={NUM_REAL_WORKERS}, α={UNEVEN:g}", one.measured / other.measured)
+
+
+OF_THROUGHPUT = (
+    Claim(
+        key="throughput",
+        sentence="Asynchronous workers compute E[max]/E[X] times the gradients that synchronous ones do",
+        quantity="measured over predicted ratio",
+        limit=Limit(low=0.85, high=1.15),
+        expected=Limit(low=0.97, high=1.03),
+        measure=lambda cases: [
+            Measure(f"n={case.n}, α={case.alpha:g}", case.ratio / predicted_ratio(case.n, case.alpha)) for case in cases
+        ],
+    ),
+)
+
+OF_TRAINING = (
+    Claim(
+        key="examples",
+        sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
+        quantity="its examples above those of synchronous SGD, in standard errors",
+        limit=Limit(low=-2.0),
+        measure=lambda arms: _leads(arms, SYNC_SAME),
+    ),
+    Claim(
+        key="examples_global",
+        sentence="With the same batch per update asynchronous SGD needs no fewer examples, each at its best rate",
+        quantity="its examples above those of synchronous SGD, in standard errors",
+        limit=Limit(low=-2.0),
+        measure=lambda arms: _leads(arms, SYNC_GLOBAL),
+    ),
+    Claim(
+        key="time_even",
+        sentence="With nearly even steps synchronous SGD is at the target as soon as asynchronous SGD",
+        quantity="asynchronous over synchronous time",
+        limit=Limit(low=1.0),
+        measure=lambda arms: _times(arms, TRAINED_ALPHAS[0]),
+    ),
+    Claim(
+        key="time_uneven",
+        sentence="With exponential steps asynchronous SGD is at the target sooner",
+        quantity="asynchronous over synchronous time",
+        limit=Limit(high=1.0),
+        measure=lambda arms: _times(arms, TRAINED_ALPHAS[-1]),
+    ),
+)
+
+OF_REAL_THROUGHPUT = (
+    Claim(
+        key="real_throughput",
+        sentence="So they do on real clusters: E[max]/E[X] times the gradients",
+        quantity="measured over predicted ratio",
+        limit=Limit(low=0.85, high=1.15),
+        measure=lambda rates: [
+            Measure(f"L2, n={n}, α={alpha:g}", ratio_of(pairs, "measured") / predicted_ratio(n, alpha))
+            for (n, alpha), pairs in rates.items()
+            if n > 1 and len(pairs) > 1
+        ],
+    ),
+    Claim(
+        key="real_rates",
+        sentence="Real clusters of both kinds compute as many gradients as the simulator says of the same delays",
+        quantity="measured over simulated gradients per second",
+        limit=Limit(low=0.9, high=1.1),
+        measure=lambda rates: [Measure(pair.case, pair.ratio) for pairs in rates.values() for pair in pairs.values()],
+    ),
+    Claim(
+        key="real_control",
+        sentence="With one worker the two are the same",
+        quantity="asynchronous over synchronous gradients per second",
+        limit=Limit(low=0.95, high=1.05),
+        measure=lambda rates: [
+            Measure("L2, one worker", ratio_of(pairs, "measured"))
+            for (n, _), pairs in rates.items()
+            if n == 1 and len(pairs) > 1
+        ],
+    ),
+)
+
+OF_REAL_TRAINING = (
+    Claim(
+        key="real_examples",
+        sentence="A real training needs as many examples as the one in virtual time",
+        quantity="measured over virtual examples to the target, one seed of each arm",
+        limit=Limit(low=0.6, high=1.6),
+        expected=Limit(low=0.75, high=1.33),
+        measure=lambda cases: [Measure(case.name, case.pair("examples").ratio) for case in cases],
+    ),
+    Claim(
+        key="real_time",
+        sentence="With exponential steps asynchronous SGD is at the target sooner on a real cluster, too",
+        quantity="asynchronous over synchronous time",
+        limit=Limit(high=1.0),
+        measure=_real_times,
+    ),
+)

@@ -1,0 +1,156 @@
+"""Claims: a sentence, what is measured for it, and the threshold beyond which it is refuted.
+
+A claim is written down, threshold and measure included, in the experiment's `claims.py` before anything is run. What
+the measured values mean for it is decided here, by the threshold alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+
+class Finding(enum.Enum):
+    """What the measured values say of a claim."""
+
+    OK = "ok"
+    PARTLY = "partly"
+    REFUTED = "refuted"
+    NOT_TESTABLE = "not testable"
+
+
+class Word(enum.Enum):
+    """The verdict on an experiment."""
+
+    SHAPE_REPRODUCED = "shape reproduced"
+    PARTLY = "partly"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_TESTABLE = "not testable here"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A range of values, ends included; without an end it is open there."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def margin(self, value: float) -> float:
+        """How far inside a value is, negative outside; -inf for NaN."""
+        return -math.inf if math.isnan(value) else min(value - self.low, self.high - value)
+
+    @property
+    def beyond(self) -> str:
+        """Where a value is that lies outside, in words."""
+        if math.isinf(self.low):
+            return f"above {self.high:g}"
+        return f"below {self.low:g}" if math.isinf(self.high) else f"outside {self.low:g} to {self.high:g}"
+
+    def __str__(self) -> str:
+        if math.isinf(self.low):
+            return f"at most {self.high:g}"
+        return f"at least {self.low:g}" if math.isinf(self.high) else f"from {self.low:g} to {self.high:g}"
+
+
+class Measure(NamedTuple):
+    """One measured value that a claim is about.
+
+    Attributes:
+        case: which: "n=8, exp".
+        value: in the unit of what the claim measures; NaN counts as outside every limit.
+    """
+
+    case: str
+    value: float
+
+
+class Checked(NamedTuple):
+    """A claim and what came of it.
+
+    Attributes:
+        claim: as it was written down.
+        finding: by its limits.
+        text: the measured values in a sentence, with the worst of them; or why there are none.
+        measured: the values.
+    """
+
+    claim: Claim
+    finding: Finding
+    text: str
+    measured: Sequence[Measure] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A testable statement.
+
+    Attributes:
+        key: unique in the experiment.
+        sentence: the statement.
+        quantity: what is measured, in words, with its unit.
+        limit: refuted as soon as one measured value lies outside.
+        expected: where every value should lie, inside of `limit`; "partly" between the two. None = `limit`.
+        measure: gives the measured values, one per case of which there is one, from the part's cases.
+        why_none: says from the part's cases why there are no measured values; None = the part says it.
+    """
+
+    key: str
+    sentence: str
+    quantity: str
+    limit: Limit
+    expected: Limit | None = None
+    measure: Callable[[Any], Iterable[Measure]] = dataclasses.field(repr=False)
+    why_none: Callable[[Any], str] | None = dataclasses.field(repr=False, default=None)
+
+    @property
+    def refuted_if(self) -> str:
+        """The threshold in words."""
+        return f"{self.quantity} is {self.limit.beyond}"
+
+    def check(self, measured: Sequence[Measure], why_not: str = "") -> Checked:
+        """What the values say; without any, that the claim is not testable.
+
+        Args:
+            measured: values of what the claim measures, one per case.
+            why_not: why there are none.
+        """
+        if not measured:
+            return Checked(self, Finding.NOT_TESTABLE, why_not or "nothing was measured")
+        worst = min(measured, key=lambda measure: self.limit.margin(measure.value))
+        if self.limit.margin(worst.value) < 0:
+            outside = sum(self.limit.margin(measure.value) < 0 for measure in measured)
+            return Checked(self, Finding.REFUTED, self._sentence(measured, worst, outside, self.limit), measured)
+        expected = self.expected or self.limit
+        worst = min(measured, key=lambda measure: expected.margin(measure.value))
+        outside = sum(expected.margin(measure.value) < 0 for measure in measured)
+        finding = Finding.PARTLY if outside else Finding.OK
+        return Checked(self, finding, self._sentence(measured, worst, outside, expected), measured)
+
+    def _sentence(self, measured: Sequence[Measure], worst: Measure, outside: int, limit: Limit) -> str:
+        if len(measured) == 1:
+            return f"{worst.value:.4g} ({worst.case}); {limit}"
+        what = f"{outside} of {len(measured)} outside, " if outside else f"all {len(measured)} inside, "
+        return f"{what}the worst {worst.value:.4g} ({worst.case}); {limit}"
+
+
+class Verdict(NamedTuple):
+    """The verdict on an experiment: its word, and why where the word alone does not say it."""
+
+    word: Word
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word.value}: {self.why}" if self.why else self.word.value
+
+
+def verdict_on(checked: Sequence[Checked]) -> Verdict:
+    """What its claims make of an experiment; claims that could not be tested count neither way."""
+    findings = {check.finding for check in checked} - {Finding.NOT_TESTABLE}
+    if not findings:
+        return Verdict(Word.NOT_TESTABLE, "; ".join(dict.fromkeys(check.text for check in checked)))
+    if findings == {Finding.OK}:
+        return Verdict(Word.SHAPE_REPRODUCED)
+    return Verdict(Word.NOT_REPRODUCED if findings == {Finding.REFUTED} else Word.PARTLY)

@@ -1,0 +1,147 @@
+"""The code on which a run's figures depend: when it changes, the run is done again.
+
+Two parts, as imports tell only of one:
+
+* The experiment's own: its file, those of the classes that it inherits from, and what these import of the experiments
+  (or of the package that an experiment of one's own is in), directly or not. A text that names a module, as
+  `--model=package.module:Class` does, is an import, too. Left out is what only says what came of finished runs: the
+  harness, and the modules `PRESENTING` where the experiment's file imports them.
+* The core: components are loaded by name and tasks are started by command lines, so their files are taken whole. Runs
+  in virtual time execute the simulation only, so a change in what starts, connects or recovers tasks keeps them.
+  All other runs depend on the package, without its commands.
+
+Comments, docstrings and layout do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import pathlib
+import re
+import sys
+
+from ps_trainer.experiments.harness.base import Level
+
+PRESENTING = ("claims", "plots", "tables")
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[2]
+_EXPERIMENTS = "ps_trainer.experiments"
+_HARNESS = f"{_EXPERIMENTS}.harness"
+_CPU_WATCH = "cpu.py"  # of the harness; tells which runs were contended
+_NOT_MEASURING = ("cli", "experiments")
+_SIMULATED = ("simulation", "store", "optimizers", "data")
+_SIMULATED_FILES = ("updates/options.py", "disturbances/delays.py", "disturbances/delay_distributions.py")
+_NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)(?::\w+)?")
+
+
+def code_version(experiment_type: type, level: Level) -> str:
+    """A digest of the code on which an experiment's runs of a level depend."""
+    digest = hashlib.sha256()
+    for path in sorted(own_files(experiment_type) | _core_files(level)):
+        digest.update(f"{path.name}\0{_code_of(_read(path))}\0".encode())
+    return digest.hexdigest()[:12]
+
+
+def own_files(experiment_type: type) -> set[pathlib.Path]:
+    """The experiment's own part: see above. Imports nothing."""
+    own = [cls for cls in experiment_type.__mro__ if _is_own(cls)]
+    roots = {_package_of(cls.__module__): _root_of(cls) for cls in own}
+    left_out = {f"{cls.__module__.rpartition('.')[0]}.{name}" for cls in own for name in PRESENTING}
+    found = {pathlib.Path(inspect.getfile(cls)) for cls in own}
+    todo = [module for path in found for module in imports_of(path) - left_out]
+    while todo:
+        module = todo.pop()
+        root = roots.get(_package_of(module))
+        path = _file_of(module, root) if root is not None and not module.startswith(f"{_HARNESS}.") else None
+        if path is not None and path not in found:
+            found.add(path)
+            todo += imports_of(path)
+    return found
+
+
+def imports_of(path: pathlib.Path) -> frozenset[str]:
+    """Modules that a file imports anywhere, dotted, or names in a text; names in them may be among these."""
+    return _imports_in(_read(path), path)
+
+
+@functools.cache
+def _imports_in(source: str, path: pathlib.Path) -> frozenset[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, path)
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = _NAMED.fullmatch(node.value)
+            found |= {named[1]} if named else set()
+    return frozenset(found)
+
+
+@functools.cache
+def _core_files(level: Level) -> frozenset[pathlib.Path]:
+    files = {*(_PACKAGE / "models").rglob("*.py"), _PACKAGE / "experiments" / "harness" / _CPU_WATCH}
+    for path in _PACKAGE.rglob("*.py"):
+        part = path.relative_to(_PACKAGE).parts[0]
+        if level is Level.VIRTUAL:
+            is_measuring = path.parent == _PACKAGE or part in _SIMULATED
+        else:
+            is_measuring = part not in _NOT_MEASURING
+        files |= {path} if is_measuring else set()
+    if level is Level.VIRTUAL:
+        files |= {_PACKAGE / name for name in _SIMULATED_FILES}
+    return frozenset(files)
+
+
+@functools.cache
+def _code_of(source: str) -> str:
+    """The code without what does not count."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+def _read(path: pathlib.Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _absolute(node: ast.ImportFrom, path: pathlib.Path) -> str:
+    """The module that `from … import` names, with a relative one made absolute."""
+    if not node.level:
+        return node.module or ""
+    above = path.resolve().parents[node.level - 1]
+    parts = [above.name]
+    while (above.parent / "__init__.py").exists():
+        above = above.parent
+        parts.insert(0, above.name)
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _package_of(module: str) -> str:
+    """What an experiment's own code lies in: the experiments, or the top package of one's own."""
+    return _EXPERIMENTS if f"{module}.".startswith(f"{_EXPERIMENTS}.") else module.partition(".")[0]
+
+
+def _root_of(cls: type) -> pathlib.Path:
+    """The folder from which the module of a class is imported."""
+    return pathlib.Path(inspect.getfile(cls)).parents[cls.__module__.count(".")]
+
+
+def _file_of(module: str, root: pathlib.Path) -> pathlib.Path | None:
+    """The module's file; None where that is no module, as in `from module import name`."""
+    path = root.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
+
+
+def _is_own(cls: type) -> bool:
+    """Whether a class is an experiment's own code: neither Python's nor the harness's."""
+    top = cls.__module__.partition(".")[0]
+    return top not in sys.stdlib_module_names and not cls.__module__.startswith(f"{_HARNESS}.")

@@ -1,0 +1,75 @@
+"""The page over all experiments: `index.html` and `index.md`, made of the conclusions that lie in the folder."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ps_trainer.experiments.harness import page
+from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE
+from ps_trainer.experiments.harness.provenance import origin_sentence
+from ps_trainer.experiments.harness.report import FAILED, ClaimLine, Conclusion
+from ps_trainer.experiments.harness.store import write_atomically
+from ps_trainer.experiments.harness.tables import Column, Table
+from ps_trainer.launch.view import duration
+
+_COLUMNS = tuple(
+    Column(name=name)
+    for name in ("experiment", "source", "claim", "measured", "outcome", "verdict", "run time", "CPU-contended")
+)
+
+
+def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
+    """The conclusions that are there, in the order of `names`."""
+    paths = [path for name in names if (path := out_dir / name / "conclusion.json").exists()]
+    return [_parse(json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def write(out_dir: pathlib.Path, conclusions: Sequence[Conclusion], origin: Mapping[str, Any]) -> None:
+    """Writes the page.
+
+    Args:
+        out_dir: holds the experiments' folders.
+        conclusions: at least one.
+        origin: as `provenance` gives it.
+    """
+    markdown = build(conclusions, origin, "report.md")
+    write_atomically(out_dir / "index.md", page.to_markdown(markdown))
+    write_atomically(out_dir / "index.html", page.to_html(build(conclusions, origin, "report.html")))
+
+
+def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_name: str) -> list[page.Block]:
+    """The page's blocks, with links to the reports of that name."""
+    rows = [row for conclusion in conclusions for row in _rows(conclusion, report_name)]
+    secs = sum(conclusion.run_secs for conclusion in conclusions)
+    number = f"{len(conclusions)} experiment{'s' if len(conclusions) != 1 else ''}"
+    quick = " Quick forms: few repetitions, short runs." if any(one.quick for one in conclusions) else ""
+    return [
+        page.Heading("Experiments", 1),
+        page.Paragraph(
+            f"{number}, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick}"
+            " A claim's threshold is written in the experiment's file before it is run."
+            f" CPU-contended runs kept more than {100 * CONTENDED_SHARE:.0f} % of the cores busy."
+        ),
+        Table(title="", level="", columns=_COLUMNS, rows=rows),
+        page.Paragraph(origin_sentence(origin)),
+    ]
+
+
+def _rows(conclusion: Conclusion, report_name: str) -> list[list[str]]:
+    """A row per claim; what is the experiment's stands in the first one."""
+    has_report = not conclusion.verdict.startswith(FAILED)
+    link = f"[{conclusion.name}]({conclusion.name}/{report_name})" if has_report else conclusion.name
+    num_contended = len(conclusion.contended)
+    contended = f"{num_contended} of {conclusion.num_runs} runs" if num_contended else "none"
+    claims = conclusion.claims or [ClaimLine(sentence="", measured="", outcome="")]
+    own = [conclusion.verdict, duration(conclusion.run_secs), contended]
+    rows = [["", "", one.sentence, one.measured, one.outcome, "", "", ""] for one in claims]
+    rows[0] = [link, conclusion.source, *rows[0][2:5], *own]
+    return rows
+
+
+def _parse(values: Mapping[str, Any]) -> Conclusion:
+    return Conclusion(**{**values, "claims": [ClaimLine(**claim) for claim in values["claims"]]})

@@ -1,0 +1,86 @@
+"""Marks: published results that a later change of the code makes differently are shown as made before it.
+
+`results/marks.json` holds them, each with the commit of the results that it is about. A page shows a mark as long as
+that commit made the results; when they are made again, it is gone. Nothing of it is written into a page by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ps_trainer.errors import UsageError
+from ps_trainer.experiments.harness.captions import Caption
+
+FILE = pathlib.Path("experiments", "results", "marks.json")
+
+_LABEL = "> **Made before a change"
+_OLD_MARK = re.compile(rf"^{re.escape(_LABEL)}.*\n\n?", re.MULTILINE)
+_SECTION = re.compile(r'^(?=<a id=")', re.MULTILINE)
+_PLOT = re.compile(r"(\]\(\w+/(\w+)-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
+
+
+class Mark(NamedTuple):
+    """What is to be known of a published result.
+
+    Attributes:
+        page: which, from the package's folder.
+        after: how the line begins below which the mark stands: a heading, a verdict, a plot's or a table's title.
+        commit: seven digits of the one that made the result; it stands in the same section of the page.
+        date: of the change.
+        text: what has changed, and what of the result that concerns.
+    """
+
+    page: str
+    after: str
+    commit: str
+    date: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{_LABEL}, by commit {self.commit}; changed {self.date}.** {self.text}"
+
+
+def read(package: pathlib.Path) -> list[Mark]:
+    """All marks."""
+    return [Mark(**values) for values in json.loads((package / FILE).read_text(encoding="utf-8"))]
+
+
+def with_marks(page: str, marks: Iterable[Mark]) -> str:
+    """The page with these marks, those of results that are no longer there left out, and with no others.
+
+    Raises:
+        UsageError: a mark's line is there more than once; or not at all, though the result is.
+    """
+    sections = _SECTION.split(_OLD_MARK.sub("", page))
+    for mark in marks:
+        of_commit = [place for place, section in enumerate(sections) if f"commit {mark.commit}" in section]
+        line = re.compile(rf"^{re.escape(mark.after)}.*$", re.MULTILINE)
+        found = [(place, match) for place in of_commit for match in line.finditer(sections[place])]
+        if of_commit and len(found) != 1:
+            raise UsageError(
+                f"{FILE}: {len(found)} lines of {mark.page} begin with {mark.after!r} in what commit {mark.commit}"
+                " made; name exactly one"
+            )
+        for place, match in found:
+            section = sections[place]
+            sections[place] = f"{section[: match.end()]}\n\n{mark}{section[match.end() :]}"
+    return "".join(sections)
+
+
+def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> str:
+    """The page with these words below its plots.
+
+    Args:
+        page: with plots as `<experiment>-<key>.png`.
+        captions: experiment -> key up to its first `-` -> the words.
+    """
+
+    def caption_of(match: re.Match[str]) -> str:
+        head, experiment, key = match.groups()
+        return f"{head}{captions[experiment][key.partition('-')[0]]}"
+
+    return _PLOT.sub(caption_of, page)

@@ -1,0 +1,177 @@
+"""What a person sees while experiments run: a bar with the time left on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from ps_trainer.experiments.harness.base import Run
+from ps_trainer.launch.view import duration
+
+
+class TimeLeft:
+    """Guesses how long the runs that are left will take, from what those before took against what was expected.
+
+    Args:
+        expected_secs: of all runs that are to be done.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, expected_secs: float, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._left = expected_secs  # expected, of runs that have not ended
+        self._done_expected = self._done_taken = 0.0
+        self._current: tuple[float, float] | None = None  # expected, began at
+
+    def begin(self, expected_secs: float) -> None:
+        """A run begins."""
+        self._current = (expected_secs, self._clock())
+
+    def end(self) -> None:
+        """It has ended, however."""
+        expected, began_at = self._current
+        self._left -= expected
+        self._done_expected += expected
+        self._done_taken += self._clock() - began_at
+        self._current = None
+
+    @property
+    def secs(self) -> float:
+        """Seconds left."""
+        pace = self._done_taken / self._done_expected if self._done_expected else 1.0
+        gone = 0.0
+        if self._current is not None:
+            gone = min(self._clock() - self._current[1], self._current[0] * pace)
+        return max(0.0, self._left * pace - gone)
+
+
+class Progress(abc.ABC):
+    """Told what happens; shows it. Use as a context manager.
+
+    Args:
+        console: where to print.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
+        self._console = console
+        self._clock = clock
+        self._time_left = TimeLeft(0.0, clock)
+        self._num_runs = self._num_done = 0
+        self._began_at = clock()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def plan(self, runs: Sequence[Run]) -> None:
+        """Told once which runs are to be done, of all experiments."""
+        self._num_runs = len(runs)
+        self._time_left = TimeLeft(sum(run.expected_secs for run in runs), self._clock)
+        self._planned()
+
+    def begin(self, experiment: str, run: Run) -> None:
+        """A run begins."""
+        self._began_at = self._clock()
+        self._time_left.begin(run.expected_secs)
+        self._shown(f"{experiment} {run.key}")
+
+    def end(self, experiment: str, run: Run, remark: str = "") -> None:
+        """A run has ended; `remark` says what was unusual about it."""
+        self._time_left.end()
+        self._num_done += 1
+        self._ended(f"{experiment} {run.key}", self._clock() - self._began_at, remark)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Prints a line, or several."""
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+    def close(self) -> None:  # noqa: B027 - plain lines need no ending
+        """Ends the display."""
+
+    @property
+    def left(self) -> str:
+        """The time left, for a person."""
+        return f"{duration(self._time_left.secs)} left"
+
+    @abc.abstractmethod
+    def _planned(self) -> None: ...
+
+    @abc.abstractmethod
+    def _shown(self, name: str) -> None: ...
+
+    @abc.abstractmethod
+    def _ended(self, name: str, secs: float, remark: str) -> None: ...
+
+
+class PlainProgress(Progress):
+    """A line per run, for a log file."""
+
+    def _planned(self) -> None:
+        self.note(f"{self._num_runs} runs to do, about {duration(self._time_left.secs)}")
+
+    def _shown(self, name: str) -> None:
+        pass
+
+    def _ended(self, name: str, secs: float, remark: str) -> None:
+        tail = f"  {remark}" if remark else ""
+        left = f"  {self.left}" if self._num_done < self._num_runs else ""
+        self.note(f"[{self._num_done}/{self._num_runs}] {name}  {duration(secs)}{tail}{left}")
+
+
+class LiveProgress(Progress):
+    """A bar that is drawn again in place, with the run that is under way and the time left."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
+        super().__init__(console, clock)
+        columns = (BarColumn(20), TextColumn("{task.completed:.0f}/{task.total:.0f} runs"), _LeftColumn(self))
+        self._bar = Bar(*columns, TextColumn("{task.description}"), console=console, refresh_per_second=2)
+        self._task = self._bar.add_task("", total=0)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def close(self) -> None:
+        """Leaves the bar on the screen and gives the cursor back."""
+        self._bar.stop()
+
+    def _planned(self) -> None:
+        self._bar.update(self._task, total=self._num_runs)
+
+    def _shown(self, name: str) -> None:
+        self._bar.update(self._task, description=name)
+
+    def _ended(self, name: str, secs: float, remark: str) -> None:
+        if remark:
+            self.note(f"{name}  {duration(secs)}  {remark}")
+        self._bar.update(self._task, completed=self._num_done, description="")
+
+
+class _LeftColumn(ProgressColumn):
+    """The time left by our own guess: rich's takes all runs for equally long."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        return Text(self._progress.left)
+
+
+def create_progress(console: Console, plain: bool) -> Progress:
+    """The bar if the console is a terminal and `plain` is false, else plain lines."""
+    if console.is_terminal and not console.is_dumb_terminal and not plain:
+        return LiveProgress(console)
+    return PlainProgress(console)

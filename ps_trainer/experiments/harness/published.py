@@ -1,0 +1,57 @@
+"""Numbers of the literature, each with how sure we are that it is the source's number."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Tag(enum.Enum):
+    """How a number came to us."""
+
+    READ = "V"  # in the primary text
+    SUMMARY = "S"  # in somebody's summary of it
+    RECALLED = "K"  # from memory, not read again
+    MEASURED = "M"  # measured or simulated by us
+    DERIVED = "D"  # computed from other numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A number of the literature.
+
+    Its text says where the number comes from, and one that was not read in the source never reads as if the
+    source said it.
+
+    Attributes:
+        what: what it is the number of: "median step with 4 backup workers".
+        value: in `unit`.
+        unit: "s", "%", or empty.
+        tag: how it came to us.
+        source: "Abadi et al. 2016, Fig. 8c".
+    """
+
+    what: str
+    value: float
+    unit: str
+    tag: Tag
+    source: str
+
+    @property
+    def number(self) -> str:
+        """Value and unit."""
+        return f"{self.value:g} {self.unit}".rstrip()
+
+    @property
+    def origin(self) -> str:
+        """Where the number comes from, in words; also what a plot's legend says of it."""
+        return {
+            Tag.READ: f"{self.source}",
+            Tag.SUMMARY: f"a summary of {self.source}",
+            Tag.RECALLED: f"recalled, not read again ({self.source})",
+            Tag.MEASURED: f"our own measurement ({self.source})",
+            Tag.DERIVED: f"derived ({self.source})",
+        }[self.tag]
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.number}, {self.origin}"

@@ -1,0 +1,269 @@
+"""The report of one experiment, as files that need nothing else.
+
+<out_dir>/<experiment>/report.html     self-contained, plots inside
+<out_dir>/<experiment>/report.md       the same, with the plots beside it as PNG and SVG
+<out_dir>/<experiment>/results.csv     a line per run: settings, figures, CPU share
+<out_dir>/<experiment>/steps.jsonl     a line per step of the runs that kept them
+<out_dir>/<experiment>/provenance.json
+<out_dir>/<experiment>/conclusion.json what the index page is made of
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ps_trainer.experiments.harness import page, plots
+from ps_trainer.experiments.harness.base import Analysis, Experiment, Results, RunResult
+from ps_trainer.experiments.harness.claims import Checked, verdict_on
+from ps_trainer.experiments.harness.provenance import origin_sentence
+from ps_trainer.experiments.harness.runner import Executed, Job, contended_sentence, others_sentence
+from ps_trainer.experiments.harness.store import write_atomically
+from ps_trainer.experiments.harness.tables import Column, Table
+from ps_trainer.launch.view import duration
+
+FAILED = "run failed"
+
+_CLAIM_COLUMNS = (
+    Column(name="claim"),
+    Column(name="measured"),
+    Column(name="refuted if"),
+    Column(name="outcome"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClaimLine:
+    """A claim and its outcome, as the index page shows them."""
+
+    sentence: str
+    measured: str
+    outcome: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What came of an experiment, as `conclusion.json` holds it.
+
+    Attributes:
+        name: of the experiment.
+        title: what it is about.
+        source: papers.
+        quick: whether in its quick form.
+        verdict: word and reason, or `FAILED`.
+        claims: each with its outcome; empty where a run failed.
+        num_runs: finished ones.
+        run_secs: time that they took, together.
+        contended: keys of the CPU-contended ones.
+        failures: keys of failed ones, and what else failed.
+    """
+
+    name: str
+    title: str
+    source: str
+    quick: bool
+    verdict: str
+    claims: Sequence[ClaimLine]
+    num_runs: int
+    run_secs: float
+    contended: Sequence[str]
+    failures: Sequence[str]
+
+
+def title_of(experiment: Experiment) -> str:
+    """The first line of the experiment's docstring."""
+    return (type(experiment).__doc__ or experiment.name).strip().partition("\n")[0].rstrip(".")
+
+
+def write(job: Job, executed: Executed, origin: Mapping[str, Any]) -> tuple[Conclusion, list[Checked]]:
+    """Analyses the results and writes all files; of a job with a failed run only what needs no analysis.
+
+    Args:
+        job: what was run.
+        executed: what came of it.
+        origin: as `provenance` gives it.
+
+    Returns:
+        The conclusion, and its claims checked; none where a run failed.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    results = executed.results
+    _write_csv(results, job.folder / "results.csv")
+    _write_steps(job.experiment.name, results, job.folder / "steps.jsonl")
+    _write_json(job.folder / "provenance.json", {**origin, **_origin_of_runs(job, results)})
+    if executed.failures:
+        conclusion = conclude(job, executed, [])
+        checked = []
+    else:
+        analysis = job.experiment.analyse(results)
+        checked = list(analysis.checked)
+        conclusion = conclude(job, executed, checked)
+        files = [
+            plots.save(plot, job.experiment.caption_of(plot.key), job.folder) for plot in job.experiment.plots(results)
+        ]
+        blocks = build(job, results, analysis, checked, conclusion, files, origin)
+        write_atomically(job.folder / "report.md", page.to_markdown(blocks))
+        write_atomically(job.folder / "report.html", page.to_html(blocks))
+    save_conclusion(job, conclusion)
+    return conclusion, checked
+
+
+def save_conclusion(job: Job, conclusion: Conclusion) -> None:
+    """Writes `conclusion.json`."""
+    _write_json(job.folder / "conclusion.json", dataclasses.asdict(conclusion))
+
+
+def conclude(job: Job, executed: Executed, checked: Sequence[Checked], failure: str = "") -> Conclusion:
+    """What came of a job.
+
+    Args:
+        job: what was run.
+        executed: its results and failures.
+        checked: its claims; empty where something failed.
+        failure: what failed beside the runs.
+    """
+    failures = [*(one.key for one in executed.failures), *([failure] if failure else [])]
+    return Conclusion(
+        name=job.experiment.name,
+        title=title_of(job.experiment),
+        source=job.experiment.source,
+        quick=job.quick,
+        verdict=f"{FAILED}: {', '.join(failures)}" if failures else str(verdict_on(checked)),
+        claims=[
+            ClaimLine(sentence=one.claim.sentence, measured=one.text, outcome=one.finding.value) for one in checked
+        ],
+        num_runs=len(executed.results),
+        run_secs=sum(result.wall_secs for result in executed.results),
+        contended=[result.run.key for result in executed.results if result.is_contended],
+        failures=failures,
+    )
+
+
+def build(
+    job: Job,
+    results: Results,
+    analysis: Analysis,
+    checked: Sequence[Checked],
+    conclusion: Conclusion,
+    files: Sequence[plots.PlotFiles],
+    origin: Mapping[str, Any],
+) -> list[page.Block]:
+    """The page's blocks."""
+    experiment = job.experiment
+    quick = ", quick form" if job.quick else ""
+    blocks: list[page.Block] = [
+        page.Heading(conclusion.title, 1),
+        page.Paragraph(f"`{experiment.name}`{quick}. Verdict: {conclusion.verdict}."),
+        page.Paragraph(f"Source: {experiment.source}."),
+        *([page.Paragraph(experiment.scale_down)] if experiment.scale_down else []),
+        page.Heading("Claims"),
+        _claims_table(checked, results),
+        *files,
+        *analysis.tables,
+    ]
+    if experiment.published:
+        blocks += [page.Heading("Published numbers"), page.Bullets([str(number) for number in experiment.published])]
+    notes = [*analysis.notes, *_remarks(job, results)]
+    blocks += [page.Heading("Notes"), page.Bullets(notes)]
+    blocks += [page.Heading("Where the numbers come from"), page.Paragraph(origin_sentence(origin))]
+    links = ("results.csv", "steps.jsonl", "provenance.json")
+    blocks.append(page.Paragraph("Beside this page: " + ", ".join(f"[{name}]({name})" for name in links) + "."))
+    return blocks
+
+
+def levels_of(results: Results) -> str:
+    """The levels of the runs, in words."""
+    return ", ".join(dict.fromkeys(result.run.level.value for result in results))
+
+
+def _claims_table(checked: Sequence[Checked], results: Results) -> Table:
+    return Table(
+        title="",
+        level=levels_of(results),
+        columns=_CLAIM_COLUMNS,
+        rows=[[one.claim.sentence, one.text, one.claim.refuted_if, one.finding.value] for one in checked],
+    )
+
+
+def _remarks(job: Job, results: Results) -> list[str]:
+    """What the harness itself has to say of the runs."""
+    secs = sum(result.wall_secs for result in results)
+    said = [
+        f"{len(results)} runs, {len(job.seeds)} seeds each where a seed matters, {duration(secs)} together;"
+        f" {levels_of(results)}."
+    ]
+    said += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
+    if job.old_versions:
+        said.append(f"Some runs were measured by other versions of the code: {', '.join(job.old_versions)}.")
+    return said
+
+
+def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
+    runs = {
+        result.run.key: {
+            **result.run.identity(),
+            **_cost(result),
+        }
+        for result in results
+    }
+    return {
+        "experiment": job.experiment.name,
+        "quick": job.quick,
+        "code_versions": {level.value: version for level, version in job.store.versions.items()},
+        "other_code_versions": list(job.old_versions),
+        "seeds": list(job.seeds),
+        "runs": runs,
+    }
+
+
+def _cost(result: RunResult) -> dict[str, Any]:
+    """Time and CPU of a run; `cpu_tasks_secs` is of its own processes, `cpu_share` of the whole machine."""
+    cpu = result.cpu
+    return {
+        "wall_secs": round(result.wall_secs, 3),
+        "cpu_tasks_secs": round(cpu.tasks_secs, 2) if cpu else None,
+        "cpu_share": round(cpu.share, 4) if cpu else None,
+        "cpu_contended": result.is_contended,
+    }
+
+
+def _write_csv(results: Results, path: pathlib.Path) -> None:
+    rows = [
+        {
+            "run": result.run.key,
+            "level": result.run.level.value,
+            "seed": result.run.seed,
+            **_scalars(result.run.settings),
+            **_scalars(result.figures),
+            **_cost(result),
+        }
+        for result in results
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if isinstance(value, (bool, int, float, str, type(None)))}
+
+
+def _write_steps(name: str, results: Results, path: pathlib.Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for result in results:
+            head = {"run_id": result.run.key, "exp_id": name, "level": result.run.level.value, "seed": result.run.seed}
+            file.writelines(_lines({**head, **step} for step in result.steps()))
+
+
+def _lines(records: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    return (json.dumps(record) + "\n" for record in records)
+
+
+def _write_json(path: pathlib.Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,169 @@
+"""One call of `experiment`: experiments one after the other, their reports, the index page, the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import signal
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ps_trainer import registry
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted, UsageError
+from ps_trainer.experiments.harness import index, plots, report
+from ps_trainer.experiments.harness.base import Experiment
+from ps_trainer.experiments.harness.claims import Checked, Finding
+from ps_trainer.experiments.harness.progress import Progress, create_progress
+from ps_trainer.experiments.harness.provenance import provenance
+from ps_trainer.experiments.harness.report import Conclusion
+from ps_trainer.experiments.harness.runner import Job, execute, prepare
+from ps_trainer.experiments.harness.store import locked
+
+_FOLDERS = {False: pathlib.Path("runs/experiments"), True: pathlib.Path("runs/experiments-quick")}
+_STYLES = {Finding.OK: "green", Finding.PARTLY: "yellow", Finding.REFUTED: "red", Finding.NOT_TESTABLE: "dim"}
+_FINDING_WIDTH = max(len(finding.value) for finding in Finding)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for.
+
+    Attributes:
+        quick: the short form of each experiment.
+        out_dir: folder of all files; None = a fixed one under `runs`, so that the same call goes on there.
+        num_seeds: repetitions; None = as many as each experiment says.
+        check: whether a refuted claim is a failure.
+        keep_runs: whether finished runs count that other code has measured.
+        plain: plain lines instead of a bar, also on a terminal.
+    """
+
+    quick: bool = False
+    out_dir: pathlib.Path | None = None
+    num_seeds: int | None = None
+    check: bool = False
+    keep_runs: bool = False
+    plain: bool = False
+
+
+def create(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names, registered ones or `package.module:Class`.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    for name in names:
+        registry.EXPERIMENTS.check(name)
+    return [registry.EXPERIMENTS.create(name) for name in dict.fromkeys(names)]
+
+
+def run(
+    experiments: Sequence[Experiment], request: Request, command: Sequence[str], console: Console | None = None
+) -> int:
+    """Carries out experiments and writes what came of them.
+
+    Args:
+        experiments: in this order.
+        request: how.
+        command: the command line, as typed; for the reports.
+        console: where to print; None = standard output.
+
+    Returns:
+        0 when everything ran, whatever the verdicts; 1 when a run failed or, with `check`, a claim is refuted.
+
+    Raises:
+        UsageError: matplotlib is missing, or the folder cannot be used; nothing was run.
+        Interrupted, KeyboardInterrupt: a signal came; finished runs are kept.
+    """
+    plots.check_available()
+    if request.num_seeds is not None and request.num_seeds < 1:
+        raise UsageError(f"--seeds={request.num_seeds}: seeds must be at least 1")
+    out_dir = request.out_dir or _FOLDERS[request.quick]
+    console = console or Console()
+    origin = provenance(command)
+    with locked(out_dir), _raising_on_sigterm(), create_progress(console, request.plain) as progress:
+        jobs = [
+            prepare(
+                experiment,
+                out_dir,
+                quick=request.quick,
+                num_seeds=request.num_seeds,
+                keep_runs=request.keep_runs,
+            )
+            for experiment in experiments
+        ]
+        _announce(jobs, progress)
+        try:
+            concluded = [_conclude(job, progress, origin) for job in jobs]
+        except (KeyboardInterrupt, Interrupted):
+            progress.note("interrupted: finished runs are kept; the same command goes on from here", style="yellow")
+            raise
+        names = dict.fromkeys([*registry.EXPERIMENTS.names(), *(job.experiment.name for job in jobs)])
+        index.write(out_dir, index.read(out_dir, list(names)), origin)
+    _show(concluded, out_dir, console)
+    return _exit_code(concluded, request)
+
+
+def _announce(jobs: Sequence[Job], progress: Progress) -> None:
+    progress.plan([run for job in jobs for run in job.missing])
+    for job in jobs:
+        if job.finished:
+            progress.note(f"{job.experiment.name}: {len(job.finished)} of {len(job.runs)} runs are there already")
+        for remark in job.remarks:
+            progress.note(f"{job.experiment.name}: {remark}")
+        if job.old_versions:
+            progress.note(f"{job.experiment.name}: some of them measured by other code: {', '.join(job.old_versions)}")
+
+
+def _conclude(job: Job, progress: Progress, origin: Mapping[str, Any]) -> tuple[Conclusion, list[Checked]]:
+    executed = execute(job, progress)
+    try:
+        return report.write(job, executed, origin)
+    except Exception:  # noqa: BLE001 - the others' hours of runs must not be lost to this one's analysis
+        text = traceback.format_exc()
+        progress.note(f"{job.experiment.name}: its runs are kept, but the report failed:\n{text}", style="bold red")
+        conclusion = report.conclude(job, executed, [], "report")
+        report.save_conclusion(job, conclusion)
+        return conclusion, []
+
+
+def _show(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], out_dir: pathlib.Path, console: Console) -> None:
+    console.print()
+    for conclusion, checked in concluded:
+        console.print(Text(f"{conclusion.name}: {conclusion.verdict}", style="bold"), soft_wrap=True)
+        for one in checked:
+            text = Text(f"  {one.finding.value:<{_FINDING_WIDTH}}  ", style=_STYLES[one.finding])
+            console.print(text.append(f"{one.claim.sentence}: {one.text}", style="not dim default"), soft_wrap=True)
+        if conclusion.contended:
+            console.print(Text(f"  CPU-contended: {', '.join(conclusion.contended)}", style="yellow"), soft_wrap=True)
+    console.print(Text(f"files in {out_dir}; open {out_dir / 'index.html'}"), soft_wrap=True)
+
+
+def _exit_code(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], request: Request) -> int:
+    if any(conclusion.failures for conclusion, _ in concluded):
+        return EXIT_FAILED
+    is_refuted = any(one.finding is Finding.REFUTED for _, checked in concluded for one in checked)
+    return EXIT_FAILED if request.check and is_refuted else EXIT_DONE
+
+
+@contextlib.contextmanager
+def _raising_on_sigterm() -> Iterator[None]:
+    """Turns SIGTERM into `Interrupted`, so that what a run has started is ended first."""
+
+    def handle(signum: int, _frame: FrameType | None) -> None:
+        raise Interrupted(signum)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

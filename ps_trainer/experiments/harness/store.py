@@ -1,0 +1,148 @@
+"""Files of finished runs, from which a half-finished experiment goes on.
+
+<out_dir>/<experiment>/runs/<key>/result.json   written last and at once: there, the run is finished
+<out_dir>/<experiment>/runs/<key>/steps.jsonl   the step records, if any
+<out_dir>/<experiment>/runs/<key>/…             logs, and whatever else the run leaves
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ps_trainer.errors import UsageError
+from ps_trainer.experiments.harness.base import Level, Measured, Run, RunResult
+from ps_trainer.experiments.harness.cpu import CpuUse
+
+_FORMAT = 1
+_KEY = re.compile(r"[A-Za-z0-9._=-]+")
+
+
+class Found(NamedTuple):
+    """What is there of a run.
+
+    Attributes:
+        result: the finished run, None where there is none that counts.
+        why_not: why one that is there does not count; empty where there is none.
+        version: code version that measured it; empty without a result.
+    """
+
+    result: RunResult | None
+    why_not: str = ""
+    version: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStore:
+    """The runs of one experiment.
+
+    Attributes:
+        folder: of the experiment.
+        versions: digest of the present code on which runs of a level depend.
+        keeps_versions: whether runs of other code count too.
+    """
+
+    folder: pathlib.Path
+    versions: Mapping[Level, str]
+    keeps_versions: bool = False
+
+    def find(self, run: Run) -> Found:
+        """The finished run with these settings, of this code."""
+        path = self._folder_of(run) / "result.json"
+        if not path.exists():
+            return Found(None)
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            return Found(None, "result.json is broken")
+        if record.get("format") != _FORMAT:
+            return Found(None, "result.json has another format")
+        if record["run"] != run.identity():
+            return Found(None, f"other settings: {_difference(record['run'], run.identity())}")
+        version = self.versions[run.level]
+        if record["version"] != version and not self.keeps_versions:
+            return Found(None, f"measured by other code ({record['version']}, now {version})")
+        return Found(self._result(run, record), version=record["version"])
+
+    def begin(self, run: Run) -> pathlib.Path:
+        """An empty folder for the run; what an earlier attempt has left there is removed."""
+        folder = self._folder_of(run)
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        return folder
+
+    def finish(self, run: Run, measured: Measured, wall_secs: float, cpu: CpuUse | None) -> RunResult:
+        """Keeps what a run has given; from now on it is finished."""
+        folder = self._folder_of(run)
+        steps = iter(measured.steps)
+        if (first := next(steps, None)) is not None:
+            with (folder / "steps.jsonl").open("w", encoding="utf-8") as file:
+                for step in (first, *steps):
+                    file.write(json.dumps(step) + "\n")
+        record = {
+            "format": _FORMAT,
+            "run": run.identity(),
+            "version": self.versions[run.level],
+            "figures": dict(measured.figures),
+            "wall_secs": wall_secs,
+            "cpu": cpu._asdict() if cpu is not None else None,
+        }
+        write_atomically(folder / "result.json", json.dumps(record, indent=1) + "\n")
+        return self._result(run, json.loads(json.dumps(record)))
+
+    def _folder_of(self, run: Run) -> pathlib.Path:
+        if not _KEY.fullmatch(run.key) or run.key.startswith("."):
+            raise ValueError(f"run key {run.key!r} is no file name of letters, digits, '.', '_', '=', '-'")
+        return self.folder / "runs" / run.key
+
+    def _result(self, run: Run, record: Mapping[str, Any]) -> RunResult:
+        cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
+        return RunResult(run, record["figures"], record["wall_secs"], cpu, self._folder_of(run))
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Writes a file so that it is there as a whole or not at all, also after a crash."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Makes a folder, and keeps other processes of this kind out of it while inside.
+
+    Raises:
+        UsageError: it cannot be made, or another process is in it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UsageError(f"--out_dir={folder}: cannot write there ({error}); name another folder") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(
+                f"--out_dir={folder}: another `experiment` is at work there; wait for it, or name another folder"
+            ) from error
+        yield
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The settings in which two identities differ, in words."""
+    flat = [{**record["settings"], "level": record["level"], "seed": record["seed"]} for record in (before, now)]
+    names = [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
+    return ", ".join(f"{name} was {flat[0].get(name)!r}, now {flat[1].get(name)!r}" for name in names)

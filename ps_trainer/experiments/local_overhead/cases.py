@@ -1,0 +1,99 @@
+"""The cases that the runs of the experiment on what a ps task costs make."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ps_trainer.experiments.harness.base import Results, RunResult
+from ps_trainer.experiments.harness.cases import Case, cases_by
+from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, spread
+
+SIZES = "sizes"  # part of the runs: models of growing size, for the overhead
+RULES = "rules"  # part of the runs: other optimizers, rules, layouts and numbers of ps tasks, for equality
+BYTES_PER_PARAMETER = 4
+LEAST_SIZES = 3  # two points lie on a line whatever they are
+
+_MB = 1e6
+_OTHERS_SHARE = 0.1
+
+
+class SizedModel(Case):
+    """The runs of one model, all seeds together; disturbed ones count only where there are no others."""
+
+    @functools.cached_property
+    def _quiet(self) -> Results:
+        return Results(result for result in self.runs if not _is_disturbed(result))
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether something else ran beside all of its runs, so that its times do not count."""
+        return not self._quiet
+
+    @property
+    def model(self) -> str:
+        """With its options."""
+        return f"{self.runs.setting('model')} {self.runs.setting('model_option')}".rstrip()
+
+    @property
+    def parameters(self) -> int:
+        """How many."""
+        return self.runs[0].figures["parameters"]
+
+    @property
+    def local(self) -> Spread:
+        """Step times of one process, ms."""
+        return self._medians("local_ms")
+
+    @property
+    def cluster(self) -> Spread:
+        """Step times with a ps task, ms."""
+        return self._medians("cluster_ms")
+
+    @property
+    def megabytes(self) -> float:
+        """All parameters, MB of 10⁶ bytes."""
+        return self.parameters * BYTES_PER_PARAMETER / _MB
+
+    @property
+    def overhead_ms(self) -> float:
+        """Median step with a ps task minus median step without."""
+        return self.cluster.median - self.local.median
+
+    def _medians(self, name: str) -> Spread:
+        return spread([spread(ms).median for ms in (self._quiet or self.runs).figures(name)])
+
+
+class Overheads(NamedTuple):
+    """All runs, and those about the overhead by model."""
+
+    results: Results
+    sizes: Sequence[SizedModel]
+
+    @property
+    def timed(self) -> list[SizedModel]:
+        """The models whose times count."""
+        return [size for size in self.sizes if not size.is_disturbed]
+
+    @property
+    def line(self) -> Line | None:
+        """The overhead in ms against MB."""
+        return line_of(self.timed)
+
+
+def overheads_of(results: Results) -> Overheads:
+    """The cases of all runs."""
+    return Overheads(results, cases_by(SizedModel, results.where(part=SIZES), "model", "model_option"))
+
+
+def line_of(sizes: Sequence[SizedModel]) -> Line | None:
+    """The overhead in ms against MB; None with too few sizes, or where there is none."""
+    if len(sizes) < LEAST_SIZES or any(size.overhead_ms <= 0 for size in sizes):
+        return None
+    return fit_line([size.megabytes for size in sizes], [size.overhead_ms for size in sizes])
+
+
+def _is_disturbed(result: RunResult) -> bool:
+    """Whether anything beside the run took a part of the cores."""
+    return result.cpu is not None and result.cpu.others_secs > _OTHERS_SHARE * result.cpu.tasks_secs

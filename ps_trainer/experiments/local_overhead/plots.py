@@ -1,0 +1,56 @@
+"""The plot of the experiment on what a ps task costs, and the words below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.local_overhead.cases import Overheads, SizedModel, line_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CAPTIONS = {
+    "overhead": Caption(
+        shows=(
+            "Time against the size of the model, both axes logarithmic: circles, what a step with a ps task takes"
+            " more than one without; crosses, the step without; black line, the fitted a + b·M."
+        ),
+        expected=(
+            "a constant for small models and growth in proportion to the size for large ones, so that the circles"
+            " follow the black line."
+        ),
+    ),
+}
+
+
+def plots(overheads: Overheads) -> list[Plot]:
+    """The overhead against the size; none without models whose times count."""
+    plot = Plot(
+        key="overhead",
+        title="What one ps task adds to a step",
+        level=Level.PROCESSES.value,
+        draw=lambda figure: _draw(figure, overheads.timed),
+    )
+    return [plot] if overheads.timed else []
+
+
+def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
+    axis = figure.add_subplot()
+    sizes = sorted(sizes, key=lambda size: size.megabytes)
+    axis.plot([s.megabytes for s in sizes], [s.overhead_ms for s in sizes], "o", mfc="none", label="overhead")
+    axis.plot([s.megabytes for s in sizes], [s.local.median for s in sizes], "x:", lw=0.8, label="step of one process")
+    line = line_of(sizes)
+    if line:
+        low, high = sizes[0].megabytes, sizes[-1].megabytes
+        grid = [low * (high / low) ** (i / 50) for i in range(51)]
+        label = f"{line.a:.2f} ms + M · {line.b:.2f} ms/MB"
+        axis.plot(grid, [line.at(megabytes) for megabytes in grid], "k-", lw=1, label=label)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("parameters, MB")
+    axis.set_ylabel("ms per step")
+    axis.legend()

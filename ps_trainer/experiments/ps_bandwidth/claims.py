@@ -1,0 +1,118 @@
+"""What the literature says of the ps tasks' links: its numbers, and the claims with their measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.ps_bandwidth.cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, LinkSetting, pairs, timed
+from ps_trainer.experiments.toolkit import theory
+
+_D2L = "Dive into Deep Learning, Parameter Servers"
+_BYTEPS = "Jiang et al. 2020 (BytePS)"
+
+_WITHIN = Limit(low=0.85, high=1.25)
+_OVER_PREDICTED = "measured over predicted time of a round"
+
+PUBLISHED = (
+    *(
+        Published(f"160 MB of gradients of 4 GPUs, {bar.what}", bar.published_ms, "ms", Tag.READ, _D2L)
+        for bar in D2L_BARS
+    ),
+    Published("the same around a ring over NVLink", 6, "ms", Tag.READ, _D2L),
+    Published("BytePS over all-reduce, 256 GPUs, up to", 84, "%", Tag.SUMMARY, _BYTEPS),
+    Published("BytePS over a parameter server, 256 GPUs, up to", 245, "%", Tag.SUMMARY, _BYTEPS),
+    Published(
+        "share of linear speed-up of distributed TensorFlow on 128 GPUs, about",
+        50,
+        "%",
+        Tag.SUMMARY,
+        "Sergeev and Del Balso 2018",
+    ),
+    Published("the same of Horovod", 88, "%", Tag.SUMMARY, "Sergeev and Del Balso 2018"),
+    Published("the same, Inception V3 and ResNet-101 on 512 GPUs", 90, "%", Tag.READ, "Horovod's documentation"),
+    Published("the same, VGG-16 on 512 GPUs", 68, "%", Tag.READ, "Horovod's documentation"),
+    Published(
+        "share of VGG-16's parameters in its largest variable", 74, "%", Tag.RECALLED, "Simonyan and Zisserman 2014"
+    ),
+)
+
+
+def _over_predicted(cases: Sequence[LinkCase], *arms: Arm) -> list[Measure]:
+    return [Measure(case.setting.name, case.over_predicted) for arm in arms for case in timed(cases, arm)]
+
+
+def _both_directions_secs(setting: LinkSetting) -> float:
+    return theory.byteps_secs(setting.num_bytes, setting.n, setting.n, setting.bytes_per_sec)
+
+
+CLAIMS = (
+    Claim(
+        key="bytes",
+        sentence="The busiest host of n workers and p ps tasks receives O(nM/p), that of a ring 2(n − 1)M/n",
+        quantity="measured over predicted bytes that it receives in a round",
+        limit=Limit(low=0.9, high=1.1),
+        measure=lambda cases: [
+            Measure(c.setting.name, c.most_bytes / c.setting.predicted_bytes())
+            for c in cases
+            if c.setting.arm is not Arm.ASYNC  # its rounds are no steps of all workers
+        ],
+    ),
+    Claim(
+        key="ps_round",
+        sentence="A synchronous round takes 2nM/(pB) until p ≥ n, then 2M/B whatever n",
+        quantity=_OVER_PREDICTED,
+        limit=_WITHIN,
+        measure=lambda cases: _over_predicted(cases, Arm.PS),
+    ),
+    Claim(
+        key="colocated",
+        sentence="A ps task on each worker's host, and a ring all-reduce, take 2(n − 1)M/(nB)",
+        quantity=_OVER_PREDICTED,
+        limit=_WITHIN,
+        measure=lambda cases: _over_predicted(cases, Arm.COLOCATED, Arm.RING),
+    ),
+    Claim(
+        key="equals_ring",
+        sentence="A ps task on each worker's host costs what a ring costs",
+        quantity="time of a round with them over that of the ring",
+        limit=Limit(low=0.8, high=1.25),
+        measure=lambda cases: [
+            Measure(f"n={c.setting.n}", c.secs.median / ring.secs.median)
+            for c, ring in pairs(cases, Arm.COLOCATED, Arm.RING)
+        ],
+    ),
+    Claim(
+        key="extra_hosts",
+        sentence="With p = n hosts beside the workers' a round takes M/B, which is up to twice as fast as the ring",
+        quantity="measured time of a round over M/B",
+        limit=_WITHIN,
+        measure=lambda cases: [
+            Measure(c.setting.name, c.secs.median / _both_directions_secs(c.setting))
+            for c in timed(cases, Arm.PS)
+            if c.setting.p == c.setting.n > 1
+        ],
+    ),
+    Claim(
+        key="both_directions",
+        sentence="Asynchronous workers use both directions of a ps task's link at once, sync ones one at a time",
+        quantity="measured over the simulator's time in which each worker makes a step",
+        limit=_WITHIN,
+        measure=lambda cases: _over_predicted(cases, Arm.ASYNC),
+    ),
+    Claim(
+        key="unsharded",
+        sentence=f"A variable with {LARGEST_SHARE:.0%} of the bytes on one ps task defeats p > 1: max_j bytes_j",
+        quantity=_OVER_PREDICTED,
+        limit=_WITHIN,
+        measure=lambda cases: _over_predicted(cases, Arm.UNSHARDED),
+    ),
+    Claim(
+        key="partitioned",
+        sentence="Cut into parts, it does not",
+        quantity="measured time of a round over 2M/B",
+        limit=_WITHIN,
+        measure=lambda cases: _over_predicted(cases, Arm.PARTITIONED),
+    ),
+)

@@ -1,0 +1,176 @@
+"""What the literature says of scaling with the number of workers: its numbers, and the claims with their measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.scaling_curve.cases import (
+    ASYNC,
+    EVEN,
+    RARE,
+    SYNC,
+    CurvePoint,
+    Scale,
+    SyncAndAsync,
+    ThroughputCurve,
+)
+
+_TAIL_WORKERS = (50, 100, 200)
+_OSDI = "Abadi et al. 2016 (OSDI), Fig. 8"
+_BENCHMARKS = "TensorFlow's benchmarks of 2017, synchronous, 64 K80"
+_GERON = "Géron 2017, chapter 12, credited to Dean"
+
+
+class Speedup(NamedTuple):
+    """A published speed-up over one worker, for the plot.
+
+    Attributes:
+        label: of whom, and how sure we are.
+        num_workers: there.
+        speedup: throughput over that of one worker.
+    """
+
+    label: str
+    num_workers: int
+    speedup: float
+
+
+_RATE_1 = Published("images/s of one worker, Inception-v3, about", 28, "", Tag.SUMMARY, _OSDI)
+_RATE_50 = Published("the same of each of 50 workers, about", 22, "", Tag.SUMMARY, _OSDI)
+_RATE_200 = Published("images/s of 200 workers together, of the order of", 2300, "", Tag.SUMMARY, _OSDI)
+
+PUBLISHED = (
+    _RATE_1,
+    _RATE_50,
+    _RATE_200,
+    Published("ps tasks in that experiment", 17, "", Tag.RECALLED, _OSDI),
+    Published("median synchronous step over asynchronous, about", 1.1, "", Tag.SUMMARY, _OSDI),
+    *(
+        Published(f"{name}: {images:g} images/s on 1, and on 64", on_64, "images/s", Tag.READ, _BENCHMARKS)
+        for name, images, on_64 in (("Inception-v3", 29.7, 1783), ("ResNet-50", 52.4, 2744), ("ResNet-152", 19.4, 981))
+    ),
+    Published("dense models on 50 GPUs, speed-up of 25 to", 40, "", Tag.READ, _GERON),
+    Published("sparse models on 500 machines, speed-up", 300, "", Tag.READ, _GERON),
+    Published("Inception on 50 GPUs, speed-up", 32, "", Tag.READ, _GERON),
+)
+
+SPEEDUPS = (
+    Speedup(f"OSDI '16 [{Tag.SUMMARY.value}: summary], 50 workers", 50, 50 * _RATE_50.value / _RATE_1.value),
+    Speedup(f"OSDI '16 [{Tag.SUMMARY.value}: summary], 200 workers", 200, _RATE_200.value / _RATE_1.value),
+    Speedup(f"Inception, Géron [{Tag.READ.value}: read]", 50, 32),
+    Speedup(f"Inception-v3, TF benchmarks [{Tag.DERIVED.value}: derived]", 64, 1783 / 29.7),
+)
+
+
+def _concave(curve: ThroughputCurve) -> Iterable[Measure]:
+    for point, more in pairwise(curve.points):
+        proportional = point.rate * more.setting.n / point.setting.n
+        yield Measure(f"{curve.name}, {point.setting.n} to {more.setting.n}", more.rate / proportional)
+
+
+def _knees(scale: Scale) -> list[Measure]:
+    """Of curves from one worker to twice the knee or beyond, whose largest rate is the ceiling then."""
+    return [
+        Measure(curve.name, curve.measured_knee() / curve.first.setting.knee())
+        for curve in scale.curves
+        if curve.first.setting.n == 1 and curve.points[-1].setting.n >= 2 * curve.first.setting.knee()
+    ]
+
+
+def _tails(pairs: Sequence[SyncAndAsync], shape: str) -> list[Measure]:
+    return [
+        Measure(pair.name, pair.ratio(99) / pair.ratio(50))
+        for pair in pairs
+        if any(pair.is_(shape, n) for n in _TAIL_WORKERS)
+    ]
+
+
+def _more_ps(points: Sequence[CurvePoint]) -> list[Measure]:
+    of_few = {(p.level, p.setting): p for p in points if p.setting.p == 1}
+    found = []
+    for point in points:
+        one = of_few.get((point.level, point.setting._replace(p=1)))
+        is_asked = (point.setting.n, point.setting.p, point.setting.num_bytes) == (8, 4, 4_000_000)
+        if one and is_asked:
+            found.append(Measure(point.name, point.rate / one.rate))
+    return found
+
+
+def _over_predicted(points: Sequence[CurvePoint], update: str) -> list[Measure]:
+    own = [point for point in points if point.setting.update == update and point.setting.n > 1]
+    return [Measure(point.name, point.times.round_secs / point.setting.predicted_secs()) for point in own]
+
+
+OF_OUR_SCALE = (
+    Claim(
+        key="concave",
+        sentence="Throughput grows with the number of workers, by less and less",
+        quantity="throughput of the next larger number of workers over the proportional one",
+        limit=Limit(low=0.4, high=1.05),
+        measure=lambda scale: [one for curve in scale.curves for one in _concave(curve)],
+    ),
+    Claim(
+        key="knee",
+        sentence="Growth ends at n* = p(TB/(2M) + 1) workers, asynchronous ones at twice as many",
+        quantity="knee over predicted knee",
+        limit=Limit(low=1 / 1.5, high=1.5),
+        measure=_knees,
+    ),
+    Claim(
+        key="more_ps",
+        sentence="More ps tasks move the knee to the right",
+        quantity="throughput of 8 workers with 4 ps tasks over that with one, 4 MB",
+        limit=Limit(low=1.5),
+        measure=lambda scale: _more_ps(scale.points),
+    ),
+    Claim(
+        key="fit_sync",
+        sentence="A synchronous step takes the slowest worker's compute time and then 2nM/(pB)",
+        quantity="measured over predicted time of a step",
+        limit=Limit(low=0.85, high=1.15),
+        measure=lambda scale: _over_predicted(scale.real, SYNC),
+    ),
+    Claim(
+        key="fit_async",
+        sentence="An asynchronous step takes a compute time and then 2nM/(pB)",
+        quantity="measured over predicted time of a step",
+        limit=Limit(low=0.85, high=1.15),
+        measure=lambda scale: _over_predicted(scale.real, ASYNC),
+    ),
+    Claim(
+        key="simulator",
+        sentence="The simulator gives the real clusters' throughput",
+        quantity="measured over simulated time of a step",
+        limit=Limit(low=0.85, high=1.15),
+        measure=lambda scale: [Measure(p.name, p.times.round_secs / p.simulated_secs) for p in scale.real],
+    ),
+)
+
+OF_THE_PAPERS = (
+    Claim(
+        key="median",
+        sentence="At the median a synchronous step is little longer than an asynchronous one",
+        quantity="median step, sync over async, 50 workers, 17 ps, rare long delays (virtual time)",
+        limit=Limit(high=1.5),
+        measure=lambda scale: [Measure(p.name, p.ratio(50)) for p in scale.pairs if p.is_(RARE, 50)],
+    ),
+    Claim(
+        key="tail_rare",
+        sentence="Far above the median it is much longer, where long delays are rare",
+        quantity="99th percentile, sync over async, over the same of the median; 17 ps (virtual time)",
+        limit=Limit(low=1.2),
+        measure=lambda scale: _tails(scale.pairs, RARE),
+    ),
+    Claim(
+        key="tail_even",
+        sentence="The same where compute times are lognormal with sigma 0.2",
+        quantity="99th percentile, sync over async, over the same of the median; 17 ps (virtual time)",
+        limit=Limit(low=1.2),
+        measure=lambda scale: _tails(scale.pairs, EVEN),
+        why_none=lambda scale: "the quick form leaves it out",
+    ),
+)

@@ -1,0 +1,163 @@
+"""What the literature says of staleness-aware learning rates: its numbers, and the claims with their measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.staleness_aware_rate.cases import (
+    BY_SPLITS,
+    BY_STALENESS,
+    FAILED_ERROR,
+    FULL,
+    NEAR_RATE,
+    NUM_REAL_LEARNERS,
+    SINGLE,
+    SMALL_RATE,
+    RateTrainings,
+    RealArm,
+    excess,
+)
+
+Measured = Callable[[RateTrainings], Iterable[Measure]]
+WhyNone = Callable[[RateTrainings], str] | None
+
+PUBLISHED = (
+    Published("test error of 30-softsync with α₀ on CIFAR-10", 90, "%", Tag.READ, "Zhang et al. 2016, section 4"),
+    Published(
+        "test error of 30-softsync with α₀/τ, and of synchronous updates, about",
+        18,
+        "%",
+        Tag.READ,
+        "Zhang et al. 2016, section 4",
+    ),
+)
+
+
+def _fails(key: str, sentence: str, measure: Measured, why_none: WhyNone = None) -> Claim:
+    quantity = "test error above that of synchronous updates, in standard errors"
+    return Claim(
+        key=key, sentence=sentence, quantity=quantity, limit=Limit(low=2.0), measure=measure, why_none=why_none
+    )
+
+
+def _ends_alike(key: str, sentence: str, measure: Measured, why_none: WhyNone = None) -> Claim:
+    quantity = "difference in test error from what it is compared with, in standard errors"
+    return Claim(
+        key=key,
+        sentence=sentence,
+        quantity=quantity,
+        limit=Limit(low=-2.0, high=2.0),
+        measure=measure,
+        why_none=why_none,
+    )
+
+
+def _is_near(trainings: RateTrainings) -> bool:
+    return NEAR_RATE <= trainings.largest_stable_rate <= 2 * NEAR_RATE
+
+
+def _not_near(trainings: RateTrainings) -> str:
+    largest = trainings.largest_stable_rate
+    return f"the largest stable synchronous rate is {largest:g}, not {NEAR_RATE:g} to {2 * NEAR_RATE:g}"
+
+
+def _excess(trainings: RateTrainings, rate: float, arm: str, top_only: bool = False) -> list[Measure]:
+    """Of an arm over synchronous updates, at every n of n-softsync or at the largest only."""
+    top = max((case.splits for case in trainings.even), default=0)
+    return [
+        Measure(case.name, excess(case, trainings.sync[rate]))
+        for case in trainings.even
+        if case.rate == rate and case.arm == arm and (case.splits == top or not top_only)
+    ]
+
+
+def _fails_near(trainings: RateTrainings) -> list[Measure]:
+    return _excess(trainings, NEAR_RATE, FULL, top_only=True) if _is_near(trainings) else []
+
+
+def _aware_near(trainings: RateTrainings) -> list[Measure]:
+    return _excess(trainings, NEAR_RATE, BY_STALENESS) if _is_near(trainings) else []
+
+
+def _by_splits_over_by_staleness(trainings: RateTrainings) -> list[Measure]:
+    by_arm = {(case.splits, case.arm): case for case in trainings.even if case.rate == SMALL_RATE}
+    return [
+        Measure(f"n={splits}", excess(case, by_arm[splits, BY_STALENESS]))
+        for (splits, arm), case in by_arm.items()
+        if arm == BY_SPLITS
+    ]
+
+
+def _single_over_sync(trainings: RateTrainings) -> list[Measure]:
+    single = [case for case in trainings.cases if case.mode == SINGLE]
+    return [Measure(f"α₀={case.rate:g}", excess(case, trainings.sync[case.rate])) for case in single]
+
+
+def _have_failed(arm: RealArm) -> list[bool]:
+    return [one["test_error"] > FAILED_ERROR for one in arm.both]
+
+
+OF_VIRTUAL_TIME = (
+    _fails("fails", "With α₀ at the limit of synchronous updates λ-softsync fails", _fails_near, _not_near),
+    _ends_alike(
+        "aware",
+        "With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end",
+        _aware_near,
+        _not_near,
+    ),
+    _fails(
+        "fails_small",
+        "With an α₀ that staleness 1 can stand λ-softsync fails, too",
+        lambda trainings: _excess(trainings, SMALL_RATE, FULL, top_only=True),
+    ),
+    _ends_alike(
+        "aware_small",
+        "With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end",
+        lambda trainings: _excess(trainings, SMALL_RATE, BY_STALENESS),
+    ),
+    _ends_alike(
+        "global",
+        "With such an α₀ and nearly even steps α₀/n for all gradients does what α₀/τ does",
+        _by_splits_over_by_staleness,
+    ),
+    _ends_alike("batch", "λ learners with batch μ end where one learner with batch λμ does", _single_over_sync),
+)
+
+OF_REAL_CLUSTERS = (
+    Claim(
+        key="real_staleness",
+        sentence="A real cluster's mean staleness is that of virtual time",
+        quantity="|measured − virtual mean staleness| / n",
+        limit=Limit(high=0.05),
+        measure=lambda arms: [
+            Measure(arm.name, abs(measured["staleness"] - simulated["staleness"]) / NUM_REAL_LEARNERS)
+            for arm in arms
+            for measured, simulated in [arm.both]
+        ],
+    ),
+    Claim(
+        key="real_arms",
+        sentence="On a real cluster the arms fail that fail in virtual time, and no others",
+        quantity="whether one of the two fails and the other does not, 0 or 1",
+        limit=Limit(high=0),
+        measure=lambda arms: [
+            Measure(arm.name, float(measured != simulated))
+            for arm in arms
+            for measured, simulated in [_have_failed(arm)]
+        ],
+    ),
+    Claim(
+        key="real_errors",
+        sentence="The others end where they end in virtual time",
+        quantity="difference in test error, one seed of each arm",
+        limit=Limit(high=0.05),
+        measure=lambda arms: [
+            Measure(arm.name, abs(measured["test_error"] - simulated["test_error"]))
+            for arm in arms
+            for measured, simulated in [arm.both]
+            if not any(_have_failed(arm))
+        ],
+    ),
+)

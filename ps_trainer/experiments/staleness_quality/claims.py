@@ -1,0 +1,167 @@
+"""What the literature says of staleness and model quality: its numbers, and the claims with their measures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.staleness_quality.cases import (
+    CONSTANT,
+    FIXED_RATE,
+    GEOMETRIC,
+    KINDS,
+    UNIFORM,
+    StaleTraining,
+    by_depth,
+    select,
+    tuned_pairs,
+)
+from ps_trainer.experiments.toolkit import quadratic, virtual_training
+
+PUBLISHED = (
+    Published("test error on MNIST without staleness", 0.36, "%", Tag.RECALLED, "Chen et al. 2016, section 2"),
+    Published("with an average staleness of 20", 0.47, "%", Tag.RECALLED, "Chen et al. 2016"),
+    Published("with an average staleness of 50", 0.79, "%", Tag.RECALLED, "Chen et al. 2016"),
+)
+
+
+def _rising_share(cases: Sequence[StaleTraining]) -> float:
+    """Pairs of two staleness values of which the greater needs more updates, of all pairs; NaN without a pair.
+
+    Pairs that both do not reach the target are no evidence and left out.
+    """
+    ordered = sorted(cases, key=lambda case: case.tau)
+    pairs = [(one, other) for one, other in itertools.combinations(ordered, 2) if not (one.is_lost and other.is_lost)]
+    return float(np.mean([other.median > one.median for one, other in pairs])) if pairs else float("nan")
+
+
+def _variation(rates: Mapping[int, float]) -> float:
+    """Largest over smallest product of rate and 1 + τ, of a rate for each τ."""
+    products = [rate * (1 + tau) for tau, rate in rates.items()]
+    return max(products) / min(products)
+
+
+def _variations(rates: Mapping[str, Mapping[int, float]], *kinds: str) -> list[Measure]:
+    return [Measure(kind, _variation(rates[kind])) for kind in kinds if kind in rates]
+
+
+def _rising_shares(cases: Sequence[StaleTraining]) -> list[Measure]:
+    at_fixed = select(cases, lr=FIXED_RATE)
+    return [
+        Measure(kind, _rising_share([one for one in at_fixed if one.kind == kind or one.tau == 0]))
+        for kind in KINDS
+        if at_fixed
+    ]
+
+
+def _slowdown(stale: StaleTraining, fresh: StaleTraining) -> float:
+    """Updates over those without staleness; infinite where most seeds fail with staleness, NaN where without."""
+    if fresh.is_lost:
+        return math.nan
+    return math.inf if stale.is_lost else stale.median / fresh.median
+
+
+def depth_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
+    """Slowdown of four hidden layers over that of none, for each τ of 4 and more at which not both fail."""
+    at = {(case.depth, case.tau): case for case in cases}
+    measures = []
+    for tau in sorted({case.tau for case in cases if case.tau >= 4}):
+        if (0, tau) in at and (4, tau) in at:
+            deep, shallow = (_slowdown(at[depth, tau], at[depth, 0]) for depth in (4, 0))
+            if math.isfinite(deep) or math.isfinite(shallow):
+                measures.append(Measure(f"τ={tau}", deep / shallow))
+    return measures
+
+
+def _ramp_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
+    """Median accuracy with a ramp, of the cases in which it is below the target without."""
+    by_ramp = {
+        (case.tau, case.lr, case.ramp): sorted(case.accuracies)[len(case.accuracies) // 2]
+        for case in cases
+        if case.ramp is not None
+    }
+    return [
+        Measure(f"τ={tau}, lr={lr:g}", accuracy)
+        for (tau, lr, ramp), accuracy in by_ramp.items()
+        if ramp and by_ramp[tau, lr, 0] < virtual_training.TARGET_ACCURACY
+    ]
+
+
+def _adagrad_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
+    """Slowdown of momentum and Adam over that of Adagrad, unless both fail."""
+    slowdowns = {optimizer: _slowdown(stale, fresh) for optimizer, (fresh, stale) in tuned_pairs(cases).items()}
+    return [
+        Measure(optimizer, slowdowns[optimizer] / slowdowns["adagrad"])
+        for optimizer in ("momentum", "adam")
+        if optimizer in slowdowns and (math.isfinite(slowdowns[optimizer]) or math.isfinite(slowdowns["adagrad"]))
+    ]
+
+
+OF_QUADRATIC = (
+    Claim(
+        key="exact",
+        sentence="On a quadratic with constant staleness the largest stable rate is 2 sin(π / (2 (2τ + 1)))",
+        quantity="measured over exact rate",
+        limit=Limit(low=0.98, high=1.02),
+        measure=lambda rates: [
+            Measure(f"τ={tau}", rate / quadratic.largest_stable_rate(tau))
+            for tau, rate in rates.get(CONSTANT, {}).items()
+        ],
+    ),
+    Claim(
+        key="boundary",
+        sentence="On a quadratic the largest stable rate falls about as 1 / (1 + τ), τ constant or uniform on 0…2τ",
+        quantity="largest over smallest product of rate and 1 + τ, of all τ",
+        limit=Limit(high=4),
+        expected=Limit(high=2),
+        measure=lambda rates: _variations(rates, CONSTANT, UNIFORM),
+    ),
+    Claim(
+        key="boundary_geometric",
+        sentence="The same with geometric staleness",
+        quantity="largest over smallest product of rate and 1 + τ, of all τ",
+        limit=Limit(high=4),
+        expected=Limit(high=2),
+        measure=lambda rates: _variations(rates, GEOMETRIC),
+    ),
+)
+
+OF_TRAINING = (
+    Claim(
+        key="slower",
+        sentence="At one learning rate more staleness takes more updates to the same accuracy",
+        quantity="share of pairs of two staleness values of which the greater takes more updates",
+        limit=Limit(low=0.75),
+        expected=Limit(low=0.9),
+        measure=_rising_shares,
+    ),
+    Claim(
+        key="depth",
+        sentence="Deeper models suffer more",
+        quantity="slowdown with 4 hidden layers over that of softmax regression",
+        limit=Limit(low=1.0),
+        expected=Limit(low=1.2),
+        measure=lambda cases: depth_measures(by_depth(cases)),
+    ),
+    Claim(
+        key="ramp",
+        sentence="Staleness that grows from 0 lets runs train that otherwise fail",
+        quantity="median training accuracy at the end, with ramp, where it is too low without",
+        limit=Limit(low=virtual_training.TARGET_ACCURACY),
+        measure=_ramp_measures,
+        why_none=lambda cases: "no run failed without a ramp",
+    ),
+    Claim(
+        key="adagrad",
+        sentence="Adagrad tolerates more staleness than momentum and Adam, each at its best learning rate",
+        quantity="the other's slowdown over Adagrad's",
+        limit=Limit(low=1.0),
+        measure=_adagrad_measures,
+        why_none=lambda cases: "the short form has no other optimizers",
+    ),
+)

@@ -1,0 +1,115 @@
+"""The tables and the explanations of the experiment on staleness and model quality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.staleness_quality.cases import (
+    CONSTANT,
+    FIXED_RATE,
+    StaleTraining,
+    best,
+    by_depth,
+    select,
+    tuned_pairs,
+)
+from ps_trainer.experiments.toolkit import quadratic
+from ps_trainer.experiments.toolkit.statistics import spread, standard_error
+
+_LEVEL = Level.VIRTUAL.value
+
+NOTES = (
+    "Geometric staleness is what asynchronous workers with exponential steps have. On the quadratic its mean alone"
+    " would be stable up to the rate 2 (1 + 2τ), which grows with τ: it acts as momentum, not as delay. What ends"
+    " stability is the noise of which old version comes up: it feeds in η² w² per update while the momentum damps at"
+    " 1 / (1 + τ), so the boundary falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
+    "A ramp does not move the boundary: the loss falls while the staleness at that time is inside and rises again"
+    " once it is outside, long after the beginning. A ramp helps where only the beginning is hard, as with the source's"
+    " deep networks, whose gradients are largest there; here the whole course is.",
+    "In medians a run that does not reach the target counts with the updates after which it gave up, a lower bound. In"
+    " slowdowns a model that fails with staleness in most seeds counts as infinitely slow; where both of a pair fail,"
+    " nothing is compared. The target is a moving mean over a window: no run reaches it in fewer updates.",
+    "At its best rate a stale run may use a much smaller rate: the grid's table has the slowdown both ways.",
+)
+
+
+def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
+    """Largest stable learning rates, and their products with 1 + τ and √(1 + τ)."""
+    columns = (
+        Column(name="staleness"),
+        *numbers("d", "τ"),
+        *numbers(".4f", "largest stable rate", "exact"),
+        *numbers(".2f", "× (1 + τ)", "× √(1 + τ)"),
+    )
+    rows = [
+        [kind, tau, rate, quadratic.largest_stable_rate(tau) if kind == CONSTANT else None]
+        + [rate * (1 + tau), rate * (1 + tau) ** 0.5]
+        for kind, by_tau in rates.items()
+        for tau, rate in by_tau.items()
+    ]
+    return [Table(title="Quadratic: largest stable learning rate", level=_LEVEL, columns=columns, rows=rows)]
+
+
+def of_training(cases: Sequence[StaleTraining]) -> list[Table]:
+    """Updates to the target: the grid, and by kind of staleness, depth, ramp and optimizer."""
+    if not cases:
+        return []
+    ramps = [case for case in cases if case.ramp is not None]
+    best_ones = [case for pair in tuned_pairs(cases).values() for case in pair]
+    return [
+        _grid_table(select(cases, kind=CONSTANT)),
+        _case_table("By kind of staleness", select(cases, lr=FIXED_RATE)),
+        _case_table("By depth", by_depth(cases)),
+        _case_table("With and without ramp", ramps),
+        *([_case_table("Optimizers, each at its best learning rate", best_ones)] if best_ones else ()),
+    ]
+
+
+def _grid_table(cases: Sequence[StaleTraining]) -> Table:
+    """Updates to the target by staleness and learning rate; a dash where most seeds do not reach it."""
+    rates = sorted({case.lr for case in cases})
+    columns = [Column(name="τ", form="d")]
+    columns += [Column(name=f"lr {rate:g}", form=".0f") for rate in rates]
+    columns += [Column(name="best lr", form="g"), Column(name="slowdown at the best lr", form=".2f")]
+    columns += [Column(name="slowdown at the best lr of τ = 0", form=".2f")]
+    taus = sorted({case.tau for case in cases})
+    fastest = best([case for case in cases if case.tau == taus[0]])
+    rows = []
+    for tau in taus:
+        own = {case.lr: case for case in cases if case.tau == tau}
+        tuned = best(list(own.values()))
+        same = own.get(fastest.lr)
+        row = [None if lr not in own or own[lr].is_lost else own[lr].median for lr in rates]
+        slowdowns = [None if case is None or case.is_lost else case.median / fastest.median for case in (tuned, same)]
+        rows.append([tau, *row, None if tuned.is_lost else tuned.lr, *slowdowns])
+    return Table(
+        title="One hidden layer, constant staleness: median updates to the target",
+        level=_LEVEL,
+        columns=columns,
+        rows=rows,
+    )
+
+
+def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
+    """Cases one by one."""
+    columns = (
+        *(Column(name="staleness"), *numbers("d", "τ", "hidden layers")),
+        *(Column(name="optimizer"), Column(name="lr", form="g"), Column(name="ramp", form="d", unit="updates")),
+        *numbers(".0f", "updates", "p10", "p90"),
+        *numbers("d", "not reached", "seeds"),
+        *numbers(".3f", "last accuracy", "± SE"),
+    )
+    rows = []
+    for case in cases:
+        updates = spread(case.updates)
+        rows.append(
+            [case.kind, case.tau, case.depth, case.optimizer, case.lr, case.ramp]
+            + ([None] * 3 if case.is_lost or case.ramp is not None else [updates.median, updates.p10, updates.p90])
+            + [case.num_lost if case.ramp is None else None, len(case.updates)]
+            + [float(np.mean(case.accuracies)), standard_error(case.accuracies)]
+        )
+    return Table(title=title, level=_LEVEL, columns=columns, rows=rows)

@@ -1,0 +1,126 @@
+"""Runs of real clusters: started by the launcher, read from the files that they leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer.errors import RunError
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, without_warmup
+from ps_trainer.launch.command import run_local
+
+LOGDIR_NAME = "cluster"
+
+
+class Training(NamedTuple):
+    """What a cluster has done.
+
+    Attributes:
+        summary: what summary.json holds.
+        steps: a record per step of any worker, in the order in which they ended, warm-up included; fields as in
+            `training/step_log.py`.
+        wall_secs: from the start of the launcher to its end.
+    """
+
+    summary: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]]
+    wall_secs: float
+
+    @property
+    def warm_steps(self) -> Sequence[Mapping[str, Any]]:
+        """The steps after the first 20 %."""
+        return without_warmup(self.steps)[0]
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """Wall time, seconds since the epoch, of the steps after warm-up: from the first end to the last."""
+        steps = self.warm_steps
+        return steps[0]["wall_time"], steps[-1]["wall_time"]
+
+    @property
+    def steps_per_sec(self) -> float:
+        """Steps of all workers together, after warm-up."""
+        start, end = self.window
+        return (len(self.warm_steps) - 1) / (end - start)
+
+    def staleness(self) -> Counter[int]:
+        """Histogram of the staleness of the gradients that were used after warm-up, on ps 0."""
+        return Counter(step["staleness"] for step in self.warm_steps if step["staleness"] is not None)
+
+    def by_worker(self) -> dict[int, list[Mapping[str, Any]]]:
+        """The warm steps of each worker."""
+        steps: dict[int, list[Mapping[str, Any]]] = {}
+        for step in self.warm_steps:
+            steps.setdefault(step["worker"], []).append(step)
+        return dict(sorted(steps.items()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster on this machine.
+
+    Attributes:
+        num_workers: worker tasks, the chief among them.
+        num_ps: ps tasks.
+        flags: of `python -m ps_trainer local`, beside those for the numbers of tasks and `--logdir`.
+        deadline_secs: after so long the run has failed.
+    """
+
+    num_workers: int
+    num_ps: int = 1
+    flags: Sequence[str] = ()
+    deadline_secs: float = 600.0
+
+    @property
+    def local_flags(self) -> list[str]:
+        """All flags of `local` but `--logdir`; every step is logged."""
+        counts = [f"--num_ps={self.num_ps}", f"--num_workers={self.num_workers}"]
+        return [*counts, "--step_log", *self.flags]
+
+    def train(self, folder: pathlib.Path) -> Training:
+        """Trains to the end; nothing is left running, whatever happens.
+
+        Args:
+            folder: of the run; its logdir is made in there.
+
+        Raises:
+            RunError: the run failed, was too slow, or made no step.
+        """
+        logdir = folder.resolve() / LOGDIR_NAME
+        wall_secs = run_local(self.local_flags, logdir, self.deadline_secs, preloaded=True)
+        return read_training(logdir, wall_secs)
+
+
+def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
+    """What a cluster that has ended has left.
+
+    Args:
+        logdir: of the run, which had `--step_log`.
+        wall_secs: see `Training`.
+
+    Raises:
+        RunError: it made too few steps.
+    """
+    summary = json.loads((logdir / "summary.json").read_text(encoding="utf-8"))
+    steps = read_steps(logdir)
+    if len(steps) * (1 - WARMUP_SHARE) < 2:
+        raise RunError(f"{len(steps)} steps are too few to measure anything; raise --max_steps")
+    return Training(summary, steps, wall_secs)
+
+
+def read_steps(logdir: pathlib.Path) -> list[dict[str, Any]]:
+    """The step records of all workers, in the order in which the steps ended."""
+    return sorted(
+        (record for path in sorted(logdir.glob("steps/*.jsonl")) for record in read_records(path)),
+        key=lambda record: record["t_end"],
+    )
+
+
+def read_records(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file that is no longer written."""
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]

@@ -1,0 +1,88 @@
+"""The control of every experiment on real clusters: one worker with ps tasks trains as one process without them.
+
+With one worker nothing is stale, so the losses of all steps have to be the same, to the last bit where the same
+kernels run on as many threads. Where they are not, what an experiment finds may be a fault of the machinery.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer.experiments.toolkit import single_process
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.statistics import without_warmup
+
+LARGEST_DIFFERENCE = 1e-6
+
+QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_checkpoint_secs": 100_000}
+"""Settings of a run whose steps are timed: few threads, the same in all processes, and nothing but steps."""
+
+
+class Comparison(NamedTuple):
+    """One training, done in one process and on a cluster of one worker.
+
+    Attributes:
+        local: a record per step of the one process; see `single_process.train`.
+        cluster: what the cluster did.
+    """
+
+    local: Sequence[Mapping[str, Any]]
+    cluster: Training
+
+    @property
+    def loss_difference(self) -> float:
+        """Largest |difference| of a step's loss; inf where one of them made fewer steps, or a loss is no number."""
+        losses = [[step["loss"] for step in steps] for steps in (self.local, self.cluster.steps)]
+        if len(losses[0]) != len(losses[1]) or None in losses[0] + losses[1]:
+            return float("inf")
+        return max(abs(one - other) for one, other in zip(*losses, strict=True))
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no step's loss differs by more than `LARGEST_DIFFERENCE`."""
+        return self.loss_difference <= LARGEST_DIFFERENCE
+
+    def local_ms(self) -> list[float]:
+        """How long each step took in one process, without warm-up."""
+        return _step_ms(self.local)
+
+    def cluster_ms(self) -> list[float]:
+        """How long each step took on the cluster, without warm-up."""
+        return _step_ms(self.cluster.steps)
+
+
+def compare(
+    settings: Mapping[str, Any], folder: pathlib.Path, *, num_ps: int = 1, deadline_secs: float = 300.0
+) -> Comparison:
+    """Trains twice with the same settings, one after the other: in one process, and with one worker and ps tasks.
+
+    Args:
+        settings: fields of `TrainConfig`, JSON values; threads and the times of reports have other defaults here.
+        folder: existing; for files of both.
+        num_ps: of the cluster.
+        deadline_secs: of each of the two.
+
+    Raises:
+        RunError: one of them failed.
+    """
+    settings = {**QUIET, **settings}
+    alone = folder / "local"
+    alone.mkdir(exist_ok=True)
+    local = single_process.train_in_child(settings, alone, deadline_secs)
+    cluster = Cluster(num_workers=1, num_ps=num_ps, flags=flags_of(settings), deadline_secs=deadline_secs)
+    return Comparison(local, cluster.train(folder))
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """Fields of `TrainConfig` as flags; one for each entry of a list."""
+    return [
+        f"--{name}={entry}"
+        for name, value in settings.items()
+        for entry in (value if isinstance(value, (list, tuple)) else [value])
+    ]
+
+
+def _step_ms(steps: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [1000.0 * (step["t_end"] - step["t_start"]) for step in without_warmup(steps)[0]]

@@ -1,0 +1,219 @@
+"""Real clusters of processes on one machine, whose workers sleep instead of computing: what all experiments share.
+
+A run's delays depend on nothing but its seed, its workers and their step times, so that the simulator, given the
+same ones, takes the very delays that the cluster's workers slept: the two differ by what a step costs beside its
+delay, and by the order of arrivals that this changes.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.experiments.harness.base import Level, Part, Results, Run
+from ps_trainer.experiments.harness.cases import Case
+from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.simulation.schedule import Schedule, as_steps
+
+LEVEL = Level.PROCESSES
+WHY_NONE = "no such run was made, as the quick form has few, or none that left the cores to its workers"
+
+# Every process of the cluster is on the same few cores, and nothing but the steps is to take time.
+_FLAGS = (
+    "--dataset=digits",
+    "--intra_op_threads=1",
+    "--inter_op_threads=2",
+    "--report_secs=30",
+    "--save_checkpoint_secs=100000",
+)
+# Nearly no arithmetic, so that the cores idle and a step lasts as long as its delay.
+_IDLE_FLAGS = ("--model=softmax", "--batch_size=4", "--learning_rate=0.001")
+_START_SECS = 10.0
+_START_SECS_PER_WORKER = 2.0
+_DEADLINE_FACTOR = 10
+_MIN_PERCENT = 5  # of the steps: under a barrier of 8 workers an eighth of them waits for nobody
+
+
+def mean_ms(num_workers: int, least_ms: float = 80.0) -> float:
+    """A mean step with which there are at most 85 gradients per second, which leave two cores mostly idle."""
+    return max(least_ms, 12.0 * num_workers)
+
+
+def expected_secs(num_workers: int, steps_secs: float) -> float:
+    """Of a run whose steps take so long."""
+    return _START_SECS + num_workers * _START_SECS_PER_WORKER + steps_secs
+
+
+def train(
+    run: Run,
+    folder: pathlib.Path,
+    *,
+    update: str,
+    options: Sequence[str] = (),
+    num_workers: int,
+    compute: Sequence[str],
+    num_updates: int,
+    flags: Sequence[str] = _IDLE_FLAGS,
+) -> Training:
+    """Trains on a cluster with one ps task whose workers are delayed.
+
+    Args:
+        run: of which this is a part; its seed is the cluster's.
+        folder: of the run.
+        update: name of `--update`.
+        options: values of `--update_option`.
+        num_workers: workers.
+        compute: the delays, as for `--straggler`.
+        num_updates: value of global_step at the end.
+        flags: model, batch size, optimizer and learning rate.
+
+    Raises:
+        RunError: the run failed.
+    """
+    cluster = Cluster(
+        num_workers=num_workers,
+        flags=[
+            *_FLAGS,
+            *flags,
+            f"--update={update}",
+            *(f"--update_option={option}" for option in options),
+            *(f"--straggler={text}" for text in compute),
+            f"--max_steps={num_updates}",
+            f"--seed={run.seed}",
+        ],
+        deadline_secs=_DEADLINE_FACTOR * run.expected_secs,
+    )
+    return cluster.train(folder)
+
+
+def update_secs(training: Training) -> np.ndarray:
+    """When each value of global_step from 1 on was first seen by a worker at the end of a step, in seconds.
+
+    Updates that are first seen together count as made at the same moment. Float64 [num_updates].
+    """
+    secs: list[float] = []
+    for step in training.steps:
+        secs += [step["t_end"]] * (step["global_step"] - len(secs))
+    return np.array(secs)
+
+
+def as_schedule(training: Training, num_workers: int) -> Schedule:
+    """The steps as the simulator has them, with the earliest time at which each push can have been done.
+
+    That is when its delay was over. So nobody is counted as slower than it was.
+    """
+    steps = sorted(training.steps, key=lambda step: step["t_start"] + step["injected_delay"])
+    starts = [step["t_start"] for step in steps]
+    ends = [step["t_start"] + step["injected_delay"] for step in steps]
+    numbers_of = {name: [step[name] for step in steps] for name in ("worker", "local_step")}
+    unknown = [0] * len(steps)
+    columns = [numbers_of["worker"], [number - 1 for number in numbers_of["local_step"]], unknown, starts, starts]
+    return Schedule(num_workers, as_steps([*columns, ends, ends, unknown, unknown]), update_secs(training))
+
+
+def overhead_secs(training: Training) -> float:
+    """What a step that waits for nobody takes beside its delay: the 5th percentile over all steps after warm-up."""
+    rest = [step["t_end"] - step["t_start"] - step["injected_delay"] for step in training.warm_steps]
+    return float(np.percentile(rest, _MIN_PERCENT))
+
+
+class Pair(NamedTuple):
+    """A time or a rate of real runs and of the simulator with the same delays; medians over the seeds.
+
+    Attributes:
+        case: what was run.
+        measured: on the cluster.
+        simulated: in virtual time, in the same unit.
+        overhead_ms: what a step takes beside its delay.
+        cpu_share: of the machine, 0..1; None = unknown.
+        num_seeds: of the runs.
+    """
+
+    case: str
+    measured: float
+    simulated: float
+    overhead_ms: float
+    cpu_share: float | None
+    num_seeds: int
+
+    @property
+    def ratio(self) -> float:
+        """Measured over simulated."""
+        return self.measured / self.simulated
+
+
+def pair(case: str, runs: Results, name: str) -> Pair:
+    """Of runs that are alike but for their seed, whose figures are `both`'s.
+
+    Args:
+        case: what was run.
+        runs: at least one.
+        name: of the figure; where it is None, something was never reached, and it counts as infinite.
+    """
+
+    def median(of: str) -> float:
+        return statistics.median(math.inf if one[name] is None else one[name] for one in runs.figures(of))
+
+    shares = [result.cpu.share for result in runs if result.cpu is not None]
+    return Pair(
+        case,
+        median("measured"),
+        median("simulated"),
+        1000 * spread(runs.figures("overhead_secs")).median,
+        spread(shares).median if shares else None,
+        len(runs),
+    )
+
+
+class RealCase(Case):
+    """Real runs that are alike but for their seed, whose figures are `both`'s."""
+
+    @property
+    def name(self) -> str:
+        """For tables and claims."""
+        raise NotImplementedError
+
+    def pair(self, figure: str) -> Pair:
+        """A figure of the cluster and of the simulator."""
+        return pair(self.name, self.runs, figure)
+
+
+class RealPart(Part):
+    """The runs of an experiment on real clusters."""
+
+    selects = {"level": LEVEL}
+
+    def why_none(self, cases: Any) -> str:
+        """Why nothing was measured: too few runs, or too few cores."""
+        del cases
+        return WHY_NONE
+
+
+def both(training: Training, measured: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a real run: the same ones of the cluster and of the simulator, and what a step costs."""
+    return {"measured": measured, "simulated": simulated, "overhead_secs": overhead_secs(training)}
+
+
+def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
+    """How near the simulator comes to the cluster."""
+    columns = (
+        Column(name="real clusters"),
+        *numbers(".3f", "measured", "simulated", unit=unit),
+        *numbers(".3f", "measured / simulated"),
+        *numbers(".1f", "a step beside its delay", unit="ms"),
+        *numbers(".0f", "CPU", unit="%"),
+        *numbers("d", "seeds"),
+    )
+    rows = [
+        [one.case, one.measured, one.simulated, one.ratio, one.overhead_ms]
+        + [None if one.cpu_share is None else 100 * one.cpu_share, one.num_seeds]
+        for one in pairs
+    ]
+    return Table(title=f"The simulator's timing: {what}", level=LEVEL.value, columns=columns, rows=rows)

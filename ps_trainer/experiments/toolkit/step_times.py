@@ -1,0 +1,32 @@
+"""Step times of workers as texts for `--compute` and `--straggler`, and the samplers that a run draws them from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ps_trainer.disturbances import delays
+
+
+def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
+    """A text with its mean said, and whose it is.
+
+    Args:
+        shape: a distribution without a mean, "exp" or "lognormal:sigma=0.5".
+        mean_ms: of a step.
+        worker: the only one that it applies to; None = all.
+    """
+    text = f"{shape}{',' if ':' in shape else ':'}mean_ms={mean_ms:g}"
+    return text if worker is None else f"{text},worker={worker}"
+
+
+def samplers(compute: Sequence[str], num_workers: int, seed: int) -> list[Callable[[], float]]:
+    """Each worker's sampler of step times in seconds: those that a run with this seed takes.
+
+    Args:
+        compute: texts; of those that apply to a worker, the last one counts.
+        num_workers: workers.
+        seed: of the run.
+    """
+    specs = [delays.parse(text) for text in compute]
+    of_workers = [[spec for spec in specs if spec.applies_to(worker)][-1] for worker in range(num_workers)]
+    return [spec.sampler(delays.rng_for(seed, worker), worker) for worker, spec in enumerate(of_workers)]

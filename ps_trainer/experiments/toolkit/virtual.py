@@ -1,0 +1,90 @@
+"""Runs in virtual time: a schedule of the simulator as an experiment wants it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.disturbances import delays
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
+from ps_trainer.simulation.cluster import ClusterModel
+from ps_trainer.simulation.run import simulate
+from ps_trainer.simulation.schedule import DROPPED, Schedule, Steps
+
+
+class VirtualRun(NamedTuple):
+    """A run in virtual time.
+
+    Attributes:
+        schedule: all that happened.
+    """
+
+    schedule: Schedule
+
+    @property
+    def warm_steps(self) -> Steps:
+        """The steps that ended after the first 20 % of the updates."""
+        updates = self.schedule.update_secs
+        num_warmup = int(WARMUP_SHARE * len(updates))
+        begin = updates[num_warmup - 1] if num_warmup else -np.inf
+        return self.schedule.steps.select(self.schedule.steps.t_push_done > begin)
+
+    def staleness_by_worker(self) -> dict[int, Counter[int]]:
+        """Histogram of the staleness of each worker's used gradients, after warm-up."""
+        steps = self.warm_steps
+        used = steps.select(steps.update >= 0)
+        return {
+            worker: Counter(used.staleness[used.worker == worker].tolist())
+            for worker in range(self.schedule.num_workers)
+        }
+
+    def step_records(self, num_steps: int) -> Iterator[dict[str, Any]]:
+        """A record for each of the first steps, of the fields that real clusters' records have."""
+        steps = self.schedule.steps.select(slice(num_steps))
+        for step in zip(*(column.tolist() for column in steps), strict=True):
+            one = Steps(*step)
+            yield {
+                "worker": one.worker,
+                "local_step": one.local_step + 1,
+                "gs_read": one.version,
+                "gs_applied": one.update + 1 if one.update >= 0 else None,
+                "staleness": one.staleness if one.update >= 0 else None,
+                "dropped": int(one.update == DROPPED),
+                "t_start": one.t_start,
+                "t_pull_done": one.t_pull_done,
+                "t_compute_done": one.t_compute_done,
+                "t_push_done": one.t_push_done,
+            }
+
+
+def run(
+    update: str,
+    options: Sequence[str] = (),
+    *,
+    num_workers: int,
+    compute: Sequence[str],
+    num_updates: int,
+    seed: int,
+    **cluster: Any,
+) -> VirtualRun:
+    """The schedule of an update rule.
+
+    Args:
+        update: name of `--update`.
+        options: values of `--update_option`.
+        num_workers: workers.
+        compute: how long they compute, as for `--compute`.
+        num_updates: value of global_step at the end.
+        seed: of the compute times.
+        **cluster: more fields of `simulation.cluster.ClusterModel`.
+    """
+    model = ClusterModel(
+        num_workers=num_workers,
+        compute=tuple(delays.parse(text, "--compute") for text in compute),
+        seed=seed,
+        **cluster,
+    )
+    return VirtualRun(simulate(model, update, options, num_updates=num_updates))

@@ -1,0 +1,105 @@
+"""Training in virtual time: real gradients along a schedule until the training accuracy is good enough."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer import registry
+
+# TensorFlow is behind these names only when a run is executed: lists and reports do without it.
+TARGET_ACCURACY = 0.9
+WINDOW_EXAMPLES = 640
+
+
+class Course(NamedTuple):
+    """How a training went.
+
+    Attributes:
+        target_step: steps of workers until the target was reached; None = it was not.
+        target_version: updates until then.
+        num_steps: steps that were replayed.
+        has_diverged: whether it was ended by a loss that is not finite.
+        losses: mean training loss of each `WINDOW_EXAMPLES` examples, in order; the last may be of fewer.
+        accuracy: training accuracy in the last window, 0..1.
+    """
+
+    target_step: int | None
+    target_version: int | None
+    num_steps: int
+    has_diverged: bool
+    losses: list[float]
+    accuracy: float
+
+    def figures(self) -> dict[str, Any]:
+        """Of a run, as JSON values."""
+        return self._asdict()
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """A record for each window of examples."""
+        for index, loss in enumerate(self.losses):
+            yield {"examples": WINDOW_EXAMPLES * (index + 1), "loss": loss}
+
+
+def digits(
+    model: str,
+    learning_rate: float,
+    *,
+    model_options: Sequence[str] = (),
+    optimizer: str = "sgd",
+    optimizer_options: Sequence[str] = (),
+    batch_size: int,
+    seed: int,
+) -> Any:
+    """A `simulation.replay.training.Training` of a registered model on digits, with a constant learning rate."""
+    from ps_trainer.simulation.replay.training import Training
+
+    return Training(
+        model=registry.MODELS.create(model, model_options),
+        dataset=registry.DATASETS.create("digits", (), data_dir=None),
+        optimizer=registry.OPTIMIZERS.create(optimizer, optimizer_options),
+        rate_schedule=registry.SCHEDULES.create("constant", ()),
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        seed=seed,
+    )
+
+
+def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURACY) -> Course:
+    """Replays steps until the mean accuracy of the last `WINDOW_EXAMPLES` training examples reaches the target.
+
+    The accuracy is that of the gradients' own batches, at the parameters that the workers read; so the target is
+    reached no sooner than after a whole window.
+
+    Args:
+        replay: an open `simulation.replay.run.Replay` of which no step was taken.
+        batch_size: of a step.
+        target: 0..1; None = go on to the end of the schedule.
+    """
+    window = math.ceil(WINDOW_EXAMPLES / batch_size)
+    recent: deque[float] = deque(maxlen=window)
+    losses: list[float] = []
+    sums = [0.0, 0]
+    count = 0
+    for step in replay.steps():
+        count += 1
+        if not math.isfinite(step.loss):
+            return Course(None, None, count, True, losses, _mean(recent))
+        recent.append(step.metrics["accuracy"])
+        sums = [sums[0] + step.loss, sums[1] + 1]
+        if sums[1] == window:
+            losses.append(sums[0] / window)
+            sums = [0.0, 0]
+        if target is not None and len(recent) == window and _mean(recent) >= target:
+            return Course(count, step.version, count, False, _with_rest(losses, sums), _mean(recent))
+    return Course(None, None, count, False, _with_rest(losses, sums), _mean(recent))
+
+
+def _mean(values: deque[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _with_rest(losses: list[float], sums: Sequence[float]) -> list[float]:
+    return [*losses, sums[0] / sums[1]] if sums[1] else losses

@@ -1,1 +1,0 @@
-"""What is put into a worker's step for the sake of an experiment."""

@@ -1,0 +1,153 @@
+"""Rules in which each worker trains a replica: `downpour`, `easgd`, `model_averaging`, `local_sgd`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ps_trainer.simulation.replay import gradients as gradients_lib
+from ps_trainer.simulation.replay.base import Arithmetic, Entry
+from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.replay.gradients import Gradient, Values
+from ps_trainer.simulation.replay.training import Computed
+from ps_trainer.simulation.schedule import Schedule, Steps
+
+
+class ReplicaRule(Arithmetic):
+    """What the rules in which workers keep replicas share.
+
+    Attributes:
+        replicas: of each worker, the parameters at which it computes.
+        known: of each worker, the last global_step that it has heard of, which its schedule follows.
+    """
+
+    holds_tables = False
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self.replicas: list[Values] = [self.centre.params] * self.num_workers
+        self.known = [0] * self.num_workers
+
+
+class Downpour(ReplicaRule):
+    """`downpour`: W ← optimizer(W, sum of n_push gradients); the replica moves by SGD, and is W every n_fetch steps."""
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self._accrued: list[list[Gradient]] = [[] for _ in range(self.num_workers)]
+
+    def reads(self, steps: Steps) -> np.ndarray:
+        return steps.local_step % self.options.n_fetch == 0
+
+    def take(self, entry: Entry) -> Computed:
+        worker = entry.worker
+        if entry.local_step % self.options.n_fetch == 0:
+            self.replicas[worker], self.known[worker] = self.pulled(entry), entry.version
+        computed = self.bench.compute(worker, self.replicas[worker])
+        self._accrued[worker].append(computed.gradient)
+        if (entry.local_step + 1) % self.options.n_fetch:
+            self.replicas[worker] = self._descended(worker, computed.gradient)
+        if entry.is_last:
+            self.apply(gradients_lib.total(self._accrued[worker]))
+            self._accrued[worker], self.known[worker] = [], self.version
+        return computed
+
+    def _descended(self, worker: int, gradient: Gradient) -> Values:
+        """The replica after a step of plain SGD, at the rate of the global_step known before this step's push."""
+        rate = self.bench.learning_rate(self.known[worker])
+        return gradients_lib.moved(self.replicas[worker], gradient, -rate)
+
+
+class Easgd(ReplicaRule):
+    """`easgd`: x ← x − α (x − x̃) − η g, x̃ ← x̃ + α (x − x̃); with momentum the gradient is taken at x + δ v.
+
+    x̃ is the centre as the worker read it; the difference is added to what the centre is when it comes.
+    """
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self._alpha = np.float32(options.alpha_of(self.num_workers))
+        self._momentum = np.float32(options.momentum)
+        zeros = {name: np.zeros_like(value) for name, value in self.centre.params.items()}
+        self._velocities: list[Values] = [zeros] * self.num_workers
+
+    def reads(self, steps: Steps) -> np.ndarray:
+        return steps.update >= 0
+
+    def take(self, entry: Entry) -> Computed:
+        """See `Arithmetic.take`. The replica is y = x + δ v, as on the cluster."""
+        worker, momentum = entry.worker, self._momentum
+        velocity, ahead = self._velocities[worker], self.replicas[worker]
+        computed = self.bench.compute(worker, ahead)
+        rate = np.float32(self.bench.learning_rate(self.known[worker]))
+        new_velocity = {
+            name: momentum * velocity[name] - rate * gradient for name, gradient in computed.gradient.items()
+        }
+        moved = {name: v + momentum * (v - velocity[name]) for name, v in new_velocity.items()}
+        self.replicas[worker] = gradients_lib.moved(ahead, moved)
+        if entry.is_last:
+            centre = self.pulled(entry)
+            pull = {
+                name: self._alpha * (ahead[name] - momentum * velocity[name] - centre[name]) for name in new_velocity
+            }
+            self.replicas[worker] = gradients_lib.moved(self.replicas[worker], pull, -1.0)
+            self.move_to(gradients_lib.moved(self.centre.params, pull))
+            self.known[worker] = self.version
+        self._velocities[worker] = velocity | new_velocity
+        return computed
+
+
+class ModelAveraging(ReplicaRule):
+    """`model_averaging`: local steps by the run's optimizer, with slots of each worker; then x̄ ← (1/n) Σ x_i."""
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self._states = [bench.create_state() for _ in range(self.num_workers)]
+        self._num_applied = [0] * self.num_workers
+        self._begins_round = [True] * self.num_workers
+        self._sent: list[Values] = []
+
+    def reads(self, steps: Steps) -> np.ndarray:
+        """See `Arithmetic.reads`: the first step of each worker and those after a push."""
+        begins = dict.fromkeys(range(self.num_workers), True)
+        reads = np.empty(len(steps.worker), bool)
+        for index, (worker, update) in enumerate(zip(steps.worker.tolist(), steps.update.tolist(), strict=True)):
+            reads[index] = begins[worker]
+            begins[worker] = update >= 0
+        return reads
+
+    def take(self, entry: Entry) -> Computed:
+        worker = entry.worker
+        state = self._states[worker]
+        if self._begins_round[worker]:
+            self.replicas[worker] = state.params = self.pulled(entry)
+        computed = self.bench.compute(worker, state.params)
+        num_applied = self._num_applied[worker]
+        self.bench.apply(state, computed.gradient, clock=entry.version, num_applied=num_applied)
+        self._num_applied[worker] += 1
+        self._begins_round[worker] = entry.update >= 0
+        if entry.update >= 0:
+            self._sent.append(self.sent(worker, state.params))
+        if entry.is_last:
+            average, self._sent = gradients_lib.mean(self._sent), []
+            self.move_to(self.averaged(average))
+        return computed
+
+    def sent(self, worker: int, params: Values) -> Values:
+        """What a worker sends of its replica."""
+        return params
+
+    def averaged(self, average: Values) -> Values:
+        """The centre that comes of the average of what all have sent."""
+        return average
+
+
+class LocalSgd(ModelAveraging):
+    """`local_sgd`: the same with differences, x̄ ← x̄ + (1/n) Σ (x_i − x̄)."""
+
+    def sent(self, worker: int, params: Values) -> Values:
+        return gradients_lib.difference(params, self.replicas[worker])
+
+    def averaged(self, average: Values) -> Values:
+        return gradients_lib.moved(self.centre.params, average)

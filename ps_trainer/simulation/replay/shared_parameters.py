@@ -1,0 +1,118 @@
+"""Rules whose gradients are all of parameters on the ps tasks: alone or in groups, each with the run's optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ps_trainer.simulation.replay import gradients as gradients_lib
+from ps_trainer.simulation.replay.base import Arithmetic, Entry
+from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.replay.gradients import Gradient, Values
+from ps_trainer.simulation.replay.training import Computed
+from ps_trainer.simulation.schedule import LOCAL, Schedule
+
+
+class Mean(Arithmetic):
+    """An update applies the mean of the gradients in it: w ← optimizer(w, (1/c) Σ g_i(w of the version read)).
+
+    With one gradient per update (`async`, `hogwild`, `ssp`, `drop_stale`) the mean is that gradient.
+    """
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self._group: list[Gradient] = []
+
+    def take(self, entry: Entry) -> Computed:
+        pulled = self.point(entry)
+        computed = self.bench.compute(entry.worker, pulled)
+        if entry.update == LOCAL:
+            self.hold(entry, computed.gradient)
+        else:
+            gradient = self.pushed(entry, computed.gradient, pulled)
+            if entry.update >= 0:
+                self._group.append(gradient)
+        if entry.is_last:
+            gradient, self._group = gradients_lib.mean(self._group), []
+            self.apply(gradient, rate_factor=self.rate_factor(entry))
+        return computed
+
+    def point(self, entry: Entry) -> Values:
+        """Where the gradient is computed."""
+        return self.pulled(entry)
+
+    def hold(self, entry: Entry, gradient: Gradient) -> None:
+        """A gradient that is not pushed."""
+
+    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+        """What enters the group; also called for what is then dropped."""
+        return gradient
+
+    def rate_factor(self, entry: Entry) -> float:
+        """Factor of the learning rate of the update that a step makes."""
+        return 1.0
+
+
+class DenseMean(Mean):
+    """`all_reduce`: the same, for models without tables. The replicas and slots are equal, so one of each is kept."""
+
+    holds_tables = False
+
+
+class StalenessAware(Mean):
+    """`staleness_aware`: the learning rate divided by max(1, τ)."""
+
+    def rate_factor(self, entry: Entry) -> float:
+        return 1.0 / max(entry.staleness, 1)
+
+
+class DcAsgd(Mean):
+    """`dc_asgd`: g + λ g ⊙ g ⊙ (w − w_pulled); adaptive: λ / √(s + ε), s the moving average of g ⊙ g."""
+
+    holds_tables = False
+    _DECAY, _EPSILON = np.float32(0.95), np.float32(1e-7)
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self._strength = np.float32(options.strength)
+        self._mean_squares: dict[str, np.ndarray] = {}
+
+    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+        now = self.centre.params
+        return {
+            name: g + self._strength_of(name, g) * g * g * (now[name] - pulled[name]) for name, g in gradient.items()
+        }
+
+    def _strength_of(self, name: str, gradient: np.ndarray) -> np.ndarray | np.float32:
+        if not self.options.adaptive:
+            return self._strength
+        before = self._mean_squares.get(name, np.float32(0))
+        after = self._DECAY * before + (1 - self._DECAY) * gradient * gradient
+        self._mean_squares[name] = after
+        return self._strength / np.sqrt(after + self._EPSILON)
+
+
+class Accumulate(Mean):
+    """`accumulate`: a worker sums up the gradients of `steps` batches at the same dense parameters, then pushes.
+
+    The rows of tables are read anew in each step, as on the cluster.
+    """
+
+    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
+        super().__init__(bench, schedule, options)
+        self._held: list[list[Gradient]] = [[] for _ in range(self.num_workers)]
+        self._tables: list[Values] = [{} for _ in range(self.num_workers)]
+
+    def point(self, entry: Entry) -> Values:
+        return self.pulled(entry) | self._tables[entry.worker]
+
+    def hold(self, entry: Entry, gradient: Gradient) -> None:
+        """See `Mean.hold`; the next step begins at this moment, and reads its rows."""
+        self._held[entry.worker].append(gradient)
+        self._tables[entry.worker] = {name: self.centre.params[name] for name in self.bench.tables}
+
+    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+        summed = gradients_lib.total([*self._held[entry.worker], gradient])
+        self._held[entry.worker], self._tables[entry.worker] = [], {}
+        return gradients_lib.scaled(summed, 1.0 / self.options.steps) if self.options.average else summed

@@ -1,0 +1,126 @@
+"""What a run would make of the checkpoints in a folder: said beforehand, with no cluster and no server."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ps_trainer.checkpoints import compatibility, report
+from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest, listed
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig, recorded
+from ps_trainer.store.placement_report import placement_report
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph
+from ps_trainer.training.graph import TrainGraph
+
+_FIRST_PORT = 1024  # addresses are only names here
+
+
+class CheckpointPlan(NamedTuple):
+    """What would happen.
+
+    Attributes:
+        text: for a person to read.
+        fits: whether the run would start.
+    """
+
+    text: str
+    fits: bool
+
+
+def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_workers: int) -> CheckpointPlan:
+    """Builds the chief's graph and compares what it would restore with the newest loadable checkpoint.
+
+    Args:
+        config: the run; its `logdir` does not matter.
+        directory: folder of the checkpoints.
+        num_ps: ps tasks of the run.
+        num_workers: its workers.
+
+    Raises:
+        UsageError: the run could not start whatever the checkpoint: an unknown name, a wrong option, missing
+            data, or checkpoints of which none loads.
+    """
+    cluster = _cluster(num_ps, num_workers)
+    checkpoint = latest(directory)
+    train = graph.build(components_lib.load(config, num_workers), cluster, config, run_id="plan")
+    placement = ["", f"placement on {num_ps} ps, layout {config.layout}:", placement_report(train.store.pieces, num_ps)]
+    if checkpoint is None:
+        lines = [f"{directory} holds no checkpoint: the run begins at step 0", *_initialised(train)]
+        return CheckpointPlan("\n".join([*lines, *placement]), True)
+    found = compatibility.compare(train.state.specs, checkpoint)
+    faults = found.faults(limit=len(train.state.specs))
+    if faults:
+        lines = [f"{checkpoint.prefix} does not fit: the run ends before it starts, with exit code 2"]
+        lines += [f"  {fault}" for fault in faults]
+        lines.append("  use the --model, --model_option and --optimizer that it was saved with, or a new --logdir")
+        return CheckpointPlan("\n".join([*lines, *_differences(config, directory)]), False)
+    lines = [f"{checkpoint.prefix} fits", *_restored(train, checkpoint, found), *_initialised(train, is_new=False)]
+    lines += [*_steps(config, checkpoint), *_differences(config, directory), *_workers(train, directory)]
+    return CheckpointPlan("\n".join([*lines, *placement]), True)
+
+
+def _cluster(num_ps: int, num_workers: int) -> ClusterConfig:
+    ports = iter(range(_FIRST_PORT, _FIRST_PORT + num_ps + num_workers))
+    hosts = {
+        job: tuple(f"localhost:{next(ports)}" for _ in range(n)) for job, n in (("ps", num_ps), ("worker", num_workers))
+    }
+    return ClusterConfig(jobs=hosts, job_name="worker", task_index=0, source="checkpoint plan")
+
+
+def _restored(train: TrainGraph, checkpoint: Checkpoint, found: compatibility.Fit) -> list[str]:
+    model = {spec.name for spec in train.store.specs}
+    variables = [name for name in found.restored if name in model]
+    slots = [name for name in found.restored if name not in model]
+    lines = [f"  restored: {_count(variables, 'model variable')}; {_count(slots, 'optimizer slot')}"]
+    lines.append(f"  the clock of each of the {train.store.num_ps} ps tasks begins at step {checkpoint.step:,}")
+    if found.converted:
+        lines.append(f"  restored in another type: {listed(found.converted)}")
+    if found.ignored:
+        words = [f"{name} {in_brackets(checkpoint.shape(name))}" for name in found.ignored]
+        lines.append(f"  ignored, as this run has no such variable: {listed(words)}")
+    return lines
+
+
+def _initialised(train: TrainGraph, *, is_new: bool = True) -> list[str]:
+    lines = []
+    if is_new:
+        slots = len(train.state.specs) - len(train.store.specs)
+        lines.append(f"  initialised: {len(train.store.specs)} model variables, {slots} optimizer slots")
+    if train.step.state:
+        words = [variable.op.name for variable in train.step.state]
+        lines.append(f"  initialised anew, as it is never saved: the update rule's own state: {listed(words)}")
+    return lines
+
+
+def _steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
+    if config.max_steps is None:
+        return [f"  goes on from step {checkpoint.step:,} to the end of the data"]
+    if checkpoint.step >= config.max_steps:
+        return [f"  no step would be made: --max_steps={config.max_steps} is reached; raise it to train on"]
+    return [f"  goes on from step {checkpoint.step:,} to --max_steps={config.max_steps}"]
+
+
+def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
+    """Flags that the last run in this logdir had otherwise, of those that all workers must agree on."""
+    before = recorded(directory.parent) or {}
+    now = config.agreement()
+    changed = [name for name in now if name in before and before[name] != now[name]]
+    return [f"  --{name}={now[name]} was {before[name]} in the last run there" for name in changed]
+
+
+def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
+    if not train.worker_state:
+        return []
+    there = report.worker_files(directory)
+    names = listed([variable.op.name for variable in train.worker_state])
+    return [
+        f"  each worker takes up from the one of its worker-<index>-<pushes>.npz that fits: {names}",
+        *(there or ["  none is on this disk"]),
+    ]
+
+
+def _count(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}" + (f" ({listed(names)})" if names else "")

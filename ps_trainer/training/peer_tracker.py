@@ -1,0 +1,203 @@
+"""A worker and the other workers: it waits for them at start and end, and hears when they come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from ps_trainer.cluster.groups import Group
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import StalledError, StartTimeoutError
+from ps_trainer.metrics.writer import MetricsWriter
+from ps_trainer.runtime import control
+from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.watcher import Watcher
+from ps_trainer.training.absences import Absences
+from ps_trainer.training.stage_peers import StagePeers
+from ps_trainer.updates.base import ChiefService, UpdateRule
+
+_POLL_SECS = 0.1
+_SAY_SECS = 1.0  # shorter waits are not worth a line
+
+
+class PeerTracker:
+    """The other workers of the job, seen from one.
+
+    Args:
+        group: of this worker, which trains.
+        config: the run.
+        controls: client of each ps task.
+        run: the run's record.
+        rule: the update rule.
+        service: the rule's service, on a chief whose rule has one.
+        needs_all: whether no worker can go on without any of the others.
+        start_limit_secs: how long the start waits for as many workers as the rule needs.
+        stop: asked to stop when another task's end ends this one.
+        writer: told what is waited for.
+        on_poll: called a few times a second; its errors ask the job to stop.
+
+    Workers that compute stages for others are none of them: see `StagePeers`.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        config: TrainConfig,
+        controls: Sequence[PsControl],
+        run: Mapping[str, Any],
+        *,
+        rule: UpdateRule,
+        service: ChiefService | None,
+        needs_all: bool,
+        stop: StopRequest,
+        writer: MetricsWriter,
+        on_poll: Callable[[], None],
+        start_limit_secs: float,
+    ):
+        self._cluster = cluster = group.cluster
+        self._stages = StagePeers(group, config, stop)
+        self._config = config
+        self._min_workers = rule.min_workers(cluster.num_workers)
+        self._start_limit_secs = start_limit_secs
+        self._service = service
+        self._stop = stop
+        self._writer = writer
+        self._on_poll = on_poll
+        self._absences = Absences(
+            config,
+            cluster.num_workers,
+            self._min_workers,
+            service,
+            needs_all=needs_all,
+            stop=stop,
+            say=writer.state,
+        )
+        self._started_at = time.monotonic()
+        self._watcher = Watcher(
+            controls,
+            run,
+            cluster.worker_index,
+            stop,
+            on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
+            on_worker_return=self._unless_stage(lambda index: None, self._stages.returned),
+            on_worker_end=self._unless_stage(
+                self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
+            ),
+            on_poll=self._poll,
+            lost_after_secs=config.heartbeat_timeout_secs,
+        )
+
+    @property
+    def waited_at(self) -> float:
+        """When a worker was last gone that may come back, by `time.monotonic`; see `Absences`."""
+        return self._absences.waited_at
+
+    @property
+    def is_target_reached(self) -> bool:
+        """Whether the chief has found that the parameters are good enough."""
+        return bool(self._watcher.reached)
+
+    @property
+    def roster(self) -> dict[int, dict[str, Any]]:
+        """What each worker said last, by index."""
+        return {i: entry for i, entry in self._watcher.roster.items() if i < self._cluster.num_workers}
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._watcher.start()
+
+    def close(self) -> None:
+        """Ends watching; returns when nothing is called any more."""
+        self._watcher.close()
+
+    def wait_for_stages(self) -> None:
+        """Waits for those who compute stages for this worker; see `StagePeers.wait`."""
+        self._stages.wait(self._start_limit_secs)
+
+    def wait_for_start(self) -> bool:
+        """Waits for all workers to be ready to train, so that nobody trains ahead; then for as many as are needed.
+
+        Returns False when the run has ended meanwhile.
+
+        Raises:
+            StartTimeoutError: the update rule cannot go on with those that came in time.
+        """
+        entered_at, said = time.monotonic(), False
+        while missing := self._not_ready():
+            waited = time.monotonic() - self._started_at
+            names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in missing)
+            num_ready = self._cluster.num_workers - len(missing)
+            if waited > self._config.join_wait_secs and num_ready >= self._min_workers:
+                logging.warning("starting without %s, not there after %.0f s", names, waited)
+                for index in missing:
+                    if self._service is not None:
+                        self._service.worker_left(index, self._joining_over(index))
+                break
+            if waited > self._start_limit_secs:
+                raise StartTimeoutError(
+                    f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not come within"
+                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs, or"
+                    " --recover_timeout_secs for one that was lost"
+                )
+            if not said and time.monotonic() - entered_at > _SAY_SECS:
+                self._writer.state(f"waiting for {names}")
+                said = True
+            self._stop.check()
+            self._stop.wait(_POLL_SECS)
+        self._stop.check()  # the run has failed meanwhile
+        return self._cluster.is_chief or self._watcher.run_status != control.ENDED
+
+    def wait_for_end(self, read_step: Callable[[], int]) -> None:
+        """The chief waits until every worker that joined has ended, as long as steps go on.
+
+        Args:
+            read_step: reads global_step.
+
+        Raises:
+            StalledError: global_step stood still for `stall_timeout_secs`.
+        """
+        step, moved_at, said = -1, time.monotonic(), False
+        while missing := self._not_ended():
+            if not said:
+                self._writer.state(f"waiting for worker {', '.join(map(str, missing))}")
+                said = True
+            self._stop.check()
+            now_step = read_step()
+            if now_step != step:
+                step, moved_at = now_step, time.monotonic()
+            elif time.monotonic() - max(moved_at, self.waited_at) > self._config.stall_timeout_secs:
+                raise StalledError(
+                    f"worker {missing} made no step for {self._config.stall_timeout_secs:.0f} s and did not end;"
+                    " look at its log, or raise --stall_timeout_secs"
+                )
+            self._stop.wait(_POLL_SECS)
+
+    def _poll(self) -> None:
+        self._absences.look()
+        self._on_poll()
+
+    def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:
+        return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)
+
+    def _joining_over(self, index: int) -> int:
+        """Number of the last joining of a worker that is not ready, without one that is under way."""
+        entry = self.roster.get(index, {})
+        return entry.get("joining", 0) - (entry.get("status") == control.JOINED)
+
+    def _not_ready(self) -> list[int]:
+        absent = (control.JOINED, control.LOST, *((control.INTERRUPTED,) if self._min_workers > 1 else ()))
+        ready = {index for index, worker in self.roster.items() if worker["status"] not in absent}
+        return sorted(set(range(self._cluster.num_workers)) - ready)
+
+    def _not_ended(self) -> list[int]:
+        """Workers that still have data: those that joined, and, where the data decides the end, those yet to come."""
+        is_up_to_data = self._config.max_steps is None and not self.is_target_reached
+        ended = control.FINAL if is_up_to_data else (*control.FINAL, control.LOST)
+        missing = [i for i, worker in self.roster.items() if i and worker["status"] not in ended]
+        if is_up_to_data and time.monotonic() - self._started_at < self._config.start_timeout_secs:
+            missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
+        return sorted(missing)

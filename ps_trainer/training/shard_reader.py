@@ -1,0 +1,254 @@
+"""A worker's part of `--sharding dynamic`: asks ps task 0 for shards, and counts the batches that it trains on."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from ps_trainer.checkpoints.stored_state import Count
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import shard_plan
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+from ps_trainer.errors import OptionError
+from ps_trainer.runtime import control, shard_leases
+from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.suspension import SuspensionDetector
+from ps_trainer.store.variables import create_variable
+from ps_trainer.updates.base import UpdateRule
+
+_POLL_SECS = 0.03
+_WAIT_SECS = 0.3
+_ASK_AGAIN_SECS = 5.0
+
+
+def plan_of(
+    dataset: DataSource, config: TrainConfig, num_workers: int, record: Mapping[str, Any] | None = None
+) -> ShardPlan | None:
+    """The run's plan; None where the data is dealt out once and for all.
+
+    Args:
+        dataset: of this worker.
+        config: the run, as this worker was told.
+        num_workers: who take the shards.
+        record: `ShardReader.record` of the chief, whose plan is everybody's; None: this is the chief.
+
+    Raises:
+        OptionError: there are fewer shards than workers, or this worker has other data than the chief.
+    """
+    if config.sharding != "dynamic":
+        return None
+    num_examples = dataset.num_train_examples
+    if record is not None:
+        plan = ShardPlan(**record["plan"])
+        if num_examples != plan.num_examples:
+            raise OptionError(
+                f"this worker's dataset has {num_examples} training examples, the chief's {plan.num_examples}: give"
+                " all workers the same --dataset, --dataset_option and files"
+            )
+        return plan
+    plan = shard_plan.plan(
+        num_examples, config.batch_size, config.num_epochs, num_workers, config.shard_examples, config.seed
+    )
+    if plan.num_shards < num_workers:
+        raise OptionError(
+            f"--shard_examples={config.shard_examples} --batch_size={config.batch_size}: {plan.num_examples} training"
+            f" examples make {plan.num_shards} shards for {num_workers} workers; lower one of the two"
+        )
+    return plan
+
+
+class _Taken(NamedTuple):
+    """A lease: the batches and examples of those before it, and the sizes of its own batches."""
+
+    batches_before: int
+    examples_before: int
+    sizes: list[int]
+
+
+class ShardReader:
+    """The leases of one worker in one run, as a dataset, and what it has trained on.
+
+    Args:
+        plan: the run's.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, plan: ShardPlan, clock: Callable[[], float] = time.monotonic):
+        self.plan = plan
+        self._clock = clock
+        self._is_closed = False
+        self._closing = threading.Event()  # of the generator at work
+        self._lock = threading.Lock()
+        self._question_lock = threading.Lock()
+        self._taken: list[_Taken] = []
+        self._generation: int | None = None  # of the leases that the generator at work has taken
+        self._is_outdated = False
+        self._link: _Link | None = None
+        self._pause: SuspensionDetector | None = None
+
+    def leases(self) -> tf.data.Dataset:
+        """int64 [3] each: epoch, shard, first batch. Python runs for a lease, not for what is read by it."""
+        return tf.data.Dataset.from_generator(self._leases, output_signature=tf.TensorSpec([3], tf.int64))
+
+    def connect(
+        self,
+        ps_0: PsControl,
+        message: dict[str, Any],
+        on_wait: Callable[[], Any],
+        num_steps: Callable[[], int],
+        pause_secs: float,
+    ) -> None:
+        """To be called before the first batch is read.
+
+        Args:
+            ps_0: who hands out the leases.
+            message: the start of a word to it: run and worker.
+            on_wait: called now and then while there is no shard left but those of others.
+            num_steps: gives the steps that this worker has made.
+            pause_secs: time without a step in which others may have been given what this worker holds.
+        """
+        self._link = _Link(ps_0, message, on_wait, num_steps)
+        self._pause = SuspensionDetector(self._clock(), pause_secs)
+
+    def record(self, rule: UpdateRule) -> dict[str, Any]:
+        """What the run's record says of it, for `leases.LeaseDesk`."""
+        return {"plan": self.plan.as_dict(), "may_wait": not rule.waits_for_others}
+
+    def coverage(self, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """What summary.json says of the examples; `values` are the state's."""
+        return shard_leases.coverage(self.plan, values)
+
+    def close(self) -> None:
+        """Ends the dataset: nobody waits for a lease any more."""
+        self._is_closed = True
+        self._closing.set()
+
+    def is_outdated(self) -> bool:
+        """Whether shards of this worker were given to others, as it was silent for long; to be asked before each step.
+
+        If so, what was taken and not trained on is dropped: the dataset is to be begun anew.
+        """
+        paused = self._pause.look(self._clock())
+        if paused and not self._is_outdated:
+            answer = self._ask(shard_leases.GENERATION, uuid.uuid4().hex, self._closing)
+            self._is_outdated = answer is not None and answer["generation"] != self._generation
+        if not self._is_outdated or self._is_closed:
+            return False
+        logging.warning("shards of this worker were given to others while it was silent; it takes new ones")
+        with self._lock:
+            self._closing.set()
+            self._closing = threading.Event()
+            self._generation, self._is_outdated = None, False
+            self._drop_untrained()
+        return True
+
+    def num_examples(self, num_batches: int) -> int:
+        """Examples of the first so many batches that this worker has read."""
+        place = bisect.bisect_right(self._taken, num_batches, key=lambda taken: taken.batches_before) - 1
+        if place < 0:
+            return 0
+        taken = self._taken[place]
+        return taken.examples_before + sum(taken.sizes[: num_batches - taken.batches_before])
+
+    def _drop_untrained(self) -> None:
+        made = self._link.num_steps()
+        self._taken = [
+            taken._replace(sizes=taken.sizes[: made - taken.batches_before])
+            for taken in self._taken
+            if taken.batches_before < made
+        ]
+
+    def _num_taken(self) -> tuple[int, int]:
+        """Batches and examples that this worker was given."""
+        if not self._taken:
+            return 0, 0
+        last = self._taken[-1]
+        return last.batches_before + len(last.sizes), last.examples_before + sum(last.sizes)
+
+    def _take(self, lease: Lease) -> None:
+        self._taken.append(_Taken(*self._num_taken(), self.plan.batch_sizes(lease.shard)[lease.first :]))
+
+    def _ask(self, kind: str, request: str, closing: threading.Event, **details: Any) -> dict[str, Any] | None:
+        """The answer to a question, or None where there is none yet."""
+        with self._question_lock:
+            is_idle = self._link.num_steps() >= self._num_taken()[0]
+            return self._link.ask(kind, request, closing, is_idle=is_idle, **details)
+
+    def _leases(self) -> Iterator[np.ndarray]:
+        closing, request, is_first = self._closing, uuid.uuid4().hex, True
+        while not closing.is_set():
+            answer = self._ask(shard_leases.SHARD, request, closing, is_first=is_first)
+            if answer is None:
+                continue  # ps 0 does not answer, or has lost the question; who watches it knows more
+            lease, request, is_first = answer["lease"], uuid.uuid4().hex, False
+            if lease == shard_leases.END:
+                return
+            with self._lock:
+                if closing.is_set():
+                    return
+                self._is_outdated |= self._generation not in (None, answer["generation"])
+                self._generation = answer["generation"]
+                if lease != shard_leases.WAIT:
+                    self._take(Lease(*lease))
+            if lease == shard_leases.WAIT:
+                self._link.on_wait()
+                closing.wait(_WAIT_SECS)
+            else:
+                yield np.array(lease, np.int64)
+
+
+class _Link(NamedTuple):
+    """The way to ps task 0, and what the questions need; see `ShardReader.connect`."""
+
+    ps_0: PsControl
+    message: dict[str, Any]
+    on_wait: Callable[[], Any]
+    num_steps: Callable[[], int]
+
+    def ask(self, kind: str, request: str, closing: threading.Event, **details: Any) -> dict[str, Any] | None:
+        """The answer to a question, or None where there is none yet."""
+        with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
+            question = {"status": control.LEASE, "kind": kind, "request": request}
+            self.ps_0.say(self.message | question | details)
+        for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
+            if closing.wait(_POLL_SECS):
+                return None
+            with contextlib.suppress(tf.errors.OpError):
+                answer = self.ps_0.read().leases.get(str(self.message["worker"]), {}).get(kind, {})
+                if answer.get("request") == request:
+                    return answer
+        return None
+
+
+def create_counts(plan: ShardPlan, ps_device: str) -> list[Count]:
+    """The variables of `leases.specs`, on ps task 0; the first is that of the batches."""
+    counts = []
+    for name, shape, dtype in shard_leases.specs(plan):
+        with tf.device(ps_device):
+            variable = create_variable(name, shape, dtype)
+        counts.append(Count(variable, functools.partial(_adapt, name, variable)))
+    return counts
+
+
+def _adapt(name: str, variable: tf.Variable, saved: np.ndarray | None) -> np.ndarray:
+    shape = tuple(variable.shape.as_list())
+    if saved is not None and saved.shape == shape:
+        return saved
+    logging.warning(
+        "%s starts with zeros: the checkpoint has none of the shape %s, as the run had other --sharding,"
+        " --shard_examples, --batch_size, --num_epochs or number of workers; examples are counted anew",
+        name,
+        list(shape),
+    )
+    return np.zeros(shape, variable.dtype.as_numpy_dtype)

@@ -1,0 +1,77 @@
+"""The update rules by the names of `--update`: the one table of where each rule's parts are.
+
+A rule has up to four parts, each a class or function of its own, named as `module:Class` within its folder:
+
+    update      what tasks of a cluster do: TensorFlow ops, in `updates/`
+    schedule    who goes on when in virtual time, event by event, in `simulation/rules/`
+    arithmetic  the same updates in NumPy, along such a schedule, in `simulation/replay/`
+    vectorised  the same schedule by NumPy for many workers, in `simulation/vectorised/`; optional
+
+The parts share the rule's options (`updates/options.py`). This file imports none of them, so that a simulation needs
+no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+_FOLDERS = {
+    "update": "ps_trainer.updates",
+    "schedule": "ps_trainer.simulation.rules",
+    "arithmetic": "ps_trainer.simulation.replay",
+    "vectorised": "ps_trainer.simulation.vectorised",
+}
+
+
+class _Parts(NamedTuple):
+    """`module:Class` of each part; None where the rule lacks it."""
+
+    update: str | None
+    schedule: str | None = None
+    arithmetic: str | None = None
+    vectorised: str | None = None
+
+
+_RULES = {
+    "async": _Parts("asynchronous:Async", "single:Async", "shared_parameters:Mean"),
+    "downpour": _Parts("downpour:Downpour", "replicas:Downpour", "replicas:Downpour"),
+    "hogwild": _Parts("hogwild:Hogwild", "single:Async", "shared_parameters:Mean"),
+    "sync": _Parts("synchronous:Sync", "groups:Sync", "shared_parameters:Mean", "gather:run"),
+    # TensorFlow's own SyncReplicasOptimizer, with its queue of tokens and as its users set it up: simulated only.
+    "token_queue": _Parts(None, "tokens:TokenQueue", "shared_parameters:Mean", "tokens:run"),
+    "stock_sync": _Parts(None, "tokens:StockSync", "shared_parameters:Mean", "tokens:run"),
+    "backup": _Parts("backup:Backup", "groups:Backup", "shared_parameters:Mean", "gather:run"),
+    "softsync": _Parts("softsync:SoftSync", "groups:SoftSync", "shared_parameters:Mean", "free:run"),
+    "k_sync": _Parts("k_family:KSync", "groups:KSync", "shared_parameters:Mean", "gather:run"),
+    "k_async": _Parts("k_family:KAsync", "groups:KAsync", "shared_parameters:Mean", "gather:run"),
+    "k_batch_sync": _Parts("k_family:KBatchSync", "groups:KBatchSync", "shared_parameters:Mean"),
+    "k_batch_async": _Parts("k_family:KBatchAsync", "groups:KBatchAsync", "shared_parameters:Mean", "free:run"),
+    "ssp": _Parts("ssp:Ssp", "single:Ssp", "shared_parameters:Mean"),
+    "drop_stale": _Parts("drop_stale:DropStale", "single:DropStale", "shared_parameters:Mean"),
+    "staleness_aware": _Parts("staleness_aware:StalenessAware", "single:Async", "shared_parameters:StalenessAware"),
+    "dc_asgd": _Parts("dc_asgd:DcAsgd", "single:DcAsgd", "shared_parameters:DcAsgd"),
+    "easgd": _Parts("easgd:Easgd", "replicas:Easgd", "replicas:Easgd"),
+    "model_averaging": _Parts(
+        "model_averaging:ModelAveraging", "replicas:ModelAveraging", "replicas:ModelAveraging", "barrier:run"
+    ),
+    "local_sgd": _Parts("local_sgd:LocalSgd", "replicas:LocalSgd", "replicas:LocalSgd", "barrier:run"),
+    "all_reduce": _Parts("all_reduce:AllReduce", "replicas:AllReduce", "shared_parameters:DenseMean", "barrier:run"),
+    "hybrid": _Parts("hybrid:Hybrid"),
+    "accumulate": _Parts("accumulate:Accumulate", "accumulate:Accumulate", "shared_parameters:Accumulate"),
+}
+
+
+def targets(part: str) -> dict[str, str]:
+    """The rules that have a part ("update", "schedule", "arithmetic" or "vectorised"), with its `module:Class`."""
+    named = {name: getattr(parts, part) for name, parts in _RULES.items()}
+    return {name: f"{_FOLDERS[part]}.{target}" for name, target in named.items() if target is not None}
+
+
+def load_all(part: str) -> dict[str, Any]:
+    """The rules that have a part, with its class or function; imports them."""
+    found = {}
+    for name, target in targets(part).items():
+        module, _, attribute = target.partition(":")
+        found[name] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,0 +1,41 @@
+"""Files are replaced in one piece, and nothing temporary is left where that fails."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from ps_trainer.checkpoints import durable_files
+
+
+def test_the_content_is_replaced(tmp_path):
+    path = tmp_path / "file"
+    for text in ("old", "new ö"):
+        durable_files.replace_text(path, text, tmp_path / "temporary")
+    assert path.read_text(encoding="utf-8") == "new ö"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_content_and_nothing_temporary(tmp_path, monkeypatch, call):
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    durable_files.replace_text(tmp_path / "file", "old", tmp_path / "temporary")
+    monkeypatch.setattr(durable_files.os, call, fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        durable_files.replace_text(tmp_path / "file", "new", tmp_path / "temporary")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "old")]
+
+
+def test_folders_are_made_with_those_above_them(tmp_path):
+    for _ in range(2):
+        durable_files.make_folder(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
+def test_a_folder_below_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(OSError):
+        durable_files.make_folder(tmp_path / "a" / "b")

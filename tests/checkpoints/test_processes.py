@@ -1,0 +1,150 @@
+"""Saves of checkpoints in real processes: killed at any moment, held back by a limit on files, on a full disk."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints import writer
+from ps_trainer.errors import SaveError
+from tests.checkpoints.checkpoint_files import DATA, files_of, names
+
+pytestmark = pytest.mark.process
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+# Saves steps 1 to argv[2], 4 MB each, into argv[1]; from step 2 on no file may be longer than argv[3] bytes (0 = any).
+SAVER = """
+import pathlib, resource, sys
+import numpy as np
+from ps_trainer.errors import SaveError
+from ps_trainer.checkpoints import writer
+folder, steps, limit = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+for step in range(1, steps + 1):
+    if limit and step == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    values = {"w": np.full([1000, 1000], step, np.float32), "global_step": np.int64(step)}
+    try:
+        writer.write(folder, step, values, keep=10**6 if limit else 2)
+        print("saved", step, flush=True)
+    except SaveError as error:
+        print("failed", error, flush=True)
+"""
+
+# For each moment: a forked process saves steps 1 and 2 into argv[1]/<moment>, and is killed, in the second save, right
+# before its call of that number that syncs or renames (0 to 7: see the order below); -1: before anything is written.
+KILLED_SAVER = """
+import os, pathlib, signal, sys
+import numpy as np
+from ps_trainer.checkpoints import durable_files, writer
+
+def armed(function, moment):
+    def call(*args):
+        global calls
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls += 1
+        return function(*args)
+    return call
+
+def save(step):
+    values = {"w": np.full([100, 100], step, np.float32), "global_step": np.int64(step)}
+    writer.write(pathlib.Path(sys.argv[1], str(moment)), step, values)
+
+for moment in range(-1, 8):
+    pid = os.fork()  # no session has been made yet, so TensorFlow has no threads that a fork would lose
+    if pid == 0:
+        save(1)
+        calls = -1
+        writer._write_files = armed(writer._write_files, moment)
+        durable_files.sync = armed(durable_files.sync, moment)
+        durable_files.os.replace = armed(os.replace, moment)
+        save(2)
+        os._exit(0)
+    print(moment, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def start_saver(folder, steps, limit=0):
+    return subprocess.Popen(
+        [sys.executable, "-c", SAVER, str(folder), str(steps), str(limit)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def test_a_file_that_may_not_grow_leaves_the_last_good_one(tmp_path):
+    saver = start_saver(tmp_path, steps=3, limit=1_000_000)
+    out, _ = saver.communicate(timeout=120)
+    lines = out.splitlines()
+    assert lines[0] == "saved 1" and "File too large" in lines[1] and "model.ckpt-3" in lines[2]
+    assert saver.returncode == 0
+    assert names(tmp_path) == sorted(["checkpoint", *files_of(1)])
+    assert checkpoint_lib.latest(tmp_path).step == 1
+
+
+def test_killed_at_each_moment_of_a_save_nothing_that_was_written_is_lost(tmp_path):
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_SAVER, str(tmp_path)], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    assert killed.stdout.split() == [str(word) for moment in range(-1, 8) for word in (moment, -signal.SIGKILL)]
+    for moment in range(-1, 8):
+        folder = tmp_path / str(moment)
+        assert len(names(folder)) > 3 or moment == -1
+        writer.repair(folder)
+        step = 1 if moment == -1 else 2
+        assert names(folder) == sorted(["checkpoint", *files_of(*range(1, step + 1))]), moment
+        assert (checkpoint_lib.latest(folder)["w"] == step).all(), moment
+        assert tf.train.latest_checkpoint(str(folder)) == str(folder / f"model.ckpt-{step}"), moment
+
+
+def test_killed_while_saving_always_goes_on_from_a_whole_one(tmp_path):
+    """Killed after the n-th save has begun, at whatever moment that is; the step may only grow."""
+    reached = 0
+    for kill_after in (1, 2, 4):
+        saver = start_saver(tmp_path, steps=10**6)
+        for _ in range(kill_after):
+            assert saver.stdout.readline().startswith("saved")
+        saver.send_signal(signal.SIGKILL)
+        saver.communicate(timeout=60)
+        writer.repair(tmp_path)
+        checkpoint = checkpoint_lib.latest(tmp_path)
+        assert checkpoint.step >= max(kill_after, reached)
+        assert (checkpoint["w"] == checkpoint.step).all()
+        assert not [name for name in names(tmp_path) if name.startswith("writing-")]
+        reached = checkpoint.step
+
+
+def test_a_full_disk_leaves_the_last_good_one(tmp_path):
+    """A file system of 10 MB: two checkpoints of 4 MB fit, the third does not."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(mounted)], capture_output=True, text=True
+    )
+    if mount.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mount.stderr.strip()}")
+    try:
+        values = {"w": np.ones([1000, 1000], np.float32)}
+        for step in (1, 2):
+            writer.write(mounted, step, values | {"global_step": np.int64(step)})
+        for step in (3, 4):
+            with pytest.raises(SaveError, match=r"is full \([\d,]+ bytes are free, 4,000,008 are needed\)"):
+                writer.write(mounted, step, values | {"global_step": np.int64(step)})
+        assert names(mounted) == sorted(["checkpoint", *files_of(1, 2)])
+        assert checkpoint_lib.latest(mounted).step == 2
+        (mounted / f"model.ckpt-1{DATA}").unlink()
+        writer.write(mounted, 5, values | {"global_step": np.int64(5)})
+        assert checkpoint_lib.latest(mounted).step == 5
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)

@@ -1,0 +1,84 @@
+"""Tests of ps_trainer.cli.command_wrapper."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import sys
+
+import pytest
+
+from ps_trainer import errors
+from ps_trainer.cli import command_wrapper
+
+
+def raising(error):
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (errors.UsageError("--a=1: write\n  --a=2"), 2, "error: --a=1: write --a=2\n"),
+        (errors.PsLostError("ps-0 is gone"), 1, "error: ps-0 is gone\n"),
+        (errors.Interrupted(signal.SIGTERM), 128 + 15, "ended by SIGTERM\n"),
+        (errors.Interrupted(signal.SIGINT), 128 + 2, "ended by SIGINT\n"),
+        (KeyboardInterrupt(), 128 + 2, "ended by SIGINT\n"),
+        (command_wrapper.HelpShown(), 0, ""),
+    ],
+)
+def test_turns_an_error_into_one_line_and_its_exit_code(error, code, message, capsys):
+    assert command_wrapper.run_main(raising(error)) == code
+    assert capsys.readouterr().err == message
+
+
+def test_returns_the_commands_own_exit_code():
+    assert command_wrapper.run_main(lambda: 7) == 7
+
+
+def test_lets_a_defect_keep_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        command_wrapper.run_main(lambda: 1 // 0)
+
+
+def test_finds_modules_of_the_folder_one_starts_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/somewhere"])
+    monkeypatch.chdir(tmp_path)
+    command_wrapper.run_main(lambda: 0)
+    command_wrapper.run_main(lambda: 0)
+    assert sys.path == ["/somewhere", str(tmp_path)]
+
+
+def test_modules_of_the_working_folder_come_before_those_of_the_scripts_clone(tmp_path, monkeypatch):
+    clone = str(pathlib.Path(command_wrapper.__file__).resolve().parents[2])
+    monkeypatch.setattr(sys, "path", [clone, "/somewhere"])
+    monkeypatch.chdir(tmp_path)
+    command_wrapper.run_main(lambda: 0)
+    assert sys.path == ["/somewhere", str(tmp_path), clone]
+
+
+def test_hidden_stderr_hides_what_any_code_writes_there(capfd):
+    with command_wrapper.hidden_stderr():
+        os.write(2, b"noise\n")
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "after\n"
+
+
+def test_hidden_stderr_shows_it_when_the_block_fails(capfd):
+    with pytest.raises(ImportError), command_wrapper.hidden_stderr():
+        os.write(2, b"reason\n")
+        raise ImportError
+    assert capfd.readouterr().err == "reason\n"
+
+
+def test_a_log_level_that_the_user_has_set_stays():
+    environ = {}
+    command_wrapper.quiet_tensorflow(environ)
+    assert environ == {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    command_wrapper.quiet_tensorflow(environ)
+    assert environ == {"TF_CPP_MIN_LOG_LEVEL": "0"}

@@ -1,0 +1,95 @@
+"""Which model, data and checkpoints the commands take that use a trained model, and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ps_trainer.cli import export, predict, run_lookup
+from ps_trainer.cli.run_lookup import CheckpointFlags
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError, UnknownNameError
+
+RUN = TrainConfig(
+    model="mlp", model_option=("hidden=7",), dataset="mnist", data_dir="/d", update="sync", update_option=("a=1",)
+)
+
+
+@pytest.fixture
+def logdir(tmp_path):
+    """Of a run that has saved."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text(json.dumps({"train": RUN.to_json()}))
+    return tmp_path
+
+
+def found(logdir, **given):
+    return run_lookup.find(CheckpointFlags(), TrainConfig(logdir=str(logdir), **given), given)
+
+
+def test_model_and_data_are_those_of_the_run(logdir):
+    config, checkpoint_dir = found(logdir)
+    recorded = {name: getattr(RUN, name) for name in ("model", "model_option", "dataset", "data_dir")}
+    assert config == TrainConfig(logdir=str(logdir), **recorded)
+    assert checkpoint_dir == logdir / "checkpoints"
+
+
+def test_what_is_given_counts_and_another_model_has_its_own_options(logdir):
+    config, _ = found(logdir, model="cnn", data_dir="/e")
+    wanted = {"model": "cnn", "model_option": (), "dataset": "mnist", "data_dir": "/e"}
+    assert dataclasses.asdict(config).items() >= wanted.items()
+    assert found(logdir, model="mlp")[0].model_option == ("hidden=7",)
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"train": 3}'])
+def test_without_a_record_the_flags_say_everything(logdir, content):
+    (logdir / "config.json").unlink()
+    if content is not None:
+        (logdir / "config.json").write_text(content)
+    assert found(logdir, model="lenet")[0].model == "lenet"
+
+
+def test_a_record_that_no_run_could_have_is_refused(logdir):
+    (logdir / "config.json").write_text(json.dumps({"train": {"model": "mpl"}}))
+    with pytest.raises(UnknownNameError, match="did you mean mlp"):
+        found(logdir)
+
+
+@pytest.mark.parametrize(("head", "kind"), [("model", "model"), ("dataset", "dataset")])
+def test_a_recorded_class_that_is_not_registered_is_used_only_if_the_flag_gives_it_too(logdir, head, kind):
+    recorded = {"model": "mlp", "dataset": "digits", f"{head}_option": ["a=1"], head: "stranger.code:Class"}
+    (logdir / "config.json").write_text(json.dumps({"train": recorded}))
+    with pytest.raises(UnknownNameError) as error:
+        found(logdir)
+    assert str(error.value) == (
+        f"{logdir}/config.json names the {kind} stranger.code:Class, which is not part of this package;"
+        f" to use it runs its code here. If you trust it, give --{head}=stranger.code:Class"
+    )
+    config, _ = found(logdir, **{head: "stranger.code:Class"})
+    assert (getattr(config, head), getattr(config, f"{head}_option")) == ("stranger.code:Class", ("a=1",))
+    assert getattr(found(logdir, **{head: "digits" if head == "dataset" else "cnn"})[0], head) in ("digits", "cnn")
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match="checkpoints is not a folder; give --logdir"):
+        found(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "expected"),
+    [
+        (export.main_export, [], "--out is not given; name a new folder"),
+        (export.main_export, ["--out={folder}"], "is there already, and is not overwritten"),
+        (export.main_export, ["--out={folder}/config.json"], "is there already, and is not overwritten"),
+        (export.main_export, ["--out={folder}/new"], "give --logdir of the run, or --checkpoint_dir"),
+        (predict.main_predict, [], "--out is not given; name a file that ends in .csv, .jsonl, .npy"),
+        (predict.main_predict, ["--out=a.json"], "did you mean .jsonl? known: .csv, .jsonl, .npy"),
+        (predict.main_predict, ["--out={folder}/new.npy", "--input={folder}/no"], "no is no file; give one in the"),
+        (predict.main_predict, ["--out=new.csv", "--logdir={folder}/no"], "no/checkpoints is not a folder"),
+    ],
+)
+def test_wrong_input_ends_with_2_and_a_message(logdir, capsys, command, args, expected):
+    assert command(["program", *(arg.format(folder=logdir) for arg in args)]) == 2
+    assert expected in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""Files in the format of LIBSVM: comments, gaps, query ids, and broken lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.formats.libsvm import LibSvm
+from ps_trainer.errors import DataError, OptionError
+from tests.data.reading import read_batches
+
+TEXT = """+1 3:1 11:-0.5 14:1e-2
+-1 2:.25 # a comment 7:1
+ 0 qid:12 5:3.
+1
+"""
+
+
+def create(folder, **options):
+    return LibSvm(LibSvm.Options(**options), data_dir=str(folder))
+
+
+def test_examples_are_filled_up_to_the_longest(tmp_path):
+    (tmp_path / "a").write_text(TEXT)
+    source = create(tmp_path, train_files=("a",), test_files=("a",))
+    assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (4, 4, 2)
+    (batch,) = read_batches(lambda: source.test(batch_size=4))
+    np.testing.assert_array_equal(batch["ids"], [[3, 11, 14], [2, 0, 0], [5, 0, 0], [0, 0, 0]])
+    np.testing.assert_allclose(batch["values"], [[1, -0.5, 0.01], [0.25, 0, 0], [3, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(batch["label"], [1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("line", ["1 3", "1 a:1", "1 3:x", "x 3:1", "1 -3:1", "1 3: 4", "1,3:1", "", "1 3:1 qid:2"])
+def test_a_broken_line_is_named(tmp_path, line):
+    (tmp_path / "a").write_text(f"1 1:1\n{line}\n1 1:1\n")
+    source = create(tmp_path, train_files=("a",), test_files=("a",))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"a: line 2: not <label> <index>:<value> .*: {line}"):
+        read_batches(lambda: source.test(batch_size=3))
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(OptionError, match="train_files is not given"):
+        LibSvm.Options()
+    options = LibSvm.Options(train_files=("a", "b"), test_files=("c",))
+    with pytest.raises(
+        DataError, match="--data_dir is not given; dataset libsvm needs --data_dir=<folder> with a, b, c"
+    ):
+        LibSvm(options)
+    (tmp_path / "a").write_text(TEXT)
+    with pytest.raises(DataError, match="has no b, c"):
+        LibSvm(options, data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_examples_come_back(tmp_path, seed):
+    """What is written is read, whatever the numbers."""
+    random = np.random.RandomState(seed)
+    rows, lines = [], []
+    for _ in range(20):
+        ids = np.sort(random.choice(10**6, size=random.randint(0, 9), replace=False))
+        values = random.normal(scale=10.0 ** random.randint(-5, 6), size=len(ids))
+        rows.append((random.choice([-1, 1]), ids, values))
+        pairs = [f"{i}:{float(value)!r}" for i, value in zip(ids, values, strict=True)]
+        lines.append(" ".join([str(rows[-1][0]), *pairs]))
+    (tmp_path / "a").write_text("\n".join(lines))
+    (batch,) = read_batches(lambda: create(tmp_path, train_files=("a",), test_files=("a",)).test(batch_size=20))
+    for i, (label, ids, values) in enumerate(rows):
+        assert batch["label"][i] == (label > 0)
+        np.testing.assert_array_equal(batch["ids"][i][: len(ids)], ids)
+        np.testing.assert_allclose(batch["values"][i][: len(ids)], values, rtol=1e-6)
+        assert not batch["values"][i][len(ids) :].any()

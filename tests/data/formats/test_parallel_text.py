@@ -1,0 +1,157 @@
+"""Aligned text: both files read together, counted, sharded, numbered, and named where they are broken."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.formats.parallel_text import ParallelText, write
+from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.errors import DataError, OptionError
+from tests.data.reading import read_batches
+from tests.data.sharding import assert_every_record_once
+
+TEXTS = {"en": ["a b a", "c", "a\tb"], "zh": ["二三", "三", "二 一"]}
+
+
+def create(folder, **options):
+    fields = {"target_unit": "char", "max_length": 4, "test_files": ("train",), **options}
+    return ParallelText(ParallelText.Options(**fields), data_dir=str(folder))
+
+
+def all_of_test(source):
+    (batch,) = read_batches(lambda: source.test(batch_size=source.num_test_examples))
+    return batch
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_words_and_characters_are_numbered_by_frequency(tmp_path, is_packed):
+    for path in write(tmp_path, "train", TEXTS):
+        if is_packed:
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+    source = create(tmp_path)
+    assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (3, 3, None)
+    assert source.source_vocabulary.symbols == (b"a", b"b", b"c")  # 3, 2 and 1 times
+    assert source.target_vocabulary.symbols == tuple(symbol.encode() for symbol in "三二 一")
+    batch = all_of_test(source)
+    assert set(batch) == {"source", "target"}
+    np.testing.assert_array_equal(batch["source"], [[4, 5, 4, 2], [6, 2, 0, 0], [4, 5, 2, 0]])
+    np.testing.assert_array_equal(batch["target"], [[5, 4, 2, 0], [4, 2, 0, 0], [5, 6, 7, 2]])
+
+
+def test_a_longer_text_is_cut_and_a_rarer_word_is_unknown(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    batch = all_of_test(create(tmp_path, max_length=2, max_vocab=5))
+    np.testing.assert_array_equal(batch["source"], [[4, 3], [3, 2], [4, 3]])
+    np.testing.assert_array_equal(batch["target"], [[3, 4], [4, 2], [3, 3]])
+
+
+def test_numbers_come_from_the_training_files_alone(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    write(tmp_path, "test", {"en": ["c d"], "zh": ["四"]})
+    batch = all_of_test(create(tmp_path, test_files=("test",)))
+    np.testing.assert_array_equal(batch["source"], [[6, 3, 2, 0]])
+    np.testing.assert_array_equal(batch["target"], [[3, 2, 0, 0]])
+
+
+def test_shards_cover_the_pairs_of_all_files_once(tmp_path):
+    words = [f"w{i}" for i in range(20)]
+    for name, part in (("a", words[:9]), ("b", words[9:])):
+        write(tmp_path, name, {"en": part, "de": part})
+    source = create(
+        tmp_path, target="de", target_unit="word", train_files=("a", "b"), test_files=(), test_every=5, max_length=1
+    )
+    assert (source.num_train_examples, source.num_test_examples) == (15, 5)
+    assert_every_record_once(source, "target")
+    (batch,) = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=15, seed=0, num_epochs=1))
+    np.testing.assert_array_equal(batch["source"], batch["target"])  # still aligned
+    held_out = all_of_test(source)["target"]
+    assert not set(held_out[:, 0]) & set(batch["target"][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("broken", "line"),
+    [({"en": ["a", " ", "b"], "zh": ["一", "二", "三"]}, 2), ({"en": ["a", "b", "c"], "zh": ["", "二", "三"]}, 1)],
+)
+def test_an_empty_line_beside_one_that_is_not_is_named(tmp_path, broken, line):
+    write(tmp_path, "train", broken)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"train.en: line {line}: not text in UTF-8 both here and .* the .zh file"
+    ):
+        all_of_test(create(tmp_path))
+
+
+def test_a_line_that_is_not_utf_8_is_named(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    (tmp_path / "train.zh").write_bytes("1\n二\n三\n".encode("gbk"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="train.en: line 2: not text in UTF-8 .*c.*\ufffd"):
+        all_of_test(create(tmp_path))
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(DataError, match="--data_dir is not given; .*train.en, train.zh, test.en, test.zh"):
+        ParallelText(ParallelText.Options())
+    write(tmp_path, "train", TEXTS)
+    with pytest.raises(DataError, match="has no test.en and no test.en.gz; dataset parallel_text needs"):
+        create(tmp_path, test_files=("test",))
+
+
+def test_different_numbers_of_lines_are_both_named(tmp_path):
+    write(tmp_path, "train", {"en": ["a", "b"], "zh": ["一"]})
+    with pytest.raises(DataError, match=r"train.en has 2 lines, .*train.zh has 1: line n of one must be"):
+        create(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_files": ()}, "train_files is empty"),
+    ],
+)
+def test_wrong_option_is_named(options, message):
+    with pytest.raises(OptionError, match=message):
+        ParallelText.Options(**options)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_texts_come_back(tmp_path, seed):
+    """As the vocabulary's own encoding of each line, whatever the characters, white space of all kinds among them."""
+    random = np.random.RandomState(seed)
+    alphabet = list("ab,.'\t \r\u3000\u00e9\u4e00\U0001f600")
+    texts = {
+        language: ["".join(random.choice(alphabet, size=random.randint(0, 12))) + "x" for _ in range(15)]
+        for language in ("en", "zh")
+    }
+    write(tmp_path, "train", texts)
+    source = create(tmp_path, source_unit=("word", "char")[seed % 2], max_length=9)
+    batch = all_of_test(source)
+    sides = {"source": ("en", source.source_vocabulary), "target": ("zh", source.target_vocabulary)}
+    for side, (language, vocabulary) in sides.items():
+        read = [text.replace("\r", "").replace("\t", " ").encode() for text in texts[language]]
+        np.testing.assert_array_equal(batch[side], [vocabulary.encode(text, 9) for text in read])
+        assert all(symbol for symbol in vocabulary.symbols)
+        assert 3 not in batch[side]
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_to_translate_has_the_sources_language_only(tmp_path, is_packed):
+    write(tmp_path, "train", TEXTS)
+    text = b"c a\tb\na b c a b c\na b c a\n"
+    (tmp_path / "more").write_bytes(gzip.compress(text) if is_packed else text)
+    source = create(tmp_path)
+    (batch,) = read_batches(lambda: source.read(tmp_path / "more", 8))
+    np.testing.assert_array_equal(batch["source"], [[6, 4, 5, 2], [4, 5, 6, 4], [4, 5, 6, 4]])
+    np.testing.assert_array_equal(batch["target"], [[2, 0, 0, 0]] * 3)
+    np.testing.assert_array_equal(batch["is_cut"], [False, True, True])
+
+
+def test_a_line_without_text_in_a_file_to_translate_is_named(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    (tmp_path / "more").write_text("a\n\nb\n")
+    source = create(tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more: line 2: an empty line, or not text in UTF-8"):
+        read_batches(lambda: source.read(tmp_path / "more", 8))

@@ -1,0 +1,222 @@
+"""WAV files with a list of transcripts: framed, padded, numbered; broken lists and sounds are named."""
+
+from __future__ import annotations
+
+import wave
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer import registry
+from ps_trainer.data.formats.wav import Wav, write
+from ps_trainer.data.generators import generate
+from ps_trainer.data.generators.telephone_tones import COLUMNS, KEYS, ROWS, Tones
+from ps_trainer.errors import DataError, OptionError
+from tests.data.reading import read_batches, read_leased, read_shards
+from tests.data.sharding import NUM_WORKERS
+
+RATE, WINDOW, HOP = 1000, 20, 10
+
+
+def noise(length, seed=0):
+    return np.random.RandomState(seed).randint(-(2**15), 2**15, length).astype(np.int16)
+
+
+def write_set(folder, transcripts, lengths=None, name="train"):
+    sounds = [noise(length, seed) for seed, length in enumerate(lengths or [200] * len(transcripts))]
+    write(folder, name, sounds, transcripts, RATE)
+    return sounds
+
+
+def create(folder, **options):
+    return Wav(Wav.Options(**{"test_every": 1000, **options}), data_dir=str(folder))
+
+
+def all_of_test(source):
+    (batch,) = read_batches(lambda: source.test(batch_size=source.num_test_examples))
+    return batch
+
+
+def transcripts_of(ids, alphabet=" 'abcdefghijklmnopqrstuvwxyz"):
+    return ["".join(alphabet[i] for i in row if i >= 0) for row in ids]
+
+
+def edit(folder, line, change, name="train.csv"):
+    lines = (folder / name).read_text().split("\n")
+    lines[line - 1] = change(lines[line - 1])
+    (folder / name).write_text("\n".join(lines))
+
+
+def test_frames_are_normalised_log_power_of_windows(tmp_path):
+    """The definition in NumPy: Hann window, Fourier transform, logarithm, mean 0 and variance 1."""
+    write_set(tmp_path, ["a"])
+    sounds = write_set(tmp_path, ["ab", "it's"], [95, 60], name="test")
+    batch = all_of_test(create(tmp_path, test_files=("test.csv",)))
+    assert batch["frames"].shape == (2, 200 // HOP, WINDOW // 2 + 1)
+    np.testing.assert_array_equal(batch["num_frames"], [10, 6])
+    for sound, frames, num_frames in zip(sounds, batch["frames"], batch["num_frames"], strict=True):
+        padded = np.concatenate([sound / 2**15, np.zeros(WINDOW)])
+        cut = np.stack([padded[at * HOP :][:WINDOW] for at in range(num_frames)])
+        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
+        log = np.log(np.abs(np.fft.rfft(cut * hann)) ** 2 + 1e-6)
+        np.testing.assert_allclose(frames[:num_frames], (log - log.mean()) / log.std(), atol=1e-3)
+        np.testing.assert_array_equal(frames[num_frames:], 0)
+    np.testing.assert_array_equal(batch["num_ids"], [2, 4])
+    np.testing.assert_array_equal(batch["ids"], [[2, 3, -1, -1], [10, 21, 1, 20]])
+
+
+@pytest.mark.parametrize(("separator", "end"), [("\t", "\n"), (",", "\r\n")])
+def test_lists_may_have_tabs_other_ends_of_lines_and_absolute_names(tmp_path, separator, end):
+    (tmp_path / "sounds").mkdir()
+    write_set(tmp_path / "sounds", ["one", "two", "three"])
+    text = (tmp_path / "sounds" / "train.csv").read_text()
+    text = text.replace("train/", f"{tmp_path}/sounds/train/").replace(",", separator).replace("\n", end)
+    (tmp_path / "list.csv").write_text(text, newline="")
+    source = create(tmp_path, train_files=("list.csv",), test_every=2)
+    assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (1, 2, 28)
+    assert transcripts_of(all_of_test(source)["ids"]) == ["one", "three"]
+
+
+def test_shards_cover_the_sounds_of_all_lists_once(tmp_path):
+    words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
+    write_set(tmp_path, words[:6], name="one")
+    write_set(tmp_path, words[6:], name="two")
+    write_set(tmp_path, ["z"], name="test")
+    source = create(tmp_path, train_files=("one.csv", "two.csv"), test_files=("test.csv",))
+    for num_workers in NUM_WORKERS:
+        assert sorted(transcripts_of(read_shards(source, num_workers, "ids"))) == words
+    assert sorted(transcripts_of(read_leased(source, "ids"))) == words
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_random_transcripts_of_any_alphabet_come_back(tmp_path, seed):
+    random = np.random.RandomState(seed)
+    alphabet = "".join(random.permutation(list("abc 'äß零一二😀")))
+    transcripts = ["".join(random.choice(list(alphabet), random.randint(1, 6))) for _ in range(6)]
+    write_set(tmp_path, transcripts, list(random.randint(2 * 6 * HOP, 300, 6)))
+    source = create(tmp_path, alphabet=alphabet, test_every=2)
+    assert transcripts_of(all_of_test(source)["ids"], alphabet) == transcripts[::2]
+
+
+def test_another_list_is_read_from_its_own_folder(tmp_path):
+    """Padded as its own longest sound and transcript need, where they are longer than those of the training list."""
+    write_set(tmp_path, ["a", "b"], [80, 80])
+    (tmp_path / "other").mkdir()
+    write_set(tmp_path / "other", ["abc", "ca", "b"], [300, 90, 40], name="mine")
+    source = create(tmp_path, alphabet="abc")
+    (batch,) = read_batches(lambda: source.read(tmp_path / "other" / "mine.csv", 3))
+    assert transcripts_of(batch["ids"], "abc") == ["abc", "ca", "b"]
+    assert list(batch["num_frames"]) == [30, 9, 4]
+    assert batch["frames"].shape == (3, 30, WINDOW // 2 + 1)
+    edit(tmp_path / "other", 3, lambda line: line.replace("ca", "cd"), name="mine.csv")
+    with pytest.raises(DataError, match="mine.csv: line 3: the transcript holds 'd', which alphabet has not"):
+        source.read(tmp_path / "other" / "mine.csv", 3)
+
+
+def test_generated_tones_are_read_as_the_built_in_set_has_them(tmp_path):
+    counts = ("num_train=3", "num_test=5")
+    files = generate.generate("tones", counts, tmp_path / "set")
+    assert sorted(files) == sorted(path for path in (tmp_path / "set").rglob("*") if path.is_file())
+    options = ("test_files=test.csv", "alphabet=0123456789", "window_secs=0.032", "hop_secs=0.016")
+    read = all_of_test(registry.DATASETS.create("wav", options, data_dir=str(tmp_path / "set")))
+    made = all_of_test(registry.DATASETS.create("tones", counts, data_dir=None))
+    for key, values in made.items():
+        found, values = (array[:, : min(read[key].shape[1], values.shape[1])] if array.ndim > 1 else array
+                         for array in (read[key], values))  # fmt: skip
+        np.testing.assert_allclose(found, values, atol=1e-4)
+
+
+def test_a_digit_is_the_two_tones_of_its_key():
+    source = Tones(Tones.Options(num_train=1, num_test=40, min_digits=1, max_digits=1, noise=0.02))
+    arrays = source.arrays["test"]
+    for audio, length, (digit,) in zip(arrays["audio"], arrays["num_samples"], arrays["ids"], strict=True):
+        power = np.abs(np.fft.rfft(audio[:length])) ** 2
+        hertz = np.fft.rfftfreq(length, 1 / 4000)
+        low = hertz[np.argmax(np.where(hertz < 1075, power, 0))]
+        high = hertz[np.argmax(np.where(hertz > 1075, power, 0))]
+        row = np.argmin(np.abs(np.array(ROWS) - low))
+        column = np.argmin(np.abs(np.array(COLUMNS) - high))
+        assert KEYS[row * 3 + column] == str(digit)
+
+
+def change_header(path, offset, data):
+    content = bytearray(path.read_bytes())
+    content[offset : offset + len(data)] = data
+    path.write_bytes(content)
+
+
+def test_a_broken_list_is_named_with_the_line(tmp_path):
+    write_set(tmp_path, ["one", "two"])
+    original = (tmp_path / "train.csv").read_text()
+    for change, message in (
+        (
+            lambda line: line + ",more",
+            "line 3: 4 columns, wanted 3, wav_filename, wav_filesize, transcript: train/00001",
+        ),
+        (lambda line: line.replace("two", "Two!"), "line 3: the transcript holds '!T', which alphabet has not: 'Two!'"),
+        (lambda line: line.replace("two", ""), "line 3: the transcript is empty"),
+        (lambda line: line.replace("00001", "7"), "line 3: .*train/7.wav: cannot be read: No such file"),
+        (
+            lambda line: line.replace("two", "t" * 11),
+            "train/00001.wav: 20 frames cannot tell .* 11 .* needs 21; lower hop",
+        ),
+    ):
+        edit(tmp_path, 3, change)
+        with pytest.raises(DataError, match=f"train.csv: {message}" if message.startswith("line") else message):
+            create(tmp_path)
+        (tmp_path / "train.csv").write_text(original)
+    edit(tmp_path, 1, lambda line: "a,b,c")
+    with pytest.raises(DataError, match="line 1: must be wav_filename,wav_filesize,transcript"):
+        create(tmp_path)
+    with pytest.raises(DataError, match="has no other.csv; dataset wav needs"):
+        create(tmp_path, train_files=("other.csv",))
+
+
+def test_a_sound_of_another_form_is_named(tmp_path):
+    write_set(tmp_path, ["one", "two"])
+    file = tmp_path / "train" / "00001.wav"
+    original = file.read_bytes()
+    for data, message in (
+        (original[:100], "200 samples in 100 bytes; it is truncated or empty"),
+        (b"ID3" + original, "is no WAV file of PCM"),
+        (b"", "is no WAV file of PCM"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(DataError, match=f"train.csv: line 3: {file}: {message}"):
+            create(tmp_path)
+    for channels, width, rate, message in (
+        (2, 2, RATE, "2 channels of 16 bits; wanted 1 of 16"),
+        (1, 1, RATE, "1 channels of 8 bits"),
+        (1, 2, 2 * RATE, "2000 samples per second, those before 1000"),
+    ):
+        with wave.open(str(file), "wb") as sound:
+            sound.setparams((channels, width, rate, 0, "NONE", ""))
+            sound.writeframes(bytes(2000))
+        with pytest.raises(DataError, match=message):
+            create(tmp_path)
+
+
+def test_a_sound_that_breaks_later_is_named_with_its_line(tmp_path):
+    write_set(tmp_path, ["one", "two", "three"])
+    source = create(tmp_path, test_every=2)
+    (tmp_path / "train" / "00002.wav").write_bytes(b"RIFF")
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        all_of_test(source)
+    name = tmp_path / "train" / "00002.wav"
+    assert f"{tmp_path / 'train.csv'}: line 4: {name} is no sound that can be decoded" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        ("wav", ["train_files="], "train_files names no list"),
+        ("wav", ["alphabet=aba"], "alphabet='aba' must have characters, each once, and no comma or tab"),
+        ("wav", ["alphabet=a,b"], "no comma or tab"),
+        ("tones", ["max_digits=1"], "max_digits=1 is less than min_digits=2"),
+        ("tones", ["num_train=100000"], "lower num_train, num_test, max_digits or sample_rate"),
+    ],
+)
+def test_wrong_options_are_named(dataset, options, message):
+    with pytest.raises(OptionError, match=message):
+        registry.DATASETS.create(dataset, options, data_dir=None)

@@ -1,0 +1,238 @@
+"""The shared input pipeline: sharding, shuffling, batching."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline import data_source
+from ps_trainer.data.pipeline.data_source import ArraySource, Shard
+from ps_trainer.errors import DataError
+from tests.data.reading import read_batches, read_column
+
+NUM_TRAIN, NUM_TEST = 25, 7
+
+
+def _columns(num_examples):
+    """Label i at position i, and an image whose first pixel is i."""
+    images = np.zeros((num_examples, 2, 3, 1), np.uint8)
+    images[:, 0, 0, 0] = np.arange(num_examples)
+    return {"image": images, "label": np.arange(num_examples, dtype=np.int64)}
+
+
+@pytest.fixture
+def source():
+    return ArraySource(_columns(NUM_TRAIN), _columns(NUM_TEST), num_classes=NUM_TRAIN)
+
+
+def _epoch(source, index, count, *, seed=0, num_epochs=1):
+    """Labels in the order in which they are read, in batches of one, so that none is dropped."""
+    shard = Shard(index, count)
+    return read_column(lambda: source.train(shard=shard, batch_size=1, seed=seed, num_epochs=num_epochs), "label")
+
+
+def test_shards_are_disjoint_and_cover_every_example(source):
+    shards = [_epoch(source, index, 3) for index in range(3)]
+    assert [len(shard) for shard in shards] == [9, 8, 8]
+    assert sorted(np.concatenate(shards)) == list(range(NUM_TRAIN))
+
+
+def test_shard_holds_every_count_th_example_from_its_index(source):
+    assert sorted(_epoch(source, 1, 3)) == list(range(1, NUM_TRAIN, 3))
+    assert Shard(1, 3).num_examples(NUM_TRAIN) == len(range(1, NUM_TRAIN, 3))
+
+
+def test_order_is_the_same_for_the_same_seed(source):
+    np.testing.assert_array_equal(_epoch(source, 0, 1, seed=4), _epoch(source, 0, 1, seed=4))
+
+
+def test_order_differs_between_seeds_and_from_the_file(source):
+    first, second = _epoch(source, 0, 1, seed=4), _epoch(source, 0, 1, seed=5)
+    assert list(first) != list(second)
+    assert list(first) != sorted(first)
+
+
+def test_order_within_the_shard_differs_between_workers():
+    source = ArraySource(_columns(40), _columns(1), num_classes=40)
+    positions = [(_epoch(source, index, 2) - index) // 2 for index in range(2)]
+    assert sorted(positions[0]) == sorted(positions[1])
+    assert list(positions[0]) != list(positions[1])
+
+
+def test_every_epoch_has_another_order_and_every_example_once(source):
+    epochs = _epoch(source, 0, 1, num_epochs=3).reshape(3, NUM_TRAIN)
+    assert all(sorted(epoch) == list(range(NUM_TRAIN)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+@pytest.mark.parametrize("graph_seed", [None, 11])
+@pytest.mark.parametrize("max_shuffled", [None, 7])
+def test_the_order_is_that_of_shuffle_and_repeat(source, max_shuffled, graph_seed):
+    source.max_shuffled = max_shuffled
+
+    def plain():
+        tf.set_random_seed(graph_seed)
+        shard_seed = int(np.random.SeedSequence([4, 1]).generate_state(1)[0])
+        records = tf.data.Dataset.range(1, NUM_TRAIN, 3)
+        records = records.shuffle(max_shuffled or 8, seed=shard_seed).repeat(3).batch(1)
+        return records.map(lambda label: {"label": label})
+
+    def ours():
+        tf.set_random_seed(graph_seed)
+        return source.train(shard=Shard(1, 3), batch_size=1, seed=4, num_epochs=3)
+
+    np.testing.assert_array_equal(read_column(ours, "label"), read_column(plain, "label"))
+
+
+@pytest.mark.parametrize("start", [1, NUM_TRAIN - 1, NUM_TRAIN, NUM_TRAIN + 6, 3 * NUM_TRAIN - 1, 3 * NUM_TRAIN, 1000])
+@pytest.mark.parametrize("max_shuffled", [None, 7])
+def test_goes_on_after_the_examples_that_were_read_before(source, max_shuffled, start):
+    source.max_shuffled = max_shuffled
+
+    def read(start):
+        dataset = lambda: source.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=3, start=start)  # noqa: E731
+        return [batch["label"][0] for batch in read_batches(dataset)]
+
+    assert read(start) == read(0)[start:]
+
+
+def test_another_batch_size_goes_on_with_the_same_examples(source):
+    def read(batch_size, start):
+        return read_column(
+            lambda: source.train(shard=Shard(0, 1), batch_size=batch_size, seed=0, num_epochs=2, start=start), "label"
+        )
+
+    whole = read(1, 0)
+    np.testing.assert_array_equal(np.concatenate([read(5, 0)[:20], read(10, 20)]), whole)
+
+
+def test_an_epoch_that_was_read_before_is_not_read_again():
+    """What is broken in a record shows when it is read."""
+    arrays = {"label": np.arange(4)}
+
+    class Guarded(ArraySource):
+        def _records(self, split, shard):
+            def read(example):
+                with tf.control_dependencies([tf.assert_equal(reads.assign_add(1) <= 4, True)]):
+                    return {"label": tf.identity(example["label"])}
+
+            return super()._records(split, shard).map(read)
+
+    guarded = Guarded(arrays, arrays, num_classes=None)
+    with tf.Graph().as_default():
+        reads = tf.Variable(0, use_resource=True)
+        dataset = guarded.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=9, start=8 * 4)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        batch = iterator.get_next()
+        with tf.Session() as session:
+            session.run(reads.initializer)
+            session.run(iterator.initializer)
+            assert sorted(session.run(batch)["label"][0] for _ in range(4)) == [0, 1, 2, 3]
+            assert session.run(reads) == 4
+
+
+def test_batches_are_full_and_run_across_the_end_of_an_epoch(source):
+    batches = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=10, seed=0, num_epochs=2))
+    assert [len(batch["label"]) for batch in batches] == [10] * (2 * NUM_TRAIN // 10)
+
+
+def test_training_without_num_epochs_does_not_end(source):
+    count = 3 * NUM_TRAIN
+    batches = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=None), count)
+    assert len(batches) == count
+
+
+def test_training_batches_have_static_shapes(source):
+    with tf.Graph().as_default():
+        dataset = source.train(shard=Shard(0, 1), batch_size=4, seed=0, num_epochs=None)
+        batch = tf.data.make_initializable_iterator(dataset).get_next()
+    assert batch["image"].shape.as_list() == [4, 2, 3, 1]
+    assert batch["image"].dtype == tf.float32
+    assert batch["label"].shape.as_list() == [4]
+    assert batch["label"].dtype == tf.int64
+
+
+def test_test_gives_every_example_once_in_order_with_a_smaller_last_batch(source):
+    batches = read_batches(lambda: source.test(batch_size=3))
+    assert [list(batch["label"]) for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_image_belongs_to_its_label_and_is_scaled(source):
+    for batch in read_batches(lambda: source.train(shard=Shard(1, 2), batch_size=4, seed=0, num_epochs=1)):
+        np.testing.assert_allclose(batch["image"][:, 0, 0, 0], batch["label"] / 255, rtol=1e-6)
+        assert not batch["image"][:, 1].any()
+
+
+def test_columns_that_are_no_bytes_pass_unchanged():
+    arrays = {"image": np.full((2, 1), 0.25, np.float32), "weight": np.array([3.5, 4.5])}
+    batch = read_batches(lambda: ArraySource(arrays, arrays, num_classes=None).test(batch_size=2))[0]
+    np.testing.assert_array_equal(batch["image"], arrays["image"])
+    np.testing.assert_array_equal(batch["weight"], arrays["weight"])
+
+
+def test_shard_smaller_than_a_batch_names_sizes_and_cure(source):
+    with pytest.raises(DataError, match=r"batch_size=9 exceeds the 8 training examples of worker 2.*25.*3 workers"):
+        source.train(shard=Shard(2, 3), batch_size=9, seed=0, num_epochs=None)
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_shard_index_out_of_range_is_refused(source, index):
+    with pytest.raises(ValueError, match=f"shard index {index} of 3"):
+        source.train(shard=Shard(index, 3), batch_size=1, seed=0, num_epochs=None)
+
+
+def test_arrays_of_different_length_are_refused():
+    arrays = {**_columns(3), "label": np.arange(2)}
+    with pytest.raises(DataError, match=r"test arrays .*'image': 3, 'label': 2"):
+        ArraySource(_columns(3), arrays, num_classes=3)
+
+
+def test_empty_arrays_are_refused():
+    with pytest.raises(DataError, match="at least 1"):
+        ArraySource(_columns(0), _columns(3), num_classes=3)
+
+
+def test_other_columns_in_test_are_refused():
+    with pytest.raises(DataError, match=r"\['image', 'label'\], test arrays \['label'\]"):
+        ArraySource(_columns(3), {"label": np.arange(3)}, num_classes=3)
+
+
+def test_arrays_too_large_for_the_graph_are_refused():
+    # broadcast_to has the size but not the memory of that many bytes.
+    images = np.broadcast_to(np.uint8(0), (data_source.MAX_ARRAY_BYTES + 1, 1))
+    with pytest.raises(DataError, match=f"{data_source.MAX_ARRAY_BYTES + 1} bytes"):
+        ArraySource({"image": images}, {"image": images[:1]}, num_classes=None)
+
+
+class TestArchives:
+    def read(self, source, path, **arrays):
+        np.savez(path, **arrays)
+        return read_batches(lambda: source.read(path, 2))
+
+    def test_are_read_like_the_arrays_and_may_have_no_labels(self, source, tmp_path):
+        columns = _columns(3)
+        batches = self.read(source, tmp_path / "a.npz", **columns)
+        assert [list(batch["label"]) for batch in batches] == [[0, 1], [2]]
+        assert batches[1]["image"][0, 0, 0, 0] == pytest.approx(2 / 255)
+        batches = self.read(source, tmp_path / "a.npz", image=columns["image"])
+        assert [list(batch["label"]) for batch in batches] == [[0, 0], [0]]
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"label": np.zeros(3, np.int64)}, "with image, label: .*image"),
+            ({"image": np.zeros([3, 2, 3, 1])}, r"'image' is float64 \[examples, 2, 3, 1\], wanted uint8"),
+            ({"image": np.zeros([3, 2, 2, 1], np.uint8)}, r"'image' is uint8 \[examples, 2, 2, 1\], wanted uint8"),
+            ({"image": np.zeros([0, 2, 3, 1], np.uint8)}, "at least 1"),
+        ],
+    )
+    def test_of_another_form_are_named(self, source, tmp_path, arrays, message):
+        with pytest.raises(DataError, match=f"a.npz.*{message}"):
+            self.read(source, tmp_path / "a.npz", **arrays)
+
+    @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut"])
+    def test_that_are_none_are_named(self, source, tmp_path, content):
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"a.npz: should be a NumPy archive \(.npz\) with image, label"):
+            source.read(tmp_path / "a.npz", 2)

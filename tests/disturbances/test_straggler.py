@@ -1,0 +1,253 @@
+"""Delays inside a step: of what the gradient is, what is delayed how often, and whom it does not hold up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.disturbances import delays
+from ps_trainer.errors import Interrupted, OptionError
+from tests.testing import oracles, script
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.rule_facts import FACTS
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from ps_trainer.disturbances import straggler as straggler_lib
+from ps_trainer.disturbances.straggler import Straggler
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph as graph_lib
+
+SCRIPT = [0, 1, 1, 0, 1, 0]
+STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of others since the worker's own step before
+BATCH_SIZE, RATE = 4, 0.5
+MODELS = {"Linear": oracles.linear, "EmbeddedLinear": oracles.embedded_linear}
+A_MINUTE = "det:mean_ms=60000"
+SOON_SECS = 30.0  # far less than a minute, far more than anything takes that does not wait for one
+
+
+class Delays:
+    """In place of the clock: a delay is over when the test says so. Put it into `Straggler` as `_wait`."""
+
+    def __init__(self):
+        self.begun = defaultdict(list)
+        self._ends = defaultdict(lambda: threading.Semaphore(0))
+
+    def wait(self, straggler, secs):
+        self.begun[straggler.worker_index].append(secs)
+        return not self._ends[straggler.worker_index].acquire(timeout=60.0)
+
+    def end(self, worker):
+        self._ends[worker].release()
+
+
+@pytest.fixture
+def by_hand(monkeypatch):
+    """`Delays` of every straggler."""
+    made = Delays()
+    monkeypatch.setattr(Straggler, "_wait", lambda self, secs: made.wait(self, secs))
+    return made
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with InProcessCluster(2, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def one_worker():
+    with InProcessCluster(1, 1) as cluster:
+        yield cluster
+
+
+def straggler_of(texts, *, seed=0, worker=0):
+    return straggler_lib.create(
+        [delays.parse(text) for text in texts],
+        seed=seed,
+        worker_index=worker,
+        device="/job:worker/task:0",
+        container="",
+    )
+
+
+def next_delays(straggler, count):
+    return [straggler._next_delay() for _ in range(count)]
+
+
+def build(config, *, num_workers=3, worker=0):
+    """A worker's graph; no server is needed for that."""
+    jobs = {"ps": ("localhost:2000",), "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers))}
+    cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
+    return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")
+
+
+def nodes(train):
+    return [(node.name, node.op, list(node.input), node.device) for node in train.graph.as_graph_def().node]
+
+
+def needed(fetches):
+    """The ops that a run of `fetches` runs."""
+    pending, seen = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches)], set()
+    while pending:
+        op = pending.pop()
+        if op not in seen:
+            seen.add(op)
+            pending += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return seen
+
+
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_gradient_is_of_what_its_worker_had_read_before_the_delay(two_workers, by_hand, model, layout):
+    wanted = oracles.async_sgd(
+        MODELS[model],
+        script.initial_values(getattr(script, model)()),
+        SCRIPT,
+        lambda worker, step: script.worker_batch(worker, 2, BATCH_SIZE, step),
+        RATE,
+    )
+    config = config_of(
+        f"tests.testing.script:{model}", "Rows", ["lengths=3,3"], straggler=("det",), layout=layout,
+        batch_size=BATCH_SIZE, learning_rate=RATE, max_steps=None, num_epochs=100,
+    )  # fmt: skip
+    calls = [two_workers.start(config, worker) for worker in (0, 1)]
+
+    def steps(worker):
+        return len(calls[worker].made[-1].losses)
+
+    for worker in (0, 1):
+        wait_until(lambda worker=worker: by_hand.begun[worker], SOON_SECS)
+    for worker in SCRIPT:
+        done = steps(worker)
+        by_hand.end(worker)
+        wait_until(lambda worker=worker, done=done: steps(worker) == done + 1, SOON_SECS)
+        if done < 2:  # the next one has read what there is now
+            wait_until(lambda worker=worker, done=done: len(by_hand.begun[worker]) == done + 2, SOON_SECS)
+    outcomes = [two_workers.finish(call) for call in calls]
+    for name, value in wanted.values[-1].items():
+        got = outcomes[0].worker.final_values[name]
+        np.testing.assert_allclose(got, value, rtol=0, atol=1e-6, err_msg=name)
+    for worker, outcome in enumerate(outcomes):
+        assert outcome.error is None
+        np.testing.assert_allclose(outcome.losses, wanted.losses[worker], rtol=0, atol=1e-6)
+        assert [set(values) for values in outcome.progress.staleness_values] == [{s} for s in STALENESS[worker]]
+
+
+def test_delays_are_counted_and_there_is_none_after_the_last_batch(one_worker, by_hand):
+    config = config_of("Dense", "Rows", ["lengths=3"], straggler=("exp",), max_steps=None, num_epochs=9, batch_size=4)
+    for _ in range(3):
+        by_hand.end(0)
+    outcome = one_worker.finish(one_worker.start(config, 0))
+    sampled = next_delays(straggler_of(["exp"]), 3)
+    assert (outcome.code, by_hand.begun[0]) == (0, sampled)
+    assert outcome.progress.summary()["injected_delay_mean"] == pytest.approx(sum(sampled) / 3)
+
+
+@pytest.mark.parametrize("rule", registry.UPDATES.names())
+def test_each_phase_of_every_rule_has_the_delay_once(rule):
+    facts = FACTS[rule]
+    config = config_of(
+        facts.model, "Rows", update=rule, update_option=facts.options, straggler=("exp",), batch_size=4, max_steps=9
+    )
+    train = build(config)
+    for fetches in train.fetches:
+        assert [op.type for op in needed(fetches)].count("PyFunc") == 1
+    assert not [op.type for op in needed(train.join_ops)].count("PyFunc")
+
+
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        ("downpour", ("n_push=3", "n_fetch=3")),
+        ("easgd", ("period=3",)),
+        ("local_sgd", ("period=3",)),
+        ("accumulate", ("steps=3",)),
+        ("all_reduce", ()),
+    ],
+)
+def test_local_steps_are_delayed_as_well(one_worker, by_hand, rule, options):
+    config = config_of(
+        "Dense", "Rows", ["lengths=6"], update=rule, update_option=options, straggler=("det",), batch_size=4,
+        max_steps=None, num_epochs=9,
+    )  # fmt: skip
+    for _ in range(6):
+        by_hand.end(0)
+    outcome = one_worker.finish(one_worker.start(config, 0))
+    assert (outcome.error, len(outcome.losses), len(by_hand.begun[0])) == (None, 6, 6)
+
+
+def test_a_worker_that_nothing_delays_has_the_same_graph_as_without_the_flag():
+    plain = config_of("Embedded", "Rows", batch_size=4, max_steps=9)
+    other = config_of("Embedded", "Rows", batch_size=4, max_steps=9, straggler=("exp:worker=1",))
+    assert nodes(build(other)) == nodes(build(plain))
+    assert build(other).straggler is None
+    assert {node[1] for node in nodes(build(other, worker=1))} - {
+        node[1] for node in nodes(build(plain, worker=1))
+    } == {
+        "PyFunc",
+        "FIFOQueueV2",
+        "QueueDequeueV2",
+    }
+
+
+def test_delays_follow_from_seed_worker_and_spec():
+    first = next_delays(straggler_of(["pareto"], seed=3, worker=1), 5)
+    sampler = delays.parse("pareto").sampler(delays.rng_for(3, 1), 1)
+    assert first == next_delays(straggler_of(["pareto"], seed=3, worker=1), 5) == [sampler() for _ in range(5)]
+    assert first != next_delays(straggler_of(["pareto"], seed=3, worker=0), 5)
+    assert first != next_delays(straggler_of(["pareto"], seed=4, worker=1), 5)
+
+
+def test_of_several_specs_the_last_that_means_a_worker_counts():
+    texts = ["det:mean_ms=10,jitter=0", "det:mean_ms=20,jitter=0,worker=1"]
+    assert [next_delays(straggler_of(texts, worker=worker), 1) for worker in (0, 1)] == [[0.01], [0.02]]
+    assert next_delays(straggler_of(texts[::-1], worker=1), 1) == [0.01]
+    assert straggler_of(texts[1:], worker=0) is None
+
+
+def test_a_worker_that_there_is_not_is_refused_before_anything_starts():
+    config = config_of("Dense", "Rows", straggler=("exp", "exp:worker=2"))
+    components_lib.load(config, num_workers=3)
+    with pytest.raises(
+        OptionError, match="--straggler exp:worker=2: there is no worker 2 with num_workers=2.*worker=1"
+    ):
+        components_lib.load(config, num_workers=2)
+
+
+def test_the_delayed_worker_carries_the_stale_gradients(two_workers):
+    """E[τ_i] = Σ_{j≠i} r_j / r_i: rates decide, and only worker 1 is delayed."""
+    config = config_of("Dense", "Rows", straggler=("det:mean_ms=60,worker=1",), batch_size=4, max_steps=300)
+    outcomes = two_workers.run(config)
+    fast, slow = (outcome.progress for outcome in outcomes)
+    assert len(fast.losses) > len(slow.losses) > 1
+    means = [float(np.mean(progress.staleness_values)) for progress in (fast, slow)]
+    assert means[1] > 1 > means[0]
+    assert "injected_delay_mean" not in fast.summary()
+    assert slow.summary()["injected_delay_mean"] == pytest.approx(0.06, rel=0.02)
+
+
+def test_workers_in_a_long_delay_hold_nobody_up_and_end_when_asked():
+    """All servers of this process share a pool of two threads, which two workers that sleep in it would use up."""
+    with InProcessCluster(1, 4) as cluster:
+        specs = tuple(f"{A_MINUTE},worker={worker}" for worker in (1, 2, 3))
+        config = config_of("Dense", "Rows", straggler=specs, batch_size=4, max_steps=10**6, join_wait_secs=30.0)
+        calls = [cluster.start(config, worker) for worker in range(4)]
+        wait_until(lambda: all(len(call.made) == 2 and call.worker._is_stepping for call in calls))
+        seen = len(calls[0].made[-1].losses)
+        wait_until(lambda: len(calls[0].made[-1].losses) > seen + 50)
+        assert [len(call.made[-1].losses) for call in calls[1:]] == [0, 0, 0]
+        asked_at = time.monotonic()
+        for call in reversed(calls):
+            call.stop.request(Interrupted(15))
+            call.stop.call("release")  # what the process's main thread does
+        for call in calls:
+            assert isinstance(cluster.finish_call(call, SOON_SECS).error, Interrupted)
+        assert time.monotonic() - asked_at < SOON_SECS
+    assert not [thread for thread in threading.enumerate() if thread.name == "straggler"]

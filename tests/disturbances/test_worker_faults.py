@@ -1,0 +1,71 @@
+"""A worker's part in a drill."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ps_trainer.disturbances import worker_faults
+from ps_trainer.disturbances.faults import VARIABLE
+from ps_trainer.metrics.writer import MetricsWriter
+
+RAISE = {"step": 100, "text": "raise:worker:1@step=100"}
+
+
+@pytest.fixture
+def create(tmp_path):
+    """Makes the drill of worker-1, and a function that gives the lines it has written."""
+    writer = MetricsWriter(str(tmp_path), "worker-1")
+
+    def make(steps, raises=()):
+        return worker_faults.create("worker-1", writer, {VARIABLE: json.dumps({"steps": steps, "raise": list(raises)})})
+
+    make.lines = lambda: [
+        json.loads(line) for line in (tmp_path / "metrics" / "worker-1.jsonl").read_text().splitlines()
+    ]
+    yield make
+    writer.close()
+
+
+def test_without_a_drill_there_is_nothing_to_do(tmp_path):
+    assert worker_faults.create("worker-1", MetricsWriter(None, "worker-1"), {}) is None
+
+
+def test_each_milestone_is_told_once_at_the_first_step_at_or_after_it(create):
+    drill = create([50, 200])
+    for step in (1, 49, 52, 53, 199, 200, 201):
+        drill.after_step(step)
+    assert [(line["kind"], line["global_step"]) for line in create.lines()] == [("reached", 52), ("reached", 200)]
+
+
+def test_worker_that_comes_late_tells_once_what_it_has_passed(create):
+    drill = create([50, 200, 300])
+    drill.after_step(250)
+    drill.after_step(251)
+    assert [line["global_step"] for line in create.lines()] == [250]
+
+
+def test_training_that_has_gone_back_tells_nothing_twice(create):
+    drill = create([50])
+    for step in (50, 20, 50):
+        drill.after_step(step)
+    assert len(create.lines()) == 1
+
+
+def test_raises_once_and_has_said_so_before(create):
+    drill = create([50, 100], [RAISE])
+    drill.after_step(60)
+    with pytest.raises(
+        worker_faults.InjectedFaultError, match="on purpose at step 101, by --fault=raise:worker:1@step=100"
+    ):
+        drill.after_step(101)
+    drill.after_step(102)
+    event = {key: value for key, value in create.lines()[-1].items() if key != "wall_time"}
+    assert event == {
+        "kind": "event",
+        "event": "raise",
+        "task": "worker-1",
+        "global_step": 101,
+        "fault": RAISE["text"],
+    }

@@ -1,0 +1,38 @@
+"""Executes some runs of an experiment without the harness, and says what came of its claims."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ps_trainer.experiments.harness.base import Results, RunResult
+from ps_trainer.experiments.harness.claims import Finding
+
+
+def results_of(experiment, runs, folder):
+    """`Results` of runs, done one after the other."""
+    return Results(RunResult(run, experiment.execute(run, folder).figures, 0.1, None, folder) for run in runs)
+
+
+def findings_of(experiment, results):
+    """Claim's key -> its finding, of the claims about which something was measured."""
+    checked = experiment.analyse(results).checked
+    return {one.claim.key: one.finding for one in checked if one.finding is not Finding.NOT_TESTABLE}
+
+
+def refuted(findings):
+    """The keys of the claims that were refuted."""
+    return {key for key, finding in findings.items() if finding is Finding.REFUTED}
+
+
+def drawn(plots):
+    """The keys of plots, each drawn on a figure that is then thrown away; what is joined by a line is in order of x."""
+    for plot in plots:
+        figure = Figure()
+        plot.draw(figure)
+        for axis in figure.axes:
+            for line in axis.get_lines():
+                xs = [x for x in line.get_xdata() if isinstance(x, (int, float, np.number))]
+                is_joined = line.get_linestyle() not in ("None", "none", "", " ")
+                assert not is_joined or xs == sorted(xs), f"{plot.key}: {line.get_label()} goes back to {xs}"
+    return [plot.key for plot in plots]

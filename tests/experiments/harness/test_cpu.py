@@ -1,0 +1,112 @@
+"""CPU time in a window, against arithmetic."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ps_trainer.experiments.harness.cpu import CpuMeter, CpuWatch, descendants
+
+CORES = "".join(f"cpu{core} 1 1 1\n" for core in range(4)) + "intr 5\n"
+
+
+class FakeProc:
+    """A process file system of one machine with one task, 42, whose name is awkward."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "42").mkdir()
+
+    def set_secs(self, *, task: float, machine: float) -> None:
+        ticks = os.sysconf("SC_CLK_TCK")
+        half = int(task * ticks / 2)
+        (self.folder / "42" / "stat").write_text(f"42 (a ) b) S 1 2 3 4 5 6 7 8 9 10 {half} {half} 0 0 20\n")
+        user, rest = int(machine * ticks / 2), int(machine * ticks / 4)
+        # user nice system idle iowait irq softirq steal guest guest_nice
+        (self.folder / "stat").write_text(f"cpu  {user} 0 {rest} 99999 88888 0 {rest} 0 77777 0\n" + CORES)
+
+
+def test_cpu_time_in_a_window_is_interpolated_and_split(tmp_path):
+    proc = FakeProc(tmp_path)
+    now = iter([100.0, 110.0])
+    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    proc.set_secs(task=4.0, machine=40.0)
+    meter.sample([42])
+    proc.set_secs(task=14.0, machine=60.0)
+    meter.sample([42])
+    use = meter.between(104.0, 109.0)
+    assert use.tasks_secs == pytest.approx((14.0 - 4.0) * 5 / 10)
+    assert use.others_secs == pytest.approx((60.0 - 40.0) * 5 / 10 - (14.0 - 4.0) * 5 / 10)
+    assert use.share == pytest.approx((60.0 - 40.0) * 5 / 10 / (5.0 * 4))
+
+
+def test_reads_this_process_from_the_real_proc():
+    meter = CpuMeter()
+    before = sum(os.times()[:2])
+    meter.sample([os.getpid()])
+    deadline = before + 0.3
+    while sum(os.times()[:2]) < deadline:
+        pass
+    meter.sample([os.getpid()])
+    use = meter.between(0.0, 1e12)
+    assert use.tasks_secs == pytest.approx(sum(os.times()[:2]) - before, abs=0.1)
+
+
+def test_what_lies_outside_of_the_samples_does_not_count(tmp_path):
+    proc = FakeProc(tmp_path)
+    now = iter([100.0, 110.0])
+    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    assert meter.between(0.0, 1.0) is None
+    proc.set_secs(task=4.0, machine=40.0)
+    meter.sample([42])
+    proc.set_secs(task=4.0, machine=48.0)
+    meter.sample([42])
+    assert meter.between(90.0, 200.0).share == pytest.approx((48.0 - 40.0) / (10.0 * 4))
+    assert meter.between(105.0, 105.0) is None
+    assert meter.between(300.0, 400.0) is None
+
+
+def test_a_process_that_has_ended_keeps_what_it_has_used(tmp_path):
+    proc = FakeProc(tmp_path)
+    now = iter([0.0, 10.0, 20.0])
+    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    for task, pids in ((4.0, [42]), (7.0, [42]), (9.0, [99])):
+        proc.set_secs(task=task, machine=40.0)
+        meter.sample(pids)
+    assert meter.between(0.0, 20.0).tasks_secs == pytest.approx(7.0 - 4.0)
+
+
+def test_children_of_children_are_found_while_they_live():
+    program = "import subprocess, sys; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        grandchild = int(parent.stdout.readline())
+        found = descendants(os.getpid())
+        assert {parent.pid, grandchild} <= set(found)
+        assert os.getpid() not in found
+        os.kill(grandchild, 9)
+        parent.stdin.write("\n")
+    assert parent.pid not in descendants(os.getpid())
+
+
+def test_a_watch_sees_what_this_process_uses():
+    started = time.time()
+    with CpuWatch() as watch:
+        before = sum(os.times()[:2])
+        while sum(os.times()[:2]) < before + 0.3:
+            pass
+        used = sum(os.times()[:2]) - before
+    use = watch.between(started, time.time())
+    assert use.tasks_secs == pytest.approx(used, abs=0.1)
+    assert 0 < use.share <= 1
+
+
+def test_without_the_kernels_counters_nothing_is_measured(tmp_path):
+    with CpuWatch(proc=tmp_path) as watch:
+        pass
+    assert watch.between(0.0, 1e12) is None

@@ -1,0 +1,143 @@
+"""Which change of the code makes a finished run count no longer."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pathlib
+import sys
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.experiments.harness import dependencies
+from ps_trainer.experiments.harness.base import Level
+
+PACKAGE = pathlib.Path(dependencies.__file__).resolve().parents[2]
+EXPERIMENTS = registry.EXPERIMENTS.names()
+
+
+def version_with(monkeypatch, name: str, path: str, added: str, level: Level = Level.PROCESSES) -> str:
+    """The version of an experiment's runs where a file ends with some more code."""
+    changed, read = PACKAGE / path, dependencies._read
+    with monkeypatch.context() as patch:
+        patch.setattr(dependencies, "_read", lambda file: read(file) + (added if file == changed else ""))
+        return dependencies.code_version(registry.EXPERIMENTS.load(name), level)
+
+
+def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", level: Level = Level.PROCESSES) -> bool:
+    """Whether runs are done again where a file ends with some more code."""
+    assert (PACKAGE / path).exists()
+    return version_with(monkeypatch, name, path, added, level) != version_with(monkeypatch, name, path, "", level)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("backup_workers", "experiments/toolkit/statistics.py"),  # cases.py takes WARMUP_SHARE from there
+        ("backup_workers", "experiments/backup_workers/cases.py"),
+        ("ps_bandwidth", "experiments/toolkit/skewed_model.py"),  # loaded by name
+        ("ps_bandwidth", "experiments/toolkit/sized_settings.py"),  # imported by that model
+        ("null_step", "experiments/toolkit/sized_models.py"),  # named in a text
+        ("staleness_aware_rate", "experiments/toolkit/per_gradient.py"),
+        ("staleness_quality", "experiments/toolkit/quadratic.py"),
+    ],
+)
+def test_a_change_of_what_a_run_measures_with_makes_it_again(monkeypatch, name, path):
+    assert is_changed_by(monkeypatch, name, path)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_depends_on_the_statistics_and_on_its_own_file(monkeypatch, name):
+    assert is_changed_by(monkeypatch, name, "experiments/toolkit/statistics.py")
+    assert is_changed_by(monkeypatch, name, f"experiments/{name}/experiment.py")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_change_of_what_is_measured_makes_runs_again_one_of_what_is_said_keeps_them(monkeypatch, name):
+    assert is_changed_by(monkeypatch, name, f"experiments/{name}/cases.py")
+    for module in dependencies.PRESENTING:
+        assert not is_changed_by(monkeypatch, name, f"experiments/{name}/{module}.py"), module
+
+
+@pytest.mark.parametrize(
+    ("path", "added"),
+    [
+        ("experiments/harness/report.py", "\nX = 1\n"),
+        ("experiments/staleness_quality/cases.py", "\nX = 1\n"),
+        ("cli/local.py", "\nX = 1\n"),
+        ("experiments/backup_workers/cases.py", "\n# said of it\n"),
+    ],
+)
+def test_a_change_of_what_is_said_of_a_run_or_of_another_experiment_keeps_it(monkeypatch, path, added):
+    assert not is_changed_by(monkeypatch, "backup_workers", path, added)
+
+
+@pytest.mark.parametrize(
+    ("path", "of_virtual_runs"),
+    [
+        ("models/cnn.py", True),
+        ("runtime/watcher.py", False),
+        ("launch/supervisor.py", False),
+        ("updates/synchronous.py", False),
+        ("updates/options.py", True),
+        ("disturbances/delay_distributions.py", True),
+        ("disturbances/straggler.py", False),
+        ("simulation/events.py", True),
+        ("data/formats/digits.py", True),
+    ],
+)
+def test_runs_in_virtual_time_depend_on_the_simulation_all_others_on_the_cluster_too(
+    monkeypatch, path, of_virtual_runs
+):
+    assert is_changed_by(monkeypatch, "backup_workers", path)
+    assert is_changed_by(monkeypatch, "backup_workers", path, level=Level.VIRTUAL) == of_virtual_runs
+
+
+def test_a_docstring_does_not_count(monkeypatch):
+    (first, second) = ('"""A."""\nX = 1  # one\n', "X = (1)\n")
+    assert dependencies._code_of(first) == dependencies._code_of(second) != dependencies._code_of("X = 2\n")
+
+
+def test_an_experiment_of_ones_own_depends_on_its_package(tmp_path, monkeypatch):
+    package = tmp_path / "own_lab"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "helper.py").write_text("WIDTH = 3\n")
+    (package / "mine.py").write_text("from . import helper\n\nclass Mine:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("own_lab.mine").Mine
+    try:
+        assert dependencies.own_files(mine) == {package / "__init__.py", package / "helper.py", package / "mine.py"}
+    finally:
+        for module in [name for name in sys.modules if name.startswith("own_lab")]:
+            del sys.modules[module]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_run_is_executed_with_what_is_left_out(name):
+    """No `execute`, and nothing that it calls in its file, uses the modules that say what came of a run."""
+    tree = ast.parse((PACKAGE / "experiments" / name / "experiment.py").read_text(encoding="utf-8"))
+    presented = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if {node.module.rpartition(".")[2], alias.name} & set(dependencies.PRESENTING) and ".harness" not in node.module
+    }
+    functions: dict[str, list[ast.FunctionDef]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, []).append(node)
+    todo, seen = ["execute"], set()
+    while todo:
+        function = todo.pop()
+        seen.add(function)
+        used = {
+            getattr(node, "id", getattr(node, "attr", ""))
+            for body in functions[function]
+            for node in ast.walk(body)
+            if isinstance(node, (ast.Name, ast.Attribute))
+        }
+        assert not used & presented, f"{function} uses {used & presented}"
+        todo += used & functions.keys() - seen

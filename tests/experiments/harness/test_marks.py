@@ -1,0 +1,56 @@
+"""Marks and captions on a page that is already there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.errors import UsageError
+from ps_trainer.experiments.harness import marks
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.marks import Mark
+
+PAGE = """# Experiments
+
+<a id="apples"></a>
+
+`apples`. Verdict: partly.
+
+![Height](results/apples-height-L0.png)
+
+*Height* (L0 virtual time). They fall.
+
+made by commit 1111111, 2020
+
+<a id="pears"></a>
+
+`pears`. Verdict: partly.
+
+made by commit 2222222, 2020
+"""
+
+
+def mark(after="`apples`", commit="1111111", text="They fell from another tree."):
+    return Mark(page="page.md", after=after, commit=commit, date="2021-01-01", text=text)
+
+
+def test_a_mark_stands_below_its_line_until_the_result_is_made_again():
+    marked = marks.with_marks(PAGE, [mark(), mark("*Height* (L0", text="Wind.")])
+    assert "Verdict: partly.\n\n> **Made before a change, by commit 1111111; changed 2021-01-01.** They fell" in marked
+    assert "They fall.\n\n> **Made before a change" in marked
+    assert marks.with_marks(marked, [mark(), mark("*Height* (L0", text="Wind.")]) == marked
+    assert marks.with_marks(marked, []) == PAGE
+    again = marked.replace("made by commit 1111111", "made by commit 3333333")
+    assert "Made before" not in marks.with_marks(again, [mark()])
+
+
+def test_a_mark_is_of_the_section_that_its_commit_made():
+    assert marks.with_marks(PAGE, [mark(commit="3333333")]) == PAGE
+    with pytest.raises(UsageError, match="0 lines .* begin with '`apples`'"):
+        marks.with_marks(PAGE, [mark(commit="2222222")])
+
+
+def test_captions_are_those_of_now():
+    captions = {"apples": {"height": Caption("Height against time.", "a parabola.")}}
+    page = marks.with_captions(PAGE, captions)
+    assert "*Height* (L0 virtual time). Height against time. Expected: a parabola.\n" in page
+    assert "They fall." not in page

@@ -1,0 +1,116 @@
+"""Parts of an experiment: which runs belong to which, and that their claims are about these alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, RunResult
+from ps_trainer.experiments.harness.cases import Case, cases_by, mean, median, setting
+from ps_trainer.experiments.harness.claims import Claim, Finding, Limit, Measure
+
+
+class Colour(Case):
+    """Runs of one colour."""
+
+    name = setting("colour")
+    typical = median("value")
+    average = mean("value")
+
+
+def claim(key, **fields):
+    measure = lambda colours: [Measure(one.name, one.typical) for one in colours]  # noqa: E731
+    return Claim(key=key, sentence="s", quantity="median", limit=Limit(high=5), measure=measure, **fields)
+
+
+class Few(Part):
+    """Two runs of each colour."""
+
+    selects = {"what": "few"}
+    claims = (claim("few"),)
+
+    def runs(self, quick, seeds):
+        settings = [{**self.selects, "colour": colour} for colour in ("red", "blue")]
+        return [
+            Run(key=f"{one['colour']}-{seed}", level=Level.VIRTUAL, settings=one, seed=seed)
+            for one in settings
+            for seed in seeds
+        ]
+
+    def execute(self, run, folder):
+        return Measured({"value": len(run.settings["colour"]) + run.seed})
+
+    def cases(self, results):
+        return cases_by(Colour, results, "colour")
+
+    def notes(self, cases):
+        return [one.name for one in cases]
+
+
+class Rest(Few):
+    """All other runs."""
+
+    selects = {}
+    claims = (claim("rest"), claim("own", why_none=lambda colours: f"{len(colours)} colours"))
+
+    def runs(self, quick, seeds):
+        return [Run(key="other", level=Level.PROCESSES, settings={"colour": "grey"})]
+
+    def execute(self, run, folder):
+        return Measured({"value": 9})
+
+    def why_none(self, cases):
+        return "too grey"
+
+
+class Colours(Experiment):
+    """Colours."""
+
+    name = "colours"
+    source = "Goethe 1810"
+    parts = (Few(), Rest())
+
+
+def results_of(runs):
+    return Results(RunResult(run, Colours().execute(run, None).figures, 1.0, None, None) for run in runs)
+
+
+def checked(results):
+    return {one.claim.key: one for one in Colours().analyse(results).checked}
+
+
+RUNS = Colours().runs(False, [0, 4])
+
+
+def test_an_experiment_has_the_runs_and_the_claims_of_its_parts():
+    assert [run.key for run in RUNS] == ["red-0", "red-4", "blue-0", "blue-4", "other"]
+    assert [one.key for one in Colours.claims] == ["few", "rest", "own"]
+
+
+def test_a_run_belongs_to_the_first_part_that_owns_it():
+    assert results_of(RUNS).figures("value") == [3, 7, 4, 8, 9]
+
+
+def test_a_claim_is_about_the_runs_of_its_part():
+    found = checked(results_of(RUNS))
+    assert found["few"].text == "1 of 2 outside, the worst 6 (blue); at most 5"  # the medians of 3 and 7, of 4 and 8
+    assert found["rest"].text == "9 (grey); at most 5"
+    assert Colours().analyse(results_of(RUNS)).notes == ["red", "blue", "grey"]
+
+
+def test_a_part_may_be_about_the_runs_of_all(monkeypatch):
+    monkeypatch.setattr(Rest, "sees_all", True)
+    assert Colours().analyse(results_of(RUNS)).notes == ["red", "blue", "red", "blue", "grey"]
+
+
+def test_a_claim_or_else_its_part_says_why_nothing_was_measured():
+    found = checked(results_of(RUNS[:-1]))
+    assert {one.finding for one in found.values()} == {Finding.REFUTED, Finding.NOT_TESTABLE}
+    assert (found["rest"].text, found["own"].text) == ("too grey", "0 colours")
+    assert checked(Results())["few"].text == "nothing was measured"
+
+
+@pytest.mark.parametrize(("name", "value"), [("name", "blue"), ("typical", 6), ("average", 6)])
+def test_a_case_has_what_its_runs_share_and_statistics_over_them(name, value):
+    red, blue = cases_by(Colour, results_of(RUNS[:-1]), "colour")
+    assert red.name == "red"
+    assert getattr(blue, name) == value

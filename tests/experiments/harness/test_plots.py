@@ -1,0 +1,46 @@
+"""Plots as files, and what is said where they cannot be drawn."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+
+import pytest
+
+from ps_trainer.errors import UsageError
+from ps_trainer.experiments.harness import plots
+from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Plot
+
+CAPTION = Caption("A line.")
+
+
+def line_plot(draw):
+    return Plot(key="line", title="A line", level="L0 virtual time", draw=draw, size=(4.0, 3.0))
+
+
+def test_a_plot_is_saved_as_png_and_svg_with_title_and_level(tmp_path):
+    files = plots.save(line_plot(lambda figure: figure.add_subplot().plot([1, 2], [1, 4])), CAPTION, tmp_path)
+    png, svg = files.png.read_bytes(), files.svg.read_text()
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    assert (width, height) == (4.0 * 110, 3.0 * 110)
+    assert "A line" in svg
+    assert "L0 virtual time" in svg
+    assert (files.png.name, files.svg.name) == ("line.png", "line.svg")
+
+
+def test_the_same_plot_is_the_same_file(tmp_path):
+    def svg(folder):
+        folder.mkdir()
+        plot = line_plot(lambda figure: figure.add_subplot().plot([1, 2], [1, 4]))
+        return plots.save(plot, CAPTION, folder).svg.read_text()
+
+    assert svg(tmp_path / "a") == svg(tmp_path / "b")
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    plots.check_available()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"make experiments.*pip install 'ps_trainer\[plots\]'"):
+        plots.check_available()

@@ -1,0 +1,83 @@
+"""The time left, and what is shown."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ps_trainer.experiments.harness.base import Level, Run
+from ps_trainer.experiments.harness.progress import LiveProgress, PlainProgress, TimeLeft, create_progress
+from tests.experiments.fakes import Clock
+
+
+def run(key, secs):
+    return Run(key=key, level=Level.VIRTUAL, settings={}, expected_secs=secs)
+
+
+def console(is_terminal=False):
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+
+
+def text(shown):
+    return shown.file.getvalue()
+
+
+def test_before_the_first_run_the_time_left_is_what_is_expected():
+    assert TimeLeft(30.0, Clock()).secs == 30.0
+
+
+def test_the_time_left_follows_the_pace_of_the_runs_before():
+    clock = Clock()
+    left = TimeLeft(10.0 + 20.0 + 30.0, clock)
+    left.begin(10.0)
+    clock.now += 4.0
+    assert left.secs == 60.0 - 4.0
+    clock.now += 16.0
+    left.end()  # took 20 where 10 were expected
+    assert left.secs == 2 * (20.0 + 30.0)
+    left.begin(20.0)
+    clock.now += 15.0
+    assert left.secs == 2 * (20.0 + 30.0) - 15.0
+    clock.now += 1000.0  # what is late is about to end
+    assert left.secs == 2 * 30.0
+
+
+def test_plain_lines_say_what_was_done_and_what_is_left():
+    clock, out = Clock(), console()
+    with PlainProgress(out, clock) as progress:
+        progress.plan([run("a", 10.0), run("b", 20.0)])
+        progress.begin("dice", run("a", 10.0))
+        clock.now += 5.0
+        progress.end("dice", run("a", 10.0), "CPU-contended")
+        progress.begin("dice", run("b", 20.0))
+        clock.now += 70.0
+        progress.end("dice", run("b", 20.0))
+    assert text(out).splitlines() == [
+        "2 runs to do, about 30.0 s",
+        "[1/2] dice a  5.0 s  CPU-contended  10.0 s left",
+        "[2/2] dice b  1:10",
+    ]
+
+
+def test_the_bar_shows_the_run_that_is_under_way_and_the_time_left():
+    clock, out = Clock(), console(is_terminal=True)
+    with LiveProgress(out, clock) as progress:
+        progress.plan([run("a", 10.0), run("b", 20.0)])
+        progress.begin("dice", run("a", 10.0))
+        clock.now += 5.0
+        progress.end("dice", run("a", 10.0))
+        progress.begin("dice", run("b", 20.0))
+    shown = text(out)
+    assert "1/2 runs" in shown
+    assert "dice b" in shown
+    assert "10.0 s left" in shown  # 20 s at half the time that was expected
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "plain", "kind"),
+    [(True, False, LiveProgress), (True, True, PlainProgress), (False, False, PlainProgress)],
+)
+def test_the_bar_is_for_terminals(is_terminal, plain, kind):
+    assert type(create_progress(console(is_terminal), plain)) is kind

@@ -1,0 +1,135 @@
+"""The files of one experiment."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from ps_trainer.errors import RunError
+from ps_trainer.experiments.harness import report
+from ps_trainer.experiments.harness.progress import PlainProgress
+from ps_trainer.experiments.harness.provenance import provenance
+from ps_trainer.experiments.harness.runner import execute, prepare
+
+ORIGIN = provenance(["python", "-m", "ps_trainer", "experiment", "dice"])
+
+
+@pytest.fixture
+def write(dice, tmp_path):
+    """Carries the experiment out and writes its report; returns its folder, and what came of it."""
+
+    def work(**changes):
+        job = prepare(dice(), tmp_path, **{"quick": False, "num_seeds": 2, "keep_runs": False, **changes})
+        progress = PlainProgress(Console(file=io.StringIO()))
+        progress.plan(job.missing)
+        conclusion, checked = report.write(job, execute(job, progress), ORIGIN)
+        return job.folder, conclusion, checked
+
+    return work
+
+
+def test_the_report_names_claims_outcomes_numbers_and_where_they_come_from(write):
+    folder, conclusion, checked = write()
+    text = (folder / "report.md").read_text()
+    assert [one.finding.value for one in checked] == ["ok", "not testable"]
+    assert text.startswith("# Throws dice and looks at the mean\n")
+    assert "Verdict: shape reproduced." in text
+    assert "| The mean of a die with k sides is (k + 1)/2 | all 2 inside" in text
+    assert "| software does not fall | acceleration in m/s² is outside 9 to 10 | not testable |" in text
+    assert "recalled, not read again (Pacioli 1494)" in text
+    assert "the paper says" not in text
+    assert "(L0 virtual time)" in text
+    assert "Dice of software." in text
+    assert "4 runs, 2 seeds each" in text
+    assert "`python -m ps_trainer experiment dice`" in text
+    assert "CPU-contended" not in text
+    assert conclusion.verdict == "shape reproduced"
+
+
+def test_the_page_needs_no_other_file(write):
+    folder, *_ = write()
+    text = (folder / "report.html").read_text()
+    assert "data:image/svg+xml;base64," in text
+    assert "Throws dice and looks at the mean" in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_every_file_is_there(write):
+    folder, *_ = write()
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "report.md",
+        "report.html",
+        "results.csv",
+        "steps.jsonl",
+        "provenance.json",
+        "conclusion.json",
+        "means.png",
+        "means.svg",
+        "runs",
+    }
+
+
+def test_results_have_a_line_per_run_with_settings_and_figures(write):
+    folder, *_ = write()
+    with (folder / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run"] for row in rows] == ["d4-0", "d4-1", "d6-0", "d6-1"]
+    assert (rows[3]["sides"], rows[3]["seed"], rows[3]["largest"], rows[3]["level"]) == (
+        "6",
+        "1",
+        "6",
+        "L0 virtual time",
+    )
+    assert rows[0]["cpu_contended"] == "False"
+    assert "all" not in rows[0]  # no scalar
+
+
+def test_steps_carry_the_run_that_they_are_of(write):
+    folder, *_ = write()
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert len(steps) == 4 * 5
+    assert steps[5].keys() == {"run_id", "exp_id", "level", "seed", "local_step", "points"}
+    assert (steps[5]["run_id"], steps[5]["exp_id"], steps[5]["local_step"]) == ("d4-1", "dice", 0)
+
+
+def test_provenance_holds_command_seeds_and_each_runs_cpu_share(write):
+    folder, *_ = write()
+    origin = json.loads((folder / "provenance.json").read_text())
+    assert origin["command"] == ORIGIN["command"]
+    assert origin["seeds"] == [0, 1]
+    assert origin["runs"]["d6-1"]["settings"] == {"sides": 6}
+    assert origin["runs"]["d6-1"]["cpu_contended"] is False
+    assert "cpu_share" in origin["runs"]["d6-1"]
+
+
+def test_a_broken_die_refutes_the_claim(write, dice, monkeypatch):
+    monkeypatch.setattr(dice, "bonus", 1)
+    folder, conclusion, checked = write()
+    assert checked[0].finding.value == "refuted"
+    assert conclusion.verdict == "not reproduced"
+    assert "2 of 2 outside" in (folder / "report.md").read_text()
+
+
+def test_with_a_failed_run_there_is_no_verdict(write, dice):
+    dice.failing = {"d6-1": RunError("fell off the table")}
+    folder, conclusion, checked = write()
+    assert conclusion.verdict == "run failed: d6-1"
+    assert conclusion.failures == ["d6-1"]
+    assert checked == []
+    assert not (folder / "report.md").exists()
+    assert len((folder / "results.csv").read_text().splitlines()) == 1 + 3
+
+
+def test_the_conclusion_is_kept_for_the_index(write):
+    folder, conclusion, _ = write(quick=True)
+    kept = json.loads((folder / "conclusion.json").read_text())
+    assert kept["quick"] is True
+    assert kept["num_runs"] == 2
+    assert kept["claims"][0]["outcome"] == "ok"
+    assert kept["run_secs"] == pytest.approx(conclusion.run_secs)
+    assert ", quick form" in (folder / "report.md").read_text()

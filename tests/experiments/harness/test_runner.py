@@ -1,0 +1,138 @@
+"""Runs one after the other: what is finished is skipped, what fails is kept and does not stop the rest."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ps_trainer import registry
+from ps_trainer.errors import Interrupted, RunError
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.progress import PlainProgress
+from ps_trainer.experiments.harness.runner import contended_sentence, execute, others_sentence, prepare
+
+
+def job_of(dice, folder, **changes):
+    return prepare(dice(), folder, **{"quick": False, "num_seeds": 2, "keep_runs": False, **changes})
+
+
+def execute_job(job):
+    out = io.StringIO()
+    progress = PlainProgress(Console(file=out, width=200))
+    progress.plan(job.missing)
+    return execute(job, progress), out.getvalue()
+
+
+def test_every_run_is_done_once_and_kept(dice, tmp_path):
+    executed, _ = execute_job(job_of(dice, tmp_path))
+    assert dice.executed == ["d4-0", "d4-1", "d6-0", "d6-1"]
+    assert [result.run.key for result in executed.results] == dice.executed
+    assert executed.failures == []
+    again = job_of(dice, tmp_path)
+    assert again.missing == []
+    assert execute_job(again)[0].results == executed.results
+    assert len(dice.executed) == 4
+    assert (tmp_path / "dice" / "runs" / "d6-1" / "log.txt").exists()
+
+
+@pytest.mark.parametrize(("changes", "seeds"), [({"num_seeds": None}, 3), ({"num_seeds": None, "quick": True}, 1)])
+def test_without_a_number_of_seeds_the_experiment_says_how_many(dice, tmp_path, changes, seeds):
+    job = job_of(dice, tmp_path, **changes)
+    assert len(job.seeds) == seeds
+    assert len(job.runs) == seeds * (1 if job.quick else 2)
+
+
+def test_more_seeds_are_added_to_those_that_are_there(dice, tmp_path):
+    execute_job(job_of(dice, tmp_path, num_seeds=1))
+    more = job_of(dice, tmp_path, num_seeds=2)
+    assert [run.key for run in more.missing] == ["d4-1", "d6-1"]
+
+
+def test_a_failed_run_is_told_and_done_again_while_the_others_are_kept(dice, tmp_path):
+    dice.failing = {"d4-1": RunError("worker-0 fell over\n--- the end of the log\nsegmentation fault")}
+    executed, said = execute_job(job_of(dice, tmp_path))
+    assert [result.run.key for result in executed.results] == ["d4-0", "d6-0", "d6-1"]
+    (failure,) = executed.failures
+    assert failure.key == "d4-1"
+    assert "segmentation fault" in failure.reason
+    assert "dice d4-1 failed: worker-0 fell over" in said
+    assert "segmentation fault" in said
+    assert (tmp_path / "dice" / "runs" / "d4-1" / "log.txt").read_text() == "thrown"
+    assert "RunError" in (tmp_path / "dice" / "runs" / "d4-1" / "error.txt").read_text()
+    dice.failing = {}
+    assert [run.key for run in job_of(dice, tmp_path).missing] == ["d4-1"]
+
+
+def test_a_defect_shows_where_it_is(dice, tmp_path):
+    dice.failing = {"d4-0": ZeroDivisionError("by nothing")}
+    executed, said = execute_job(job_of(dice, tmp_path))
+    assert "fakes.py" in executed.failures[0].reason
+    assert "ZeroDivisionError: by nothing" in said
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted(15)])
+def test_an_interrupted_experiment_goes_on_where_it_was(dice, tmp_path, error):
+    dice.failing = {"d6-0": error}
+    with pytest.raises(type(error)):
+        execute_job(job_of(dice, tmp_path))
+    dice.failing = {}
+    dice.executed.clear()
+    executed, _ = execute_job(job_of(dice, tmp_path))
+    assert dice.executed == ["d6-0", "d6-1"]
+    assert len(executed.results) == 4
+
+
+def test_changed_code_is_told_and_measured_again(dice, tmp_path, monkeypatch):
+    execute_job(job_of(dice, tmp_path))
+    monkeypatch.setattr("ps_trainer.experiments.harness.runner.code_version", lambda *_: "changed")
+    job = job_of(dice, tmp_path)
+    assert len(job.missing) == 4
+    assert len(job.remarks) == 4
+    assert "d4-0 is done again: measured by other code" in job.remarks[0]
+    kept = job_of(dice, tmp_path, keep_runs=True)
+    assert (kept.missing, kept.remarks) == ([], [])
+    assert len(kept.old_versions) == 1
+
+
+def test_two_runs_of_one_key_are_a_mistake(dice, tmp_path, monkeypatch):
+    monkeypatch.setattr(dice, "runs", lambda self, quick, seeds, runs=dice.runs: 2 * runs(self, quick, seeds))
+    with pytest.raises(ValueError, match="more than one run has a key"):
+        job_of(dice, tmp_path)
+
+
+def test_contended_runs_are_told(dice, tmp_path, monkeypatch):
+    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: CpuUse(0.9, 1.0, 0.1))
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    executed, said = execute_job(job_of(dice, tmp_path))
+    assert "d4-0" in contended_sentence(executed.results)
+    assert "4 of 4 runs kept more than 70 % of the cores busy" in contended_sentence(executed.results)
+    assert "CPU-contended, 90 % busy" in said
+    assert contended_sentence(executed.results[:0]) == ""
+
+
+def test_what_others_took_of_the_cores_is_told_of_real_runs(dice, tmp_path, monkeypatch):
+    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: CpuUse(0.8, 3.0, 1.0))
+    virtual, _ = execute_job(job_of(dice, tmp_path / "virtual"))
+    assert others_sentence(virtual.results) == ""
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    real, _ = execute_job(job_of(dice, tmp_path / "real"))
+    assert "While the 4 real runs were made, others had 20 % of the cores at the median" in others_sentence(
+        real.results
+    )
+
+
+def test_the_cpu_use_of_a_run_is_measured(dice, tmp_path):
+    executed, _ = execute_job(job_of(dice, tmp_path))
+    result = executed.results[0]
+    assert result.wall_secs > 0
+    assert result.cpu is None or 0 <= result.cpu.share <= 1
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+def test_every_registered_experiment_can_be_prepared(name, quick, tmp_path):
+    job = prepare(registry.EXPERIMENTS.create(name), tmp_path, quick=quick, num_seeds=None, keep_runs=False)
+    assert job.missing == list(job.runs) != []

@@ -1,0 +1,141 @@
+"""A whole call: files, exit codes, going on, refusing."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+
+import pytest
+from rich.console import Console
+
+from ps_trainer.errors import Interrupted, OptionError, RunError, UsageError
+from ps_trainer.experiments.harness import plots, session
+from ps_trainer.experiments.harness.session import Request
+
+COMMAND = ["python", "-m", "ps_trainer", "experiment", "dice"]
+
+
+@pytest.fixture
+def call(dice, tmp_path):
+    """Runs the tiny experiment; returns exit code and output."""
+
+    def run(**request):
+        out = io.StringIO()
+        request = Request(**{"out_dir": tmp_path / "out", "num_seeds": 1, **request})
+        code = session.run([dice()], request, COMMAND, Console(file=out, width=200))
+        return code, out.getvalue()
+
+    return run
+
+
+def test_a_call_leaves_a_report_and_an_index(call, tmp_path):
+    code, said = call()
+    assert code == 0
+    assert (tmp_path / "out" / "index.html").exists()
+    assert (tmp_path / "out" / "dice" / "report.html").exists()
+    assert "[dice](dice/report.md)" in (tmp_path / "out" / "index.md").read_text()
+    assert "dice: shape reproduced" in said
+    assert "2 runs to do" in said
+    assert f"open {tmp_path / 'out' / 'index.html'}" in said
+
+
+def test_a_second_call_does_nothing_again(call, dice):
+    call()
+    code, said = call()
+    assert (code, len(dice.executed)) == (0, 2)
+    assert "dice: 2 of 2 runs are there already" in said
+
+
+def test_a_refuted_claim_is_a_failure_only_with_check(call, dice, monkeypatch):
+    monkeypatch.setattr(dice, "bonus", 1)
+    code, said = call()
+    assert code == 0
+    assert "dice: not reproduced" in said
+    assert "refuted" in said
+    assert call(check=True)[0] == 1
+
+
+def test_a_claim_that_holds_passes_the_check(call):
+    assert call(check=True)[0] == 0
+
+
+def test_a_failed_run_is_named_and_fails_the_call(call, dice):
+    dice.failing = {"d6-0": OptionError("no such die")}
+    code, said = call()
+    assert code == 1
+    assert "dice d6-0 failed: no such die" in said
+    assert "dice: run failed: d6-0" in said
+    dice.failing = {}
+    assert call()[0] == 0
+    assert dice.executed == ["d4-0", "d6-0", "d6-0"]
+
+
+def test_a_failed_report_keeps_the_runs(call, dice, monkeypatch, tmp_path):
+    def analyse(self, results):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(dice, "analyse", analyse)
+    code, said = call()
+    assert code == 1
+    assert "ZeroDivisionError" in said
+    assert "run failed: report" in (tmp_path / "out" / "index.md").read_text()
+    monkeypatch.undo()
+
+
+def test_without_matplotlib_nothing_runs(call, dice, monkeypatch, tmp_path):
+    def refuse():
+        raise UsageError("no matplotlib")
+
+    monkeypatch.setattr(plots, "check_available", refuse)
+    with pytest.raises(UsageError, match="no matplotlib"):
+        call()
+    assert dice.executed == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_repetitions_are_refused(call):
+    with pytest.raises(UsageError, match="--seeds=0: seeds must be at least 1"):
+        call(num_seeds=0)
+
+
+def test_sigterm_ends_the_call_and_the_next_one_goes_on(call, dice, monkeypatch):
+    execute = dice.execute
+
+    def killed(self, run, folder):
+        if run.key == "d6-0":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return execute(self, run, folder)
+
+    monkeypatch.setattr(dice, "execute", killed)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as caught:
+        call()
+    assert caught.value.exit_code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(dice, "execute", execute)
+    code, said = call()
+    assert code == 0
+    assert "dice: 1 of 2 runs are there already" in said
+    assert dice.executed == ["d4-0", "d6-0"]
+
+
+def test_the_index_keeps_what_earlier_calls_have_concluded(call, dice, tmp_path, monkeypatch):
+    monkeypatch.setattr("ps_trainer.registry.EXPERIMENTS._targets", {"dice": "", "coins": ""})
+    call()
+    monkeypatch.setattr(dice, "name", "coins")
+    call()
+    text = (tmp_path / "out" / "index.md").read_text()
+    assert "dice/report.md" in text
+    assert "coins/report.md" in text
+
+
+def test_an_experiment_of_ones_own_is_made_by_its_target():
+    made = session.create(["tests.experiments.fakes:Dice", "tests.experiments.fakes:Dice"])
+    assert [one.name for one in made] == ["dice"]
+
+
+@pytest.mark.parametrize("error", [RunError("x"), OSError("disk full")])
+def test_failures_of_any_kind_leave_an_exit_code(call, dice, error):
+    dice.failing = {"d4-0": error}
+    assert call()[0] == 1

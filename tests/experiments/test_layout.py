@@ -1,0 +1,33 @@
+"""Every experiment has the same files, and no two public classes have one name."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections import Counter
+
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.experiments.harness import base, dependencies
+
+EXPERIMENTS = pathlib.Path(base.__file__).parents[1]
+FILES = {"__init__.py", "experiment.py", "cases.py", "claims.py", "tables.py", "plots.py"}
+
+
+@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+def test_every_experiment_has_the_same_files(name):
+    assert {path.name for path in (EXPERIMENTS / name).glob("*.py")} == FILES
+    assert {f"{module}.py" for module in dependencies.PRESENTING} < FILES
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in EXPERIMENTS.rglob("*.py")]
+    classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")] == []
+
+
+@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+def test_every_claim_of_an_experiment_has_a_key_of_its_own(name):
+    keys = [claim.key for claim in registry.EXPERIMENTS.load(name).claims]
+    assert len(set(keys)) == len(keys) > 0

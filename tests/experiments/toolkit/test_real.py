@@ -1,0 +1,75 @@
+"""What is read off real clusters, and how it is put beside the simulator's figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit.clusters import Training
+from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster
+
+
+def a_run(seed=0):
+    return Run(key=f"r{seed}", level=Level.PROCESSES, settings={}, seed=seed, expected_secs=30.0)
+
+
+def step(worker, number, start, delay, end, global_step):
+    return {
+        "worker": worker, "local_step": number, "t_start": start, "injected_delay": delay, "t_end": end,
+        "global_step": global_step, "wall_time": end, "staleness": 0,
+    }  # fmt: skip
+
+
+def test_updates_are_made_when_somebody_first_sees_them():
+    seen = [(0.5, 1), (0.6, 1), (0.9, 3), (1.0, 2), (1.4, 4)]
+    training = Training({}, [step(0, i, 0.0, 0.0, end, version) for i, (end, version) in enumerate(seen)], 1.0)
+    assert real.update_secs(training).tolist() == [0.5, 0.9, 0.9, 1.4]
+
+
+def test_a_step_counts_as_completed_when_its_delay_is_over():
+    steps = [step(1, 1, 0.0, 0.2, 0.9, 1), step(0, 1, 0.0, 0.8, 1.0, 2), step(1, 2, 0.9, 0.1, 1.2, 3)]
+    schedule = real.as_schedule(Training({}, steps, 1.0), 2)
+    assert schedule.steps.worker.tolist() == [1, 0, 1]
+    assert schedule.steps.local_step.tolist() == [0, 0, 1]
+    assert schedule.steps.t_push_done.tolist() == pytest.approx([0.2, 0.8, 1.0])
+    assert schedule.steps.t_start.tolist() == [0.0, 0.0, 0.9]
+
+
+def test_overhead_is_that_of_the_steps_that_wait_for_nobody():
+    steps = [step(0, i, float(i), 0.5, i + 0.5 + (0.01 if i % 5 == 0 else 0.3), i) for i in range(100)]
+    assert real.overhead_secs(Training({}, steps, 1.0)) == pytest.approx(0.01)
+
+
+def test_the_cluster_takes_the_delays_that_the_simulator_takes(tmp_path, monkeypatch):
+    cluster = SimulatedCluster(monkeypatch)
+    run = a_run(seed=3)
+    training = real.train(
+        run, tmp_path, update="sync", options=["replicas_to_aggregate=1"], num_workers=2, compute=["exp:mean_ms=80"],
+        num_updates=50,
+    )  # fmt: skip
+    (trained,) = cluster.trained
+    given = {"--update=sync", "--update_option=replicas_to_aggregate=1", "--straggler=exp:mean_ms=80", "--seed=3"}
+    assert given | {"--max_steps=50", "--intra_op_threads=1"} <= set(trained.flags)
+    assert (trained.num_workers, trained.num_ps, trained.deadline_secs) == (2, 1, 300.0)
+    assert real.overhead_secs(training) == pytest.approx(OVERHEAD_SECS)
+    assert len(real.update_secs(training)) == 50
+
+
+def test_a_pair_is_of_medians_and_its_ratio_in_the_table():
+    def result(seed, measured, simulated):
+        figures = {"measured": {"x": measured}, "simulated": {"x": simulated}, "overhead_secs": 0.005}
+        return RunResult(a_run(seed), figures, 1.0, CpuUse(0.4, 1.0, 0.0), None)
+
+    one = real.pair("a case", Results([result(0, 2.0, 1.0), result(1, 3.0, 2.0), result(2, 9.0, 8.0)]), "x")
+    assert (one.measured, one.simulated, one.ratio, one.num_seeds) == (3.0, 2.0, 1.5, 3)
+    table = real.timing_table("x", "s", [one])
+    assert table.cells() == [["a case", "3.000", "2.000", "1.500", "5.0", "40", "3"]]
+    assert table.level == "L2 processes on one machine"
+
+
+def test_two_cores_stay_mostly_idle():
+    assert real.mean_ms(2) == 80
+    assert real.mean_ms(16) == 192
+    assert all(1000 * n / real.mean_ms(n) < 85 for n in (2, 4, 8, 16))

@@ -1,0 +1,112 @@
+"""Clusters on shaped hosts: their flags, what is made of their steps, and how they end; one of them is real."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from ps_trainer.errors import Interrupted, RunError, UsageError
+from ps_trainer.experiments.toolkit import shaped
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.shaped import ShapedCluster, ShapedTraining
+from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
+
+needs_namespaces = pytest.mark.skipif(bool(shaped.why_not()), reason=f"no shaped hosts here: {shaped.why_not()}")
+
+
+def step(worker, t_end):
+    return {"worker": worker, "t_end": t_end, "wall_time": 1000 + t_end}
+
+
+def training_of(*ends_by_worker):
+    steps = sorted(
+        (step(worker, t_end) for worker, ends in enumerate(ends_by_worker) for t_end in ends), key=lambda s: s["t_end"]
+    )
+    return Training({}, steps, 10.0)
+
+
+def test_a_round_of_workers_in_step_is_a_step():
+    done = ShapedTraining(training_of([1, 3, 5, 7, 9], [1.1, 3.1, 5.1, 7.1, 9.1]), {"ps-0": BytesPerSec(5.0, 3.0)})
+    assert done.round_secs == pytest.approx(2.0)
+    assert done.bytes_per_round == {"ps-0": pytest.approx((10.0, 6.0))}
+
+
+def test_a_round_of_others_is_n_over_their_rate():
+    done = ShapedTraining(training_of([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 4, 8]), {})
+    assert done.step_secs == {0: [1] * 7, 1: [4]}  # the first 20 %, both at 0, are left out
+    assert done.round_secs == pytest.approx(2 / (1 / 1 + 1 / 4))
+
+
+def test_payload_is_what_tcp_carries_of_full_frames():
+    assert shaped.payload_bytes_per_sec("200mbit") == pytest.approx(25e6 * 1448 / 1514)
+
+
+def launched(monkeypatch, code, hosts_traffic=None):
+    """`local.run` that leaves the files of two steps and returns a code; gives its arguments."""
+    given = {}
+
+    def run(**arguments):
+        given.update(arguments)
+        arguments["console"].print("what it said")
+        logdir = given["logdir"] = arguments["config"].logdir
+        steps = shaped.pathlib.Path(logdir) / "steps"
+        steps.mkdir()
+        (steps / "worker-0.jsonl").write_text("".join(json.dumps(step(0, float(i))) + "\n" for i in range(5)))
+        (steps.parent / "summary.json").write_text("{}")
+        return code
+
+    monkeypatch.setattr(shaped.local, "run", run)
+    monkeypatch.setattr(shaped.MeteredHosts, "between", lambda hosts, start, end: {"window": (start, end)})
+    return given
+
+
+def test_flags_and_configuration_say_the_same(monkeypatch, tmp_path):
+    given = launched(monkeypatch, 0)
+    cluster = ShapedCluster(
+        num_workers=3, num_ps=2, rate="150mbit", settings={**shaped.dense_model(8_000_000), "update": "sync"}
+    )
+    done = cluster.train(tmp_path)
+    assert (given["num_workers"], given["num_ps"]) == (3, 2)
+    assert "--model_option=num_values=2000000" in given["train_args"]
+    assert "--update=sync" in given["train_args"]
+    assert given["config"].model_option == ("num_values=2000000",)
+    assert given["config"].update == "sync"
+    assert done.traffic == {"window": (1001.0, 1004.0)}  # without warm-up: the first of five
+
+
+@pytest.mark.parametrize("settings", [{"update": "nonsense"}, {"batch_size": 0}])
+def test_wrong_settings_are_refused_before_anything_starts(monkeypatch, tmp_path, settings):
+    given = launched(monkeypatch, 0)
+    with pytest.raises(UsageError):
+        ShapedCluster(num_workers=1, num_ps=1, rate="150mbit", settings=settings).train(tmp_path)
+    assert not given
+
+
+def test_a_failed_run_says_what_it_printed(monkeypatch, tmp_path):
+    launched(monkeypatch, 1)
+    with pytest.raises(RunError, match="(?s)exit code 1.*what it said"):
+        ShapedCluster(num_workers=1, num_ps=1, rate="150mbit").train(tmp_path)
+
+
+def test_a_signal_is_no_failure_of_the_run(monkeypatch, tmp_path):
+    launched(monkeypatch, 128 + signal.SIGINT)
+    with pytest.raises(Interrupted):
+        ShapedCluster(num_workers=1, num_ps=1, rate="150mbit").train(tmp_path)
+
+
+@pytest.mark.process
+@needs_namespaces
+def test_nothing_passes_the_link_between_tasks_on_one_host(tmp_path):
+    settings = {**shaped.dense_model(1_000_000), "update": "sync", "max_steps": 8}
+    cluster = ShapedCluster(
+        num_workers=2, num_ps=1, rate="400mbit", shared={"ps-0": "worker-0"},
+        settings={**settings, "straggler": ("det:mean_ms=100",)},
+    )  # fmt: skip
+    done = cluster.train(tmp_path)
+    assert set(done.traffic) == {"worker-0", "worker-1"}
+    for host, other in (("worker-0", "worker-1"), ("worker-1", "worker-0")):
+        # Of two workers one pulls and pushes its megabyte over the link, the other one on its own host.
+        assert done.bytes_per_round[host].received == pytest.approx(done.bytes_per_round[other].sent, rel=0.02)
+        assert done.bytes_per_round[host].received == pytest.approx(1_000_000, rel=0.2)

@@ -1,0 +1,79 @@
+"""The models of the null step: what a step of them reads, changes and sends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.experiments.toolkit import single_process
+from ps_trainer.experiments.toolkit.sized_models import Dense, RandomIds, Sparse
+from ps_trainer.experiments.toolkit.sized_settings import DIM
+
+MODULE = "ps_trainer.experiments.toolkit.sized_models"
+RATE = 0.25
+
+
+def losses(model, option, batch_size, num_steps):
+    config = single_process.config_of(
+        {
+            "model": f"{MODULE}:{model}",
+            "model_option": [option],
+            "dataset": f"{MODULE}:RandomIds",
+            "batch_size": batch_size,
+            "learning_rate": RATE,
+            "max_steps": num_steps,
+        }
+    )
+    return [step["loss"] for step in single_process.train(config)]
+
+
+def batches(shard, batch_size, num_batches):
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        tf.set_random_seed(0)
+        examples = RandomIds(RandomIds.Options()).train(shard=shard, batch_size=batch_size, seed=0, num_epochs=None)
+        iterator = tf.data.make_initializable_iterator(examples)
+        batch = iterator.get_next()
+        session.run(iterator.initializer)
+        return [session.run(batch)["id"] for _ in range(num_batches)]
+
+
+def test_every_step_of_a_dense_model_shrinks_every_value():
+    expected = [0.5 * 40 * (1 - RATE) ** (2 * step) for step in range(4)]
+    assert losses("Dense", "num_values=40", 2, 4) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_step_of_a_table_shrinks_the_rows_of_its_batch_only():
+    table = np.ones([7, DIM])
+    expected = []
+    for ids in batches(Shard(0, 1), 3, 5):
+        rows = np.unique(ids % 7)
+        expected.append(0.5 * np.sum(table[rows] ** 2))
+        table[rows] *= 1 - RATE
+    assert len(set(expected)) > 1
+    assert losses("Sparse", "num_rows=7", 3, 5) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [(Dense(Dense.Options(num_values=5)), tf.Tensor), (Sparse(Sparse.Options(num_rows=9)), tf.IndexedSlices)],
+)
+def test_the_gradient_depends_on_what_was_pulled_and_a_tables_stays_sparse(model, kind):
+    with tf.Graph().as_default() as graph, tf.variable_scope("", use_resource=True):
+        loss = model.build({"id": tf.constant([3, 4, 12, 3], tf.int64)}, training=True).loss
+        (variable,) = tf.trainable_variables()
+        (gradient,) = tf.gradients(loss, variable)
+        value = gradient.values if kind is tf.IndexedSlices else gradient
+        with tf.Session(graph=graph) as session:
+            session.run(variable.initializer)
+            session.run(variable.assign(tf.fill(variable.shape, 3.0)))
+            value_v = session.run(value)
+    assert isinstance(gradient, kind)
+    assert np.array_equal(value_v, np.full([2, DIM] if kind is tf.IndexedSlices else [5], 3.0, np.float32))
+
+
+def test_workers_draw_different_ids():
+    drawn = [np.concatenate(batches(Shard(worker, 2), 32, 3)) for worker in range(2)]
+    assert not set(drawn[0].tolist()) & set(drawn[1].tolist())
+    assert all(len(set(ids.tolist())) == 3 * 32 for ids in drawn)

@@ -1,0 +1,76 @@
+"""Statistics against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ps_trainer.experiments.toolkit import statistics, theory
+
+
+def test_spread_interpolates_between_values():
+    assert statistics.spread([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]) == (6, 2, 10)
+    assert statistics.spread([0, 10]) == pytest.approx((5, 1, 9))
+    assert statistics.spread([3]) == (3, 3, 3)
+
+
+def test_standard_error_of_the_mean():
+    assert statistics.standard_error([1, 2, 3, 4]) == pytest.approx(math.sqrt((2.25 + 0.25) * 2 / 3) / 2)
+    assert math.isnan(statistics.standard_error([1]))
+
+
+def test_accuracy_on_360_digits_is_known_to_a_percent():
+    assert statistics.accuracy_standard_error(0.97, 360) == pytest.approx(0.009, abs=1e-4)
+
+
+def test_warm_up_is_the_first_fifth_and_is_counted():
+    assert statistics.without_warmup(list(range(11))) == ([2, 3, 4, 5, 6, 7, 8, 9, 10], 2)
+    assert statistics.without_warmup([1, 2]) == ([1, 2], 0)
+    assert statistics.without_warmup(list(range(10)), share=0.5) == ([5, 6, 7, 8, 9], 5)
+
+
+def test_histogram_of_whole_numbers():
+    got = statistics.of_histogram({3: 97, 1: 1, 7: 2, 9: 0})
+    mean = (97 * 3 + 1 + 2 * 7) / 100
+    variance = (97 * (3 - mean) ** 2 + (1 - mean) ** 2 + 2 * (7 - mean) ** 2) / 100
+    assert got == (100, pytest.approx(mean), pytest.approx(math.sqrt(variance)), 3, 7, 7)
+
+
+def test_distance_to_a_distribution_is_the_largest_gap_of_the_two_staircases():
+    def fair_coin(k):
+        return np.minimum((k + 1) / 2, 1.0)
+
+    assert statistics.ks_distance({0: 50, 1: 50}, fair_coin) == 0
+    assert statistics.ks_distance({0: 80, 1: 20}, fair_coin) == pytest.approx(0.3)
+    assert statistics.ks_distance({0: 50, 5: 50}, fair_coin) == pytest.approx(0.5)
+
+
+def test_distance_of_draws_from_the_right_distribution_is_small_and_of_others_large():
+    n, rng = 8, np.random.default_rng(3)
+    draws = rng.geometric(1 / n, size=20_000) - 1
+    counts = dict(zip(*(column.tolist() for column in np.unique(draws, return_counts=True)), strict=True))
+    assert statistics.ks_distance(counts, lambda k: theory.geometric_cdf(k, n)) < 0.02
+    assert statistics.ks_distance({n - 1: 100}, lambda k: theory.geometric_cdf(k, n)) > 0.3
+
+
+def test_ratio_of_medians_with_its_interval():
+    got = statistics.ratio_of_medians([10, 11, 12], [5, 5, 5])
+    assert (got.value, got.low, got.high) == (11 / 5, 10 / 5, 12 / 5)
+    assert got == statistics.ratio_of_medians([10, 11, 12], [5, 5, 5])  # the draws are seeded
+
+
+def test_a_line_through_points_on_a_line_is_that_line():
+    line = statistics.fit_line([0.01, 1.0, 100.0], [2.0 + 3.0 * x for x in (0.01, 1.0, 100.0)])
+    assert (line.a, line.b) == (pytest.approx(2.0), pytest.approx(3.0))
+    assert line.at(10.0) == pytest.approx(32.0)
+
+
+def test_a_line_follows_small_values_as_well_as_large_ones_and_no_single_outlier():
+    x = [0.01, 0.1, 1.0, 10.0, 100.0]
+    y = [2.0 + 3.0 * value for value in x]
+    for factors in ([1.1, 0.9, 1.0, 0.9, 1.1], [1.0, 0.2, 1.0, 1.0, 1.0]):
+        line = statistics.fit_line(x, [value * factor for value, factor in zip(y, factors, strict=True)])
+        assert line.a == pytest.approx(2.0, rel=0.4)  # absolute errors alone would give any a
+        assert line.b == pytest.approx(3.0, rel=0.2)

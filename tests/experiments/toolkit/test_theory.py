@@ -1,0 +1,176 @@
+"""The closed forms against the numbers that their sources and arithmetic give."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ps_trainer.experiments.toolkit import theory
+
+
+@pytest.mark.parametrize(
+    ("n", "value"), [(0, 0.0), (1, 1.0), (2, 1.5), (4, 2.083), (8, 2.718), (16, 3.381), (100, 5.187)]
+)
+def test_harmonic_numbers(n, value):
+    assert theory.harmonic(n) == pytest.approx(value, abs=5e-4)
+
+
+def test_the_slowest_of_exponential_workers_takes_a_harmonic_number_of_means():
+    assert theory.exponential_order_statistic(4, 4, 3.0) == pytest.approx(3.0 * (1 + 1 / 2 + 1 / 3 + 1 / 4))
+
+
+def test_backup_workers_that_cancel_stragglers_wait_for_the_eighth_of_nine():
+    # H_9 - H_1 and so on: the column A3 of the exponential table.
+    times = [theory.exponential_order_statistic(8, 8 + b) for b in range(4)]
+    assert times == pytest.approx([2.72, 1.83, 1.43, 1.19], abs=0.005)
+    assert times[1] == pytest.approx(sum(1 / k for k in range(2, 10)))
+
+
+def test_the_fastest_of_exponential_workers_is_n_times_as_fast():
+    assert theory.exponential_order_statistic(1, 5, 2.0) == pytest.approx(2.0 / 5)
+
+
+def test_workers_that_do_not_wait_add_up_their_rates():
+    assert theory.async_rate([0.1] * 4) == pytest.approx(4 / 0.1)
+    assert theory.async_rate([0.1, 0.4]) == pytest.approx(10 + 2.5)
+
+
+def test_async_gains_the_slowest_over_the_mean():
+    assert theory.async_over_sync(theory.exponential_order_statistic(8, 8), 1.0) == pytest.approx(theory.harmonic(8))
+
+
+def test_batches_that_never_idle_share_the_work():
+    assert theory.exponential_k_batch_sync(2, 8, 1.5) == pytest.approx(2 * 1.5 / 8)
+
+
+@pytest.mark.parametrize(
+    ("times", "needed", "speedups"),
+    [
+        ([2.72, 1.85, 1.49, 1.29], 8, [1.32, 1.48, 1.55]),  # exponential
+        ([1.89, 1.50, 1.34, 1.25], 8, [1.12, 1.13, 1.10]),  # lognormal 0.5
+        ([1.34, 1.21, 1.16, 1.13], 8, [0.99, 0.93, 0.87]),  # shifted exponential 0.2
+        ([2.35, 1.62, 1.42, 1.35], 8, [1.29, 1.33, 1.27]),  # spikes
+    ],
+)
+def test_gain_of_backup_workers_per_worker_paid_for(times, needed, speedups):
+    got = [theory.normalised_speedup(times[0], times[b], needed, b) for b in (1, 2, 3)]
+    assert got == pytest.approx(speedups, abs=0.02)  # from simulated times of two decimals
+
+
+def test_mean_staleness_counts_updates():
+    assert theory.mean_staleness(8) == 7
+    assert theory.mean_staleness(30, gradients_per_update=15) == pytest.approx(29 / 15)
+
+
+@pytest.mark.parametrize(("n", "sd"), [(2, 1.41), (4, 3.46), (8, 7.48), (16, 15.5)])
+def test_geometric_staleness_has_that_mean_and_that_deviation(n, sd):
+    values = np.arange(2000)
+    shares = theory.geometric_staleness(values, n)
+    mean = (values * shares).sum()
+    assert shares.sum() == pytest.approx(1)
+    assert mean == pytest.approx(n - 1)
+    assert theory.geometric_sd(n) == pytest.approx(math.sqrt(((values - mean) ** 2 * shares).sum()))
+    assert theory.geometric_sd(n) == pytest.approx(sd, abs=0.05)
+    np.testing.assert_allclose(theory.geometric_cdf(values, n), np.cumsum(shares), atol=1e-12)
+
+
+def test_an_eighth_of_geometric_staleness_exceeds_twice_the_mean():
+    n = 30
+    assert 1 - theory.geometric_cdf(np.array(2 * n - 1), n) == pytest.approx((1 - 1 / n) ** (2 * n))
+    assert (1 - 1 / n) ** (2 * n) == pytest.approx(0.13, abs=0.005)
+
+
+def test_a_slow_worker_carries_the_stale_gradients():
+    assert theory.worker_staleness([1, 1, 1, 0.25]) == pytest.approx([2.25, 2.25, 2.25, 12])
+
+
+def test_the_mean_over_updates_of_the_workers_staleness_is_that_of_even_workers():
+    rates = [1, 2, 3, 0.25]
+    by_update = sum(rate * mean for rate, mean in zip(rates, theory.worker_staleness(rates), strict=True)) / sum(rates)
+    assert by_update == pytest.approx(theory.mean_staleness(4))
+
+
+def test_asynchrony_of_four_workers_is_a_momentum_of_three_quarters():
+    assert theory.implicit_momentum(4) == 0.75
+
+
+MB = 1e6
+LINK = 25 * MB  # 200 Mbit/s
+
+
+def test_ps_time_grows_with_workers_per_ps_and_never_falls_below_one_link():
+    assert theory.ps_phase_secs(4 * MB, n=8, p=1, bytes_per_sec=LINK) == pytest.approx(8 * 4 / 25)
+    assert theory.ps_phase_secs(4 * MB, n=8, p=4, bytes_per_sec=LINK) == pytest.approx(2 * 4 / 25)
+    assert theory.ps_phase_secs(4 * MB, n=2, p=4, bytes_per_sec=LINK) == pytest.approx(4 / 25)
+    assert theory.ps_round_secs(4 * MB, n=8, p=1, bytes_per_sec=LINK) == pytest.approx(2 * 8 * 4 / 25)
+
+
+def test_ring_takes_two_models_over_a_link_at_most():
+    assert theory.ring_secs(8 * MB, 2, LINK) == pytest.approx(2 * (1 / 2) * 8 / 25)
+    assert theory.ring_secs(8 * MB, 1000, LINK) == pytest.approx(2 * 8 / 25, rel=2e-3)
+
+
+def test_byteps_without_extra_hosts_is_the_ring_and_with_n_of_them_half_of_it():
+    for n in (2, 4, 16):
+        assert theory.byteps_secs(8 * MB, n, 0, LINK) == pytest.approx(theory.ring_secs(8 * MB, n, LINK))
+        assert theory.byteps_secs(8 * MB, n, n, LINK) == pytest.approx(8 / 25)
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 0), (4, 1), (4, 4), (8, 3)])
+def test_byteps_shares_hold_the_whole_model(n, k):
+    shares = theory.byteps_shares(n, k)
+    assert k * shares.extra + n * shares.worker == pytest.approx(1)
+
+
+def test_byteps_load_is_even():
+    # Traffic of one direction per model byte: an extra host takes from n workers; a worker's host takes its own
+    # part from n - 1 others, and sends the rest of its gradient away.
+    n, k = 4, 2
+    extra, worker = theory.byteps_shares(n, k)
+    secs = theory.byteps_secs(1.0, n, k, 1.0)
+    assert n * extra == pytest.approx(secs)
+    assert (n - 1) * worker + 1 - worker == pytest.approx(secs)
+
+
+def test_transfer_is_added_or_hidden():
+    assert theory.step_secs(0.2, 0.5) == pytest.approx(0.7)
+    assert theory.step_secs(0.2, 0.5, overlap=1) == pytest.approx(0.5)
+    assert theory.step_secs(0.2, 0.5, overlap=0.5) == pytest.approx(0.6)
+
+
+def test_serial_share_bounds_the_speedup_and_is_found_again():
+    assert theory.amdahl_speedup(4, 0.0) == 4
+    assert theory.amdahl_speedup(10**9, 0.05) == pytest.approx(1 / 0.05, rel=1e-6)
+    counts = [1, 2, 4, 8]
+    assert theory.fit_serial_share(counts, [theory.amdahl_speedup(n, 0.13) for n in counts]) == pytest.approx(0.13)
+
+
+def test_learning_rate_grows_with_the_batch_in_even_steps():
+    assert theory.linear_learning_rate(0.1, 8) == pytest.approx(0.8)
+    rates = [theory.linear_learning_rate(0.1, 8, step, warmup_steps=4) for step in range(6)]
+    assert rates == pytest.approx([0.1 + 0.7 * share for share in (0, 1 / 4, 2 / 4, 3 / 4, 1, 1)])
+
+
+def test_communication_every_tau_steps_costs_a_tau_th():
+    assert theory.periodic_step_secs(0.1, 0.4, 8) == pytest.approx(0.1 + 0.4 / 8)
+    assert theory.periodic_bytes(4 * MB, 16) == pytest.approx(4 * MB / 16)
+
+
+def test_ssp_lies_between_barrier_and_no_wait_and_a_slow_worker_ends_the_gain():
+    bounds = theory.ssp_rate_bounds(theory.exponential_order_statistic(4, 4), [1.0] * 4)
+    assert bounds == pytest.approx((0.48, 1.0), abs=0.001)
+    assert theory.ssp_rate_bounds(4.0, [1, 1, 1, 4.0]) == pytest.approx((0.25, 0.25))
+
+
+def test_the_fullest_ps_decides():
+    # VGG-16: 102.8 of 138 M parameters lie in one variable, the rest is spread evenly.
+    biggest, rest = 102.8, 138 - 102.8
+    for p in (2, 4):
+        held = [biggest + rest / p, *[rest / p] * (p - 1)]
+        assert theory.imbalance(held) == pytest.approx(0.745 * p + 0.255, abs=0.001)
+        assert theory.slowest_ps_secs(held, 8, 2.0) == pytest.approx(held[0] * 8 / 2.0)
+        balanced = theory.ps_phase_secs(138, 8, p, 2.0)
+        assert theory.slowest_ps_secs(held, 8, 2.0) == pytest.approx(balanced * theory.imbalance(held))
+    assert theory.imbalance([5.0, 5.0, 5.0]) == 1

@@ -1,0 +1,134 @@
+"""ps_trainer from a wheel, from an editable install and from a clone, in a folder with a `models` of the user's own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sysconfig
+import venv
+
+import pytest
+
+from tests.testing.processes import ROOT, START_SECS
+
+INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--no-index", "--no-deps")
+PARTS = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "run_ps.py", "run_worker.py", "ps_trainer", "models")
+OWN_MODEL = '''
+"""The user's own models."""
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.models import layers
+
+
+class Mine:
+    """A dense layer."""
+
+    def build(self, batch, training):
+        logits = layers.dense(layers.flatten(batch["image"]), 10, "mine")
+        return layers.classifier_output(logits, batch["label"])
+'''
+# Where each model comes from, as one line.
+FIND = """
+import inspect, sys
+from ps_trainer.registry import MODELS
+print(*(inspect.getfile(MODELS.load(name)) for name in sys.argv[1:]), sep="\\n")
+"""
+
+
+class Installed:
+    """A ps_trainer of its own.
+
+    Attributes:
+        python: interpreter that finds it.
+        environ: for that interpreter.
+        sources: the clone.
+        is_clone: whether nothing is installed and the clone is on the path.
+    """
+
+    def __init__(self, folder: pathlib.Path, how: str):
+        self.sources = folder / "clone"
+        self.sources.mkdir(parents=True)
+        for part in PARTS:
+            source, target = ROOT / part, self.sources / part
+            if source.is_dir():
+                shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, target)
+        self.environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self.python = folder / "venv" / "bin" / "python"
+        venv.create(folder / "venv", symlinks=True, with_pip=False)
+        # What ps_trainer needs comes from the environment of the tests; a path file there is not read.
+        site_packages = subprocess.check_output(
+            [self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+        )
+        pathlib.Path(site_packages.strip(), "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.is_clone = how == "clone"
+        if self.is_clone:
+            self.environ["PYTHONPATH"] = str(self.sources)
+        else:
+            editable = ["--editable"] if how == "editable" else []
+            pip = [str(self.python), "-m", "pip", *INSTALL, "--no-build-isolation", *editable, str(self.sources)]
+            subprocess.run(pip, check=True, timeout=START_SECS, env=self.environ)
+
+    def start(self, folder: pathlib.Path, *command: str) -> subprocess.CompletedProcess:
+        """Runs `python *command` in a folder to its end."""
+        return subprocess.run(
+            [self.python, *command], cwd=folder, env=self.environ, capture_output=True, text=True, timeout=START_SECS
+        )
+
+    def run(self, folder: pathlib.Path, *command: str) -> str:
+        """The output of `python *command`, which must succeed."""
+        done = self.start(folder, *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module", params=["wheel", "editable", "clone"])
+def installed(request, tmp_path_factory):
+    return Installed(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture
+def own_package(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").touch()
+    (tmp_path / "models" / "mine.py").write_text(OWN_MODEL)
+    return tmp_path
+
+
+def test_trains_the_users_model_of_a_package_models_and_finds_its_own(installed, own_package):
+    shipped, recorded, mine = installed.run(
+        own_package, "-c", FIND, "cnn", "models.cnn:Cnn", "models.mine:Mine"
+    ).split()
+    assert shipped == recorded
+    assert own_package not in pathlib.Path(shipped).parents
+    assert pathlib.Path(mine) == own_package / "models" / "mine.py"
+    flags = ("local", "--num_ps=1", "--num_workers=1", "--dataset=digits", "--max_steps=3", "--logdir=run", "--plain")
+    installed.run(own_package, "-m", "ps_trainer", *flags, "--model=models.mine:Mine")
+    assert (own_package / "run" / "summary.json").exists()
+
+
+def test_finds_the_users_model_of_a_file_models(installed, tmp_path):
+    (tmp_path / "models.py").write_text(OWN_MODEL)
+    shipped, recorded, mine = installed.run(tmp_path, "-c", FIND, "cnn", "models.cnn:Cnn", "models:Mine").split()
+    assert shipped == recorded
+    assert tmp_path not in pathlib.Path(shipped).parents
+    assert pathlib.Path(mine) == tmp_path / "models.py"
+
+
+@pytest.mark.parametrize("installed", ["clone"], indirect=True)
+def test_a_script_of_the_clone_finds_the_users_model_beside_its_own(installed, own_package, monkeypatch):
+    monkeypatch.delitem(installed.environ, "PYTHONPATH")
+    flags = ("--ps_hosts=127.0.0.1:1", "--worker_hosts=127.0.0.1:2", "--task_index=0", "--model=models.mine:Nobody")
+    worker = installed.start(own_package, str(installed.sources / "run_worker.py"), *flags)
+    assert worker.returncode == 2
+    assert f"{own_package / 'models' / 'mine.py'} has no class 'Nobody'" in worker.stderr
+
+
+def test_the_only_package_that_is_installed_is_ps_trainer(installed, tmp_path):
+    code = "import importlib.util as u; print(*(n for n in ('models', 'tests', 'ps_trainer') if u.find_spec(n)))"
+    assert installed.run(tmp_path, "-c", code).split()[-1:] == ["ps_trainer"]
+    assert ("models" in installed.run(tmp_path, "-c", code)) == installed.is_clone

@@ -1,0 +1,37 @@
+"""What a test needs: only its own process ("light"), a cluster in it ("cluster"), or other processes ("process")."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+
+import pytest
+
+KINDS = ("light", "cluster", "process")
+
+_CLUSTER = "InProcessCluster"  # tests/testing/cluster.py
+_PROCESS_FIXTURE = "create_run"
+_PROCESS_FOLDER = "processes"
+
+
+def kind_of(item: pytest.Item) -> str:
+    """One of `KINDS`. A test of real processes has the fixture for them, or says so by `pytest.mark.process`."""
+    is_process = item.get_closest_marker("process") or _PROCESS_FIXTURE in getattr(item, "fixturenames", ())
+    if is_process or item.path.parent.name == _PROCESS_FOLDER:
+        return "process"
+    return "cluster" if _uses_cluster(item.module) else "light"
+
+
+@functools.cache
+def _uses_cluster(module: types.ModuleType) -> bool:
+    """Whether a module of tests uses a cluster itself, or a helper of the tests that does."""
+    if _CLUSTER in vars(module):
+        return True
+    helpers = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()}
+    helpers |= {value.__name__ for value in vars(module).values() if isinstance(value, types.ModuleType)}
+    return any(
+        _uses_cluster(sys.modules[name])
+        for name in helpers - {module.__name__}
+        if isinstance(name, str) and name.startswith("tests.") and name in sys.modules
+    )

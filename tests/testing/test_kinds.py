@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pathlib
+import types
+
+import pytest
+
+from tests.processes import test_signals
+from tests.store import test_extents
+from tests.testing.kinds import kind_of
+from tests.updates import test_conformance, test_gate
+
+
+def item(module, *, mark=None, fixtures=(), folder="updates"):
+    return types.SimpleNamespace(
+        module=module,
+        fixturenames=fixtures,
+        path=pathlib.Path("tests", folder, "test_x.py"),
+        get_closest_marker={"process": mark}.get,
+    )
+
+
+@pytest.mark.parametrize(
+    ("test", "kind"),
+    [
+        (item(test_extents), "light"),
+        (item(test_gate), "cluster"),
+        (item(test_conformance), "cluster"),  # by a helper
+        (item(test_signals, folder="processes"), "process"),
+        (item(test_extents, fixtures=("create_run",)), "process"),
+        (item(test_gate, mark=pytest.mark.process), "process"),
+    ],
+)
+def test_the_kind_follows_from_what_a_test_uses(test, kind):
+    assert kind_of(test) == kind
+
+
+def test_every_test_is_marked_with_its_kind(request):
+    assert [mark.name for mark in request.node.iter_markers()] == ["cluster"]  # this file imports such tests

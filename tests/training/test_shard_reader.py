@@ -1,0 +1,212 @@
+"""`--sharding dynamic` with real servers: every example is trained on, under every update rule."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from ps_trainer import registry
+from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.errors import Interrupted, OptionError, PeerFailedError
+from ps_trainer.runtime import shard_leases
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import shard_reader
+from ps_trainer.updates.ring import RingExchange
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.repetitions import repetitions
+from tests.testing.rule_facts import FACTS
+
+ONCE = {"never": 0, "once": 240, "twice": 0, "more": 0}
+
+
+def _config(**fields):
+    update = fields.get("update", "async")
+    defaults = {"sharding": "dynamic", "batch_size": 8, "num_epochs": 2, "max_steps": None, "learning_rate": 0.01}
+    facts = FACTS[update]
+    return config_of(facts.model, "Rows", update_option=facts.options, **defaults | fields)
+
+
+def _period(update):
+    """Steps of a worker to a push."""
+    return 2 if update in ("accumulate", "downpour", "easgd", "local_sgd", "model_averaging") else 1
+
+
+@pytest.mark.parametrize("update", repetitions(registry.UPDATES.names(), every=4))
+def test_every_example_is_trained_on_once_an_epoch(update):
+    with InProcessCluster(1, 2) as cluster:
+        chief, other = cluster.run(_config(update=update))
+    coverage = chief.worker.summary["coverage"]
+    # Who ends has at most that many batches that it has not pushed; they are read again by who is left.
+    not_pushed = 2 * (_period(update) - 1) * 8
+    assert coverage["0"] == ONCE
+    assert coverage["1"] == ONCE | {"never": coverage["1"]["never"], "once": 240 - coverage["1"]["never"]}
+    assert coverage["1"]["never"] <= not_pushed
+    examples = [worker["examples"] for worker in chief.worker.summary["workers"].values()]
+    assert 2 * 240 - coverage["1"]["never"] <= sum(examples) <= 2 * 240 + not_pushed
+    assert min(examples) > 0
+
+
+def test_what_was_read_is_saved_with_the_parameters_and_goes_on_from_there(tmp_path):
+    with InProcessCluster(2, 2) as cluster:
+        first = cluster.run(_config(max_steps=20, logdir=str(tmp_path)))[0].worker
+        seen = first.summary["coverage"]["0"]
+        assert 8 * 20 <= seen["once"] < 240
+        assert seen["never"] == 240 - seen["once"]
+        second = cluster.run(_config(logdir=str(tmp_path)))[0].worker
+    assert second.summary["coverage"] == {"0": ONCE, "1": ONCE}
+    assert sum(worker["examples"] for worker in second.summary["workers"].values()) == 2 * 240 - seen["once"]
+
+
+@pytest.mark.parametrize("update", ["all_reduce", "hybrid"])
+def test_a_batch_whose_exchange_broke_is_not_counted_and_is_read_again(tmp_path, monkeypatch, update):
+    stop, after_phase, num_made = StopRequest(), RingExchange.after_phase, []
+
+    def breaks(exchange, session):
+        if len(num_made) == 4:
+            stop.request(Interrupted(15))
+            raise PeerFailedError("the ring broke")
+        num_made.append(after_phase(exchange, session))
+        return num_made[-1]
+
+    monkeypatch.setattr(RingExchange, "after_phase", breaks)
+    config = _config(update=update, logdir=str(tmp_path))
+    with InProcessCluster(1, 1) as cluster:
+        broken = cluster.finish(cluster.start(config, 0, stop=stop))
+    assert isinstance(broken.error, Interrupted)
+    saved = checkpoint_lib.latest(tmp_path / "checkpoints")
+    assert (saved["global_step"], saved[shard_leases.COUNTS].sum()) == (4, 4)
+    monkeypatch.undo()
+    with InProcessCluster(1, 1) as cluster:
+        (worker,) = cluster.run(config)
+    assert worker.worker.summary["coverage"] == {"0": ONCE, "1": ONCE}
+    assert worker.worker.final_values["global_step"] == 2 * 240 // 8
+
+
+def test_the_shards_of_a_worker_that_never_came_are_read_by_the_other():
+    with InProcessCluster(1, 2) as cluster:
+        config = _config(join_wait_secs=0.0, num_epochs=1)
+        call = cluster.start(config, 0)
+        outcome = cluster.finish(call)
+        assert outcome.error is None
+        assert outcome.worker.summary["coverage"] == {"0": ONCE}
+        late = cluster.start(config, 1)
+        cluster.finish_call(late)
+    assert (late.error, late.result) == (None, 0)
+    assert late.made[-1].losses == []
+
+
+def test_fewer_shards_than_workers_are_refused():
+    config = _config(shard_examples=240)
+    dataset = components_lib.load(config, 2).dataset
+    with pytest.raises(OptionError, match=r"--shard_examples=240 --batch_size=8: 240 .* make 1 shards for 2 workers"):
+        shard_reader.plan_of(dataset, config, 2)
+
+
+def test_the_plan_is_the_chiefs_whatever_a_worker_was_told():
+    own, chiefs = _config(batch_size=16, num_epochs=1), _config()
+    dataset = components_lib.load(chiefs, 2).dataset
+    plan = shard_reader.plan_of(dataset, chiefs, 2)
+    record = json.loads(json.dumps({"plan": plan.as_dict(), "may_wait": True}))
+    assert shard_reader.plan_of(dataset, own, 2, record) == plan != shard_reader.plan_of(dataset, own, 2)
+    fewer = {"plan": plan._replace(num_examples=239).as_dict()}
+    with pytest.raises(OptionError, match=r"dataset has 240 training examples, the chief's 239.*--dataset_option"):
+        shard_reader.plan_of(dataset, own, 2, fewer)
+
+
+def test_without_dynamic_sharding_nothing_is_told_of_coverage():
+    with InProcessCluster(1, 1) as cluster:
+        worker = cluster.run(_config(sharding="static"))[0].worker
+    assert "coverage" not in worker.summary
+    assert worker.summary["workers"]["0"]["examples"] == 2 * 240
+
+
+class Desk:
+    """Stands in for ps task 0, with a real desk."""
+
+    def __init__(self, plan):
+        self.seen = np.zeros((plan.rows, plan.num_shards * plan.max_batches), np.int8)
+        self.desk = shard_leases.LeaseDesk(
+            "", None, read_run=dict, write=lambda answers: setattr(self, "leases", answers)
+        )
+        self.desk._book = shard_leases.LeaseBook(plan, read=self.seen.copy, begin_epoch=lambda epoch: None)
+        self.asked = []
+
+    def say(self, message):
+        self.asked.append(message["kind"])
+        self.desk.answer(json.loads(json.dumps(message)))
+
+    def read(self):
+        return types.SimpleNamespace(leases=json.loads(json.dumps(self.leases)))
+
+
+class TestSilentWorker:
+    PLAN = shard_reader.shard_plan.ShardPlan(20, 4, 3, 1, 0)  # shards of 3 + 4, 3 + 4 and 3 + 3 examples
+
+    @pytest.fixture
+    def desk(self):
+        return Desk(self.PLAN)
+
+    @pytest.fixture
+    def reader(self, desk):
+        self.now, self.num_steps = 0.0, 0
+        reader = shard_reader.ShardReader(self.PLAN, clock=lambda: self.now)
+        reader.connect(desk, {"worker": 1, "run_id": "r"}, lambda: None, lambda: self.num_steps, pause_secs=3.0)
+        return reader
+
+    def test_goes_on_with_its_shards_while_they_are_its_own(self, desk, reader):
+        next(reader._leases())
+        self.now = 2.0
+        assert not reader.is_outdated()
+        assert desk.asked == [shard_leases.SHARD]
+        self.now = 6.0
+        assert not reader.is_outdated()
+        assert desk.asked == [shard_leases.SHARD, shard_leases.GENERATION]
+
+    def test_begins_anew_when_they_were_given_to_others(self, desk, reader):
+        taking = reader._leases()
+        first = [next(taking).tolist(), next(taking).tolist()]
+        self.num_steps = 1
+        desk.seen[0, first[0][1] * 2] += 1
+        desk.desk.give_back(1)
+        other = desk.desk._book.take(0)
+        self.now = 6.0
+        assert reader.is_outdated()
+        assert list(taking) == []
+        assert not reader.is_outdated()
+        taking = reader._leases()
+        rest = [next(taking).tolist(), next(taking).tolist()]
+        assert other.shard == first[0][1]
+        assert {lease[1] for lease in rest} == {0, 1, 2} - {other.shard}
+        # One batch of the first shard and what it has now; not the rest of the first.
+        sizes = [3, *self.PLAN.batch_sizes(rest[0][1]), *self.PLAN.batch_sizes(rest[1][1])]
+        assert [reader.num_examples(count) for count in range(6)] == np.cumsum([0, *sizes]).tolist()
+
+    def test_learns_it_from_the_next_lease_too(self, desk, reader):
+        taking = reader._leases()
+        next(taking)
+        desk.desk.give_back(1)
+        assert not reader.is_outdated()
+        held = next(taking).tolist()
+        assert reader.is_outdated()
+        assert held in [lease.tolist() for lease in reader._leases()]  # what it was given last is not lost
+
+    def test_does_not_ask_again_for_what_it_was_answered(self, desk, reader):
+        next(reader._leases())
+        question = {"worker": 1, "run_id": "r", "kind": shard_leases.SHARD, "is_first": True, "is_idle": False}
+        lease = desk.leases["1"][shard_leases.SHARD]
+        desk.say(question | {"request": lease["request"]})
+        assert desk.leases["1"][shard_leases.SHARD] == lease
+
+
+def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():
+    plan = shard_reader.shard_plan.ShardPlan(53, 4, 3, None, 0)
+    reader = shard_reader.ShardReader(plan)
+    for lease in (shard_reader.Lease(0, 2, 3), shard_reader.Lease(0, 0, 0)):  # 3 + 4, then 3 + 4 + 3 + 4 + 4
+        reader._take(lease)
+    assert [reader.num_examples(count) for count in range(4)] == [0, 3, 7, 10]
+    assert reader.num_examples(7) == 7 + 18
+    assert np.isscalar(reader.num_examples(1))

@@ -1,0 +1,251 @@
+"""Groups on two ps tasks when workers leave, are killed at any point of a push, and come back unnoticed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.testing.cluster import wait_until
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from tests.testing.two_ps import Groups, ends
+
+NUM_WORKERS = 3
+
+
+@pytest.fixture
+def groups(cluster, request):
+    groups = Groups(cluster, request.node.originalname.replace("_", "-"), NUM_WORKERS, **getattr(request, "param", {}))
+    yield groups
+    groups.close()
+
+
+def test_the_other_ps_makes_the_update_of_the_same_gradients_in_any_order(groups):
+    notices = [groups.push(0, worker)[1] for worker in (2, 0, 1)]
+    assert groups.values(0) == (pytest.approx((3 + 1 + 2) / 3), 1)
+    for worker, notice in zip((1, 2), (notices[2], notices[0]), strict=True):  # the one that closed it comes first
+        groups.push(1, worker, notice)
+    assert groups.values(1) == (0, 0)
+    groups.push(1, 0, notices[1])
+    assert groups.values(1) == (pytest.approx((3 + 1 + 2) / 3), 1)
+
+
+@pytest.mark.parametrize("groups", [{"required": 2}], indirect=True)
+def test_a_late_gradient_is_refused_on_both(groups):
+    for worker, notice in enumerate([groups.push(0, worker)[1] for worker in (0, 1)]):
+        assert groups.push(1, worker, notice)[0] == 1
+    is_accepted, notice = groups.push(0, 2)
+    assert is_accepted == 0 and notice[0] == -1
+    assert groups.push(1, 2, notice)[0] == 0
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
+        assert groups.counts(ps) == ([1, 1, 1], [1, 1, 0])
+    assert groups.push(0, 2)[0] == 1  # its next one is of the newest parameters
+
+
+def test_a_part_that_never_comes_counts_as_zero_when_its_worker_has_left(groups):
+    notices = [groups.push(0, worker)[1] for worker in range(3)]
+    groups.push(1, 0, notices[0])
+    groups.push(1, 1, notices[1])
+    assert groups.values(1)[1] == 0  # worker 2 died, and it was the one that closed the group
+    _, notice = groups.leave(0, 2)
+    groups.leave(1, 2, notice)
+    assert groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1)
+    assert groups.values(1) == (pytest.approx((1 + 2) / 3), 1)
+
+
+def test_the_last_one_to_leave_closes_what_waits_for_nobody_else(groups):
+    notices = [groups.push(0, worker)[1] for worker in (0, 1)]
+    groups.push(1, 0, notices[0])
+    groups.push(1, 1, notices[1])
+    _, notice = groups.leave(0, 2)
+    groups.leave(1, 2, notice)
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
+
+
+def test_leaving_twice_is_leaving_once(groups):
+    groups.push(0, 0)
+    for _ in range(2):
+        _, notice = groups.leave(0, 2)
+    assert notice[1] == 0  # still waits for worker 1
+    groups.push(0, 1)
+    assert groups.values(0)[1] == 1
+
+
+def test_a_worker_that_comes_back_is_waited_for_again(groups):
+    _, notice = groups.leave(0, 2)
+    groups.leave(1, 2, notice)
+    groups.join(2, process=0)
+    groups.push(0, 0)
+    groups.push(0, 1)
+    assert groups.values(0)[1] == 0
+    groups.push(0, 2)
+    assert groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1)
+
+
+def test_whoever_pushes_is_live(groups):
+    groups.leave(0, 2)  # said to have left, wrongly
+    groups.push(0, 2)
+    groups.push(0, 0)
+    assert groups.values(0)[1] == 0
+    groups.push(0, 1)
+    assert groups.values(0) == (pytest.approx((3 + 1 + 2) / 3), 1)
+
+
+def test_a_dead_workers_gradient_stands_for_nobody_else(groups):
+    groups.push(0, 2)
+    groups.leave(0, 2)
+    groups.push(0, 0)
+    assert groups.values(0)[1] == 0  # worker 1 is live, so it is waited for
+    groups.push(0, 1)
+    assert groups.values(0) == (pytest.approx((3 + 1 + 2) / 3), 1)
+
+
+def test_a_worker_that_came_back_unnoticed_leaves_no_group_open(groups):
+    groups.push(0, 2)  # killed before its part came to ps 1
+    notice = groups.join(2)  # back before anybody noticed: nobody has said that it left
+    assert notice[4] == 1  # its gradient is its turn in the open group, for whose update it waits
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    assert groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1)
+    assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
+
+
+def test_a_part_that_comes_after_its_worker_is_back_is_not_added_to_what_stands_for_it(groups):
+    _, late = groups.push(0, 2)
+    groups.join(2)
+    assert groups.push(1, 2, late)[0] == 0
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    _, told = groups.push(0, 2, process=1)
+    assert groups.push(1, 2, told)[0] == 1
+    assert groups.values(0)[1] == groups.values(1)[1] == 2
+
+
+def test_a_part_that_has_come_is_not_replaced(groups):
+    _, told = groups.push(0, 2)
+    groups.push(1, 2, told)  # killed while it waited
+    groups.join(2)
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
+        assert groups.counts(ps) == ([1, 1, 1], [1, 1, 1])
+
+
+def test_a_word_of_a_loss_that_comes_late_takes_nothing_away(groups):
+    _, old = groups.leave(0, 2)
+    groups.join(2)
+    _, told = groups.push(0, 2, process=1)
+    assert groups.push(1, 2, told)[0] == 1
+    groups.leave(1, 2, old)
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
+
+
+@pytest.mark.parametrize("is_fresh_only", [True, False])
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster, num_ps, is_fresh_only):
+    container = f"late-leave-{num_ps}-{is_fresh_only}"
+    with contextlib.closing(Groups(cluster, container, NUM_WORKERS, is_fresh_only=is_fresh_only)) as groups:
+        groups.join(2)
+        notice = None
+        for ps in range(num_ps):  # a call to a ps task that was frozen
+            _, notice = groups.leave(ps, 2, notice, process=0)
+        for worker, process in ((0, 0), (1, 0), (2, 1)):
+            told = None
+            for ps in range(num_ps):
+                _, told = groups.push(ps, worker, told, process=process)
+        for ps in range(num_ps):
+            assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
+
+
+@pytest.mark.parametrize("is_late_on_both", [True, False])
+def test_a_leave_of_a_process_that_has_been_replaced_stands_for_no_part_of_the_next_one(groups, is_late_on_both):
+    if not is_late_on_both:
+        _, old = groups.leave(0, 2, process=0)
+    groups.join(2)
+    _, told = groups.push(0, 2, process=1)
+    if is_late_on_both:
+        _, old = groups.leave(0, 2, process=0)
+    groups.leave(1, 2, old, process=0)
+    assert groups.push(1, 2, told, process=1)[0] == 1
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
+
+
+def test_a_leave_of_a_process_that_never_came_to_its_join_takes_out_the_one_before(groups):
+    _, told = groups.leave(0, 2, process=1)
+    groups.leave(1, 2, told, process=1)
+    for worker in (0, 1):
+        _, told = groups.push(0, worker)
+        groups.push(1, worker, told)
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
+
+
+def test_a_push_of_a_process_that_has_been_replaced_is_refused(groups):
+    groups.join(2)
+    is_accepted, told = groups.push(0, 2, process=0)
+    assert is_accepted == 0 and groups.push(1, 2, told)[0] == 0
+    assert groups.counts(0) == ([0, 0, 0], [0, 0, 0])
+    assert groups.push(0, 2, process=1)[0] == 1
+
+
+@pytest.mark.parametrize("groups", [{"required": 2}], indirect=True)
+def test_a_killed_workers_gradient_is_one_of_those_that_a_group_needs(groups):
+    _, told = groups.push(0, 2)
+    groups.push(1, 2, told)
+    _, told = groups.leave(0, 2)
+    groups.leave(1, 2, told)
+    _, told = groups.push(0, 0)
+    groups.push(1, 0, told)
+    for ps in (0, 1):
+        assert groups.values(ps) == (pytest.approx((3 + 1) / 2), 1)
+
+
+def test_a_wait_that_a_killed_worker_left_takes_nothing_from_its_next_process(groups):
+    _, told = groups.push(0, 2)
+    old = groups.wait(0, 2, told)
+    new = groups.wait(0, 2, groups.join(2), process=1)
+    for worker in (0, 1):
+        groups.push(0, worker)
+    ends(old)
+    ends(new)
+
+
+def test_a_worker_that_is_killed_in_the_update_leaves_a_whole_one(groups):
+    told = [groups.push(0, worker)[1] for worker in (0, 1)]
+    waiting = [groups.wait(0, worker, told[worker]) for worker in (0, 1)]
+    groups.may_update.clear()
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        groups.push(0, 2, cancel_after_ms=500)  # its gradient completes the group
+    assert groups.is_updating.is_set()
+    groups.may_update.set()
+    for wait in waiting:
+        ends(wait)
+    wait_until(lambda: groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1))
+    assert groups.join(2)[4] == 1
+    for worker in (0, 1):
+        groups.push(1, worker, told[worker])
+    assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
+    for process, worker in ((0, 0), (0, 1), (1, 2)):  # the next group
+        _, notice = groups.push(0, worker, process=process)
+        groups.push(1, worker, notice, process=process)
+    assert groups.values(0)[1] == groups.values(1)[1] == 2
