@@ -1,6 +1,7 @@
 # make train        a ps and two workers train a CNN on handwritten digits, on this machine
-# make test         all tests
 # make check        style, and the tests that need no servers and no other processes
+# make test         every test, with a covering part of the crossed parameters
+# make test-full    every test with every combination of parameters
 # make lint         style
 # make bench        step rates, side by side with hand-written TF1
 # make experiments  experiments of the literature, each with a verdict; --quick by EXPERIMENT_FLAGS
@@ -13,17 +14,21 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Momentum and averaged gradients of two workers: 98 % of the test digits, with room above 97 %.
 TRAIN_FLAGS ?= --model=cnn --dataset=digits --update=sync --optimizer=momentum --learning_rate=0.03 --max_steps=1000 --report_secs=1
+KINDS ?= light or cluster or process
 # Two test files at a time, each in one process: they wait more than they compute.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 EXPERIMENT_FLAGS ?=
 
-.PHONY: train test check lint bench experiments clean
+.PHONY: train test test-full check lint bench experiments clean
 
 train: $(VENV)/.installed
 	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m '$(KINDS)'
+
+test-full: export PS_TRAINER_FULL_TESTS := true
+test-full: test
 
 check: lint
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m light

@@ -1,4 +1,4 @@
-"""How a session of tests begins, in which order its tests run, and which of them in CI."""
+"""Settings, kinds, order and choice of the tests of a session."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import signal
 import pytest
 
 from tests.testing.kinds import kind_of
-from tests.testing.repetitions import IS_CI, covering
+from tests.testing.repetitions import IS_FULL, covering
 
-# TensorFlow looks at each node of each graph for a kernel of oneDNN: 10 % of the time of tests whose models are tiny.
+# TensorFlow searches a oneDNN kernel for each node of each graph: 10 % of the time of tests with tiny models.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-# A shell that starts the tests in the background has Ctrl-C ignored, also in all processes that they start.
+# Tests that a shell starts in the background ignore Ctrl-C, and so does every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = pathlib.Path(__file__).resolve().parent
-# First, so that no process is left with the longest of them at the end; of their crossed parameters a part in CI.
+# These folders run first: a long file at the end of a run would leave the other test process without work.
+# Of their crossed parameters only a covering part runs, unless the run is full.
 LONGEST = [
     "processes",
     "updates",
@@ -34,12 +35,12 @@ LONGEST = [
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks each test with its kind and orders the tests by folder; in CI leaves out combinations of parameters."""
+    """Marks each test with its kind, orders the tests by folder, and leaves out combinations unless the run is full."""
     for item in items:
         item.add_marker(kind_of(item))
     places = {item: _place(item) for item in items}
     items.sort(key=places.__getitem__)  # stable
-    if IS_CI:
+    if not IS_FULL:
         kept = set(covering([item for item in items if places[item] < len(LONGEST)]))
         left_out = [item for item in items if places[item] < len(LONGEST) and item not in kept]
         items[:] = [item for item in items if item not in set(left_out)]
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what is imported, TensorFlow above all: a sixth of the time of the tests."""
+    """Hides imported modules from the garbage collector. This saves a sixth of the tests' time, above all with TensorFlow."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)

@@ -1,4 +1,4 @@
-"""How often the longest tests repeat themselves: all of it by hand, a part where CI runs (`CI=true`)."""
+"""Which combinations of parameters the longest tests run: a covering part, or all with `PS_TRAINER_FULL_TESTS=true`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import pytest
 
 T = TypeVar("T")
 
-IS_CI = os.environ.get("CI") == "true"
+IS_FULL = os.environ.get("PS_TRAINER_FULL_TESTS") == "true"  # `make test-full`
 
 
 def repetitions(values: Sequence[T], *, every: int = 2, first: int = 0) -> list[T]:
-    """All values; in CI `first` and each `every`-th after it.
+    """The value at index `first` and each `every`-th after it; all values in a full run.
 
     For parameters that repeat the same assertions in another setting, never for the assertions themselves.
     """
-    return list(values[first::every] if IS_CI else values)
+    return list(values if IS_FULL else values[first::every])
 
 
 def covering(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Of each test so many items, in order, that every value of every parameter occurs, though not with all others.
+    """Chooses items of each test such that every value of every parameter occurs, but not every combination.
 
-    Which ones is the same in every process, as long as the values' texts are.
+    The items keep their order. Every process of a run chooses the same items, because the choice depends only on the
+    values' texts.
     """
     tests: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -34,16 +35,16 @@ def covering(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def _covering(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Takes what has the most values that are not there yet, until none is left."""
+    """Takes the item with the most values that no earlier item had, until every value occurs."""
     values = [
         {(name, repr(value)) for name, value in item.callspec.params.items()}
         if hasattr(item, "callspec")
         else {item.nodeid}
         for item in items
     ]
-    kept, there = [], set()
-    while any(new := [len(of_one - there) for of_one in values]):
+    kept, seen = [], set()
+    while any(new := [len(of_one - seen) for of_one in values]):
         best = new.index(max(new))
         kept.append(best)
-        there |= values[best]
+        seen |= values[best]
     return [items[index] for index in sorted(kept)]

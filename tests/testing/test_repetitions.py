@@ -1,4 +1,4 @@
-"""Which combinations of parameters are tested in CI."""
+"""Which combinations of parameters a run tests that is not full."""
 
 from __future__ import annotations
 

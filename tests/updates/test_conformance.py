@@ -33,7 +33,7 @@ COMPRESSION = ("clip_norm:norm=1.0", "error_feedback", "top_k:ratio=0.25")
 HALF, WHOLE = 7, 12  # not after the last batch of an epoch
 
 rules = pytest.mark.parametrize("rule", FACTS)
-# In CI each rule has one of the layouts, in turn.
+# Each rule has one of the layouts, in turn; in a full run it has both.
 rules_and_layouts = pytest.mark.parametrize(
     ("rule", "layout"),
     [
