@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Hides imported modules from the garbage collector. This saves a sixth of the tests' time, above all with TensorFlow."""
+    """Hides imported modules from the garbage collector, which saves a sixth of the tests' time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
