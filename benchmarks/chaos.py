@@ -36,7 +36,7 @@ class ChaosRow(disturbed_run.DisturbedRow):
         family: what the workers of the rule wait for.
         seed: of the kills; -1 = undisturbed.
         kills: kills that happened.
-        losses: how often the chief set up the state again, from a checkpoint or from the ps tasks.
+        losses: number of times that the chief restored the state, from a checkpoint or from the ps tasks.
         applied, logged, unlogged: see `accounting.py`; the last two are 0 where a worker does not see each update.
         most_rolled_back_secs: of one rollback; see `accounting.Rollback.secs`.
         accuracy: on the test examples.

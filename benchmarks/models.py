@@ -181,7 +181,7 @@ GOALS = {
             "--schedule_option=decay_steps=1000", "--batch_size=16", "--max_steps=1000",
         ),
         metric="nats_per_token", most=1.0844,
-        why="a perplexity of 1.05 times that of the chain, whose entropy rate is 1.0357",
+        why="1.05 times the chain's perplexity; its entropy rate is 1.0357",
     ),
     "lstm_lm_sampled": ModelGoal(
         model="lstm_lm",
@@ -193,7 +193,7 @@ GOALS = {
             "--schedule_option=decay_steps=1000", "--batch_size=16", "--max_steps=1000",
         ),
         metric="nats_per_token", most=1.4255,
-        why="a perplexity of 1.05 times that of the chain, whose entropy rate is 1.3767",
+        why="1.05 times the chain's perplexity; its entropy rate is 1.3767",
     ),
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ class RandomInput:
 
     Args:
         options: see `Options`.
-        data_dir: not used, there are no files.
+        data_dir: unused, because the data are generated.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
