@@ -9,10 +9,12 @@ from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
+from ps_trainer.launch import local
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.options import option, repeatable
+from ps_trainer.launch.local import LocalCluster
+from ps_trainer.options import option, repeatable, same_as
 
 _USAGE = """python -m ps_trainer local --num_ps=1 --num_workers=2 [flags]
 
@@ -20,23 +22,20 @@ Starts ps tasks and workers on this machine, shows their progress, and ends when
 
 
 _HOSTS = ("local", "netns")
-_MAX_TASKS = 50_000  # one machine has no more ports for them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalFlags:
     """What to start, and how to show it."""
 
-    num_ps: int = option(1, "ps tasks", least=1, most=_MAX_TASKS)
-    num_workers: int = option(2, "worker tasks, the chief among them", least=1, most=_MAX_TASKS)
-    num_evaluators: int = option(0, "1 = evaluate every checkpoint in a task of its own", choices=(0, 1))
+    num_ps: int = same_as(LocalCluster, "num_ps")
+    num_workers: int = same_as(LocalCluster, "num_workers")
+    num_evaluators: int = same_as(LocalCluster, "num_evaluators")
     hosts: str = option("local", "local = tasks share this machine's network; netns = shaped hosts (Linux, root)")
     rate: str | None = option(None, "with --hosts=netns: rate of each task's link, each way: 200mbit")
     ps_rate: str | None = option(None, "the same for the ps tasks alone, instead of --rate")
     worker_rate: str | None = option(None, "the same for the workers alone, instead of --rate")
-    max_restarts: int | None = option(
-        None, "how often each task that dies is started again; none = 0, or the kills of --fault=chaos", least=0
-    )
+    max_restarts: int | None = same_as(LocalCluster, "max_restarts")
     fault: tuple[str, ...] = repeatable(
         "a fault to meet, for drills: kill:worker:1@step=200, term:, freeze:ps:0@step=50,secs=20, raise:, cut:,"
         " slow_ps:0@step=50,ms=100, chaos:kills=10,roles=ps+worker+chief,seed=0"
@@ -76,18 +75,15 @@ def _run(argv: Sequence[str]) -> int:
     local_flags, config = parsed.groups
     config.check()
     hosts = create_hosts(local_flags)
-
-    from ps_trainer.launch import local
-
-    return local.run(
+    cluster = LocalCluster(
+        config=config,
+        train_args=flags_lib.to_args(config, parsed.given),
         num_ps=local_flags.num_ps,
         num_workers=local_flags.num_workers,
         num_evaluators=local_flags.num_evaluators,
-        train_args=flags_lib.to_args(config, parsed.given),
-        config=config,
-        plain=local_flags.plain,
         faults=local_flags.fault,
         max_restarts=local_flags.max_restarts,
         preload=local_flags.preload,
-        hosts=hosts,
+        plain=local_flags.plain,
     )
+    return local.run(cluster, hosts=hosts)

@@ -1,8 +1,9 @@
-"""A whole cluster on this machine: tasks, hosts, log folder, and supervision until the last one has ended."""
+"""Runs a whole cluster on this machine: hosts, folder of the run, tasks, and supervision until all have ended."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import pathlib
@@ -11,150 +12,161 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from absl import logging
 from rich.console import Console
 
-from ps_trainer.config import PARENT_PID_VARIABLE, TrainConfig
+from ps_trainer import options
+from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError
 from ps_trainer.launch import summary
 from ps_trainer.launch.events import EventLog
-from ps_trainer.launch.forkserver import PROGRAM, ForkServer, ForkServerEndedError
-from ps_trainer.launch.hosts import Hosts, LocalHosts, TaskHost
+from ps_trainer.launch.forkserver import ForkServer
+from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
-from ps_trainer.launch.supervisor import Limits, Supervisor
+from ps_trainer.launch.supervisor import Limits, Outcome, Supervisor
+from ps_trainer.launch.task_factory import TASK_COMMAND, TaskFactory, task_environment
 from ps_trainer.launch.view import create_view
+from ps_trainer.options import option
 
-_MAX_TASKS = 50_000
-TASK_COMMAND = (*PROGRAM, "task")
+_MAX_TASKS = 50_000  # each task listens on a port of its own, and one machine has about this many
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalCluster:
+    """A cluster of child processes on this machine: what is trained, and by how many tasks.
+
+    Attributes:
+        config: Settings of the training run, already checked.
+        train_args: Flags passed to every task unchanged; `config` is what they say.
+        num_ps: Number of ps tasks.
+        num_workers: Number of worker tasks.
+        num_evaluators: Number of evaluators, 0 or 1.
+        faults: Faults that the launcher injects, as `ps_trainer/disturbances/faults.py` reads them.
+        max_restarts: Number of times that each task is restarted; None = the number of kills that `chaos` asks for.
+        preload: True imports TensorFlow once and forks the tasks (`forkserver.py`), where the system supports it.
+        plain: True prints plain lines even on a terminal.
+        limits: Deadlines; None = the defaults, with `config.stall_timeout_secs` for the evaluator.
+        task_command: Program and first arguments of a task; its flags follow.
+    """
+
+    config: TrainConfig
+    train_args: Sequence[str] = ()
+    num_ps: int = option(1, "ps tasks", least=1, most=_MAX_TASKS)
+    num_workers: int = option(2, "worker tasks, the chief among them", least=1, most=_MAX_TASKS)
+    num_evaluators: int = option(0, "1 = evaluate every checkpoint in a task of its own", choices=(0, 1))
+    faults: Sequence[str] = ()
+    max_restarts: int | None = option(
+        None, "how often each task that dies is started again; none = 0, or the kills of --fault=chaos", least=0
+    )
+    preload: bool = False
+    plain: bool = False
+    limits: Limits | None = None
+    task_command: Sequence[str] = TASK_COMMAND
+
+    def check(self) -> None:
+        """Checks the counts of tasks, and the delays, which name workers.
+
+        Raises:
+            UsageError: a count is out of range, or a delay is not valid for these workers.
+        """
+        options.check(self)
+        if self.config.straggler:
+            # Imported here because it takes NumPy along, which a launcher without delays does not need.
+            from ps_trainer.disturbances import delays
+
+            delays.parse_all(self.config.straggler, self.num_workers)
+
+    def planned_faults(self, *, has_links: bool) -> list[faults_lib.Fault]:
+        """The faults to inject, by the time or step at which they are due.
+
+        Args:
+            has_links: Whether each task has a network link of its own that can be cut.
+
+        Raises:
+            UsageError: a fault is malformed, or names a task that does not exist.
+        """
+        shape = faults_lib.ClusterShape(
+            num_ps=self.num_ps,
+            num_workers=self.num_workers,
+            num_evaluators=self.num_evaluators,
+            max_steps=self.config.max_steps,
+            has_links=has_links,
+        )
+        return faults_lib.parse_all(self.faults, shape)
+
+    @property
+    def task_ids(self) -> list[tuple[str, int]]:
+        """Job name and task index of every task, ps tasks first."""
+        counts = {"ps": self.num_ps, "worker": self.num_workers, "evaluator": self.num_evaluators}
+        return [(job_name, index) for job_name, count in counts.items() for index in range(count)]
+
+    @property
+    def summary(self) -> str:
+        """The numbers of tasks in words."""
+        evaluators = f", {self.num_evaluators} evaluator" if self.num_evaluators else ""
+        return f"{self.num_ps} ps, {self.num_workers} workers{evaluators}"
 
 
 def run(
+    cluster: LocalCluster,
     *,
-    num_ps: int,
-    num_workers: int,
-    num_evaluators: int,
-    train_args: Sequence[str],
-    config: TrainConfig,
-    plain: bool,
-    faults: Sequence[str] = (),
-    max_restarts: int | None = None,
-    preload: bool = False,
     server: ForkServer | None = None,
-    task_command: Sequence[str] = TASK_COMMAND,
     hosts: Hosts | None = None,
     spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
     clock: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] = os.environ,
     console: Console | None = None,
-    limits: Limits | None = None,
 ) -> int:
     """Trains on a cluster of child processes and returns when all of them have ended.
 
     Args:
-        num_ps: ps tasks, at least 1.
-        num_workers: worker tasks, at least 1.
-        num_evaluators: 0 or 1.
-        train_args: flags passed to every task as they are.
-        config: what these flags say, already checked.
-        plain: plain lines even on a terminal.
-        faults: what the run is to meet; see `ps_trainer/disturbances/faults.py`.
-        max_restarts: how often each task is started again; None = the number of kills that `chaos` asks for.
-        preload: whether TensorFlow is imported once, and tasks are forked (`forkserver.py`), where the system can.
-        server: a fork server of this process, to be used for that; None = one is made for this run.
-        task_command: program and first arguments of a task; its flags follow.
-        hosts: where the tasks run; None = this machine itself.
-        spawn: `subprocess.Popen` or the like; without effect on tasks that are forked.
-        clock: seconds, monotonic.
-        environ: environment that the tasks get, with additions.
-        console: where to print; None = standard output.
-        limits: deadlines; None = the defaults, and `config.stall_timeout_secs` for the evaluator.
+        cluster: What to start.
+        server: Fork server of this process to use with `cluster.preload`; None starts one for this run.
+        hosts: Where the tasks run; None = this machine itself.
+        spawn: `subprocess.Popen` or a replacement; used for tasks that are not forked.
+        clock: Monotonic time in seconds.
+        environ: Environment that the tasks get, with additions.
+        console: Where to print; None = standard output.
 
     Returns:
         0 if every task ended with 0; 2 if the task that failed first ended with 2; 1 for any other failure;
         130 or 143 after SIGINT or SIGTERM.
 
     Raises:
-        OptionError: a count is out of range, such hosts cannot be made here, or a folder cannot be made.
-        UsageError: a delay of `config.straggler`, or a fault, cannot be, or is for a task that there is not.
+        OptionError: such hosts cannot be made here, or a folder cannot be made.
+        UsageError: `cluster` is not valid.
         RunError: a host cannot be made, or a task cannot be started.
     """
-    _check_counts(num_ps, num_workers, num_evaluators)
-    if max_restarts is not None and max_restarts < 0:
-        raise OptionError(f"--max_restarts={max_restarts}: max_restarts must be at least 0")
-    if config.straggler:
-        from ps_trainer.disturbances import delays
-
-        delays.parse_all(config.straggler, num_workers)
+    cluster.check()
     hosts = hosts or LocalHosts()
-    planned = faults_lib.parse_all(
-        faults,
-        faults_lib.ClusterShape(
-            num_ps=num_ps,
-            num_workers=num_workers,
-            num_evaluators=num_evaluators,
-            max_steps=config.max_steps,
-            has_links=hosts.has_links,
-        ),
-    )
-    restarts = Restarts(faults_lib.num_chaos_kills(planned) if max_restarts is None else max_restarts)
-    counts = {"ps": num_ps, "worker": num_workers, "evaluator": num_evaluators}
-    names = [(job_name, index) for job_name, count in counts.items() for index in range(count)]
+    faults = cluster.planned_faults(has_links=hosts.has_links)
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
-    with SignalRecorder(clock) as signals, hosts as entered, contextlib.ExitStack() as files:
-        logdir = create_logdir(config)
-        started_at = time.time()
-        # What killed tasks leave there ends with the run.
-        temporary = files.enter_context(temporary_folder())
-        environment = task_environment(environ, temporary)
-        if preload and server is None and ForkServer.is_available():
-            server = files.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
-        placed = entered.place([f"{job}-{index}" for job, index in names if job != "evaluator"])
-        flags = [*cluster_flags(placed), *train_args, f"--logdir={logdir}"]
-        tasks = [
-            TaskProcess(
-                job_name=job,
-                task_index=index,
-                log_path=logdir / "logs" / f"{job}-{index}.log",
-                env=environment,
-                clock=clock,
-                **_start_of(
-                    [*task_command, *_role_flags(job, index), *flags], placed.get(f"{job}-{index}"), server, spawn
-                ),
-            )
-            for job, index in names
-        ]
-        board = Board(tasks, logdir / "metrics", config.max_steps)
-        log = EventLog(logdir / "metrics")
-        injector = Injector(planned, tasks=tasks, board=board, log=log, set_link=entered.set_link, clock=clock)
-        evaluators = f", {num_evaluators} evaluator" if num_evaluators else ""
-        where = f" in {entered.summary}" if entered.summary else ""
-        headline = f"{num_ps} ps, {num_workers} workers{evaluators}{where}; files in {logdir}"
-        console.print(headline, highlight=False, soft_wrap=True)
-        with create_view(board, console, plain, clock) as view:
-            if server:
-                server.wait_until_ready(lambda: signals.first is not None)
-            outcome = Supervisor(
-                tasks=tasks,
-                board=board,
-                watcher=view,
-                signals=signals,
-                limits=limits or Limits(evaluator_exit=config.stall_timeout_secs),
-                restarts=restarts,
-                injector=injector if planned else None,
-                log=log,
-                clock=clock,
-            ).run()
-            view.finish(outcome, str(logdir))
-        if planned or restarts.max_restarts:
-            summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
+    with SignalRecorder(clock) as signals, hosts as entered, contextlib.ExitStack() as resources:
+        logdir = create_logdir(cluster.config)
+        # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
+        environment = task_environment(environ, resources.enter_context(temporary_folder()))
+        if not cluster.preload or not ForkServer.is_available():
+            server = None
+        elif server is None:
+            server = resources.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
+        tasks = TaskFactory(
+            command=cluster.task_command,
+            train_args=cluster.train_args,
+            logdir=logdir,
+            environment=environment,
+            server=server,
+            spawn=spawn,
+            clock=clock,
+        ).create_all(cluster.task_ids, entered)
+        outcome = _supervise(
+            cluster, tasks, faults, logdir, hosts=entered, server=server, signals=signals, console=console, clock=clock
+        )
         entered.write_report(logdir)
     return outcome.exit_code
 
@@ -194,62 +206,43 @@ def temporary_folder() -> tempfile.TemporaryDirectory:
         ) from error
 
 
-def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:
-    """`--ps_hosts` and `--worker_hosts` with the address of each task; the tasks of a job in their order."""
-    by_job = {
-        job: [host.address for task, host in placed.items() if task.startswith(f"{job}-")] for job in ("ps", "worker")
-    }
-    return [f"--{job}_hosts={','.join(addresses)}" for job, addresses in by_job.items()]
-
-
-def task_environment(environ: Mapping[str, str], temporary: str | None = None) -> dict[str, str]:
-    """The environment of a task: that of the launcher, with additions.
-
-    The pid lets a task notice that the launcher was killed. Output is unbuffered, so that the log of a
-    task that crashes holds its last lines. A `TF_CONFIG` describes another cluster, not this one.
-
-    Args:
-        environ: of the launcher.
-        temporary: folder for temporary files; None = as `environ` says.
-    """
-    defaults = {"PYTHONUNBUFFERED": "1"}
-    environment = {**defaults, **environ, PARENT_PID_VARIABLE: str(os.getpid())}
-    if temporary is not None:
-        environment["TMPDIR"] = temporary
-    environment.pop("TF_CONFIG", None)
-    return environment
-
-
-def _start_of(
-    command: Sequence[str], host: TaskHost | None, server: ForkServer | None, spawn: Callable[..., subprocess.Popen]
-) -> dict[str, Any]:
-    """What starts a task, and by which command; the evaluator has no host, as it talks to nobody."""
-    prefix = host.prefix if host else ()
-    if server is None:
-        return {"command": [*prefix, *command], "spawn": spawn}
-
-    def fork(command: Sequence[str], **kwargs: Any) -> Any:
-        try:
-            return server.popen(command, netns=host.netns if host else None, **kwargs)
-        except ForkServerEndedError as error:  # somebody has killed it, perhaps for its memory
-            logging.warning("%s; a fresh process is started instead", error)
-            return spawn([*prefix, *command], **kwargs)
-
-    return {"command": command, "spawn": fork}
-
-
-def _role_flags(job_name: str, index: int) -> list[str]:
-    return [f"--job_name={job_name}", f"--task_index={index}"]
-
-
-def _check_counts(num_ps: int, num_workers: int, num_evaluators: int) -> None:
-    for flag, count in (("num_ps", num_ps), ("num_workers", num_workers)):
-        if count < 1:
-            raise OptionError(f"--{flag}={count}: {flag} must be at least 1")
-        if count > _MAX_TASKS:
-            raise OptionError(f"--{flag}={count}: {flag} must be at most {_MAX_TASKS}: one machine has no more ports")
-    if num_evaluators not in (0, 1):
-        raise OptionError(f"--num_evaluators={num_evaluators}: 0 or 1 is allowed; one evaluator sees every checkpoint")
+def _supervise(
+    cluster: LocalCluster,
+    tasks: Sequence[TaskProcess],
+    faults: Sequence[faults_lib.Fault],
+    logdir: pathlib.Path,
+    *,
+    hosts: Hosts,
+    server: ForkServer | None,
+    signals: SignalRecorder,
+    console: Console,
+    clock: Callable[[], float],
+) -> Outcome:
+    """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
+    where = f" in {hosts.summary}" if hosts.summary else ""
+    console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
+    started_at = time.time()
+    board = Board(tasks, logdir / "metrics", cluster.config.max_steps)
+    log = EventLog(logdir / "metrics")
+    injector = Injector(faults, tasks=tasks, board=board, log=log, set_link=hosts.set_link, clock=clock)
+    restarts = Restarts(faults_lib.num_chaos_kills(faults) if cluster.max_restarts is None else cluster.max_restarts)
+    with create_view(board, console, cluster.plain, clock) as view:
+        if server is not None:
+            server.wait_until_ready(lambda: signals.first is not None)
+        outcome = Supervisor(
+            board=board,
+            watcher=view,
+            signals=signals,
+            limits=cluster.limits or Limits(evaluator_exit=cluster.config.stall_timeout_secs),
+            restarts=restarts,
+            injector=injector if faults else None,
+            log=log,
+            clock=clock,
+        ).run()
+        view.finish(outcome, str(logdir))
+    if faults or restarts.max_restarts:
+        summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
+    return outcome
 
 
 def _unused(path: pathlib.Path) -> pathlib.Path:

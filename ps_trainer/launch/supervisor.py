@@ -77,8 +77,7 @@ class Supervisor:
     """Runs tasks to their end.
 
     Args:
-        tasks: not yet started; started in this order.
-        board: read for what the tasks say of themselves.
+        board: Status of the tasks, which are not started yet; they are started in its order.
         watcher: told what happens.
         signals: entered by the caller.
         limits: deadlines.
@@ -92,7 +91,6 @@ class Supervisor:
     def __init__(
         self,
         *,
-        tasks: Sequence[TaskProcess],
         board: Board,
         watcher: Watcher,
         signals: SignalRecorder,
@@ -103,7 +101,7 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self._tasks = tasks
+        self._tasks = [status.process for status in board.tasks]
         self._board = board
         self._watcher = watcher
         self._signals = signals

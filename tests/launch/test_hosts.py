@@ -17,6 +17,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import local
 from ps_trainer.launch.hosts import LocalHosts, TaskHost
+from ps_trainer.launch.local import LocalCluster
+from ps_trainer.launch.task_factory import cluster_flags
 from tests.launch import fakes
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -67,20 +69,16 @@ class FakeHosts(LocalHosts):
 def launch(tmp_path):
     logdir = tmp_path / "run"
 
-    def run(hosts, behaviours, **kwargs):
+    def run(hosts, behaviours, *, num_evaluators=0, faults=(), **kwargs):
         output = io.StringIO()
-        code = local.run(
-            num_ps=1,
-            num_workers=2,
-            num_evaluators=kwargs.pop("num_evaluators", 0),
-            train_args=[],
+        cluster = LocalCluster(
+            num_evaluators=num_evaluators,
+            faults=faults,
             config=TrainConfig(logdir=str(logdir)),
             plain=True,
             task_command=fakes.task_command(behaviours),
-            console=Console(file=output),
-            hosts=hosts,
-            **kwargs,
         )
+        code = local.run(cluster, console=Console(file=output), hosts=hosts, **kwargs)
         return code, output.getvalue()
 
     run.logdir = logdir
@@ -145,7 +143,7 @@ def test_on_this_machine_each_task_gets_a_free_port_and_nothing_before_its_comma
 def test_the_order_of_a_jobs_tasks_is_that_of_their_addresses():
     tasks = ["ps-0", *(f"worker-{index}" for index in range(11))]
     with LocalHosts(pick_ports=lambda n: range(1, 1 + n)) as hosts:
-        flags = local.cluster_flags(hosts.place(tasks))
+        flags = cluster_flags(hosts.place(tasks))
     workers = ",".join(f"localhost:{port}" for port in range(2, 13))
     assert flags == ["--ps_hosts=localhost:1", f"--worker_hosts={workers}"]
 

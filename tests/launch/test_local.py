@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import errno
 import io
@@ -15,8 +16,9 @@ from rich.console import Console
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
-from ps_trainer.launch import local
+from ps_trainer.launch import local, task_factory
 from ps_trainer.launch.hosts import LocalHosts
+from ps_trainer.launch.local import LocalCluster
 from ps_trainer.launch.supervisor import Limits
 from tests.launch import fakes
 
@@ -24,6 +26,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 SERVE = "on_term(sys.exit)\nmark('serving')\nsleep_for_ever()"
 SERVE_UNTIL_WORKERS_ARE_DONE = "wait_for('done-worker-0'); wait_for('done-worker-1')"
 FINISH = "mark('done-' + name)"
+CLUSTER_FIELDS = {field.name for field in dataclasses.fields(LocalCluster)}
 
 
 @pytest.fixture
@@ -31,19 +34,15 @@ def launch(tmp_path):
     """Runs a cluster of fake tasks in this process; returns exit code and output."""
     logdir = tmp_path / "run"
 
-    def run(behaviours, *, num_ps=1, num_workers=2, num_evaluators=0, console=None, **kwargs):
+    def run(behaviours, *, console=None, **kwargs):
         output = io.StringIO()
-        code = local.run(
-            num_ps=num_ps,
-            num_workers=num_workers,
-            num_evaluators=num_evaluators,
-            train_args=kwargs.pop("train_args", []),
-            config=kwargs.pop("config", None) or TrainConfig(logdir=str(logdir)),
-            plain=True,
-            task_command=kwargs.pop("task_command", fakes.task_command(behaviours)),
-            console=console or Console(file=output),
-            **kwargs,
-        )
+        described = {key: kwargs.pop(key) for key in tuple(kwargs) if key in CLUSTER_FIELDS}
+        defaults = {
+            "config": TrainConfig(logdir=str(logdir)),
+            "plain": True,
+            "task_command": fakes.task_command(behaviours),
+        }
+        code = local.run(LocalCluster(**{**defaults, **described}), console=console or Console(file=output), **kwargs)
         return code, output.getvalue()
 
     run.logdir = logdir
@@ -187,16 +186,7 @@ def test_live_table_ends_with_the_cursor_shown(launch, monkeypatch):
     console = Console(file=output, force_terminal=True, width=80, color_system=None)
     config = TrainConfig(logdir=str(launch.logdir))
     command = fakes.task_command({"ps": SERVE_UNTIL_WORKERS_ARE_DONE, "worker": FINISH})
-    code = local.run(
-        num_ps=1,
-        num_workers=2,
-        num_evaluators=0,
-        train_args=[],
-        config=config,
-        plain=False,
-        task_command=command,
-        console=console,
-    )
+    code = local.run(LocalCluster(config=config, task_command=command), console=console)
     assert code == 0
     last_table = output.getvalue().rpartition("stale-")[2]
     assert [last_table.count(word) for word in ("ps-0", "worker-0", "worker-1")] == [1, 1, 1]
@@ -286,12 +276,12 @@ def test_task_that_was_killed_is_started_again_with_the_same_flags(launch):
 
 
 def test_environment_defaults_give_way_to_the_users():
-    assert local.task_environment({})["PYTHONUNBUFFERED"] == "1"
-    assert local.task_environment({"PYTHONUNBUFFERED": ""})["PYTHONUNBUFFERED"] == ""
+    assert task_factory.task_environment({})["PYTHONUNBUFFERED"] == "1"
+    assert task_factory.task_environment({"PYTHONUNBUFFERED": ""})["PYTHONUNBUFFERED"] == ""
 
 
 def test_tasks_do_not_see_the_cluster_that_the_launcher_itself_may_be_part_of():
-    assert "TF_CONFIG" not in local.task_environment({"TF_CONFIG": "{}"})
+    assert "TF_CONFIG" not in task_factory.task_environment({"TF_CONFIG": "{}"})
 
 
 def test_launch_imports_no_tensorflow():

@@ -22,8 +22,9 @@ import json, sys
 from ps_trainer.config import TrainConfig
 from ps_trainer.launch import local
 command, logdir, num_evaluators = json.loads(sys.argv[1])
-sys.exit(local.run(num_ps=1, num_workers=2, num_evaluators=num_evaluators, train_args=[],
-                   config=TrainConfig(logdir=logdir), plain=True, task_command=command))
+cluster = local.LocalCluster(num_evaluators=num_evaluators, config=TrainConfig(logdir=logdir), plain=True,
+                             task_command=command)
+sys.exit(local.run(cluster))
 """
 
 

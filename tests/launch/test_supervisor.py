@@ -50,7 +50,6 @@ def supervise(tmp_path):
     def run(*tasks, limits=None, watcher=None, clock=None, max_restarts=0):
         clock = clock or Clock()
         supervisor = Supervisor(
-            tasks=tasks,
             board=Board(tasks, tmp_path, max_steps=None),
             watcher=watcher or Watcher(),
             signals=SignalRecorder(clock),

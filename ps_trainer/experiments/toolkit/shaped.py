@@ -20,6 +20,7 @@ from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec, MeteredHost
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
 from ps_trainer.launch.hosts_rate import parse_rate
+from ps_trainer.launch.local import LocalCluster
 
 PAYLOAD_SHARE = 1448 / 1514
 """Of the bytes of a full frame, which the links count, those that TCP carries."""
@@ -109,18 +110,20 @@ class ShapedCluster:
         settings = {**_SETTINGS, **self.settings}
         config = TrainConfig(**settings, logdir=str(logdir))
         config.check()
+        cluster = LocalCluster(
+            config=config,
+            train_args=_as_flags(settings),
+            num_ps=self.num_ps,
+            num_workers=self.num_workers,
+            preload=True,
+            plain=True,
+        )
         hosts = MeteredHosts(parse_rate(self.rate, "--rate"), self.shared)
         started = time.monotonic()
         output = logdir / OUTPUT_NAME
         with output.open("w", encoding="utf-8") as file:
             code = local.run(
-                num_ps=self.num_ps,
-                num_workers=self.num_workers,
-                num_evaluators=0,
-                train_args=_as_flags(settings),
-                config=config,
-                plain=True,
-                preload=True,
+                cluster,
                 server=shared_server(logdir),
                 hosts=hosts,
                 environ=cpu_environment(os.environ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 
@@ -47,10 +48,10 @@ def launched(monkeypatch, code, hosts_traffic=None):
     """`local.run` that leaves the files of two steps and returns a code; gives its arguments."""
     given = {}
 
-    def run(**arguments):
-        given.update(arguments)
-        arguments["console"].print("what it said")
-        logdir = given["logdir"] = arguments["config"].logdir
+    def run(cluster, *, console, **others):
+        given.update(dataclasses.asdict(cluster), config=cluster.config)
+        console.print("what it said")
+        logdir = given["logdir"] = cluster.config.logdir
         steps = shaped.pathlib.Path(logdir) / "steps"
         steps.mkdir()
         (steps / "worker-0.jsonl").write_text("".join(json.dumps(step(0, float(i))) + "\n" for i in range(5)))
