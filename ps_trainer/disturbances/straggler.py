@@ -66,7 +66,7 @@ class Straggler:
             config: of a session on it, which needs no other task.
         """
         with tf.Graph().as_default() as graph, tf.device(self._device):
-            pass_op = self._passes().enqueue(True)
+            pass_op = self._passes().enqueue(True)  # noqa: FBT003 - the element, as TensorFlow's queues take it
         session = tf.Session(target, graph=graph, config=config)
         self._thread = threading.Thread(target=self._serve, args=(session, pass_op), name="straggler", daemon=True)
         self._thread.start()

@@ -47,7 +47,7 @@ class Hosts(Protocol):
     def has_links(self) -> bool:
         """Whether each task has a host with a link of its own."""
 
-    def set_link(self, task: str, is_up: bool) -> None:
+    def set_link(self, task: str, *, is_up: bool) -> None:
         """Has the link of a task's host carry nothing, or what it carried before; only where `has_links`.
 
         Raises:
@@ -90,7 +90,7 @@ class LocalHosts:
     ) -> None:
         """Nothing was made."""
 
-    def set_link(self, task: str, is_up: bool) -> None:
+    def set_link(self, task: str, *, is_up: bool) -> None:
         """There are none.
 
         Raises:

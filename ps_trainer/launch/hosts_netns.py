@@ -144,7 +144,7 @@ class NetnsHosts:
             self._hosts[task] = TaskHost(f"{address}:{_PORT}", name)
         return dict(self._hosts)
 
-    def set_link(self, task: str, is_up: bool) -> None:
+    def set_link(self, task: str, *, is_up: bool) -> None:
         """Takes the task's port of the switch down, or up: as if its cable was pulled. Addresses stay.
 
         Raises:

@@ -70,7 +70,7 @@ class Injector:
         tasks: of the run.
         board: tells the step.
         log: gets every event.
-        set_link: takes the link of a task's host down (False) or up.
+        set_link: `Hosts.set_link` of the hosts that the tasks run on.
         clock: seconds, monotonic.
     """
 
@@ -81,7 +81,7 @@ class Injector:
         tasks: Sequence[TaskProcess],
         board: Board,
         log: EventLog,
-        set_link: Callable[[str, bool], None],
+        set_link: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
     ):
         self._pending = list(faults)
@@ -176,8 +176,8 @@ class Injector:
         self._happened.append({"fault": fault.text, "task": fault.task, "global_step": step})
         self._note("slow" if fault.kind == "slow_ps" else fault.kind, fault, tell)
         if fault.kind == "cut":
-            self._set_link(task.name, False)
-            self._last(fault, "restore", functools.partial(self._set_link, task.name, True))
+            self._set_link(task.name, is_up=False)
+            self._last(fault, "restore", functools.partial(self._set_link, task.name, is_up=True))
             return
         task.send(_SIGNALS[fault.kind])
         if fault.kind == "kill":

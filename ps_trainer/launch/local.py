@@ -226,7 +226,7 @@ def _supervise(
     log = EventLog(logdir / "metrics")
     injector = Injector(faults, tasks=tasks, board=board, log=log, set_link=hosts.set_link, clock=clock)
     restarts = Restarts(faults_lib.num_chaos_kills(faults) if cluster.max_restarts is None else cluster.max_restarts)
-    with create_view(board, console, cluster.plain, clock) as view:
+    with create_view(board, console, clock, plain=cluster.plain) as view:
         if server is not None:
             server.wait_until_ready(lambda: signals.first is not None)
         outcome = Supervisor(

@@ -37,7 +37,7 @@ class Restarts:
         """How often each task has been started again, of those that have."""
         return dict(sorted((self._counts + self._peer_counts).items()))
 
-    def delay_for(self, task: TaskProcess, is_peer_failure: bool = False) -> float | None:
+    def delay_for(self, task: TaskProcess, *, is_peer_failure: bool = False) -> float | None:
         """Counts a restart of a task that has ended; seconds until it, or None where it is not to be started again.
 
         Args:
@@ -54,7 +54,7 @@ class Restarts:
         self._in_a_row[task.name] = in_a_row + 1
         return BACKOFF_SECS[min(in_a_row, len(BACKOFF_SECS) - 1)]
 
-    def words(self, task: TaskProcess, delay_secs: float, is_peer_failure: bool = False) -> str:
+    def words(self, task: TaskProcess, delay_secs: float, *, is_peer_failure: bool = False) -> str:
         """What the launcher says of the restart that was counted last."""
         if is_peer_failure:
             return f"started again in {delay_secs:g} s (another task's failure)"

@@ -186,11 +186,11 @@ class Supervisor:
             return False
         self._board.refresh()
         status = self._board.status_of(task)
-        delay_secs = self._restarts.delay_for(task, status.is_peer_failure)
+        delay_secs = self._restarts.delay_for(task, is_peer_failure=status.is_peer_failure)
         if delay_secs is None:
             return False
         self._restart_at[task] = self._clock() + delay_secs
-        words = self._restarts.words(task, delay_secs, status.is_peer_failure)
+        words = self._restarts.words(task, delay_secs, is_peer_failure=status.is_peer_failure)
         self._watcher.on_event(task, f"{status.reason}; {words}" if status.reason else words)
         if self._log is not None:
             step, number = self._board.reached_step, self._restarts.counts[task.name]

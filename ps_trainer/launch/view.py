@@ -235,7 +235,7 @@ class LiveView(View):
         return _evaluation_text(self._board.last_evaluation) if self._board.last_evaluation else ""
 
 
-def create_view(board: Board, console: Console, plain: bool, clock: Callable[[], float] = time.monotonic) -> View:
+def create_view(board: Board, console: Console, clock: Callable[[], float] = time.monotonic, *, plain: bool) -> View:
     """The live table if the console is a terminal and `plain` is false, else plain lines."""
     if console.is_terminal and not console.is_dumb_terminal and not plain:
         return LiveView(board, console, clock)

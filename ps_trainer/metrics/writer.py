@@ -42,7 +42,7 @@ class MetricsWriter:
             with tf.Graph().as_default():
                 self._events = tf.summary.FileWriter(str(folder / task_name))
 
-    def state(self, state: str, peer_failure: bool = False) -> None:
+    def state(self, state: str, *, peer_failure: bool = False) -> None:
         """Reports what the task does now, in words.
 
         Args:

@@ -96,7 +96,10 @@ class PsTask:
                 code = EXIT_DONE if self._statuses() == {control.DONE} else EXIT_FAILED
                 if not self._keep_serving:
                     time.sleep(_LINGER_SECS)
-                    writer.state("done" if code == EXIT_DONE else "ended after a worker's failure", code != EXIT_DONE)
+                    writer.state(
+                        "done" if code == EXIT_DONE else "ended after a worker's failure",
+                        peer_failure=code != EXIT_DONE,
+                    )
                     return code
                 self._forget_run()
         finally:

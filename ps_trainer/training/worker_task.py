@@ -55,7 +55,7 @@ class WorkerTask(abc.ABC):
         except BaseException as error:
             status = control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED
             self._say(status, reason=str(error), error=type(error).__name__)
-            self._writer.state(f"failed: {error}", isinstance(error, PeerFailedError | LostError))
+            self._writer.state(f"failed: {error}", peer_failure=isinstance(error, PeerFailedError | LostError))
             raise
         else:
             self._say(control.DONE, summary=self._figures())

@@ -30,7 +30,7 @@ class Drill:
             tasks=list(self.tasks.values()),
             board=Board(list(self.tasks.values()), folder, max_steps=None),
             log=EventLog(folder, wall_clock=lambda: 1000.0 + self.now),
-            set_link=lambda task, is_up: self.links.append((task, is_up)),
+            set_link=lambda task, *, is_up: self.links.append((task, is_up)),
             clock=lambda: self.now,
         )
         self.injector.begin()

@@ -161,7 +161,7 @@ def test_live_view_gives_the_cursor_back(scene):
 def test_table_only_on_a_terminal_and_if_wanted(scene, monkeypatch, terminal, plain, kind):
     monkeypatch.setenv("TERM", "xterm")
     console = Console(file=scene.output, force_terminal=terminal)
-    assert type(view_lib.create_view(scene.board, console, plain)) is kind
+    assert type(view_lib.create_view(scene.board, console, plain=plain)) is kind
 
 
 def test_plain_view_prints_an_event_at_once_after_what_the_tasks_have_come_to(scene):

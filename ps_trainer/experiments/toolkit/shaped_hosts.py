@@ -76,9 +76,9 @@ class MeteredHosts:
         """See `Hosts`; not where tasks share one."""
         return not self._shared
 
-    def set_link(self, task: str, is_up: bool) -> None:
+    def set_link(self, task: str, *, is_up: bool) -> None:
         """See `Hosts`."""
-        self._hosts.set_link(task, is_up)
+        self._hosts.set_link(task, is_up=is_up)
 
     @property
     def summary(self) -> str:

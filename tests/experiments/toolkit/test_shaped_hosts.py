@@ -122,5 +122,5 @@ def test_all_kinds_of_hosts_have_what_the_launcher_asks_for(cls):
 def test_links_can_be_cut_unless_tasks_share_them():
     inner = Namespaces()
     assert metered(inner).has_links and not metered(inner, {"ps-0": "worker-0"}).has_links
-    metered(inner).set_link("worker-0", False)
+    metered(inner).set_link("worker-0", is_up=False)
     assert inner.events == [("worker-0", False)]
