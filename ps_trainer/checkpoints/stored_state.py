@@ -64,11 +64,11 @@ class StoredState:
         self._clocks = store.clocks
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
-        self._held = [_Held(piece.variable, piece.extents, False) for piece in store.pieces]
+        self._held = [_Held(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
         for piece, slot in slots:
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
-            self._held.append(_Held(slot, renamed, True))
+            self._held.append(_Held(slot, renamed, is_slot=True))
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)

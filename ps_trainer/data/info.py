@@ -33,7 +33,7 @@ def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
     lines = [f"{path}: {found.kind}", *(f"  {fact}" for fact in found.facts)]
     if found.dataset is not None:
         source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
-        lines += _examples(source, reads_all)
+        lines += _examples(source, reads_all=reads_all)
         lines.append(f"  read by {shlex.join(flags_of(found))}")
     return "\n".join(lines)
 
@@ -44,7 +44,7 @@ def flags_of(found: DetectedFormat) -> list[str]:
     return [f"--dataset={found.dataset}", *options, f"--data_dir={found.data_dir}"]
 
 
-def _examples(source: DataSource, reads_all: bool) -> Iterator[str]:
+def _examples(source: DataSource, *, reads_all: bool) -> Iterator[str]:
     counts = {"train": source.num_train_examples, "test": source.num_test_examples}
     yield f"  {counts['train']:,} training examples, {counts['test']:,} test examples"
     if source.num_classes is not None:

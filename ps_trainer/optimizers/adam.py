@@ -41,6 +41,7 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
         beta1: float,
         beta2: float,
         epsilon: float,
+        *,
         use_locking: bool = True,
     ):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking=use_locking, name="Adam")
@@ -134,7 +135,9 @@ class Adam(PsOptimizer):
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
     ) -> tf.train.Optimizer:
         options = self.options
-        return ClockAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking)
+        return ClockAdamOptimizer(
+            learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking=use_locking
+        )
 
 
 class LazyAdam(PsOptimizer):
@@ -153,4 +156,6 @@ class LazyAdam(PsOptimizer):
         self, learning_rate: tf.Tensor | float, step: tf.Tensor, *, use_locking: bool = True
     ) -> tf.train.Optimizer:
         options = self.options
-        return LazyAdamOptimizer(learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking)
+        return LazyAdamOptimizer(
+            learning_rate, step, options.beta1, options.beta2, options.epsilon, use_locking=use_locking
+        )

@@ -21,12 +21,12 @@ _CHANNEL_OPTIONS = {
 }
 
 
-def prepare(is_ps: bool, environ: MutableMapping[str, str] = os.environ) -> None:
+def prepare(environ: MutableMapping[str, str] = os.environ, *, is_ps: bool) -> None:
     """Sets what a task's process needs; call before TensorFlow is imported.
 
     Args:
-        is_ps: whether the task is a parameter server, which computes on the CPU and leaves GPUs alone.
         environ: the environment.
+        is_ps: whether the task is a parameter server, which computes on the CPU and leaves GPUs alone.
     """
     given = environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
     names = {option.partition("=")[0].strip() for option in given.split(",")}

@@ -52,8 +52,8 @@ class Piece(NamedTuple):
     ps: int
     extents: tuple[Extent, ...]
     pulled: Any
-    trainable: bool
-    is_table: bool
+    trainable: bool = True
+    is_table: bool = False
     device: str = ""
     replica: tf.Variable | None = None
 
@@ -298,7 +298,7 @@ class ParameterStore(abc.ABC):
             else:
                 values = self._unstage_parts(parts, device)
             pieces = [
-                Piece(part.variable, part.ps, tuple(part.extents), value, True, False, device, replica)
+                Piece(part.variable, part.ps, tuple(part.extents), value, device=device, replica=replica)
                 for part, value, replica in zip(parts, values, replicas, strict=True)
             ]
             tensors = self._assemble(specs, pieces)
@@ -345,7 +345,9 @@ class ParameterStore(abc.ABC):
             )
         self._model_values[spec.name] = table
         for variable, extent in parts_of(table, spec):
-            self.pieces.append(Piece(variable, ps_of(variable), (extent,), variable, True, True, self.worker_device))
+            self.pieces.append(
+                Piece(variable, ps_of(variable), (extent,), variable, is_table=True, device=self.worker_device)
+            )
 
     def _create_untrained(self, spec: VariableSpec, ps: int) -> None:
         """A variable that the model itself assigns, such as a moving average: one whole variable on one ps."""
@@ -353,7 +355,7 @@ class ParameterStore(abc.ABC):
             variable = create_variable(spec.name, spec.shape, spec.dtype)
         self._model_values[spec.name] = variable
         extent = Extent(spec.name, 0, spec.size, 0)
-        self.pieces.append(Piece(variable, ps, (extent,), None, False, False, self.worker_device))
+        self.pieces.append(Piece(variable, ps, (extent,), None, trainable=False, device=self.worker_device))
 
 
 def _create_replica(variable: tf.Variable) -> tf.Variable:

@@ -49,17 +49,17 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
     placement = ["", f"placement on {num_ps} ps, layout {config.layout}:", placement_report(train.store.pieces, num_ps)]
     if checkpoint is None:
         lines = [f"{directory} holds no checkpoint: the run begins at step 0", *_initialised(train)]
-        return CheckpointPlan("\n".join([*lines, *placement]), True)
+        return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
     found = compatibility.compare(train.state.specs, checkpoint)
     faults = found.faults(limit=len(train.state.specs))
     if faults:
         lines = [f"{checkpoint.prefix} does not fit: the run ends before it starts, with exit code 2"]
         lines += [f"  {fault}" for fault in faults]
         lines.append("  use the --model, --model_option and --optimizer that it was saved with, or a new --logdir")
-        return CheckpointPlan("\n".join([*lines, *_differences(config, directory)]), False)
+        return CheckpointPlan("\n".join([*lines, *_differences(config, directory)]), fits=False)
     lines = [f"{checkpoint.prefix} fits", *_restored(train, checkpoint, found), *_initialised(train, is_new=False)]
     lines += [*_steps(config, checkpoint), *_differences(config, directory), *_workers(train, directory)]
-    return CheckpointPlan("\n".join([*lines, *placement]), True)
+    return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
 
 
 def _cluster(num_ps: int, num_workers: int) -> ClusterConfig:

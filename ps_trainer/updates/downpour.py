@@ -85,7 +85,7 @@ class Downpour(UpdateRule):
 
         chief_left, leave_op = _leaving_of_chief(store, context)
         return TrainStep(
-            [graph.phase(pushes, fetches) for pushes, fetches in kinds],
+            [graph.phase(pushes=pushes, fetches=fetches) for pushes, fetches in kinds],
             choose=choose,
             start_when=self._start_condition(store, context, chief_left),
             join_op=graph.replica.fetch(),
@@ -139,7 +139,7 @@ class _Graph:
         self._sums = self._add_up()
         self._build_push()
 
-    def phase(self, pushes: bool, fetches: bool) -> Phase:
+    def phase(self, *, pushes: bool, fetches: bool) -> Phase:
         """The phase with or without push and fetch."""
         replica = self.replica
         targets = [self.steps.advance_op(), *self._keep_sums(begins_anew=pushes)]
@@ -170,7 +170,7 @@ class _Graph:
                 for gradient, accrued in zip(self._gradients, self.accrued, strict=True)
             ]
 
-    def _keep_sums(self, begins_anew: bool) -> list[tf.Operation]:
+    def _keep_sums(self, *, begins_anew: bool) -> list[tf.Operation]:
         ops = []
         with tf.device(self._store.worker_device):
             for accrued, total in zip(self.accrued, self._sums, strict=False):
@@ -213,4 +213,4 @@ def _leaving_of_chief(store: ParameterStore, context: RuleContext) -> tuple[tf.V
     """A bool on ps 0, and on the chief the op that sets it."""
     with tf.device(store.ps_device(0)):
         chief_left = create_variable("downpour/chief_left", [], "bool")
-        return chief_left, chief_left.assign(True, read_value=False) if context.is_chief else None
+        return chief_left, chief_left.assign(value=True, read_value=False) if context.is_chief else None

@@ -54,8 +54,8 @@ class Gate:
 
         num_taken = tf.while_loop(look, take, [tf.constant(0)], parallel_iterations=1)
         with tf.control_dependencies([num_taken]):
-            return signal.give(num_taken > 0)
+            return signal.give(is_given=num_taken > 0)
 
-    def open(self, is_open: tf.Tensor | bool = True) -> tf.Operation:
+    def open(self, *, is_open: tf.Tensor | bool = True) -> tf.Operation:
         """Makes all who wait look again, if `is_open` (bool scalar); after what they look at is written."""
-        return tf.group(*(signal.give(is_open) for signal in self._signals))
+        return tf.group(*(signal.give(is_given=is_open) for signal in self._signals))

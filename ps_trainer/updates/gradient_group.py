@@ -325,7 +325,7 @@ class GradientGroup:
                 variable.assign(value, read_value=False) for variable, value in zip(self._variables, after, strict=True)
             ]
         with tf.control_dependencies(writes):
-            opened = self._gate.open(closes)
+            opened = self._gate.open(is_open=closes)
         if self._follows:
             goes_on_at = told[4]
         elif self._grouping.waits:

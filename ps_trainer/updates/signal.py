@@ -21,7 +21,7 @@ class Signal:
     def __init__(self, name: str):
         self._accumulator = tf.ConditionalAccumulator(tf.float32, shape=[], shared_name=name, reduction_type="SUM")
 
-    def give(self, is_given: tf.Tensor | bool = True) -> tf.Operation:
+    def give(self, *, is_given: tf.Tensor | bool = True) -> tf.Operation:
         """Gives the signal, if `is_given` (bool scalar); to give it twice is to give it once. Never waits."""
         stamp = tf.where(is_given, tf.constant(_TAKEN, tf.int64), tf.constant(_IGNORED, tf.int64))
         return self._accumulator.apply_grad(tf.constant(0.0), local_step=stamp)

@@ -14,7 +14,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def prepared(is_ps=False, **environ):
-    prepare(is_ps, environ)
+    prepare(environ, is_ps=is_ps)
     return environ
 
 

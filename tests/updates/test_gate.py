@@ -106,7 +106,7 @@ def test_a_signal_that_is_not_given_cannot_be_taken_and_twice_given_is_taken_onc
     with tf.Graph().as_default() as graph:
         signal = Signal("test")
         is_given = tf.placeholder(tf.bool, [])
-        give_op, taken = signal.give(is_given), signal.take()
+        give_op, taken = signal.give(is_given=is_given), signal.take()
     soon = tf.RunOptions(timeout_in_ms=200)
     with tf.Session(graph=graph) as session:
         for given, takes in (([False], 0), ([True], 1), ([True, False, True], 1)):

@@ -210,7 +210,7 @@ class DataSource(abc.ABC):
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """A batch of records as a batch for the model."""
 
-    def _batches(self, records: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
+    def _batches(self, records: tf.data.Dataset, batch_size: int, *, drop_remainder: bool) -> tf.data.Dataset:
         # Decoding after batching: one call for many examples, and images stay bytes until then.
         return (
             self._load(records)

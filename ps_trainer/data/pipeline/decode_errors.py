@@ -62,7 +62,7 @@ def map_named(
 
 def fail(*message: tf.Tensor | str) -> tf.Operation:
     """An op that fails with a message, joined of its parts."""
-    return tf.debugging.Assert(False, [tf.strings.join(message)])
+    return tf.debugging.Assert(condition=False, data=[tf.strings.join(message)])
 
 
 def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:

@@ -89,7 +89,7 @@ class UpdateGraph:
         )
         self.feeds, pairs = [self.clock, num_applied, factor], []
         for name, is_rows in kinds.items():
-            value, feeds = _gradient_feed(trained[name], is_rows)
+            value, feeds = _gradient_feed(trained[name], is_rows=is_rows)
             self.feeds += feeds
             pairs.append((value, variables[name]))
         optimizer = training.optimizer.create(self.learning_rate * factor, num_applied)
@@ -137,7 +137,7 @@ def create_iterator(examples: tf.data.Dataset) -> tf.data.Iterator:
     return tf.data.make_initializable_iterator(examples.with_options(options))
 
 
-def _gradient_feed(spec: VariableSpec, is_rows: bool) -> tuple[tf.Tensor | tf.IndexedSlices, list[tf.Tensor]]:
+def _gradient_feed(spec: VariableSpec, *, is_rows: bool) -> tuple[tf.Tensor | tf.IndexedSlices, list[tf.Tensor]]:
     dtype = tf.as_dtype(spec.dtype)
     if not is_rows:
         value = tf.placeholder(dtype, spec.shape)
