@@ -45,7 +45,7 @@ class Throws(Part):
         ),
     )
 
-    def runs(self, quick, seeds):
+    def runs(self, seeds, *, quick):
         return [
             Run(key=f"d{sides}-{seed}", level=Dice.level, settings={"sides": sides}, seed=seed, expected_secs=sides)
             for sides in ((6,) if quick else (4, 6))

@@ -64,7 +64,7 @@ class VirtualThroughput(Part):
     selects = {"level": Level.VIRTUAL, "mode": "rates"}
     claims = claims.OF_THROUGHPUT
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
             _run({"mode": "rates", "n": n, "alpha": alpha}, seed, 0.2)
             for n in (2, 4, 8, 16)
@@ -91,7 +91,7 @@ class VirtualTraining(Part):
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_TRAINING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         runs = []
         for n in (8,) if quick else (4, 8):
             kinds = [(ASYNC, alpha) for alpha in TRAINED_ALPHAS] + [(SYNC_SAME, None), (SYNC_GLOBAL, None)]
@@ -146,7 +146,7 @@ class RealThroughput(real.RealPart):
     selects = {"level": real.LEVEL, "what": REAL_RATES}
     claims = claims.OF_REAL_THROUGHPUT
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Both rules at every number of workers; in the quick form two workers only.
 
         A run and its simulation take the same delays, so that few seeds tell whether they agree. Exponential steps,
@@ -182,7 +182,7 @@ class RealTrainings(real.RealPart):
     selects = {"level": real.LEVEL, "what": REAL_TRAINING}
     claims = claims.OF_REAL_TRAINING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [] if quick else [_real_training_run(*arm, seeds[0]) for arm in _REAL_ARMS]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:

@@ -53,7 +53,7 @@ _SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, where ther
 _MEAN_SECS = 0.1  # of `SHAPES`
 
 
-def figures_of(run: VirtualRun, num_needed: int, has_arrivals: bool) -> dict[str, Any]:
+def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[str, Any]:
     """What a run gives, after warm-up; times in units of the mean step.
 
     Args:

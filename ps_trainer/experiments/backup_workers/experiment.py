@@ -106,7 +106,7 @@ class BackupTiming(Part):
     selects = {"level": Level.VIRTUAL, "what": None}
     claims = claims.OF_TIMING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [run for plan in (_QUICK_PLANS if quick else _PLANS) for run in _runs_of(plan, seeds)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
@@ -119,7 +119,7 @@ class BackupTiming(Part):
             rule, options, num_workers=n, compute=[SHAPES[shape]], num_updates=num_updates, seed=run.seed
         )
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
-        return Measured(figures_of(done, num_needed, rule == TOKENS and not num_backup), steps)
+        return Measured(figures_of(done, num_needed, has_arrivals=rule == TOKENS and not num_backup), steps)
 
     cases = staticmethod(timings_of)
 
@@ -136,7 +136,7 @@ class BackupTraining(Part):
     selects = {"what": TRAINING}
     claims = claims.OF_TRAINING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Both rules with every number of backup workers; in the quick form the token queue with none and two."""
         cases = list(itertools.product((EXPONENTIAL, PERSISTENT), _RULES, REAL_BACKUPS))
         return [
@@ -186,7 +186,7 @@ class RealBackupClusters(real.RealPart):
 
     claims = claims.OF_REAL_CLUSTERS
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """N = 8 workers with 0 to 4 backup workers; one short run in the quick form.
 
         A run and its simulation take the same delays, so that one seed decides whether they agree. Whether backup
@@ -211,7 +211,7 @@ class RealBackupClusters(real.RealPart):
         )
         simulated = virtual.run(rule, options, compute=[SHAPES[shape]], seed=run.seed, **setup)
         measured = figures_of_training(training, mean_ms / 1000)
-        figures = real.both(training, measured, figures_of(simulated, n - b, False))
+        figures = real.both(training, measured, figures_of(simulated, n - b, has_arrivals=False))
         figures["models"] = predict(shape, n - b, b, run.settings["num_updates"], run.seed)
         return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 

@@ -65,7 +65,7 @@ def of_timings(timings: Timings) -> list[Table]:
     made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
         [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups]
-        + _contributions(case.share_by_worker, sweep.shape == PERSISTENT)
+        + _contributions(case.share_by_worker, has_slow_worker=sweep.shape == PERSISTENT)
         for sweep in timings.where(sizes=["N = 8"])
         for case in sweep.cases
         if case.num_backups in (1, 2)
@@ -96,7 +96,7 @@ def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
         return []
     rows = [
         [case.shape, RULE_NAMES[BARRIER], case.num_backups]
-        + _contributions(case.share_by_worker, case.shape == PERSISTENT)
+        + _contributions(case.share_by_worker, has_slow_worker=case.shape == PERSISTENT)
         for case in cases
         if case.num_backups
     ]
@@ -169,7 +169,7 @@ def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -
     return Table(title=title, level=level, columns=columns, rows=rows)
 
 
-def _contributions(share_by_worker: Sequence[float], has_slow_worker: bool) -> list[float | None]:
+def _contributions(share_by_worker: Sequence[float], *, has_slow_worker: bool) -> list[float | None]:
     """The slow worker's share, None without one, the smallest and the largest of the others, over a fair share."""
     shares = [share * len(share_by_worker) for share in share_by_worker]
     others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if has_slow_worker else shares

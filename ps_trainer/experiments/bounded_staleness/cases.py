@@ -34,7 +34,7 @@ NUM_REAL_WORKERS = 4
 REAL_MEAN_MS = 100.0
 
 
-def compute_of(shape: str, n: int, is_slow: bool) -> list[str]:
+def compute_of(shape: str, n: int, *, is_slow: bool) -> list[str]:
     """Step times as for `--compute`, of all workers, and then of the slow one."""
     slow = step_times.with_mean(SHAPES[shape], 1000 * SLOWNESS * MEAN_SECS, n - 1)
     return [SHAPES[shape], slow] if is_slow else [SHAPES[shape]]

@@ -63,7 +63,7 @@ class BoundedTiming(Part):
 
     claims = claims.OF_TIMING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         num_clocks = 500 if quick else 3000
         return [
             Run(
@@ -92,7 +92,7 @@ class BoundedTiming(Part):
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         settings = run.settings
         n, bound, num_clocks = settings["n"], settings["bound"], settings["num_clocks"]
-        compute = compute_of(settings["shape"], n, settings["is_slow"])
+        compute = compute_of(settings["shape"], n, is_slow=settings["is_slow"])
         if settings["what"] == MODEL:
             return Measured(predict(compute, n, bound, num_clocks, run.seed))
         update, options = rule_of(bound)
@@ -115,7 +115,7 @@ class BoundedTraining(Part):
     selects = {"what": TRAINING}
     claims = claims.OF_TRAINING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Every bound with every learning rate; none in the quick form."""
         return [
             Run(
@@ -146,7 +146,7 @@ class BoundedTraining(Part):
             update,
             options,
             num_workers=NUM_TRAINED_WORKERS,
-            compute=compute_of(EXPONENTIAL, NUM_TRAINED_WORKERS, False),
+            compute=compute_of(EXPONENTIAL, NUM_TRAINED_WORKERS, is_slow=False),
             num_updates=settings["max_updates"],
             seed=run.seed,
         ).schedule
@@ -188,7 +188,7 @@ class RealBoundedClusters(real.RealPart):
 
     claims = claims.OF_REAL_CLUSTERS
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Exponential steps under every bound; one of them in the quick form."""
         return [
             Run(

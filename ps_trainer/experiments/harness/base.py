@@ -181,7 +181,7 @@ class Part(abc.ABC):
     why_none: Callable[[Any], str] = staticmethod(lambda cases: "")
 
     @abc.abstractmethod
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """The runs, in order.
 
         Args:
@@ -235,9 +235,9 @@ class Experiment:
         super().__init_subclass__()
         cls.claims = tuple(claim for part in cls.parts for claim in part.claims)
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """The runs of all parts, in order; see `Part.runs`."""
-        return [run for part in self.parts for run in part.runs(quick, seeds)]
+        return [run for part in self.parts for run in part.runs(seeds, quick=quick)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         """Does one run, see `Part.execute`."""

@@ -170,7 +170,7 @@ class _LeftColumn(ProgressColumn):
         return Text(self._progress.left)
 
 
-def create_progress(console: Console, plain: bool) -> Progress:
+def create_progress(console: Console, *, plain: bool) -> Progress:
     """The bar if the console is a terminal and `plain` is false, else plain lines."""
     if console.is_terminal and not console.is_dumb_terminal and not plain:
         return LiveProgress(console)

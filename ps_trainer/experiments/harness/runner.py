@@ -90,7 +90,7 @@ def prepare(
         keep_runs: whether finished runs count that other code has measured.
     """
     seeds = range(num_seeds or (experiment.num_quick_seeds if quick else experiment.num_seeds))
-    runs = experiment.runs(quick, seeds)
+    runs = experiment.runs(seeds, quick=quick)
     keys = [run.key for run in runs]
     if len(set(keys)) < len(keys):
         raise ValueError(f"{experiment.name}: more than one run has a key of {sorted(keys)}")

@@ -87,7 +87,7 @@ def run(
     out_dir = request.out_dir or _FOLDERS[request.quick]
     console = console or Console()
     origin = provenance(command)
-    with locked(out_dir), _raising_on_sigterm(), create_progress(console, request.plain) as progress:
+    with locked(out_dir), _raising_on_sigterm(), create_progress(console, plain=request.plain) as progress:
         jobs = [
             prepare(
                 experiment,

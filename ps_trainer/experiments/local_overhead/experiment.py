@@ -40,7 +40,7 @@ class OneWorker(Part):
 
     claims = claims.CLAIMS
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         sizes = _QUICK_SIZES if quick else _BY_SIZE
         runs = [_run(SIZES, *size, {}, seed) for size in sizes for seed in seeds]
         if quick:

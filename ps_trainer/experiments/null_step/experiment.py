@@ -65,28 +65,28 @@ class _Plan(NamedTuple):
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
 _LOCAL = (
-    *(_Plan(_SCALAR, 0, n, 1, 60, 100, n in (1, 8)) for n in (1, 2, 4, 8)),
+    *(_Plan(_SCALAR, 0, n, 1, 60, 100, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
     *(_Plan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
-    *(_Plan(_SPARSE, size, 1, 1, 120, 50, True) for size in (16, 256)),
+    *(_Plan(_SPARSE, size, 1, 1, 120, 50, is_repeated=True) for size in (16, 256)),
     *(_Plan(_SPARSE, size, 4, p, 60, 100) for p in (1, 4) for size in (16, 256)),
     *(_Plan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
     _Plan(_DENSE, 64, 1, 1, 15, 400),
     *(_Plan(_DENSE, 4, n, 1, 40, 100) for n in (2, 4)),
 )
 _SHAPED = (
-    _Plan(_GOODPUT, 0, 1, 1, 3, 0, True),
+    _Plan(_GOODPUT, 0, 1, 1, 3, is_repeated=True),
     *(_Plan(_SCALAR, 0, n, 1, 40, 100) for n in (1, 4)),
     *(_Plan(_SPARSE, size, 2, 1, 40, 100) for size in (16, 256)),
-    _Plan(_DENSE, 1, 2, 1, 30, 0, True),
-    _Plan(_DENSE, 4, 2, 1, 15, 0, True),
-    _Plan(_DENSE, 16, 2, 1, 8, 0, True),
+    _Plan(_DENSE, 1, 2, 1, 30, is_repeated=True),
+    _Plan(_DENSE, 4, 2, 1, 15, is_repeated=True),
+    _Plan(_DENSE, 16, 2, 1, 8, is_repeated=True),
     *(_Plan(_DENSE, 4, n, 1, 11) for n in (1, 4, 8)),
     *(_Plan(_DENSE, 4, 4, p, 15) for p in (2, 4)),
     _Plan(_DENSE, 4, 8, 4, 12),
 )
 _QUICK_LOCAL = (
     *(_Plan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
-    *(_Plan(_SPARSE, size, 1, 1, 60, 50, True) for size in (1, 16)),
+    *(_Plan(_SPARSE, size, 1, 1, 60, 50, is_repeated=True) for size in (1, 16)),
     _Plan(_DENSE, 16, 1, 1, 20, 100),
 )
 _QUICK_SHAPED = (_Plan(_GOODPUT, 0, 1, 1, 2), _Plan(_DENSE, 1, 2, 1, 20), _Plan(_DENSE, 4, 2, 1, 10))
@@ -97,7 +97,7 @@ class SourceScale(Part):
 
     selects = {"level": Level.VIRTUAL}
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         counts = _QUICK_PAPER_COUNTS if quick else _PAPER_COUNTS
         return [_virtual_run(curve, size, n, seeds[0]) for curve, size in PAPER_STEP_SECS for n in counts]
 
@@ -111,8 +111,8 @@ class PlainTransfers(Part):
 
     selects = {"curve": Curve.GOODPUT.value}
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
-        return [run for run in _shaped_runs(quick, seeds) if self.owns(run)]
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+        return [run for run in _shaped_runs(seeds, quick=quick) if self.owns(run)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         return Measured({"bytes_per_sec": goodput.measure(RATE, run.settings["updates"])})
@@ -124,9 +124,9 @@ class RealSteps(Part):
     claims = claims.CLAIMS
     sees_all = True
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         local = [run for plan in (_QUICK_LOCAL if quick else _LOCAL) for run in _runs_of(plan, Level.PROCESSES, seeds)]
-        return local + [run for run in _shaped_runs(quick, seeds) if run.settings["curve"] != Curve.GOODPUT]
+        return local + [run for run in _shaped_runs(seeds, quick=quick) if run.settings["curve"] != Curve.GOODPUT]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         with SwitchWatch() as switches:
@@ -170,7 +170,7 @@ class NullStep(Experiment):
     num_quick_seeds = 2
 
 
-def _shaped_runs(quick: bool, seeds: Sequence[int]) -> list[Run]:
+def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run]:
     """The runs on shaped hosts; none where there can be no such hosts."""
     plans = () if shaped.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]

@@ -35,7 +35,7 @@ class ShapedLinks(Part):
 
     claims = claims.CLAIMS
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """None where there are no shaped hosts."""
         if shaped.why_not():
             return []

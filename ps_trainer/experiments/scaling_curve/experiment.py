@@ -65,7 +65,7 @@ class OurScale(_ScalePart):
     selects = {"scale": "ours"}
     claims = claims.OF_OUR_SCALE
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Without shaped hosts in virtual time only."""
         runs = [
             _virtual_run("ours", _ours(update, 0, p, megabytes), _COUNTS[:5] if quick else _COUNTS, seed)
@@ -102,7 +102,7 @@ class PapersScale(_ScalePart):
     selects = {"scale": "paper"}
     claims = claims.OF_THE_PAPERS
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
             _virtual_run("paper", _papers(update, shape), _PAPER_COUNTS[:4] if quick else _PAPER_COUNTS, seed)
             for update in (SYNC, ASYNC)

@@ -63,7 +63,7 @@ def _not_near(trainings: RateTrainings) -> str:
     return f"the largest stable synchronous rate is {largest:g}, not {NEAR_RATE:g} to {2 * NEAR_RATE:g}"
 
 
-def _excess(trainings: RateTrainings, rate: float, arm: str, top_only: bool = False) -> list[Measure]:
+def _excess(trainings: RateTrainings, rate: float, arm: str, *, top_only: bool = False) -> list[Measure]:
     """Of an arm over synchronous updates, at every n of n-softsync or at the largest only."""
     top = max((case.splits for case in trainings.even), default=0)
     return [

@@ -59,7 +59,7 @@ class VirtualArms(Part):
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_VIRTUAL_TIME
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
         base = {
             "learners": learners,
@@ -142,7 +142,7 @@ class RealArms(real.RealPart):
 
     claims = claims.OF_REAL_CLUSTERS
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """λ-softsync, where each gradient is an update, with each arm's learning rate; none in the quick form."""
         num_updates = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE
         return [

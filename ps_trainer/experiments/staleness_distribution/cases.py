@@ -76,7 +76,7 @@ class Staleness(Case):
         return ks_distance(self.counts, lambda staleness: theory.geometric_cdf(staleness, self.n))
 
 
-def compute_of(shape: str, is_slow: bool, mean_ms: float) -> list[str]:
+def compute_of(shape: str, mean_ms: float, *, is_slow: bool) -> list[str]:
     """Step times as for `--compute` and `--straggler`, of all workers, and then of the slow one."""
     slow_worker = [with_mean(SHAPES[shape], mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
     return [with_mean(SHAPES[shape], mean_ms), *slow_worker]

@@ -33,7 +33,7 @@ class VirtualStaleness(Part):
 
     selects = {"level": Level.VIRTUAL}
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         num_updates = 5_000 if quick else 20_000
         counts = (2, 4, 8) if quick else _COUNTS
         settings = [{"n": n, "shape": shape} for n in counts for shape in SHAPES]
@@ -64,7 +64,7 @@ class RealStaleness(Part):
     claims = claims.CLAIMS
     sees_all = True
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         if quick:
             return [_real_run({"n": 4, "shape": MODERATE}, 600, seeds[0])]
         real_settings = [{"n": n, "shape": shape} for n in _COUNTS for shape in SHAPES]
@@ -127,7 +127,7 @@ class StalenessDistribution(Experiment):
 def _rule_of(run: Run) -> tuple[str, list[str], list[str]]:
     """Update rule, its options, and step times."""
     splits = run.settings.get("splits")
-    compute = compute_of(run.settings["shape"], run.settings.get("is_slow", False), run.settings["mean_ms"])
+    compute = compute_of(run.settings["shape"], run.settings["mean_ms"], is_slow=run.settings.get("is_slow", False))
     return ("softsync", [f"splits={splits}"], compute) if splits else ("async", [], compute)
 
 

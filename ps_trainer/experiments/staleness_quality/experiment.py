@@ -46,7 +46,7 @@ class Quadratic(Part):
     selects = {"model": "quadratic"}
     claims = claims.OF_QUADRATIC
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
             _quadratic_run(kind, tau, seed)
             for kind in KINDS
@@ -70,7 +70,7 @@ class StaleTrainings(Part):
 
     claims = claims.OF_TRAINING
 
-    def runs(self, quick: bool, seeds: Sequence[int]) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         taus = _QUICK_TAUS if quick else _TAUS
         rates = (FIXED_RATE, 0.4) if quick else _RATES
         settings = [_settings(CONSTANT, tau, lr=lr) for tau in taus for lr in rates]

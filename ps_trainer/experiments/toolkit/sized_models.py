@@ -49,7 +49,7 @@ class Dense:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: Mapping[str, tf.Tensor], training: bool) -> Output:
+    def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
         """The graph of one batch.
 
         Args:
@@ -73,7 +73,7 @@ class Sparse:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: Mapping[str, tf.Tensor], training: bool) -> Output:
+    def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
         """The graph of one batch.
 
         Args:

@@ -33,7 +33,7 @@ class Skewed:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: Mapping[str, tf.Tensor], training: bool) -> Output:
+    def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
         """The graph of one batch.
 
         Args:

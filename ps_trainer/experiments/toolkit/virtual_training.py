@@ -86,15 +86,17 @@ def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURA
     for step in replay.steps():
         count += 1
         if not math.isfinite(step.loss):
-            return Course(None, None, count, True, losses, _mean(recent))
+            return Course(None, None, count, has_diverged=True, losses=losses, accuracy=_mean(recent))
         recent.append(step.metrics["accuracy"])
         sums = [sums[0] + step.loss, sums[1] + 1]
         if sums[1] == window:
             losses.append(sums[0] / window)
             sums = [0.0, 0]
         if target is not None and len(recent) == window and _mean(recent) >= target:
-            return Course(count, step.version, count, False, _with_rest(losses, sums), _mean(recent))
-    return Course(None, None, count, False, _with_rest(losses, sums), _mean(recent))
+            return Course(
+                count, step.version, count, has_diverged=False, losses=_with_rest(losses, sums), accuracy=_mean(recent)
+            )
+    return Course(None, None, count, has_diverged=False, losses=_with_rest(losses, sums), accuracy=_mean(recent))
 
 
 def _mean(values: deque[float]) -> float:

@@ -65,7 +65,7 @@ def findings(results):
 
 
 def virtual_runs(quick, seeds):
-    return [run for run in AsyncVsSync().runs(quick, seeds) if run.level is Level.VIRTUAL]
+    return [run for run in AsyncVsSync().runs(seeds, quick=quick) if run.level is Level.VIRTUAL]
 
 
 def full_runs():

@@ -14,7 +14,7 @@ from tests.experiments.async_vs_sync.test_experiment import InPairs
 from tests.experiments.executed import drawn
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
-REAL = [run for run in AsyncVsSync().runs(quick=False, seeds=range(5)) if run.level is Level.PROCESSES]
+REAL = [run for run in AsyncVsSync().runs(range(5), quick=False) if run.level is Level.PROCESSES]
 TIMED = [run for run in REAL if run.settings["what"] == REAL_RATES]
 TRAINED = [run for run in REAL if run.settings["what"] == REAL_TRAINING]
 

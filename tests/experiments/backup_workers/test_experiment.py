@@ -30,7 +30,7 @@ from ps_trainer.simulation.rules.base import Outcome
 from ps_trainer.simulation.schedule import DROPPED
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
-ALL = BackupWorkers().runs(quick=True, seeds=[0])
+ALL = BackupWorkers().runs([0], quick=True)
 QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.settings]
 
 
@@ -125,7 +125,7 @@ def test_a_barrier_drops_b_gradients_per_update_less_what_long_steps_save(measur
 def test_full_runs_have_the_papers_numbers_of_workers():
     runs = [
         run
-        for run in BackupWorkers().runs(False, range(5))
+        for run in BackupWorkers().runs(range(5), quick=False)
         if run.level is Level.VIRTUAL and "what" not in run.settings
     ]
     osdi = [run.settings for run in runs if run.settings["size"] == "N = 50"]
@@ -165,7 +165,7 @@ def test_speedups_and_lost_gains_of_a_sweep():
 
 def trained(updates_of):
     """Results of all trainings, whose updates to the target are a function of the settings and the seed."""
-    runs = [run for run in BackupWorkers().runs(False, range(3)) if run.settings.get("what") == TRAINING]
+    runs = [run for run in BackupWorkers().runs(range(3), quick=False) if run.settings.get("what") == TRAINING]
     return Results(RunResult(run, {"updates": updates_of(run.settings, run.seed)}, 1.0, None, None) for run in runs)
 
 

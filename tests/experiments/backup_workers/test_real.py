@@ -10,7 +10,7 @@ from tests.experiments.backup_workers.test_experiment import Sleeping
 from tests.experiments.executed import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
-REAL = [run for run in BackupWorkers().runs(quick=False, seeds=range(2)) if run.level is Level.PROCESSES]
+REAL = [run for run in BackupWorkers().runs(range(2), quick=False) if run.level is Level.PROCESSES]
 
 
 def findings(tmp_path, share=0.3):

@@ -23,7 +23,7 @@ from ps_trainer.simulation.rules import single, table
 from ps_trainer.simulation.schedule import Schedule, as_steps
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
-QUICK = [run for run in BoundedStaleness().runs(quick=True, seeds=[0]) if run.level is Level.VIRTUAL]
+QUICK = [run for run in BoundedStaleness().runs([0], quick=True) if run.level is Level.VIRTUAL]
 
 
 class OneMore(single.Ssp):
@@ -93,9 +93,9 @@ def test_no_bound_helps_against_a_slow_worker(measured):
 
 
 def test_the_slow_worker_is_the_last_one():
-    assert compute_of(MODERATE, 4, True) == ["lognormal:sigma=0.5", "lognormal:sigma=0.5,mean_ms=400,worker=3"]
-    assert compute_of(EXPONENTIAL, 8, True) == ["exp", "exp:mean_ms=400,worker=7"]
-    assert compute_of(EXPONENTIAL, 8, False) == ["exp"]
+    assert compute_of(MODERATE, 4, is_slow=True) == ["lognormal:sigma=0.5", "lognormal:sigma=0.5,mean_ms=400,worker=3"]
+    assert compute_of(EXPONENTIAL, 8, is_slow=True) == ["exp", "exp:mean_ms=400,worker=7"]
+    assert compute_of(EXPONENTIAL, 8, is_slow=False) == ["exp"]
 
 
 def test_leads_are_counted_in_completed_steps():
@@ -109,7 +109,7 @@ def test_leads_are_counted_in_completed_steps():
 
 def trained(outcomes):
     """Results of runs that train, with what came of them by bound and learning rate: updates and time by seed."""
-    runs = [run for run in BoundedStaleness().runs(False, [0, 1, 2]) if run.settings["what"] == TRAINING]
+    runs = [run for run in BoundedStaleness().runs([0, 1, 2], quick=False) if run.settings["what"] == TRAINING]
     figures = {}
     for run in runs:
         updates, times = outcomes.get((run.settings["bound"], run.settings["rate"]), ((None,) * 3, (None,) * 3))
@@ -146,7 +146,7 @@ def test_being_soonest_without_a_bound_refutes_that_one_helps():
 
 
 def test_full_runs_have_five_seeds_and_all_bounds():
-    runs = [run for run in BoundedStaleness().runs(False, range(5)) if run.level is Level.VIRTUAL]
+    runs = [run for run in BoundedStaleness().runs(range(5), quick=False) if run.level is Level.VIRTUAL]
     timed = [run for run in runs if run.settings["what"] != TRAINING]
     assert {run.settings["bound"] for run in timed} == {0, 1, 2, 3, 5, 10, None}
     assert {run.seed for run in timed} == {run.seed for run in runs} == set(range(5))

@@ -13,7 +13,7 @@ from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
 from tests.experiments.executed import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of
 
-REAL = [run for run in BoundedStaleness().runs(quick=False, seeds=range(2)) if run.level is Level.PROCESSES]
+REAL = [run for run in BoundedStaleness().runs(range(2), quick=False) if run.level is Level.PROCESSES]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_workers_time_is_split_into_three(measure):
 
 
 def test_full_runs_have_five_seeds_of_all_bounds():
-    runs = [run for run in BoundedStaleness().runs(False, range(5)) if run.level is Level.PROCESSES]
+    runs = [run for run in BoundedStaleness().runs(range(5), quick=False) if run.level is Level.PROCESSES]
     assert {(run.settings["bound"], run.seed) for run in runs} == {
         (s, i) for s in (0, 1, 3, 10, None) for i in range(5)
     }

@@ -59,7 +59,7 @@ def test_results_that_are_alike_have_settings_and_statistics():
 
 
 def test_what_is_measured_for_a_claim_is_checked_against_its_limit(dice):
-    runs = dice().runs(True, [0])
+    runs = dice().runs([0], quick=True)
     results = Results(RunResult(run, {"mean": 5.5}, 1.0, None, pathlib.Path("nowhere")) for run in runs)
     checked = dice().analyse(results).checked
     assert [(one.claim.key, one.finding) for one in checked] == [

@@ -28,7 +28,7 @@ class Few(Part):
     selects = {"what": "few"}
     claims = (claim("few"),)
 
-    def runs(self, quick, seeds):
+    def runs(self, seeds, *, quick):
         settings = [{**self.selects, "colour": colour} for colour in ("red", "blue")]
         return [
             Run(key=f"{one['colour']}-{seed}", level=Level.VIRTUAL, settings=one, seed=seed)
@@ -52,7 +52,7 @@ class Rest(Few):
     selects = {}
     claims = (claim("rest"), claim("own", why_none=lambda colours: f"{len(colours)} colours"))
 
-    def runs(self, quick, seeds):
+    def runs(self, seeds, *, quick):
         return [Run(key="other", level=Level.PROCESSES, settings={"colour": "grey"})]
 
     def execute(self, run, folder):
@@ -78,7 +78,7 @@ def checked(results):
     return {one.claim.key: one for one in Colours().analyse(results).checked}
 
 
-RUNS = Colours().runs(False, [0, 4])
+RUNS = Colours().runs([0, 4], quick=False)
 
 
 def test_an_experiment_has_the_runs_and_the_claims_of_its_parts():

@@ -80,4 +80,4 @@ def test_the_bar_shows_the_run_that_is_under_way_and_the_time_left():
     [(True, False, LiveProgress), (True, True, PlainProgress), (False, False, PlainProgress)],
 )
 def test_the_bar_is_for_terminals(is_terminal, plain, kind):
-    assert type(create_progress(console(is_terminal), plain)) is kind
+    assert type(create_progress(console(is_terminal), plain=plain)) is kind

@@ -98,7 +98,7 @@ def test_changed_code_is_told_and_measured_again(dice, tmp_path, monkeypatch):
 
 
 def test_two_runs_of_one_key_are_a_mistake(dice, tmp_path, monkeypatch):
-    monkeypatch.setattr(dice, "runs", lambda self, quick, seeds, runs=dice.runs: 2 * runs(self, quick, seeds))
+    monkeypatch.setattr(dice, "runs", lambda self, seeds, *, quick, runs=dice.runs: 2 * runs(self, seeds, quick=quick))
     with pytest.raises(ValueError, match="more than one run has a key"):
         job_of(dice, tmp_path)
 

@@ -75,7 +75,7 @@ def trained(monkeypatch):
 def quick(trained, tmp_path):
     def results():
         experiment = LocalOverhead()
-        return experiment, results_of(experiment, experiment.runs(True, [3]), tmp_path)
+        return experiment, results_of(experiment, experiment.runs([3], quick=True), tmp_path)
 
     return results
 
@@ -129,7 +129,7 @@ def test_three_models_on_a_line_give_its_two_numbers():
 
 
 def test_full_runs_compare_other_rules_optimizers_layouts_and_numbers_of_ps_tasks():
-    runs = LocalOverhead().runs(False, range(5))
+    runs = LocalOverhead().runs(range(5), quick=False)
     others = [run.settings for run in runs if run.settings["part"] == "rules"]
     assert {"momentum", "adam"} <= {one.get("optimizer") for one in others}
     assert {"sync", "ssp"} <= {one.get("update") for one in others}

@@ -93,7 +93,7 @@ def machine(monkeypatch):
 def quick(machine, tmp_path):
     def results():
         experiment = NullStep()
-        return experiment, results_of(experiment, experiment.runs(True, [0]), tmp_path)
+        return experiment, results_of(experiment, experiment.runs([0], quick=True), tmp_path)
 
     return results
 
@@ -174,7 +174,7 @@ def test_a_loss_tells_how_many_updates_were_made_before():
 
 
 def test_full_runs_have_the_papers_scale_and_repeat_what_decides_a_claim(machine):
-    runs = NullStep().runs(False, range(5))
+    runs = NullStep().runs(range(5), quick=False)
     assert len({run.key for run in runs}) == len(runs)
     virtual_runs = [run for run in runs if run.level is Level.VIRTUAL]
     assert {run.settings["n"] for run in virtual_runs} == {1, 2, 5, 10, 25, 50, 100}
@@ -190,7 +190,7 @@ def test_full_runs_have_the_papers_scale_and_repeat_what_decides_a_claim(machine
 
 def test_repetitions_are_pooled_and_the_links_rate_is_their_median(quick, tmp_path):
     experiment = NullStep()
-    runs = [run for run in experiment.runs(False, range(3)) if run.settings["curve"] in ("goodput", "scalar")]
+    runs = [run for run in experiment.runs(range(3), quick=False) if run.settings["curve"] in ("goodput", "scalar")]
     results = results_of(experiment, [run for run in runs if run.level is not Level.VIRTUAL], tmp_path)
     assert link_bytes_per_sec(results) == BYTES_PER_SEC
     by_name = {case.name: case for case in null_steps_of(results).cases}

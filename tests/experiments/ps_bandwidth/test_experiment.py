@@ -83,7 +83,7 @@ def executed(monkeypatch, folder, wire, quick=False):
     monkeypatch.setattr(shaped, "why_not", lambda: "")
     monkeypatch.setattr(ShapedCluster, "train", lambda cluster, folder: wire.train(cluster, folder))
     experiment = PsBandwidth()
-    return experiment, results_of(experiment, experiment.runs(quick, [0]), folder)
+    return experiment, results_of(experiment, experiment.runs([0], quick=quick), folder)
 
 
 def test_a_wire_that_does_as_it_should_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
@@ -122,7 +122,7 @@ def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
 def test_without_shaped_hosts_it_says_why(monkeypatch):
     monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
     experiment = PsBandwidth()
-    assert experiment.runs(False, [0]) == []
+    assert experiment.runs([0], quick=False) == []
     checked = experiment.analyse(Results()).checked
     assert {one.finding for one in checked} == {Finding.NOT_TESTABLE}
     assert all("tc not found" in one.text for one in checked)

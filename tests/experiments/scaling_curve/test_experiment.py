@@ -28,7 +28,7 @@ def part(monkeypatch, why_not="switched off"):
     """The quick form with the larger model only."""
     monkeypatch.setattr(shaped, "why_not", lambda: why_not)
     experiment = ScalingCurve()
-    return experiment, [run for run in experiment.runs(True, [0]) if run.settings["num_bytes"] != MB]
+    return experiment, [run for run in experiment.runs([0], quick=True) if run.settings["num_bytes"] != MB]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,9 @@ def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
     monkeypatch.setattr(shaped, "why_not", lambda: "switched off")
     experiment = ScalingCurve()
     own = [
-        run for run in experiment.runs(False, [0]) if (run.settings["scale"], run.settings["shape"]) == ("paper", EVEN)
+        run
+        for run in experiment.runs([0], quick=False)
+        if (run.settings["scale"], run.settings["shape"]) == ("paper", EVEN)
     ]
     small = [dataclasses.replace(run, settings={**run.settings, "counts": [50]}) for run in own]
     findings = findings_of(experiment, results_of(experiment, small, tmp_path))

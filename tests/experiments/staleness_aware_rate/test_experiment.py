@@ -53,7 +53,7 @@ def findings(results):
 
 
 def virtual_runs(quick, seeds):
-    return [run for run in StalenessAwareRate().runs(quick, seeds) if run.level is Level.VIRTUAL]
+    return [run for run in StalenessAwareRate().runs(seeds, quick=quick) if run.level is Level.VIRTUAL]
 
 
 def full_runs():
@@ -118,7 +118,7 @@ def test_full_runs_have_the_papers_learners_and_splits():
 
 def short(mode, arm):
     """Six epochs of eight learners, α₀ small."""
-    runs = StalenessAwareRate().runs(quick=True, seeds=[0])
+    runs = StalenessAwareRate().runs([0], quick=True)
     run = next(
         r
         for r in runs

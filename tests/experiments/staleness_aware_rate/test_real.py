@@ -15,7 +15,7 @@ from ps_trainer.experiments.staleness_aware_rate.experiment import SMALL_RATE, S
 from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.simulated_cluster import SimulatedCluster
 
-REAL = [run for run in StalenessAwareRate().runs(quick=False, seeds=range(10)) if run.level is Level.PROCESSES]
+REAL = [run for run in StalenessAwareRate().runs(range(10), quick=False) if run.level is Level.PROCESSES]
 
 
 def figures(arm, error, staleness=7.0, of_virtual=None):
@@ -52,7 +52,7 @@ def test_a_cluster_that_says_otherwise_refutes_a_claim(claim, figures_of):
 def test_full_runs_have_every_arm_and_the_quick_form_none():
     assert [run.settings["arm"] for run in REAL] == [FULL, BY_SPLITS, BY_RULE]
     assert {run.settings["lr"] for run in REAL} == {SMALL_RATE}
-    assert not [run for run in StalenessAwareRate().runs(True, [0]) if run.level is Level.PROCESSES]
+    assert not [run for run in StalenessAwareRate().runs([0], quick=True) if run.level is Level.PROCESSES]
 
 
 def short(arm):

@@ -20,8 +20,8 @@ from ps_trainer.simulation.rules.base import Outcome
 class InVirtualTime(StalenessDistribution):
     """Without the runs of real clusters."""
 
-    def runs(self, quick, seeds):
-        return [run for run in super().runs(quick, seeds) if run.level is Level.VIRTUAL]
+    def runs(self, seeds, *, quick):
+        return [run for run in super().runs(seeds, quick=quick) if run.level is Level.VIRTUAL]
 
 
 class Paired(single.Async):
@@ -80,7 +80,7 @@ def test_a_broken_rule_refutes_the_claims_about_it(tmp_path, monkeypatch, broken
 
 
 def test_full_runs_have_the_papers_numbers_of_learners():
-    runs = InVirtualTime().runs(quick=False, seeds=range(5))
+    runs = InVirtualTime().runs(range(5), quick=False)
     learners = {run.settings["n"] for run in runs}
     assert {2, 4, 8, 16, 10, 20, 30, 60} == learners
     assert {run.settings["splits"] for run in runs if run.settings["n"] == 30 and "splits" in run.settings} == {1, 15}
@@ -88,18 +88,18 @@ def test_full_runs_have_the_papers_numbers_of_learners():
 
 
 def test_the_slow_worker_is_the_last_one():
-    assert compute_of("exponential", True, 100.0) == ["exp:mean_ms=100", "exp:mean_ms=400,worker=3"]
-    assert compute_of("even", False, 80.0) == ["det:jitter=0.02,mean_ms=80"]
+    assert compute_of("exponential", 100.0, is_slow=True) == ["exp:mean_ms=100", "exp:mean_ms=400,worker=3"]
+    assert compute_of("even", 80.0, is_slow=False) == ["det:jitter=0.02,mean_ms=80"]
 
 
 def test_there_is_a_real_run_in_the_quick_form_too():
-    assert [run.key for run in StalenessDistribution().runs(quick=True, seeds=[0]) if run.level is Level.PROCESSES] == [
+    assert [run.key for run in StalenessDistribution().runs([0], quick=True) if run.level is Level.PROCESSES] == [
         "L2-n=4-shape=lognormal-seed=0"
     ]
 
 
 def test_real_runs_keep_two_cores_mostly_idle():
-    real = [run for run in StalenessDistribution().runs(False, range(5)) if run.level is Level.PROCESSES]
+    real = [run for run in StalenessDistribution().runs(range(5), quick=False) if run.level is Level.PROCESSES]
     assert {run.settings["n"] for run in real} == {2, 4, 8, 16}
     assert max(run.settings["n"] / run.settings["mean_ms"] for run in real) * 1000 < 85  # gradients per second
 
@@ -114,7 +114,7 @@ def test_a_real_run_delays_the_steps_and_is_read_step_by_step(tmp_path, monkeypa
 
     monkeypatch.setattr(Cluster, "train", train)
     experiment = StalenessDistribution()
-    run = next(run for run in experiment.runs(False, [7]) if run.key == "L2-n=8-shape=lognormal-splits=4-seed=7")
+    run = next(run for run in experiment.runs([7], quick=False) if run.key == "L2-n=8-shape=lognormal-splits=4-seed=7")
     measured = experiment.execute(run, tmp_path)
     ((cluster, folder),) = trained
     assert (cluster.num_workers, folder) == (8, tmp_path)
@@ -125,7 +125,7 @@ def test_a_real_run_delays_the_steps_and_is_read_step_by_step(tmp_path, monkeypa
 
 
 def test_seeds_are_pooled(tmp_path):
-    runs = [run for run in InVirtualTime().runs(quick=True, seeds=[0, 1]) if run.settings["n"] == 2]
+    runs = [run for run in InVirtualTime().runs([0, 1], quick=True) if run.settings["n"] == 2]
     results = Results(
         RunResult(run, {"staleness": {"0": {"1": 10 + run.seed}, "1": {"3": 30}}}, 1.0, None, tmp_path) for run in runs
     )

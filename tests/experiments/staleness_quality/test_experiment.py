@@ -41,7 +41,7 @@ def findings(results):
 
 
 def quadratic_runs():
-    return [run for run in StalenessQuality().runs(True, [0]) if run.settings["model"] == "quadratic"]
+    return [run for run in StalenessQuality().runs([0], quick=True) if run.settings["model"] == "quadratic"]
 
 
 def executed(run):
@@ -49,14 +49,14 @@ def executed(run):
 
 
 def test_a_world_as_claimed_confirms_all_claims():
-    runs = StalenessQuality().runs(quick=False, seeds=range(2))
+    runs = StalenessQuality().runs(range(2), quick=False)
     results = results_of(runs, figures_as_claimed)
     assert set(findings(results).values()) == {Finding.OK}
     assert drawn(StalenessQuality().plots(results)) == ["boundary", "grid", "updates", "depth"]
 
 
 def test_the_quick_form_says_what_it_cannot_test():
-    found = findings(results_of(StalenessQuality().runs(True, [0]), figures_as_claimed))
+    found = findings(results_of(StalenessQuality().runs([0], quick=True), figures_as_claimed))
     assert [key for key, finding in found.items() if finding is Finding.NOT_TESTABLE] == ["adagrad"]
 
 
@@ -74,7 +74,7 @@ def test_runs_that_say_otherwise_refute_a_claim(claim, change):
         given = figures_as_claimed(run)
         return given if run.settings["model"] == "quadratic" else given | change(run.settings)
 
-    found = findings(results_of(StalenessQuality().runs(False, [0]), figures))
+    found = findings(results_of(StalenessQuality().runs([0], quick=False), figures))
     assert found[claim] is Finding.REFUTED
 
 
@@ -87,14 +87,14 @@ def test_on_the_quadratic_the_rates_are_exact_and_the_geometric_ones_larger():
 def test_gradients_one_update_older_than_said_refute_the_exact_rate(monkeypatch):
     right = fixed.constant
     monkeypatch.setattr(fixed, "constant", lambda tau, n, **options: right(tau + 1, n, **options))
-    results = results_of(StalenessQuality().runs(True, [0]), lambda run: figures_as_claimed(run))
+    results = results_of(StalenessQuality().runs([0], quick=True), lambda run: figures_as_claimed(run))
     assert findings(results)["exact"] is Finding.REFUTED
 
 
 def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
     fresh = lambda tau, n, *, seed=0, ramp_updates=0: fixed.constant(0, n)  # noqa: E731
     monkeypatch.setattr(fixed, "uniform", fresh)
-    runs = list(StalenessQuality().runs(True, [0]))
+    runs = list(StalenessQuality().runs([0], quick=True))
     results = results_of(
         runs, lambda run: executed(run) if run.settings["kind"] == "uniform" and run in quadratic_runs()
         else figures_as_claimed(run)
@@ -105,7 +105,7 @@ def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
 
 def short(tau):
     """A training of at most 150 updates at a rate at which they are enough without staleness."""
-    runs = StalenessQuality().runs(False, [0])
+    runs = StalenessQuality().runs([0], quick=False)
     run = next(r for r in runs if r.settings["tau"] == tau and r.settings["kind"] == CONSTANT and "lr" in r.settings)
     return dataclasses.replace(run, settings={**run.settings, "lr": 0.2, "num_updates": 150})
 
@@ -125,7 +125,7 @@ def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compare
         lost = settings["model"] != "quadratic" and settings["tau"] == 32 and settings["depth"] in lost_depths
         return given | ({"target_version": None} if lost else {})
 
-    runs = StalenessQuality().runs(False, [0])
+    runs = StalenessQuality().runs([0], quick=False)
     at_fixed = {depth: {"kind": CONSTANT, "depth": depth, "lr": FIXED_RATE} for depth in (0, 4)}
 
     def measured():
@@ -142,7 +142,7 @@ def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compare
 
 
 def test_full_runs_have_the_grid_and_all_seeds():
-    runs = StalenessQuality().runs(quick=False, seeds=range(10))
+    runs = StalenessQuality().runs(range(10), quick=False)
     assert len({run.key for run in runs}) == len(runs)
     cases = trainings_of(
         Results(r for r in results_of(runs, figures_as_claimed) if r.run.settings["model"] != "quadratic")
