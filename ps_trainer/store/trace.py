@@ -47,7 +47,8 @@ class ModelTrace:
         """Runs the model's own initialisers in this process; returns name -> value."""
         with tf.Session(graph=self.graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             session.run([variable.initializer for variable in self._variables.values()])
-            return session.run({name: variable.read_value() for name, variable in self._variables.items()})
+            # Fetches each variable's own read op: `read_value` would add ops, and workers compare a hash of the graph.
+            return session.run(self._variables)
 
 
 def trace(build: Callable[[], Any], seed: int) -> ModelTrace:

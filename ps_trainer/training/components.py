@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -25,7 +27,23 @@ from ps_trainer.updates.base import RunPlan, UpdateRule
 
 
 class Components(NamedTuple):
-    """Instances of what `TrainConfig` names; `dataset` has found and checked its files."""
+    """Instances of what `TrainConfig` names.
+
+    Attributes:
+        model: Model, with a method `build`.
+        dataset: Dataset, which has found and checked its files.
+        rule: Update rule.
+        optimizers: The run's optimizer, and the optimizers that `--optimizer_for` names.
+        schedule: Schedule of the learning rate.
+        layout: Class of the parameter store.
+        layout_options: Options of the layout.
+        hooks: Classes of the user's session hooks.
+        transforms: Gradient transforms, in the order in which they are applied.
+        stragglers: Delays that `--straggler` injects.
+        num_stages: Number of stages of the model; 1 unless `--placement=model_parallel`.
+        trace_model: Function that builds the model in a scratch graph. It does so once: later calls return the same
+            trace. Only commands that train pay for it.
+    """
 
     model: Any
     dataset: Any
@@ -38,14 +56,15 @@ class Components(NamedTuple):
     transforms: list[Transform]
     stragglers: list[DelaySpec]
     num_stages: int
+    trace_model: Callable[[], ModelTrace]
 
     @property
     def optimizer(self) -> PsOptimizer:
-        """The run's own, of every variable that `--optimizer_for` does not name."""
+        """The optimizer of every variable that `--optimizer_for` does not name."""
         return self.optimizers.all[0].optimizer
 
     def create_store(self, group: Group, config: TrainConfig) -> ParameterStore:
-        """A store of the run's layout, seen from the worker that trains for `group`."""
+        """Creates a store of the run's layout for the worker that trains for `group`."""
         return self.layout(
             self.layout_options,
             num_ps=group.cluster.num_ps,
@@ -61,8 +80,8 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     """Loads everything that `config` names.
 
     Args:
-        config: the run.
-        num_workers: workers of the cluster, among them those that compute stages for others.
+        config: Configuration of the run.
+        num_workers: Number of workers in the cluster, including those that compute stages for other workers.
 
     Raises:
         UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
@@ -71,7 +90,8 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     layout = registry.LAYOUTS.load(config.layout)
     model = _create_model(config)
     dataset = registry.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
-    num_stages = _count_stages(model, dataset, rule, config) if config.placement == MODEL_PARALLEL else 1
+    trace_model = functools.cache(lambda: _trace(model, dataset, config))
+    num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
     num_workers = count_groups(num_workers, num_stages)
     components = Components(
         model=model,
@@ -85,15 +105,14 @@ def load(config: TrainConfig, num_workers: int) -> Components:
         transforms=load_transforms(config.gradient_transform),
         stragglers=delays.parse_all(config.straggler, num_workers),
         num_stages=num_stages,
+        trace_model=trace_model,
     )
     rule.check(_plan(components, config, num_workers))
     for one in components.optimizers.all:
         check_optimizer(components.transforms, one.name, one.optimizer.momentum)
     _check_sizes(components, config)
     if config.optimizer_for:
-        components.optimizers.check(
-            [spec.name for spec in _trace(components.model, components.dataset, config).specs if spec.trainable]
-        )
+        components.optimizers.check([spec.name for spec in trace_model().specs if spec.trainable])
     if not rule.holds_tables or rule.needs_tables:
         _check_tables(components, config)
     return components
@@ -123,44 +142,50 @@ def _plan(components: Components, config: TrainConfig, num_workers: int) -> RunP
     )
 
 
-def _count_stages(model: Any, dataset: Any, rule: UpdateRule, config: TrainConfig) -> int:
-    """How many stages the model has.
+def _count_stages(trace_model: Callable[[], ModelTrace], rule: UpdateRule, config: TrainConfig) -> int:
+    """Returns the number of stages of the model.
 
     Raises:
-        OptionError: one only, or some are missing; or the rule has no use for them.
+        OptionError: the model has one stage only, a stage number is missing, or the rule cannot train stages.
     """
     if rule.keeps_replica:
         raise OptionError(
             f"--placement=model_parallel: with --update={config.update} each worker keeps a copy of the whole model;"
-            " use --update=async, sync or another rule that keeps none, or --placement=data_parallel"
+            " use --update=async, sync or another rule without such copies, or --placement=data_parallel"
         )
-    stages = _trace(model, dataset, config).stages
+    stages = trace_model().stages
     if len(stages) == 1:
         raise OptionError(
-            f"--placement=model_parallel: model {config.model!r} names no stage but the first; where the number of its"
-            " stages is an option, give --model_option num_stages=2, else build parts in `with layers.stage(1):`, or"
+            f"--placement=model_parallel: model {config.model!r} has only one stage; if the model has the option"
+            " num_stages, give --model_option num_stages=2, else build layers inside `with layers.stage(1):`, or"
             " use --placement=data_parallel"
         )
     missing = sorted(set(range(max(stages))) - stages)
     if missing:
         raise OptionError(
-            f"--placement=model_parallel: model {config.model!r} names the stages {sorted(stages)}, and"
-            f" {', '.join(map(str, missing))} is missing; number them from 0 without a gap"
+            f"--placement=model_parallel: model {config.model!r} has the stages {sorted(stages)}, and"
+            f" {', '.join(map(str, missing))} is missing; number the stages from 0 without a gap"
         )
     return len(stages)
 
 
 def _trace(model: Any, dataset: Any, config: TrainConfig) -> ModelTrace:
-    """The model's variables and stages, as it makes them for a batch of the run's."""
+    """Builds the model for a batch of the run, to learn its variables and stages.
+
+    The batch of shard 0 stands for all batches: no variable of a model may depend on which worker builds it.
+    """
     with tf.Graph().as_default():
         examples = dataset.train(shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1)
     return trace(lambda: model.build(placeholders(examples.element_spec), training=True), config.seed)
 
 
 def _check_tables(components: Components, config: TrainConfig) -> None:
-    """Raises OptionError where the model has embedding tables and the rule cannot train them, or has none and must."""
-    model_trace = _trace(components.model, components.dataset, config)
-    tables = [spec.name for spec in model_trace.specs if spec.is_table]
+    """Checks that the rule and the model's embedding tables go together.
+
+    Raises:
+        OptionError: the model has tables and the rule cannot train them, or has none and the rule needs some.
+    """
+    tables = [spec.name for spec in components.trace_model().specs if spec.is_table]
     if components.rule.needs_tables and not tables:
         raise OptionError(
             f"--update={config.update} is for models with embedding tables, and model {config.model!r} has none;"
@@ -174,7 +199,7 @@ def _check_tables(components: Components, config: TrainConfig) -> None:
 
 
 def _check_sizes(components: Components, config: TrainConfig) -> None:
-    """Raises OptionError where the dataset has more classes, or more ids, than the model is made for."""
+    """Raises OptionError if the dataset has more classes, or more ids, than the model can tell apart."""
     for size, what in (("num_classes", "classes"), ("vocab_size", "ids")):
         of_model = getattr(getattr(components.model, "options", None), size, None)
         of_data = getattr(components.dataset, size, None)

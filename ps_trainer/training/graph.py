@@ -16,7 +16,7 @@ from ps_trainer.disturbances.straggler import Straggler
 from ps_trainer.disturbances.straggler import create as create_straggler
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.store.base import Gradient, ParameterStore
-from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed, placeholders, trace
+from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed
 from ps_trainer.training import shard_reader
 from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.components import Components
@@ -121,8 +121,7 @@ def build(
         counter = BatchCounter(counts[0].variable, amount, store)
         with tf.device(cluster.device):
             iterator = _iterator(components, cluster, config, reader, counter)
-        batch_spec = iterator.element_spec if reader is None else iterator.element_spec[1]
-        model_trace = trace(lambda: components.model.build(placeholders(batch_spec), training=True), config.seed)
+        model_trace = components.trace_model()
         store.create(model_trace, components.optimizers.index_of)
         with tf.device(cluster.device):
             place, batch = ([cluster.worker_index], iterator.get_next()) if reader is None else iterator.get_next()

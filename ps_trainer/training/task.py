@@ -25,12 +25,12 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     """Runs the task that `cluster` names until its job ends; returns the exit code.
 
     Args:
-        cluster: with this process's place in it.
-        config: the run; a ps task uses its timeouts and threads only.
-        keep_serving: for a ps task: serve job after job until a signal.
+        cluster: Cluster, with this process's place in it.
+        config: Configuration of the run; a ps task uses only its timeouts and thread counts.
+        keep_serving: Whether a ps task serves one job after another until a signal ends it.
 
     Raises:
-        UsageError: found before the server is started.
+        UsageError: the configuration is wrong; raised before the server is started.
     """
     _check_surroundings(config)
     if cluster.job_name == "ps":
@@ -44,6 +44,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
         return run_job(StageHost(cluster, config, group, create_server(cluster, config)).work)
     if isinstance(loaded.dataset, DataSource):
         loaded.dataset.check_shard(Shard(cluster.worker_index, group.cluster.num_workers), config.batch_size)
+    loaded.trace_model()  # a fault of the model ends this task before its server answers anybody
     if cluster.is_chief:
         target_watch.check(config, loaded)
         check_checkpoints(config)
@@ -51,9 +52,12 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
 
 
 def _check_surroundings(config: TrainConfig) -> None:
-    """Logs what the doctor would say about this task's machine, and refuses a folder that cannot be written.
+    """Logs what `ps_trainer doctor` would report about this task's machine.
 
-    A full disk is a warning: it may be temporary, and training can go on without checkpoints for a while.
+    A full disk is only a warning: it may be temporary, and training can continue without checkpoints for a while.
+
+    Raises:
+        CheckpointError: this task cannot write the logdir.
     """
     for finding in (environment.proxies(), *(logdir_checks.findings(config.logdir) if config.logdir else ())):
         if finding.level == FAIL and finding.topic == logdir_checks.FOLDER:

@@ -40,6 +40,14 @@ def test_finds_names_shapes_types_and_tables_in_the_order_of_creation():
     }
 
 
+def test_initial_values_can_be_asked_for_again_and_leave_the_trace_as_it_was():
+    found = trace(lambda: tf.get_variable("w", [2, 3]), 0)
+    graph = found.graph.as_graph_def()
+    first, second = found.initial_values(), found.initial_values()
+    np.testing.assert_array_equal(first["w"], second["w"])
+    assert found.graph.as_graph_def() == graph  # workers compare its hash
+
+
 def test_a_model_without_tables_says_so():
     assert not trace(lambda: tf.get_variable("w", [1]), 0).has_tables
 

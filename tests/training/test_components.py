@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.errors import OptionError
 from tests.testing.cluster import config_of
+from tests.testing.components import Embedded
 
-from ps_trainer.training import components  # isort: skip - after the cluster's environment
+from ps_trainer.training import components, graph  # isort: skip - after the cluster's environment
+
+
+class Counted(Embedded):
+    """Counts how often it is built."""
+
+    num_builds = 0
+
+    def build(self, batch, training):
+        Counted.num_builds += 1
+        return super().build(batch, training)
+
+
+def test_the_model_is_traced_once_whatever_asks_for_the_trace():
+    config = config_of("Embedded", "Rows", update="hybrid", batch_size=2, optimizer_for=("table=adagrad",))
+    config = dataclasses.replace(config, model=f"{__name__}:Counted")
+    loaded = components.load(config, num_workers=2)
+    assert Counted.num_builds == 1  # for the optimizers and for the tables
+    first = loaded.trace_model()
+    cluster = ClusterConfig(
+        jobs={"ps": ("localhost:1",), "worker": ("localhost:2", "localhost:3")}, job_name="worker", task_index=0
+    )
+    for run_id in ("one", "two"):  # as of a chief that begins the run again in its process
+        assert graph.build(loaded, cluster, config, run_id).model_trace is first
+    assert Counted.num_builds == 3
 
 
 @pytest.mark.parametrize(
