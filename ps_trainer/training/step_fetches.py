@@ -1,0 +1,87 @@
+"""What a worker fetches in one step, built for each phase of its update rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.training.after_pushes import AfterPushes
+from ps_trainer.training.push_counts import PushCounts
+from ps_trainer.updates.base import Phase, TrainStep
+
+
+class StepFetches(NamedTuple):
+    """Graph nodes that one step runs; the session returns their values under the same names.
+
+    Attributes:
+        global_step: `Phase.global_step`.
+        staleness: `Phase.staleness`.
+        loss: Loss of the step's own batch, float scalar on the worker.
+        times: Times in seconds since the epoch at which the gradient was computed and the update was applied. Empty
+            unless steps are logged (`step_log.py`).
+        counts: Pushes of this worker, as `PushCounts.build` returns them. Empty for a worker without state of its own.
+        targets: Ops to run with the step. They return no values.
+    """
+
+    global_step: Any
+    staleness: Any
+    loss: Any
+    times: Sequence[Any]
+    counts: Sequence[Any]
+    targets: Sequence[Any]
+
+
+def build(
+    store: ParameterStore,
+    step: TrainStep,
+    loss: tf.Tensor,
+    count_ops: Sequence[Sequence[tf.Operation]],
+    *,
+    timed: Sequence[Gradient] | None,
+    push_counts: PushCounts | None,
+    after_pushes: AfterPushes | None,
+) -> list[StepFetches]:
+    """Builds the fetches of each phase in the default graph.
+
+    Args:
+        store: Parameter store.
+        step: Step as the update rule built it.
+        loss: Loss of the step's batch.
+        count_ops: For each phase, the ops that count its batch.
+        timed: Gradients whose time is logged; None if steps are not logged.
+        push_counts: Counts of this worker's pushes; None if the worker has no state of its own.
+        after_pushes: Copies of this worker's own state; None if the worker has none.
+    """
+    fetches = []
+    with tf.device(store.worker_device):
+        computed = None if timed is None else _time_after([gradient.value for gradient in timed])
+        for phase, count in zip(step.phases, count_ops, strict=True):
+            times = [] if computed is None else [computed, _time_after([phase.global_step])]
+            targets = [*phase.targets, *_pull_ops(store, step, phase), *count]
+            if not phase.is_local:  # the variables of these ops are on the ps tasks
+                targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            counts = push_counts.build(phase) if push_counts is not None else []
+            if counts:
+                # Built last: the copies wait for every op of the phase that reads or changes the worker's own state.
+                targets.append(after_pushes.build([phase.global_step, phase.staleness, loss, *targets]))
+            fetches.append(StepFetches(phase.global_step, phase.staleness, loss, times, counts, targets))
+    return fetches
+
+
+def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase) -> list[tf.Operation]:
+    """Builds the ops that bring the parameters of the next step to the worker."""
+    if store.keeps_replica:
+        return []
+    if phase.applied is None:
+        return store.build_hold()
+    snapshot = store.read(phase.applied) if phase.pulled is None else store.joined(phase.pulled)
+    return store.build_pull(snapshot, step.on_pull)
+
+
+def _time_after(values: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
+    """Returns the time at which all values have been computed, in seconds since the epoch."""
+    with tf.control_dependencies([getattr(value, "values", value) for value in values]):
+        return tf.timestamp()
