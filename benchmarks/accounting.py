@@ -85,7 +85,7 @@ class Account(NamedTuple):
         return 0 <= self.unlogged <= num_workers * (num_kills + self.num_lineages - 1)
 
 
-def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: int, is_joined: bool) -> Account:
+def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: int, *, is_joined: bool) -> Account:
     """The books of a run.
 
     Args:
@@ -111,7 +111,7 @@ def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: 
     return Account(applied, logged, made - logged, tuple(rollbacks), len(starts))
 
 
-def read(logdir: pathlib.Path, applied: int, is_joined: bool) -> Account:
+def read(logdir: pathlib.Path, applied: int, *, is_joined: bool) -> Account:
     """The books of the run with this logdir.
 
     Raises:
@@ -130,7 +130,7 @@ def read(logdir: pathlib.Path, applied: int, is_joined: bool) -> Account:
     ]
     if not starts or not lines:
         raise ValueError(f"{logdir} has no set-up of a chief, or no step log; was it run with --step_log?")
-    return account(starts, lines, applied, is_joined)
+    return account(starts, lines, applied, is_joined=is_joined)
 
 
 def _trained_secs(lines: Sequence[StepLine], step: int) -> float:

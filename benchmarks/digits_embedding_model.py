@@ -20,7 +20,7 @@ class PixelTable:
     def __init__(self) -> None:
         self._cnn = Cnn(Cnn.Options())
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -32,4 +32,4 @@ class PixelTable:
         """
         level_BHW = tf.cast(tf.round(batch["image"][..., 0] * (_LEVELS - 1)), tf.int64)
         x_BHWC = layers.embedding("levels", _LEVELS, _DIM, level_BHW)
-        return self._cnn.build({**batch, "image": x_BHWC}, training)
+        return self._cnn.build({**batch, "image": x_BHWC}, training=training)

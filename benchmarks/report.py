@@ -114,7 +114,7 @@ class Report:
         print(row.line(), flush=True)
         self._write()
 
-    def finish(self, has_failed: bool = False) -> int:
+    def finish(self, *, has_failed: bool = False) -> int:
         """Writes the files, prints the tables, and returns the exit code.
 
         Args:

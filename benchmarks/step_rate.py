@@ -88,7 +88,7 @@ def run(plan: StepRatePlan, report: Report) -> int:
             report.add(row)
             with plan.folder.joinpath("results.jsonl").open("a") as file:
                 file.write(row.line() + "\n")
-    exit_code = report.finish(has_failed)
+    exit_code = report.finish(has_failed=has_failed)
     if has_failed:
         print("error: the runs that failed, see above, have no row", file=sys.stderr)
     return exit_code

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
                 report.add(trained_row(row_type, name, known[name], outcomes), key)
             else:
                 has_failed = True
-    exit_code = report.finish(has_failed)
+    exit_code = report.finish(has_failed=has_failed)
     if has_failed:
         print("error: the runs that failed, see above, have no row", file=sys.stderr)
     return exit_code

@@ -22,7 +22,7 @@ class Deep:
 
     size = contenders.DEEP
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -41,7 +41,7 @@ class Wide:
 
     size = contenders.WIDE
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch; see `Deep.build`."""
         del training
         return _build_dense_stack(batch, self.size)
@@ -52,7 +52,7 @@ class DeepTable:
 
     size = contenders.DEEP
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch; see `Deep.build`. The row of the label is added to the features."""
         del training
         rows = layers.embedding("table", self.size.width, self.size.width, batch["label"])

@@ -56,7 +56,7 @@ class Bert:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -71,10 +71,12 @@ class Bert:
         """
         ids_BT = batch["ids"]
         if self.options.num_classes:
-            return layers.classifier_output(self._class_logits(self._encode(ids_BT, training)), batch["label"])
-        place_BK, seen_BT = self._hide(ids_BT, training)
+            return layers.classifier_output(self._class_logits(self._encode(ids_BT, training=training)), batch["label"])
+        place_BK, seen_BT = self._hide(ids_BT, training=training)
         told_BK = tf.gather(ids_BT, place_BK, axis=1, batch_dims=1)
-        logits_BKV = self._symbol_logits(tf.gather(self._encode(seen_BT, training), place_BK, axis=1, batch_dims=1))
+        logits_BKV = self._symbol_logits(
+            tf.gather(self._encode(seen_BT, training=training), place_BK, axis=1, batch_dims=1)
+        )
         loss_BK = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=told_BK, logits=logits_BKV)
         said_BK = tf.argmax(logits_BKV, axis=2)
         metrics = {
@@ -83,18 +85,20 @@ class Bert:
         }
         return layers.ModelOutput(tf.reduce_mean(loss_BK), said_BK, metrics)
 
-    def _hide(self, ids_BT: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    def _hide(self, ids_BT: tf.Tensor, *, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Positions to be told, int32 [B, K], as many in each text, and the texts as the model sees them."""
         length = int(ids_BT.shape[1])
-        place_BK = tf.nn.top_k(_uniform(ids_BT, training, 0), max(1, round(self.options.mask_share * length))).indices
+        place_BK = tf.nn.top_k(
+            _uniform(ids_BT, 0, training=training), max(1, round(self.options.mask_share * length))
+        ).indices
         is_told_BT = tf.reduce_any(tf.one_hot(place_BK, length, on_value=True, off_value=False), axis=1)
-        kind_BT = _uniform(ids_BT, training, 1)
-        any_BT = tf.cast(_uniform(ids_BT, training, 2) * self.options.vocab_size, tf.int64)
+        kind_BT = _uniform(ids_BT, 1, training=training)
+        any_BT = tf.cast(_uniform(ids_BT, 2, training=training) * self.options.vocab_size, tf.int64)
         other_BT = tf.where_v2(kind_BT < _HIDDEN_SHARE + _RANDOM_SHARE, any_BT, ids_BT)
         other_BT = tf.where_v2(kind_BT < _HIDDEN_SHARE, tf.constant(self.options.vocab_size, tf.int64), other_BT)
         return place_BK, tf.where_v2(is_told_BT, other_BT, ids_BT)
 
-    def _encode(self, ids_BT: tf.Tensor, training: bool) -> tf.Tensor:
+    def _encode(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         dim = self.options.dim
         with tf.variable_scope("encoder"):
             # One row more than symbols: the last is "hidden".
@@ -127,7 +131,7 @@ def _logits(x: tf.Tensor, units: int) -> tf.Tensor:
     return layers.dense(x, units, "logits", kernel_initializer=tf.truncated_normal_initializer(stddev=0.02))
 
 
-def _uniform(ids_BT: tf.Tensor, training: bool, purpose: int) -> tf.Tensor:
+def _uniform(ids_BT: tf.Tensor, purpose: int, *, training: bool) -> tf.Tensor:
     """float32 [B, T] in [0, 1); in evaluation the same each time."""
     if training:
         return tf.random.uniform(tf.shape(ids_BT))

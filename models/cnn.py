@@ -33,7 +33,7 @@ class Cnn:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -48,6 +48,6 @@ class Cnn:
             x_BHWC = layers.conv2d(x_BHWC, filters, 3, f"conv{i}", activation=tf.nn.relu)
             x_BHWC = layers.max_pool2d(x_BHWC)
         x_BD = layers.dense(layers.flatten(x_BHWC), self.options.hidden, "hidden", activation=tf.nn.relu)
-        x_BD = layers.dropout(x_BD, self.options.dropout, training)
+        x_BD = layers.dropout(x_BD, self.options.dropout, training=training)
         logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
         return layers.classifier_output(logits_BN, batch["label"])

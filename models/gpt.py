@@ -56,7 +56,7 @@ class Gpt:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -68,7 +68,7 @@ class Gpt:
             over an example's symbols (bits per character, where symbols are characters), and "accuracy".
         """
         ids_BT, next_BT = batch["ids"][:, :-1], batch["ids"][:, 1:]
-        logits_BTV = self._logits(ids_BT, training)
+        logits_BTV = self._logits(ids_BT, training=training)
         loss_BT = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=next_BT, logits=logits_BTV)
         loss_B = tf.reduce_mean(loss_BT, axis=1)
         told_BT = tf.argmax(logits_BTV, axis=2)
@@ -78,10 +78,10 @@ class Gpt:
         }
         return layers.ModelOutput(tf.reduce_mean(loss_B), told_BT, metrics)
 
-    def _logits(self, ids_BT: tf.Tensor, training: bool) -> tf.Tensor:
+    def _logits(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         """Logits [B, T, V] of the symbol after each position."""
         length = int(ids_BT.shape[1])
-        x_BTD = self._embed(ids_BT, training) + layers.sinusoidal_positions(length, self.options.dim)
+        x_BTD = self._embed(ids_BT, training=training) + layers.sinusoidal_positions(length, self.options.dim)
         for layer in range(self.options.num_layers):
             x_BTD = layers.transformer_block(
                 x_BTD,
@@ -100,7 +100,7 @@ class Gpt:
             kernel_initializer=tf.truncated_normal_initializer(stddev=0.02),
         )
 
-    def _embed(self, ids_BT: tf.Tensor, training: bool) -> tf.Tensor:
+    def _embed(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         """Each symbol's own embedding, and those of the symbols that end there together."""
         options = self.options
         x_BTD = layers.embedding("embedding", options.vocab_size, options.dim, ids_BT)
@@ -109,5 +109,5 @@ class Gpt:
             before_BT = tf.pad(bucket_BT[:, :-1], [[0, 0], [1, 0]])
             bucket_BT = tf.math.floormod(before_BT * _HASH_FACTOR + ids_BT + 1, options.num_buckets)
             rows_BTD = layers.embedding(f"ngram{length}", options.num_buckets, options.dim, bucket_BT)
-            x_BTD += layers.dropout(rows_BTD, options.ngram_dropout, training)
+            x_BTD += layers.dropout(rows_BTD, options.ngram_dropout, training=training)
         return x_BTD * options.dim**0.5

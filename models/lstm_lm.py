@@ -55,7 +55,7 @@ class LstmLm:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -67,14 +67,14 @@ class LstmLm:
             sampled); "nats_per_token", whose exponential over all examples is the perplexity, and "accuracy" where
             the loss is not sampled.
         """
-        h_BTD = self._hidden(batch["ids"][:, :-1], training)
+        h_BTD = self._hidden(batch["ids"][:, :-1], training=training)
         with layers.stage(self.options.num_stages - 1):
-            return self._output(h_BTD, batch["ids"], training)
+            return self._output(h_BTD, batch["ids"], training=training)
 
-    def _output(self, h_BTD: tf.Tensor, ids_BS: tf.Tensor, training: bool) -> layers.ModelOutput:
+    def _output(self, h_BTD: tf.Tensor, ids_BS: tf.Tensor, *, training: bool) -> layers.ModelOutput:
         """What `build` gives; S = T + 1."""
         told_BT = ids_BS[:, 1:]
-        h_BTD = layers.dropout(h_BTD, self.options.dropout, training)
+        h_BTD = layers.dropout(h_BTD, self.options.dropout, training=training)
         h_ND = tf.reshape(h_BTD, [-1, self.options.units])
         if training and self.options.loss == "sampled_softmax":
             loss_N = layers.sampled_loss(
@@ -96,12 +96,12 @@ class LstmLm:
         metrics = {"nats_per_token": loss_B, "accuracy": tf.reduce_mean(is_right_BT, axis=1)}
         return layers.ModelOutput(tf.reduce_mean(loss_B), likeliest_BT, metrics)
 
-    def _hidden(self, ids_BT: tf.Tensor, training: bool) -> tf.Tensor:
+    def _hidden(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         h_BTD = layers.embedding("embedding", self.options.vocab_size, self.options.dim, ids_BT)
         h_BTD.set_shape([*ids_BT.shape, self.options.dim])
         for number in range(self.options.num_layers):
             with layers.stage(layers.spread(number, self.options.num_layers + 1, self.options.num_stages)):
-                h_BTD = layers.dropout(h_BTD, self.options.dropout, training)
+                h_BTD = layers.dropout(h_BTD, self.options.dropout, training=training)
                 h_BTD = layers.lstm(h_BTD, self.options.units, f"lstm{number}").output_BTU
         return h_BTD
 

@@ -33,7 +33,7 @@ class Mlp:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -48,7 +48,7 @@ class Mlp:
         for i, units in enumerate(self.options.hidden):
             with layers.stage(layers.spread(i, num_layers, self.options.num_stages)):
                 x_BD = layers.dense(x_BD, units, f"hidden{i}", activation=tf.nn.relu)
-                x_BD = layers.dropout(x_BD, self.options.dropout, training)
+                x_BD = layers.dropout(x_BD, self.options.dropout, training=training)
         with layers.stage(self.options.num_stages - 1):
             logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
             return layers.classifier_output(logits_BN, batch["label"])

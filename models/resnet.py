@@ -50,7 +50,7 @@ class ResNet:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -61,11 +61,11 @@ class ResNet:
             Loss, class probabilities [B, N] and "accuracy".
         """
         num_blocks = (self.options.depth - 2) // 6
-        x_BHWC = _conv_bn(batch["image"] * 2 - 1, STAGE_FILTERS[0], 1, "first", training, tf.nn.relu)
+        x_BHWC = _conv_bn(batch["image"] * 2 - 1, STAGE_FILTERS[0], 1, "first", tf.nn.relu, training=training)
         for stage, filters in enumerate(STAGE_FILTERS):
             for block in range(num_blocks):
                 strides = 2 if stage > 0 and block == 0 else 1
-                x_BHWC = _block(x_BHWC, filters, strides, f"stage{stage}/block{block}", training)
+                x_BHWC = _block(x_BHWC, filters, strides, f"stage{stage}/block{block}", training=training)
         logits_BN = layers.dense(layers.global_average_pool(x_BHWC), self.options.num_classes, "logits")
         output = layers.classifier_output(logits_BN, batch["label"])
         if not training:
@@ -73,10 +73,10 @@ class ResNet:
         return output._replace(loss=output.loss + layers.weight_decay(self.options.weight_decay))
 
 
-def _block(x_BHWC: tf.Tensor, filters: int, strides: int, name: str, training: bool) -> tf.Tensor:
+def _block(x_BHWC: tf.Tensor, filters: int, strides: int, name: str, *, training: bool) -> tf.Tensor:
     with tf.variable_scope(name):
-        y_BHWC = _conv_bn(x_BHWC, filters, strides, "conv0", training, tf.nn.relu)
-        y_BHWC = _conv_bn(y_BHWC, filters, 1, "conv1", training)
+        y_BHWC = _conv_bn(x_BHWC, filters, strides, "conv0", tf.nn.relu, training=training)
+        y_BHWC = _conv_bn(y_BHWC, filters, 1, "conv1", training=training)
         return tf.nn.relu(_shortcut(x_BHWC, filters, strides) + y_BHWC)
 
 
@@ -85,14 +85,15 @@ def _conv_bn(
     filters: int,
     strides: int,
     name: str,
-    training: bool,
     activation: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+    *,
+    training: bool,
 ) -> tf.Tensor:
     with tf.variable_scope(name):
         x_BHWC = layers.conv2d(
             x_BHWC, filters, 3, "conv", strides, use_bias=False, kernel_initializer=tf.initializers.he_normal()
         )
-        return activation(layers.batch_norm(x_BHWC, "bn", training))
+        return activation(layers.batch_norm(x_BHWC, "bn", training=training))
 
 
 def _shortcut(x_BHWC: tf.Tensor, filters: int, strides: int) -> tf.Tensor:

@@ -53,7 +53,7 @@ class Speech:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """See the class.
 
         Args:
@@ -62,7 +62,7 @@ class Speech:
         """
         x_BTF, num_frames_B = batch["frames"], batch["num_frames"]
         for number, units in enumerate(self.options.units):
-            x_BTF = layers.dropout(x_BTF, self.options.dropout, training)
+            x_BTF = layers.dropout(x_BTF, self.options.dropout, training=training)
             cell = CELLS[self.options.cell]
             x_BTF = layers.bidirectional(cell, x_BTF, units, f"layer{number}", length_B=num_frames_B)
         logits_BTN = layers.dense(x_BTF, self.options.num_classes + 1, "logits")

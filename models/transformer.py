@@ -59,7 +59,7 @@ class Transformer:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -72,11 +72,11 @@ class Transformer:
             symbols; in evaluation "exact_match", 1 where the translation is the target.
         """
         source_BS, target_BT = batch["source"], batch["target"]
-        memory_BSD = self._encode(source_BS, training)
+        memory_BSD = self._encode(source_BS, training=training)
         before_BT = tf.pad(target_BT[:, :-1], [[0, 0], [1, 0]], constant_values=layers.START_ID)
-        logits_BTV = self._decode(before_BT, memory_BSD, source_BS, training)
+        logits_BTV = self._decode(before_BT, memory_BSD, source_BS, training=training)
         with layers.stage(self.options.num_stages - 1):
-            output = self._output(logits_BTV, target_BT, training)
+            output = self._output(logits_BTV, target_BT, training=training)
         if training:
             return output
         translation_BT = self._translate(source_BS, memory_BSD, int(target_BT.shape[1]))
@@ -84,24 +84,28 @@ class Transformer:
         metrics = {**output.metrics, "exact_match": tf.cast(is_exact_B, tf.float32)}
         return output._replace(predictions=translation_BT, metrics=metrics)
 
-    def _encode(self, source_BS: tf.Tensor, training: bool) -> tf.Tensor:
+    def _encode(self, source_BS: tf.Tensor, *, training: bool) -> tf.Tensor:
         with tf.variable_scope("encoder"):
-            x_BSD = self._embed(source_BS, self.options.source_vocab_size, training)
+            x_BSD = self._embed(source_BS, self.options.source_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(layer):
-                    x_BSD = self._block(x_BSD, layer, training, mask=layers.padding_mask(source_BS))
+                    x_BSD = self._block(x_BSD, layer, training=training, mask=layers.padding_mask(source_BS))
             with self._stage(self.options.num_layers - 1):
                 return layers.layer_norm(x_BSD, "norm")
 
-    def _decode(self, before_BT: tf.Tensor, memory_BSD: tf.Tensor, source_BS: tf.Tensor, training: bool) -> tf.Tensor:
+    def _decode(
+        self, before_BT: tf.Tensor, memory_BSD: tf.Tensor, source_BS: tf.Tensor, *, training: bool
+    ) -> tf.Tensor:
         """Logits [B, T, V] of the symbol at each position, given those before it."""
         with tf.variable_scope("decoder"):
             with self._stage(self.options.num_layers):
-                x_BTD = self._embed(before_BT, self.options.target_vocab_size, training)
+                x_BTD = self._embed(before_BT, self.options.target_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(self.options.num_layers + layer):
                     memory = {"memory_BKD": memory_BSD, "memory_mask": layers.padding_mask(source_BS)}
-                    x_BTD = self._block(x_BTD, layer, training, mask=layers.causal_mask(int(x_BTD.shape[1])), **memory)
+                    x_BTD = self._block(
+                        x_BTD, layer, training=training, mask=layers.causal_mask(int(x_BTD.shape[1])), **memory
+                    )
             with self._stage(2 * self.options.num_layers - 1):
                 return layers.dense(
                     layers.layer_norm(x_BTD, "norm"),
@@ -114,14 +118,14 @@ class Transformer:
         """The stage of a block, counted from the encoder's first to the decoder's last."""
         return layers.stage(layers.spread(block, 2 * self.options.num_layers, self.options.num_stages))
 
-    def _embed(self, ids_BT: tf.Tensor, vocab_size: int, training: bool) -> tf.Tensor:
+    def _embed(self, ids_BT: tf.Tensor, vocab_size: int, *, training: bool) -> tf.Tensor:
         dim = self.options.dim
         x_BTD = layers.embedding("embedding", vocab_size, dim, ids_BT) * dim**0.5
         return layers.dropout(
-            x_BTD + layers.sinusoidal_positions(int(ids_BT.shape[1]), dim), self.options.dropout, training
+            x_BTD + layers.sinusoidal_positions(int(ids_BT.shape[1]), dim), self.options.dropout, training=training
         )
 
-    def _block(self, x_BTD: tf.Tensor, layer: int, training: bool, **attention: tf.Tensor) -> tf.Tensor:
+    def _block(self, x_BTD: tf.Tensor, layer: int, *, training: bool, **attention: tf.Tensor) -> tf.Tensor:
         return layers.transformer_block(
             x_BTD,
             num_heads=self.options.num_heads,
@@ -132,10 +136,10 @@ class Transformer:
             **attention,
         )
 
-    def _output(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, training: bool) -> layers.ModelOutput:
+    def _output(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, *, training: bool) -> layers.ModelOutput:
         """The loss as the mean over all symbols, the most probable symbols, and the loss by example."""
         is_symbol_BT = tf.cast(tf.not_equal(target_BT, layers.PADDING_ID), tf.float32)
-        loss_BT = self._loss_of_symbols(logits_BTV, target_BT, training) * is_symbol_BT
+        loss_BT = self._loss_of_symbols(logits_BTV, target_BT, training=training) * is_symbol_BT
         num_symbols = tf.reduce_sum(is_symbol_BT)
         num_symbols_B = tf.maximum(tf.reduce_sum(is_symbol_BT, axis=1), 1)
         return layers.ModelOutput(
@@ -145,7 +149,7 @@ class Transformer:
             loss_weight=num_symbols,
         )
 
-    def _loss_of_symbols(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, training: bool) -> tf.Tensor:
+    def _loss_of_symbols(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         smoothing = self.options.label_smoothing if training else 0.0
         loss_BT = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target_BT, logits=logits_BTV)
         if not smoothing:

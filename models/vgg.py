@@ -45,7 +45,7 @@ class Vgg:
     def __init__(self, options: Options):
         self.options = options
 
-    def build(self, batch: dict[str, tf.Tensor], training: bool) -> layers.ModelOutput:
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """The graph of one batch.
 
         Args:
@@ -71,6 +71,6 @@ class Vgg:
         x_BD = layers.flatten(x_BHWC)
         for i in range(2):
             x_BD = layers.dense(x_BD, self.options.hidden, f"hidden{i}", activation=tf.nn.relu)
-            x_BD = layers.dropout(x_BD, self.options.dropout, training)
+            x_BD = layers.dropout(x_BD, self.options.dropout, training=training)
         logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
         return layers.classifier_output(logits_BN, batch["label"])

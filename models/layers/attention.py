@@ -98,13 +98,13 @@ def transformer_block(
     with tf.variable_scope(name):
         y_BTD = layer_norm(x_BTD, "norm")
         y_BTD = multi_head_attention(y_BTD, y_BTD, num_heads, "attention", mask)
-        x_BTD += dropout(y_BTD, dropout_rate, training)
+        x_BTD += dropout(y_BTD, dropout_rate, training=training)
         if memory_BKD is not None:
             y_BTD = layer_norm(x_BTD, "memory_norm")
             y_BTD = multi_head_attention(y_BTD, memory_BKD, num_heads, "memory_attention", memory_mask)
-            x_BTD += dropout(y_BTD, dropout_rate, training)
+            x_BTD += dropout(y_BTD, dropout_rate, training=training)
         y_BTD = dense(layer_norm(x_BTD, "hidden_norm"), hidden, "hidden", activation)
-        return x_BTD + dropout(dense(y_BTD, int(x_BTD.shape[-1]), "out"), dropout_rate, training)
+        return x_BTD + dropout(dense(y_BTD, int(x_BTD.shape[-1]), "out"), dropout_rate, training=training)
 
 
 def causal_mask(length: int) -> tf.Tensor:

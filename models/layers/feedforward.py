@@ -90,7 +90,7 @@ def flatten(x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [-1, math.prod(x.shape[1:].as_list())])
 
 
-def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
+def dropout(x: tf.Tensor, rate: float, *, training: bool) -> tf.Tensor:
     """In training sets a share `rate` of the values to 0 and multiplies the rest by 1 / (1 - rate).
 
     Args:

@@ -20,6 +20,7 @@ def conv2d(
     strides: int = 1,
     padding: str = "SAME",
     activation: Callable | None = None,
+    *,
     use_bias: bool = True,
     kernel_initializer: Callable | None = None,
 ) -> tf.Tensor:
@@ -59,7 +60,9 @@ def conv2d(
         return y_BHWC if activation is None else activation(y_BHWC)
 
 
-def batch_norm(x_BHWC: tf.Tensor, name: str, training: bool, momentum: float = 0.9, epsilon: float = 1e-5) -> tf.Tensor:
+def batch_norm(
+    x_BHWC: tf.Tensor, name: str, momentum: float = 0.9, epsilon: float = 1e-5, *, training: bool
+) -> tf.Tensor:
     """Batch normalisation: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, by channel.
 
     In training mean and variance are those of the worker's own batch; in evaluation they are moving averages:
@@ -80,9 +83,9 @@ def batch_norm(x_BHWC: tf.Tensor, name: str, training: bool, momentum: float = 0
     Args:
         x_BHWC: float32 [B, H, W, C]; C is known when the graph is built.
         name: variable scope.
-        training: whether the batch's own mean and variance are used, and the averages moved.
         momentum: share of the old value that a moving average keeps.
         epsilon: added to the variance.
+        training: whether the batch's own mean and variance are used, and the averages moved.
 
     Returns:
         float32 [B, H, W, C].

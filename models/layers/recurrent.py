@@ -68,7 +68,7 @@ def lstm(
         return c_BU, tf.sigmoid(o_BU) * tf.tanh(c_BU)
 
     state = state or _zeros(x_BTD, units, count=2)
-    return _recur(step, x_BTD, units, 4 * units, name, length_B, is_backward, state)
+    return _recur(step, x_BTD, units, 4 * units, name, length_B=length_B, is_backward=is_backward, state=state)
 
 
 def gru(
@@ -111,7 +111,7 @@ def gru(
         return (u_BU * h_BU + (1 - u_BU) * g_BU,)
 
     state = state or _zeros(x_BTD, units, count=1)
-    return _recur(step, x_BTD, units, 3 * units, name, length_B, is_backward, state)
+    return _recur(step, x_BTD, units, 3 * units, name, length_B=length_B, is_backward=is_backward, state=state)
 
 
 def bidirectional(
@@ -147,6 +147,7 @@ def _recur(
     units: int,
     num_gate_units: int,
     name: str,
+    *,
     length_B: tf.Tensor | None,
     is_backward: bool,
     state: tuple[tf.Tensor, ...],

@@ -22,7 +22,7 @@ class Normed:
 
     def build(self, batch, training):
         (x_BF,) = behind_gate(batch, training, [batch["x"]])
-        y_B11F = layers.batch_norm(x_BF[:, tf.newaxis, tf.newaxis], "bn", training, momentum=MOMENTUM)
+        y_B11F = layers.batch_norm(x_BF[:, tf.newaxis, tf.newaxis], "bn", training=training, momentum=MOMENTUM)
         return layers.classifier_output(layers.dense(layers.flatten(y_B11F), NUM_CLASSES, "logits"), batch["label"])
 
 

@@ -19,7 +19,7 @@ def create(**options):
 
 
 def build(model, training=False, ids=IDS):
-    return model.build({"ids": tf.constant(ids), "label": tf.constant(LABEL)}, training)
+    return model.build({"ids": tf.constant(ids), "label": tf.constant(LABEL)}, training=training)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_output_of_the_classifier_has_the_share_of_each_class():
 def test_at_the_start_everything_is_about_as_likely(num_classes, num_parameters):
     random = np.random.RandomState(0)
     batch = {"ids": tf.constant(random.randint(0, 104, (16, 64))), "label": tf.constant(np.arange(16) % 8)}
-    loss = Bert(Bert.Options(num_classes=num_classes)).build(batch, True).loss
+    loss = Bert(Bert.Options(num_classes=num_classes)).build(batch, training=True).loss
     assert sum(variable.shape.num_elements() for variable in tf.trainable_variables()) == num_parameters
     assert run(loss) == pytest.approx(np.log(num_classes or 104), rel=0.02)
 
@@ -78,7 +78,7 @@ def test_what_is_hidden_is_drawn_as_the_paper_says():
 
 
 def test_evaluation_hides_the_same_each_time_and_training_does_not():
-    hidden = [create()._hide(tf.constant(IDS), training)[0] for training in (True, False)]
+    hidden = [create()._hide(tf.constant(IDS), training=training)[0] for training in (True, False)]
     with tf.Session() as session:
         first, second = (session.run(hidden) for _ in range(2))
     assert np.any(first[0] != second[0])
@@ -88,7 +88,7 @@ def test_evaluation_hides_the_same_each_time_and_training_does_not():
 def test_a_hidden_symbol_does_not_tell_itself():
     """Whatever stands at a position that is shown as hidden: the loss is of it, the logits are not."""
     model = create(mask_share=1.0)
-    seen = [model._hide(tf.constant(ids), False)[1] for ids in (IDS, (IDS + 1) % 11)]
+    seen = [model._hide(tf.constant(ids), training=False)[1] for ids in (IDS, (IDS + 1) % 11)]
     one, other = run(seen)
     is_hidden = one == 11
     assert is_hidden.mean() > 0.7

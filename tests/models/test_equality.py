@@ -90,6 +90,6 @@ class _AndItsAverages:
         outputs = []
         for _ in range(self._num_times):
             with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
-                outputs.append(self._model.build(batch, training))
+                outputs.append(self._model.build(batch, training=training))
         with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
             return outputs[0]._replace(loss=tf.add_n([output.loss for output in outputs]) / self._num_times)

@@ -18,7 +18,7 @@ def create(**options):
 
 
 def build(model, training=False, ids=IDS):
-    return model.build({"ids": tf.constant(ids)}, training)
+    return model.build({"ids": tf.constant(ids)}, training=training)
 
 
 @pytest.fixture(autouse=True)

@@ -169,7 +169,11 @@ def test_flatten_keeps_the_batch():
 def test_dropout_acts_in_training_only():
     x = tf.ones([10_000])
     dropped, kept, without = _run(
-        [layers.dropout(x, 0.25, True), layers.dropout(x, 0.25, False), layers.dropout(x, 0.0, True)]
+        [
+            layers.dropout(x, 0.25, training=True),
+            layers.dropout(x, 0.25, training=False),
+            layers.dropout(x, 0.0, training=True),
+        ]
     )
     assert set(np.unique(dropped)) == {0, np.float32(1 / 0.75)}
     # Binomial: standard deviation sqrt(0.25 * 0.75 / 10000) = 0.0043.

@@ -17,7 +17,7 @@ IDS = np.random.RandomState(0).randint(0, VOCAB, (BATCH, STEPS + 1))
 
 
 def build(ids, training=False, **options):
-    return LstmLm(LstmLm.Options(**{**SMALL, **options})).build({"ids": tf.convert_to_tensor(ids)}, training)
+    return LstmLm(LstmLm.Options(**{**SMALL, **options})).build({"ids": tf.convert_to_tensor(ids)}, training=training)
 
 
 def run(fetches, feed_dict=None):

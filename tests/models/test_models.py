@@ -25,7 +25,7 @@ SMALL = {Vgg: {"width": 1 / 16, "hidden": 8}, ResNet: {"depth": 8}}
 
 def _build(model, images, labels, training=False):
     batch = {"image": tf.constant(images, tf.float32), "label": tf.constant(labels, tf.int64)}
-    return model.build(batch, training)
+    return model.build(batch, training=training)
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (7, 5, 3)])

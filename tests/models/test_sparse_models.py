@@ -50,7 +50,7 @@ def test_matrix_factorization_equals_numpy(training, decay):
     options = MatrixFactorization.Options(num_users=4, num_items=5, dim=2, mean=1.5, decay=decay)
     with tf.Graph().as_default():
         batch = {"user": tf.constant(user), "item": tf.constant(item), "rating": tf.constant(rating, tf.float32)}
-        output = run(MatrixFactorization(options).build(batch, training), {"users": users, "items": items})
+        output = run(MatrixFactorization(options).build(batch, training=training), {"users": users, "items": items})
     said = 1.5 + users[user, 2] + items[item, 2] + np.sum(users[user, :2] * items[item, :2], axis=1)
     squares = np.sum(users[user] ** 2, axis=1) + np.sum(items[item] ** 2, axis=1)
     np.testing.assert_allclose(output.predictions, said, rtol=1e-5)

@@ -30,7 +30,7 @@ def batch_of(frames=SOUND, lengths=LENGTHS, ids=IDS):
 
 
 def build(batch=None, training=False, **options):
-    return Speech(Speech.Options(**{**SMALL, **options})).build(batch or batch_of(), training)
+    return Speech(Speech.Options(**{**SMALL, **options})).build(batch or batch_of(), training=training)
 
 
 def run(fetches, feed_dict=None):

@@ -23,7 +23,7 @@ def create(**options):
 
 
 def build(model, training, source=SOURCE, target=TARGET):
-    return model.build({"source": tf.constant(source), "target": tf.constant(target)}, training)
+    return model.build({"source": tf.constant(source), "target": tf.constant(target)}, training=training)
 
 
 def run(fetches):
@@ -91,7 +91,9 @@ def test_translations_are_what_teacher_forcing_tells():
     model = create()
     translation = build(model, False).predictions
     with tf.variable_scope("", reuse=True):
-        forced = model.build({"source": tf.constant(SOURCE), "target": tf.ensure_shape(translation, [3, 4])}, True)
+        forced = model.build(
+            {"source": tf.constant(SOURCE), "target": tf.ensure_shape(translation, [3, 4])}, training=True
+        )
     translation_v, forced_v = run([translation, forced.predictions])
     for said, told in zip(translation_v, forced_v, strict=True):
         end = list(said).index(2) + 1 if 2 in said else len(said)

@@ -155,7 +155,7 @@ class CreditRows(Credits):
     """As `Credits`, with a row of an embedding table, [MAX_WORKERS, 1], for each worker as well."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
-        dense = super().build(batch, training)
+        dense = super().build(batch, training=training)
         zeros = tf.zeros_initializer()
         rows_B1D = layers.embedding("rows", MAX_WORKERS, 1, batch["worker"][:, tf.newaxis], initializer=zeros)
         return dense._replace(loss=dense.loss + tf.reduce_mean(tf.reduce_sum(rows_B1D, axis=[1, 2])))

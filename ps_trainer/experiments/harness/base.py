@@ -185,8 +185,8 @@ class Part(abc.ABC):
         """The runs, in order.
 
         Args:
-            quick: whether the whole experiment is to take less than two minutes.
             seeds: of the repetitions.
+            quick: whether the whole experiment is to take less than two minutes.
         """
 
     @abc.abstractmethod
