@@ -16,8 +16,9 @@ from ps_trainer.checkpoints import compatibility
 from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import extents as extents_lib
-from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.extents import Extent, VariableSpec
+from ps_trainer.store.pieces import Piece
 
 
 class Count(NamedTuple):

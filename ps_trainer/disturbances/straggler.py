@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
-from ps_trainer.store.base import Gradient
+from ps_trainer.store.pieces import Gradient
 
 
 class Straggler:

@@ -1,1 +1,1 @@
-"""The layouts of parameters over the ps tasks: packed vectors, single variables, tables."""
+"""Layouts of the parameters over the ps tasks: packed vectors, single variables, embedding tables."""

@@ -1,8 +1,8 @@
-"""Which elements of which model variable lie where on the ps tasks: pure NumPy arithmetic.
+"""Maps ranges of model variables to their places on the ps tasks: pure NumPy arithmetic.
 
-Every layout cuts a model variable, flattened in row-major order, into contiguous ranges and puts each
-range into some variable on some ps task. An `Extent` is one such range. Initialising, restoring and
-saving all go through the two functions here, so a checkpoint never depends on the layout.
+Every layout flattens a model variable in row-major order, cuts it into contiguous ranges, and puts each range into some
+variable on some ps task. An `Extent` is one such range. Initialising, restoring and saving all use `to_piece` and
+`from_pieces`, so a checkpoint never depends on the layout.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class VariableSpec(NamedTuple):
     """A variable as the model declares it.
 
     Attributes:
-        name: model name, without ":0".
-        shape: static shape.
+        name: Name in the model, without ":0".
+        shape: Static shape.
         dtype: NumPy dtype.
-        trainable: whether gradients are taken with respect to it.
-        is_table: whether it is an embedding table, which only its touched rows leave the ps.
-        stage: of the model's stages the one that it belongs to (`models.layers.stage`).
+        trainable: Whether gradients are taken with respect to it.
+        is_table: Whether it is an embedding table. Only the rows of a batch leave the ps task.
+        stage: Index of the model stage that it belongs to (`models.layers.stage`).
     """
 
     name: str
@@ -39,12 +39,12 @@ class VariableSpec(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its value."""
+        """Size of its value in bytes."""
         return self.size * self.dtype.itemsize
 
 
 class Extent(NamedTuple):
-    """Elements `start` to `stop` of model variable `name`, at `offset` in a ps variable (all flattened)."""
+    """Elements `start` to `stop` of model variable `name`, which begin at `offset` in a ps variable (all flattened)."""
 
     name: str
     start: int
@@ -61,11 +61,11 @@ def cut(specs: Sequence[VariableSpec], sizes: Sequence[int]) -> list[list[Extent
     """Lays `specs` end to end and cuts the line into pieces of the given sizes.
 
     Args:
-        specs: variables, in line order.
-        sizes: elements per piece; their sum is the number of elements of `specs`.
+        specs: Variables, in the order in which they lie on the line.
+        sizes: Number of elements of each piece; their sum is the number of elements of `specs`.
 
     Returns:
-        For each piece its extents, in order.
+        The extents of each piece, in order.
     """
     pieces: list[list[Extent]] = []
     remaining = [(spec.name, 0, spec.size) for spec in reversed(specs) if spec.size]
@@ -83,7 +83,7 @@ def cut(specs: Sequence[VariableSpec], sizes: Sequence[int]) -> list[list[Extent
 
 
 def to_piece(extents: Sequence[Extent], shape: Sequence[int], values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The value of a ps variable of `shape` from the values of the model's variables, by name."""
+    """Returns the value of a ps variable of `shape`, given the values of the model's variables by name."""
     parts = [np.reshape(values[e.name], [-1])[e.start : e.stop] for e in extents]
     return np.reshape(parts[0] if len(parts) == 1 else np.concatenate(parts), shape)
 
@@ -91,10 +91,14 @@ def to_piece(extents: Sequence[Extent], shape: Sequence[int], values: Mapping[st
 def from_pieces(
     specs: Sequence[VariableSpec], pieces: Sequence[tuple[Sequence[Extent], np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """The values of the model's variables `specs` from (extents, value) of the ps variables.
+    """Returns the values of the model's variables, given (extents, value) of the ps variables.
+
+    Args:
+        specs: The model's variables.
+        pieces: Extents and value of each ps variable.
 
     Raises:
-        ValueError: the extents do not cover every element of `specs` exactly once.
+        ValueError: The extents do not cover every element of `specs` exactly once.
     """
     flat = {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
     covered: dict[str, list[tuple[int, int]]] = {spec.name: [] for spec in specs}
@@ -105,12 +109,12 @@ def from_pieces(
             covered[extent.name].append((extent.start, extent.stop))
     wrong = [spec.name for spec in specs if not _is_covered_once(covered[spec.name], spec.size)]
     if wrong:
-        raise ValueError(f"pieces cover these variables not exactly once: {', '.join(wrong)}")
+        raise ValueError(f"the pieces do not cover these variables exactly once: {', '.join(wrong)}")
     return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
 
 
 def _is_covered_once(ranges: Sequence[tuple[int, int]], size: int) -> bool:
-    """Whether the ranges, put in order, go from 0 to `size` without a hole or an overlap."""
+    """Whether the sorted ranges go from 0 to `size` without a hole or an overlap."""
     reached = 0
     for start, stop in sorted(ranges):
         if start != reached:

@@ -1,4 +1,4 @@
-"""Layout `packed`: the trainable dense parameters as slices of few flat variables per ps task."""
+"""Layout `packed`: the trainable dense parameters lie in a few flat variables on each ps task."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.options import option
-from ps_trainer.store.base import ParameterStore, Part, Piece
+from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.extents import VariableSpec, cut
+from ps_trainer.store.pieces import DensePart, Piece
 from ps_trainer.store.variables import create_variable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class PackedOptions:
     """Options of `packed`."""
 
     max_piece_bytes: int = option(
-        4 * 2**20, "largest flat variable; a ps task's share above it is sent as several", least=4096
+        4 * 2**20, "largest flat variable in bytes; a larger share of a ps task is sent as several", least=4096
     )
-    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task", least=0)
+    table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
 
 
 class Packed(ParameterStore):
     """One flat variable per ps task (balanced to the element): one message per ps and direction.
 
-    The trainable dense variables of a dtype (and of an optimizer, where `--optimizer_for` gives some
-    variables another one) are laid end to end; ps k of P holds the k-th P-th of that
-    line, so a variable may lie on two ps tasks. A worker reads each flat variable once and cuts the
-    model's tensors out of it; gradients come back as one vector. Traffic per step and worker: the bytes
-    of the parameters each way, in O(P) messages instead of O(number of variables). Element-wise
-    optimizers give the same numbers as on separate variables.
+    The layout lays the trainable dense variables of a dtype end to end and cuts this line into P equal parts, one for
+    each of the P ps tasks. So a model variable may lie on two ps tasks. Variables to which `--optimizer_for` gives
+    another optimizer form a line of their own. A worker reads each flat variable once and cuts the model's tensors out
+    of it. The gradients travel back as one vector.
+
+    Traffic per step and worker: the bytes of the parameters each way, in O(P) messages instead of O(number of
+    variables). Element-wise optimizers compute the same numbers as on separate variables.
     """
 
-    Options = Options
+    Options = PackedOptions
 
-    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[DensePart]:
         lines = defaultdict(list)
         for spec in specs:
             group = self._group_of(spec.name)
@@ -47,12 +49,13 @@ class Packed(ParameterStore):
                 f"/group_{group}" if group else "",
             )
             lines["".join(parts_of_name)].append(spec)
-        parts: list[Part] = []
+        parts: list[DensePart] = []
         for name, line in lines.items():
             parts += self._create_line(name, line)
         return parts
 
-    def _create_line(self, name: str, specs: Sequence[VariableSpec]) -> list[Part]:
+    def _create_line(self, name: str, specs: Sequence[VariableSpec]) -> list[DensePart]:
+        """Creates the flat variables of one line: the end-to-end elements of `specs`."""
         total = sum(spec.size for spec in specs)
         max_size = self.options.max_piece_bytes // specs[0].dtype.itemsize
         plan = []  # (ps, number within the ps, elements)
@@ -65,7 +68,7 @@ class Packed(ParameterStore):
         for (ps, i, size), extents in zip(plan, cut(specs, [size for _, _, size in plan]), strict=True):
             with tf.device(self.ps_device(ps)):
                 variable = create_variable(f"packed/{name}/ps_{ps}/piece_{i}", [size], specs[0].dtype)
-            parts.append(Part(variable, ps, extents))
+            parts.append(DensePart(variable, ps, extents))
         return parts
 
     def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
@@ -76,7 +79,7 @@ class Packed(ParameterStore):
                 parts[extent.name].append(part)
         tensors = {}
         for spec in specs:
-            # A variable without elements lies nowhere.
+            # A variable without elements has no extent on any ps task.
             flat = parts[spec.name] or [tf.zeros([0], tf.as_dtype(spec.dtype))]
             value = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
             tensors[spec.name] = tf.reshape(value, spec.shape, name=f"{spec.name}/pulled")

@@ -1,4 +1,4 @@
-"""Layout `per_variable`: each model variable on its own, under `tf.train.replica_device_setter`."""
+"""Layout `per_variable`: each model variable is a variable of its own, placed by `tf.train.replica_device_setter`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.options import option
-from ps_trainer.store.base import ParameterStore, Part, Piece
+from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.extents import VariableSpec
+from ps_trainer.store.pieces import DensePart, Piece
 from ps_trainer.store.variables import parts_of, ps_of
 
 _PLACEMENTS = ("round_robin", "greedy")
@@ -19,29 +20,30 @@ _PARTITIONERS = ("none", "fixed_size", "min_max")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class PerVariableOptions:
     """Options of `per_variable`."""
 
     placement: str = option(
-        "round_robin", "how the ps task of the next variable is chosen; greedy = least bytes", choices=_PLACEMENTS
+        "round_robin", "ps task of the next variable; greedy = the one with the fewest bytes", choices=_PLACEMENTS
     )
     partitioner: str = option("none", "how dense variables are cut by rows", choices=_PARTITIONERS)
-    partitions: int = option(0, "parts for fixed_size, most parts for min_max; 0 = one per ps task", least=0)
-    min_slice_bytes: int = option(256 * 1024, "least bytes of a part for min_max", least=1)
-    table_partitions: int = option(0, "parts of an embedding table; 0 = one per ps task", least=0)
+    partitions: int = option(
+        0, "number of parts for fixed_size, largest number for min_max; 0 = one per ps task", least=0
+    )
+    min_slice_bytes: int = option(256 * 1024, "smallest part in bytes for min_max", least=1)
+    table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
 
 
 class PerVariable(ParameterStore):
-    """The classic form: a variable (or part of one) per model variable, placed on the ps tasks in turn.
+    """The classic form: a variable (or partition) per model variable, placed on the ps tasks in turn.
 
-    Placement `round_robin` is TensorFlow's default; `greedy` puts each variable on the ps task with the
-    fewest bytes so far. Traffic per step and worker: the bytes of the parameters each way, one message
-    per variable and direction.
+    Placement `round_robin` is TensorFlow's default; `greedy` puts each variable on the ps task with the fewest bytes so
+    far. Traffic per step and worker: the bytes of the parameters each way, one message per variable and direction.
     """
 
-    Options = Options
+    Options = PerVariableOptions
 
-    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[Part]:
+    def _create_dense(self, specs: Sequence[VariableSpec]) -> list[DensePart]:
         parts = []
         for spec in specs:
             with tf.device(self._setter):
@@ -55,7 +57,7 @@ class PerVariable(ParameterStore):
                     trainable=False,
                     use_resource=True,
                 )
-            parts += [Part(part, ps_of(part), [extent]) for part, extent in parts_of(variable, spec)]
+            parts += [DensePart(part, ps_of(part), [extent]) for part, extent in parts_of(variable, spec)]
         return parts
 
     def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
@@ -71,7 +73,7 @@ class PerVariable(ParameterStore):
 
     @functools.cached_property
     def _setter(self) -> Callable:
-        """One for all stages, so that the next one goes on where the last one ended."""
+        """Device setter that all stages share, so that the variables of a later stage do not start on ps 0 again."""
         strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
         return tf.train.replica_device_setter(
             ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
@@ -92,15 +94,16 @@ class GreedyByBytes:
     """`ps_strategy` for `replica_device_setter`: the ps task with the fewest bytes so far, lowest index first.
 
     Args:
-        num_ps: number of ps tasks.
+        num_ps: Number of ps tasks.
     """
 
     def __init__(self, num_ps: int):
         self._num_bytes = [0] * num_ps
 
     def __call__(self, op: tf.Operation) -> int:
-        """The ps task for the variable that `op` makes."""
+        """Returns the ps task for the variable that `op` creates."""
         ps = min(range(len(self._num_bytes)), key=self._num_bytes.__getitem__)
+        # replica_device_setter also asks for the place of other kinds of ops, such as hash tables.
         if op.type == "VarHandleOp":
             shape = tf.TensorShape(op.get_attr("shape"))
             self._num_bytes[ps] += shape.num_elements() * tf.as_dtype(op.get_attr("dtype")).size

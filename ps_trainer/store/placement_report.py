@@ -1,16 +1,16 @@
-"""The placement report: which bytes lie on which ps task."""
+"""Placement report: the variables of each ps task, with their sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.store.base import Piece
+from ps_trainer.store.pieces import Piece
 
 
 def placement_report(pieces: Sequence[Piece], num_ps: int) -> str:
-    """A table of ps variable, shape, bytes and ps task, then bytes per ps task and the imbalance.
+    """Returns a table of ps variables with shape, bytes and ps task, then the bytes per ps task and the imbalance.
 
-    Imbalance is the largest ps task's bytes over the mean: 1.0 is perfect. Slots are not counted.
+    Imbalance is the bytes of the fullest ps task divided by the mean; 1.0 is perfect. Optimizer slots do not count.
     """
     rows = [
         (
@@ -33,7 +33,7 @@ def placement_report(pieces: Sequence[Piece], num_ps: int) -> str:
 
 
 def imbalance(pieces: Sequence[Piece], num_ps: int) -> float:
-    """Largest ps task's bytes over the mean of all."""
+    """Returns the bytes of the fullest ps task divided by the mean of all."""
     totals = [0] * num_ps
     for piece in pieces:
         totals[piece.ps] += _num_bytes(piece)

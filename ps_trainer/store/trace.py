@@ -1,8 +1,8 @@
-"""Learns a model's variables by building it once in a scratch graph, and computes their initial values.
+"""Builds a model once in a scratch graph, which shows its variables, and computes their initial values.
 
-The initial value of a variable depends on the run's seed and the variable's name only, not on the
-layout, the number of tasks or the position in the graph: initialisers that have no seed of their own get
-one from these two.
+The initial value of a variable depends only on the run's seed and the variable's name. It does not depend on the
+layout, the number of tasks or the position in the graph, because an initialiser without a seed gets one that is derived
+from run seed and name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.store.extents import VariableSpec
 
-# The collection by which `models.layers.embedding` marks a table; a name, so that models need not import us.
+# Collection in which `models.layers.embedding` puts a table. Models name it by this text, so they need not import
+# ps_trainer.
 EMBEDDING_TABLES = "embedding_tables"
-# The collections of `models.layers.stages`.
+# Collections that `models.layers.stages` fills or reads.
 _STAGES = "model_stages"
 _CURRENT_STAGE = "current_model_stage"
 STAGE_DEVICES = "model_stage_devices"
@@ -30,10 +31,10 @@ class ModelTrace:
     """The variables of a model.
 
     Attributes:
-        specs: the global variables, in creation order.
-        has_tables: whether any of them is an embedding table.
-        stages: the stages that the model has named, stage 0 among them.
-        graph: the scratch graph, without devices.
+        specs: The global variables, in creation order.
+        has_tables: Whether one of them is an embedding table.
+        stages: Indices of the stages that the model names, and stage 0.
+        graph: The scratch graph, without devices.
     """
 
     def __init__(self, graph: tf.Graph, variables: dict[str, tf.Variable], specs: Sequence[VariableSpec]):
@@ -44,7 +45,7 @@ class ModelTrace:
         self._variables = variables
 
     def initial_values(self) -> dict[str, np.ndarray]:
-        """Runs the model's own initialisers in this process; returns name -> value."""
+        """Runs the model's own initialisers in this process, on the CPU; returns the values by name."""
         with tf.Session(graph=self.graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             session.run([variable.initializer for variable in self._variables.values()])
             # Fetches each variable's own read op: `read_value` would add ops, and workers compare a hash of the graph.
@@ -55,11 +56,11 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
     """Builds a model in a scratch graph and returns its variables.
 
     Args:
-        build: builds the model, its inputs included, in the default graph.
-        seed: the run's seed.
+        build: Builds the model and its inputs in the default graph.
+        seed: Seed of the run.
 
     Raises:
-        OptionError: a global variable was not made by `tf.get_variable`, or has no static shape.
+        OptionError: A global variable was not created by `tf.get_variable`, or has no static shape.
     """
     graph = tf.Graph()
     variables: dict[str, tf.Variable] = {}
@@ -91,31 +92,30 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
         strangers = [v.op.name for v in tf.global_variables() if v.op.name not in variables]
     if strangers:
         raise OptionError(
-            f"model variables {', '.join(strangers)} were made by tf.Variable; make them by tf.get_variable,"
+            f"model variables {', '.join(strangers)} were created by tf.Variable; create them by tf.get_variable,"
             " so that the parameter store can place them"
         )
     if not specs:
-        raise OptionError("the model has no variables; make them by tf.get_variable")
+        raise OptionError("the model has no variables; create them by tf.get_variable")
     return ModelTrace(graph, variables, specs)
 
 
 def placeholders(element_spec: Any) -> Any:
-    """Placeholders for the tensors of a dataset's elements, in the default graph; nested like the spec."""
+    """Creates placeholders for the tensors of a dataset's elements, in the default graph, nested like the spec."""
     return tf.nest.map_structure(lambda spec: tf.placeholder(spec.dtype, spec.shape), element_spec)
 
 
 def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
-    """A variable-scope custom getter that gives each initialiser without a seed one from (seed, name).
+    """Returns a custom getter for a variable scope; it gives an initialiser without a seed one from (seed, name).
 
-    A single process that builds a model under `tf.set_random_seed(seed)` and
-    `tf.variable_scope("", custom_getter=seeded_getter(seed))` starts from the values of a cluster run with
-    that seed.
+    A single process can start from the same values as a cluster run with that seed. It builds the model under
+    `tf.set_random_seed(seed)` and `tf.variable_scope("", custom_getter=seeded_getter(seed))`.
     """
 
     def seeded(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         initializer = kwargs.get("initializer")
         if initializer is None and tf.as_dtype(kwargs.get("dtype") or tf.float32).is_floating:
-            initializer = tf.glorot_uniform_initializer()  # what get_variable would choose
+            initializer = tf.glorot_uniform_initializer()  # the default of tf.get_variable, which has no seed
         if isinstance(initializer, type):
             initializer = initializer()
         if hasattr(initializer, "seed") and initializer.seed is None:
@@ -128,15 +128,15 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """A seed in [0, 2**31) from the run's seed and a purpose."""
+    """Returns a seed in [0, 2**31) that depends on the run's seed and a purpose."""
     return zlib.crc32(f"{seed}/{purpose}".encode()) & 0x7FFFFFFF
 
 
 def whole(getter_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """A custom getter's arguments without the model's partitioner: how a variable is cut is the layout's business."""
+    """Returns a custom getter's arguments without the model's partitioner, because the layout cuts variables."""
     return getter_kwargs | {"partitioner": None}
 
 
 def is_local(getter_kwargs: dict[str, Any]) -> bool:
-    """Whether a custom getter's arguments ask for a worker-local variable, which no store holds."""
+    """Whether a custom getter's arguments ask for a worker-local variable, which the store does not hold."""
     return tf.GraphKeys.LOCAL_VARIABLES in (getter_kwargs.get("collections") or ())

@@ -1,4 +1,4 @@
-"""Makes the variables of a run, on the ps tasks and on the worker, and tells where their parts lie."""
+"""Creates the variables of a run on the ps tasks and on the worker, and finds the place of their parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ps_trainer.store.extents import Extent, VariableSpec
 
 
 def create_variable(name: str, shape: Sequence[int], dtype: Any) -> tf.Variable:
-    """A resource variable of zeros that is in no collection of trainable variables."""
+    """Creates a resource variable of zeros outside of the collection of trainable variables."""
     return tf.get_variable(
         name,
         shape,
@@ -24,7 +24,7 @@ def create_variable(name: str, shape: Sequence[int], dtype: Any) -> tf.Variable:
 
 
 def create_local_variable(name: str, shape: Any, dtype: Any) -> tf.Variable:
-    """A resource variable of zeros of this worker alone, in the device scope of the caller."""
+    """Creates a resource variable of zeros that belongs to this worker alone, in the device scope of the caller."""
     return tf.get_variable(
         name,
         shape,
@@ -37,8 +37,8 @@ def create_local_variable(name: str, shape: Any, dtype: Any) -> tf.Variable:
 
 
 def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Extent]]:
-    """The parts of a variable, partitioned by rows or not, each with its range of the whole."""
-    if not hasattr(variable, "as_tensor"):
+    """Returns the parts of a variable, each with its range of the whole; a variable that is not partitioned is one."""
+    if not hasattr(variable, "as_tensor"):  # only a PartitionedVariable has it
         return [(variable, Extent(spec.name, 0, spec.size, 0))]
     parts, start = [], 0
     for part in variable:
@@ -49,5 +49,5 @@ def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Exten
 
 
 def ps_of(variable: tf.Variable) -> int:
-    """The index of the ps task that a variable lies on."""
+    """Returns the index of the ps task that a variable lies on."""
     return tf.DeviceSpec.from_string(variable.device).task

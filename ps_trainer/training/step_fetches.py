@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.updates.base import Phase, TrainStep
@@ -76,9 +77,9 @@ def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase) -> list[tf.O
     if store.keeps_replica:
         return []
     if phase.applied is None:
-        return store.build_hold()
+        return store.pull.build_hold()
     snapshot = store.read(phase.applied) if phase.pulled is None else store.joined(phase.pulled)
-    return store.build_pull(snapshot, step.on_pull)
+    return store.pull.build_pull(snapshot, step.on_pull)
 
 
 def _time_after(values: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.asynchronous import Async
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule

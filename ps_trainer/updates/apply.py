@@ -17,7 +17,8 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.optimizers.assigned import Optimizers
-from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Piece
 
 T = TypeVar("T", bound=tuple)
 

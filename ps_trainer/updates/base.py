@@ -39,7 +39,8 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers.assigned import FLAG, Assigned
 from ps_trainer.optimizers.base import PsOptimizer
-from ps_trainer.store.base import Gradient, ParameterStore, Piece, Snapshot
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Piece, Snapshot
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.push import Push
 
@@ -249,7 +250,7 @@ class TrainStep(NamedTuple):
         service: the chief's service, None where the rule needs none or on other workers.
         exchange: of rules whose workers talk to each other. What the ps tasks hold is a copy then, as of the last
             `publish`: a restarted chief goes on from a checkpoint, never from there.
-        on_pull: see `ParameterStore.build_pull`.
+        on_pull: see `PullStaging.build_pull`.
     """
 
     phases: Sequence[Phase]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore, Snapshot
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Snapshot
 from ps_trainer.updates.base import Phase, RuleContext
 from ps_trainer.updates.exclusive import exclusive
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.store.base import Gradient, ParameterStore, Snapshot
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Snapshot
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, grouped_by_ps
 from ps_trainer.updates.gradient_group import GradientGroup, GroupPolicy, Outcome, Update
 from ps_trainer.updates.gradient_sums import Value

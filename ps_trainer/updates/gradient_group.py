@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Piece
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Piece
 from ps_trainer.store.variables import create_variable
 
 Value = tf.Tensor | tf.IndexedSlices

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.all_reduce import Options, create_slots, refuse_packed
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive

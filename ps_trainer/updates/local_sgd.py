@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates import averaging
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule
 from ps_trainer.updates.options import LocalSgdOptions as Options

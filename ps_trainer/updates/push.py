@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients.base import Outgoing, Segment, Site
 from ps_trainer.gradients.wire import Wire
-from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 
 

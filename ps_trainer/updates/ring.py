@@ -20,7 +20,8 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import PeerFailedError
-from ps_trainer.store.base import Gradient, ParameterStore, Piece
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import RELEASED, Exchange, RuleContext
 from ps_trainer.updates.fusion import Fusion

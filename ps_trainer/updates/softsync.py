@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
 from ps_trainer.updates.gradient_group import GroupPolicy

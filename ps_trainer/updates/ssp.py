@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Gradient, ParameterStore
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps

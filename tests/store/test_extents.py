@@ -100,7 +100,7 @@ def test_a_piece_takes_the_shape_of_its_variable():
     ids=["nothing", "no end", "no start", "a part twice", "one half twice", "an overlap for a hole"],
 )
 def test_elements_that_are_not_covered_exactly_once_are_an_error(extents):
-    with pytest.raises(ValueError, match="not exactly once: a$"):
+    with pytest.raises(ValueError, match="exactly once: a$"):
         from_pieces([spec_of("a", (4,)), spec_of("b", ())], [(extents, np.zeros(4)), ([Extent("b", 0, 1, 0)], 0.0)])
 
 

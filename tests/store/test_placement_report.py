@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ps_trainer.store.base import Piece
 from ps_trainer.store.extents import Extent
+from ps_trainer.store.pieces import Piece
 from ps_trainer.store.placement_report import imbalance, placement_report
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 

@@ -170,7 +170,7 @@ def test_a_variable_made_by_tf_variable_is_refused_by_name():
         tf.get_variable("w", [2])
         tf.Variable(1.0, name="stranger")
 
-    with pytest.raises(OptionError, match="model variables stranger were made by tf.Variable; make them by tf.get"):
+    with pytest.raises(OptionError, match="model variables stranger were created by tf.Variable; create them by"):
         trace(build, 0)
 
 

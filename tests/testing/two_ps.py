@@ -13,7 +13,7 @@ from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, wait_until
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.runtime.server import session_config
-from ps_trainer.store.base import Piece
+from ps_trainer.store.pieces import Piece
 from ps_trainer.updates.exclusive import initializers
 from ps_trainer.updates.gradient_group import GradientGroup, GroupPolicy
 

@@ -9,8 +9,8 @@ import pytest
 
 from ps_trainer import registry
 from ps_trainer.optimizers.assigned import Assigned, Optimizers
-from ps_trainer.store.base import Piece
 from ps_trainer.store.extents import Extent
+from ps_trainer.store.pieces import Piece
 from ps_trainer.updates.apply import Applier, count_update
 from tests.optimizers import cases, oracle
 

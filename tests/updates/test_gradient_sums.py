@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.store.base import Piece
+from ps_trainer.store.pieces import Piece
 from ps_trainer.updates.gradient_sums import GradientSums
 
 

@@ -1,0 +1,109 @@
+"""`PullStaging`: the staging areas in which a pull waits on the worker until the next step takes it.
+
+A pull is part of the step before the one that uses it. `Stage` ops of the earlier step put the values into a staging
+area on the worker; `Unstage` ops of the later step take them out and wait until they are there. A staging area belongs
+to a device and a shared name, so both steps find the same one.
+
+The clock of each ps task has a staging area of its own on that ps task, because staleness is computed there. So the
+clock never travels to the worker and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.pieces import DensePart, Piece, Snapshot
+
+
+class PullStaging:
+    """The staging areas of one worker's pull.
+
+    Args:
+        ps_devices: Device of each ps task.
+        worker_index: Index of the worker.
+        pull_dtype: Type in which float32 parameters travel.
+    """
+
+    def __init__(self, ps_devices: Sequence[str], worker_index: int, pull_dtype: tf.DType):
+        self._ps_devices = ps_devices
+        self._worker_index = worker_index
+        self._pull_dtype = pull_dtype
+        self._unstaged: dict[str, list[tf.Tensor]] = {}  # by device
+
+    def wire_dtype(self, dtype: tf.DType) -> tf.DType:
+        """The type in which parameters of type `dtype` travel."""
+        return self._pull_dtype if dtype == tf.float32 else dtype
+
+    def unstage_clock(self, ps: int) -> tf.Tensor:
+        """The clock that the pull has read on ps task `ps`, int64 scalar; call it in the device scope of that ps."""
+        return _unstage([tf.int64], [[]], self._name(f"clock_{ps}"))[0]
+
+    def unstage_parts(self, parts: Sequence[DensePart], device: str) -> list[tf.Tensor]:
+        """The pulled values of `parts`, in their own types; call it once for each device, in its scope."""
+        if not parts:
+            return []
+        dtypes = [part.variable.dtype.base_dtype for part in parts]
+        shapes = [part.variable.shape for part in parts]
+        unstaged = _unstage([self.wire_dtype(d) for d in dtypes], shapes, self._name("values"))
+        self._unstaged[device] = unstaged
+        return [tf.cast(value, dtype) for value, dtype in zip(unstaged, dtypes, strict=True)]
+
+    def build_pull(
+        self, snapshot: Snapshot, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
+    ) -> list[tf.Operation]:
+        """The ops that pull for the next step.
+
+        Args:
+            snapshot: Values to pull, read after this worker's apply.
+            on_pull: Called with each piece and the value that the worker will get, on the ps; the op that it returns
+                runs with the pull.
+        """
+        ops = []
+        for ps, clock in enumerate(snapshot.clocks):
+            with tf.device(self._ps_devices[ps]):
+                ops.append(tf.raw_ops.Stage(values=[clock], shared_name=self._name(f"clock_{ps}")))
+        if on_pull is not None:
+            for piece, value in snapshot.values:
+                with tf.device(self._ps_devices[piece.ps]):
+                    ops.append(on_pull(piece, tf.cast(value, piece.variable.dtype.base_dtype)))
+        by_device: dict[str, list[tf.Tensor]] = {}
+        for piece, value in snapshot.values:
+            by_device.setdefault(piece.device, []).append(value)
+        return [*ops, *self._stage(by_device)]
+
+    def build_hold(self) -> list[tf.Operation]:
+        """The ops that stage this step's parameters again for the next step, in place of a pull; nothing travels."""
+        return self._stage(self._unstaged)
+
+    def build_clear(self) -> list[tf.Operation]:
+        """The ops that empty the staging areas; they may hold a pull of an earlier session of this worker."""
+        clears = []
+        for ps, device in enumerate(self._ps_devices):
+            with tf.device(device):
+                clears.append(tf.raw_ops.StageClear(dtypes=[tf.int64], shared_name=self._name(f"clock_{ps}")))
+        for device, values in self._unstaged.items():
+            with tf.device(device):
+                dtypes = [value.dtype for value in values]
+                clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=self._name("values")))
+        return clears
+
+    def _stage(self, by_device: Mapping[str, Sequence[tf.Tensor]]) -> list[tf.Operation]:
+        ops = []
+        for device, values in by_device.items():
+            with tf.device(device):
+                # One op for all values of a device, because an Unstage op takes out what one Stage op has put in.
+                ops.append(tf.raw_ops.Stage(values=values, shared_name=self._name("values")))
+        return ops
+
+    def _name(self, content: str) -> str:
+        return f"pull/worker_{self._worker_index}/{content}"
+
+
+def _unstage(dtypes: Sequence[tf.DType], shapes: Sequence[Any], name: str) -> list[tf.Tensor]:
+    values: list[tf.Tensor] = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
+    for value, shape in zip(values, shapes, strict=True):
+        value.set_shape(shape)  # Unstage does not know the shapes of what was staged
+    return values
