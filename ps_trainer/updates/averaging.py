@@ -16,9 +16,9 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import Phase, RuleContext, TrainStep
-from ps_trainer.updates.gradient_collector import Collector, Pushed
-from ps_trainer.updates.gradient_group import GroupPolicy
+from ps_trainer.updates.gradient_collector import GradientCollector, Pushed
 from ps_trainer.updates.gradient_sums import Value
+from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
 
 _ROUND, _LOCAL = 0, 1
@@ -93,13 +93,13 @@ class _Rounds:
         self.since = LocalSteps(store, f"{name}/since_round")
         self._applied = LocalSteps(store, f"{name}/num_applied")
         pieces = [gradient.piece for gradient in averaged.gradients]
-        grouping = GroupPolicy(
+        policy = GroupPolicy(
             required=lambda clock: tf.constant(context.num_workers, tf.int64),
             counts_workers=True,
             is_fresh_only=True,
             waits=True,
         )
-        self.collector = Collector(store, context, pieces, grouping, name=name, update=self._update)
+        self.collector = GradientCollector(store, context, pieces, policy, name=name, update=self._update)
         self._local_op = context.applier.apply_to_replica(
             averaged.gradients, self._replica.global_step, num_applied=self._applied.value
         )
@@ -157,12 +157,12 @@ class _Rounds:
     def _results(self, pushed: Pushed) -> tuple[tf.Tensor, tf.Tensor]:
         """global_step and staleness; what a round takes is never stale, a replica that it did not take says -1."""
         taken = []
-        for ps, outcome in enumerate(pushed.outcomes):
+        for ps, result in enumerate(pushed.results):
             with tf.device(self._store.ps_device(ps)):
                 if ps == 0:  # both numbers in one message
-                    progress = tf.stack([pushed.global_step, outcome.is_accepted - 1])
+                    progress = tf.stack([pushed.global_step, result.is_accepted - 1])
                 else:
-                    taken.append(tf.reshape(outcome.is_accepted - 1, [1]))
+                    taken.append(tf.reshape(result.is_accepted - 1, [1]))
         with tf.device(self._store.worker_device):
             return progress[0], tf.concat([progress[1:], *taken], axis=0)
 

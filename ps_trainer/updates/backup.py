@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
-from ps_trainer.updates.gradient_group import GroupPolicy
+from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.options import BackupOptions as Options
 
 
@@ -59,10 +59,10 @@ class Backup(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         required = self.min_workers(context.num_workers)
-        grouping = GroupPolicy(
+        policy = GroupPolicy(
             required=lambda clock: tf.constant(required, tf.int64),
             counts_workers=True,
             is_fresh_only=True,
             waits=True,
         )
-        return build_step(store, gradients, context, grouping, "backup")
+        return build_step(store, gradients, context, policy, "backup")

@@ -1,14 +1,15 @@
-"""`Collector`: a worker's way through the groups of all ps tasks (`gradient_group.py`), as a train step.
+"""`GradientCollector`: one worker's visits to the groups of all ps tasks (`gradient_group.py`), as a train step.
 
-With several ps tasks there are two ways, by `GroupPolicy.is_fresh_only`:
+With several ps tasks `GroupPolicy.is_fresh_only` decides how the groups relate:
 
-* *Any* gradient counts: each ps task forms groups of what arrives there. Their members can differ between ps
-  tasks, their number cannot. A worker that waits, waits on ps 0 (were it to wait on each, workers could wait for
-  one another in a ring), which it visits last, so that the others have the gradients that ps 0 has.
-* Only *fresh* ones count: ps 0 decides, and tells the others in a small message per step which gradients are in,
-  how many a closed group has, and the version with which the worker goes on, so all use the same gradients. Its next
-  parameters are read on each ps task when that has reached this version. Should an update fall into a read, the
-  version is old by the time the gradient comes, which is then dropped: what is used was computed from one version.
+* *Any* gradient counts: each ps task forms groups of the gradients that arrive there. The members of a group can differ
+  between ps tasks; their number cannot. A worker that waits does so on ps 0 only: if it waited on each ps task, workers
+  could wait for one another in a ring. It visits ps 0 last, so the other ps tasks have all gradients that ps 0 has.
+* Only *fresh* gradients count: ps 0 decides. A small message per step tells the others which gradients are in, how many
+  a closed group has, and the version with which the worker goes on. So all ps tasks use the same gradients. Each ps
+  task reads the worker's next parameters when it has reached that version. If an update falls into such a read, the
+  version is old when the gradient arrives, and the gradient is dropped. So every gradient that counts was computed from
+  one version.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, grouped_by_ps
-from ps_trainer.updates.gradient_group import GradientGroup, GroupPolicy, Outcome, Update
+from ps_trainer.updates.gradient_group import GradientGroup, Update
 from ps_trainer.updates.gradient_sums import Value
+from ps_trainer.updates.group_policy import GroupPolicy
+from ps_trainer.updates.group_state import VisitResult
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers
 
 
@@ -30,29 +33,29 @@ class Pushed(NamedTuple):
     """A worker's push, and its wait.
 
     Attributes:
-        global_step: int64 scalar on ps 0, the clock after the wait, or `RELEASED`.
-        outcomes: for each ps task what the push found there.
-        applied: for each ps task an op there after which the next pull may read its parameters.
+        global_step: Clock of ps 0 after the wait, or `RELEASED`; int64 scalar on ps 0.
+        results: Result of the visit to each ps task.
+        applied: For each ps task an op there after which the next pull may read its parameters.
     """
 
     global_step: tf.Tensor
-    outcomes: list[Outcome]
+    results: list[VisitResult]
     applied: list[tf.Operation]
 
 
-class Collector:
+class GradientCollector:
     """The groups of all ps tasks, seen from one worker.
 
     Args:
-        store: the created store.
-        context: the run.
-        pieces: of which values are pushed.
-        grouping: which of them make an update together.
-        name: of the rule and of its resources.
-        update: makes the update of a group; None: applies the average as a gradient and counts 1.
+        store: The created store.
+        context: The run.
+        pieces: Pieces whose values are pushed.
+        policy: Decides which of the values make an update together.
+        name: Name of the rule; prefix of the names of its resources.
+        update: Builds the update of a group. None: it applies the average as a gradient and adds 1 to the clock.
 
     Attributes:
-        state: variables for the chief to initialise.
+        state: Variables that the chief initialises.
     """
 
     def __init__(
@@ -60,14 +63,14 @@ class Collector:
         store: ParameterStore,
         context: RuleContext,
         pieces: Sequence[Piece],
-        grouping: GroupPolicy,
+        policy: GroupPolicy,
         *,
         name: str,
         update: Update | None = None,
     ):
         self._store = store
         self._context = context
-        self._grouping = grouping
+        self._policy = policy
         self._name = name
         by_ps = [[piece for piece in pieces if piece.ps == ps] for ps in range(store.num_ps)]
         if update is None:
@@ -76,45 +79,45 @@ class Collector:
                 context.applier.create_slots(ps, part)
         self._groups = [
             GradientGroup(
-                store, ps, part, context.num_workers, grouping, max_steps=context.max_steps, update=update, name=name
+                store, ps, part, context.num_workers, policy, max_steps=context.max_steps, update=update, name=name
             )
             for ps, part in enumerate(by_ps)
         ]
         self.state = [variable for group in self._groups for variable in group.state]
 
     def push(self, gradients: Sequence[Gradient]) -> Pushed:
-        """Pushes values that have arrived on the ps tasks, and waits as the grouping says; call it once."""
+        """Builds the push of values that have arrived on the ps tasks, and the wait of the policy; call it once."""
         worker = self._context.worker_index
         first, *others = [[g.value for g in part] for part in grouped_by_ps(gradients, self._store.num_ps)]
-        if self._grouping.is_fresh_only:
-            outcomes = [self._groups[0].push(worker, first)]
-            notices = [outcomes[0].notice]
-            outcomes += [g.push(worker, part, notices) for g, part in zip(self._groups[1:], others, strict=True)]
+        if self._policy.is_fresh_only:
+            results = [self._groups[0].push(worker, first)]
+            notices = [results[0].notice]
+            results += [g.push(worker, part, notices) for g, part in zip(self._groups[1:], others, strict=True)]
         else:
-            outcomes = [g.push(worker, part) for g, part in zip(self._groups[1:], others, strict=True)]
-            # Last on ps 0, so that when that lets a worker go, the others have the same gradients.
-            notices = [outcome.notice for outcome in outcomes] if self._grouping.waits else []
-            outcomes.insert(0, self._groups[0].push(worker, first, notices))
-        global_step, applied = self._go_on(outcomes)
-        return Pushed(global_step, outcomes, applied)
+            results = [g.push(worker, part) for g, part in zip(self._groups[1:], others, strict=True)]
+            # ps 0 comes last: when it lets a worker go on, the other ps tasks already have the same gradients.
+            notices = [result.notice for result in results] if self._policy.waits else []
+            results.insert(0, self._groups[0].push(worker, first, notices))
+        global_step, applied = self._go_on(results)
+        return Pushed(global_step, results, applied)
 
     def build_join(self) -> tf.Operation:
-        """See `TrainStep.join_op`."""
-        who, (first, *others) = (self._context.worker_index, self._context.joining), self._groups
-        outcomes = [first.join(*who)]
-        outcomes += [group.join(*who, [outcomes[0].notice]) for group in others]
-        return tf.group(*self._go_on(outcomes)[1])
+        """The op with which this worker joins the groups of all ps tasks, ps 0 first."""
+        joiner, (first, *others) = (self._context.worker_index, self._context.joining), self._groups
+        results = [first.join(*joiner)]
+        results += [group.join(*joiner, [results[0].notice]) for group in others]
+        return tf.group(*self._go_on(results)[1])
 
     def build_leave(self) -> tf.Operation:
-        """See `TrainStep.leave_op`."""
+        """The op with which this worker leaves the groups of all ps tasks, when its steps are over."""
         return self._build_leave(self._context.worker_index, self._context.joining)
 
     def build_prepare(self) -> tf.Operation:
-        """See `TrainStep.prepare_op`."""
+        """The op with which the chief takes back the release of a former chief."""
         return tf.group(*(group.prepare() for group in self._groups))
 
     def create_service(self) -> LiveWorkers | None:
-        """The chief's service; None on other workers."""
+        """Creates the chief's service; returns None on other workers."""
         if not self._context.is_chief:
             return None
         with tf.device(self._store.worker_device):
@@ -125,38 +128,39 @@ class Collector:
         first = self._groups[0]
         return LiveWorkers(self._name, LiveWorkerOps(leave, worker, joining, release, first.pushed, first.used))
 
-    def build_staleness(self, outcomes: Sequence[Outcome]) -> list[tf.Tensor]:
-        """For each ps task the staleness of the gradient there, -1 where it was dropped; int64 scalar on the ps."""
+    def build_staleness(self, results: Sequence[VisitResult]) -> list[tf.Tensor]:
+        """Builds for each ps task the gradient's staleness there, -1 if it was dropped; int64 scalar on the ps."""
         staleness = []
-        for ps, outcome in enumerate(outcomes):
+        for ps, result in enumerate(results):
             with tf.device(self._store.ps_device(ps)):
-                stale = outcome.clock - self._store.clock_reads[ps]
-                staleness.append(tf.where(outcome.is_accepted > 0, stale, tf.constant(-1, tf.int64)))
+                stale = result.clock - self._store.clock_reads[ps]
+                staleness.append(tf.where(result.is_accepted > 0, stale, tf.constant(-1, tf.int64)))
         return staleness
 
     def _build_leave(self, worker: int | tf.Tensor, joining: int | tf.Tensor) -> tf.Operation:
-        """The op after which nothing waits for that joining of `worker`."""
-        outcomes = [self._groups[0].leave(worker, joining)]
-        outcomes += [group.leave(worker, joining, [outcomes[0].notice]) for group in self._groups[1:]]
-        return tf.group(*(outcome.notice for outcome in outcomes))
+        """The op after which no group waits for joining number `joining` of `worker`."""
+        results = [self._groups[0].leave(worker, joining)]
+        results += [group.leave(worker, joining, [results[0].notice]) for group in self._groups[1:]]
+        return tf.group(*(result.notice for result in results))
 
-    def _go_on(self, outcomes: Sequence[Outcome]) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """global_step, and for each ps the op after which parameters for the next step can be read."""
+    def _go_on(self, results: Sequence[VisitResult]) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """Builds the wait: global_step, and for each ps the op after which the next step's parameters can be read."""
         worker, (first, *others) = self._context.worker_index, self._groups
         with tf.device(self._store.ps_device(0)):
-            after = first.wait(worker, outcomes[0]) if self._grouping.waits else outcomes[0].notice.op
+            after = first.wait(worker, results[0]) if self._policy.waits else results[0].notice.op
             with tf.control_dependencies([after]):
                 version, is_released = first.read()
                 clock = self._store.clocks[0].read_value()
-            is_released = tf.maximum(is_released, outcomes[0].is_released) > 0
+            is_released = tf.maximum(is_released, results[0].is_released) > 0
             global_step = tf.where(is_released, tf.constant(RELEASED, tf.int64), clock)
         ready = [after]
-        for group, outcome in zip(others, outcomes[1:], strict=True):
+        for group, result in zip(others, results[1:], strict=True):
             with tf.device(self._store.ps_device(len(ready))):
-                if self._grouping.is_fresh_only:
-                    ready.append(group.wait(worker, outcome))
+                if self._policy.is_fresh_only:
+                    ready.append(group.wait(worker, result))
                 else:
-                    ready.append(tf.identity(version).op if self._grouping.waits else outcome.notice.op)
+                    # The identity carries the end of the wait from ps 0 to this ps task.
+                    ready.append(tf.identity(version).op if self._policy.waits else result.notice.op)
         return global_step, ready
 
     def _apply_and_count(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
@@ -166,20 +170,20 @@ class Collector:
 
 
 def build_step(
-    store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, grouping: GroupPolicy, name: str
+    store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, policy: GroupPolicy, name: str
 ) -> TrainStep:
-    """The train step of a rule that averages the gradients of a group and applies them.
+    """Builds the train step of a rule that averages the gradients of a group and applies the average.
 
     Args:
-        store: the created store.
-        gradients: of this worker's batch.
-        context: the run.
-        grouping: which gradients make an update together.
-        name: of the rule and of its resources.
+        store: The created store.
+        gradients: Gradients of this worker's batch.
+        context: The run.
+        policy: Decides which gradients make an update together.
+        name: Name of the rule; prefix of the names of its resources.
     """
-    collector = Collector(store, context, [gradient.piece for gradient in gradients], grouping, name=name)
+    collector = GradientCollector(store, context, [gradient.piece for gradient in gradients], policy, name=name)
     pushed = collector.push(context.push.send(gradients))
-    stale, *others = collector.build_staleness(pushed.outcomes)
+    stale, *others = collector.build_staleness(pushed.results)
     with tf.device(store.ps_device(0)):
         progress = tf.stack([pushed.global_step, stale])  # both numbers in one message
     with tf.device(store.worker_device):

@@ -1,8 +1,8 @@
-"""`GradientSums`: gradients added up on one ps task until an update takes them.
+"""`GradientSums`: adds up gradients on one ps task until an update takes the sums.
 
-All in variables, as nothing in an exclusive section may wait (`exclusive.py`), which queues and accumulators do where
-something is taken from them. Of a table the pushed rows are kept one after the other: what is kept grows with the rows
-that were pushed, not with the table.
+The sums are plain variables. Queues and accumulators cannot hold them, because taking something out of those may wait,
+and nothing in an exclusive section may wait (`exclusive.py`). The pushed rows of a table are kept one after the other,
+so the memory grows with the number of pushed rows, not with the table.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class GradientSums:
     """The sums of the pieces of one ps task, in the run's container; call its methods in the exclusive section.
 
     Args:
-        store: the created store.
-        ps: the ps task.
-        pieces: on that ps.
-        name: of the rule's resources.
+        store: The created store.
+        ps: Index of the ps task.
+        pieces: Pieces on that ps.
+        name: Prefix of the names of the rule's resources.
 
     Attributes:
-        state: variables for the chief to initialise.
+        state: Variables that the chief initialises.
     """
 
     def __init__(self, store: ParameterStore, ps: int, pieces: Sequence[Piece], name: str):
@@ -38,7 +38,7 @@ class GradientSums:
         self.state = [variable for part in self._parts for variable in part.state]
 
     def add(self, values: Sequence[Value], is_accepted: tf.Tensor) -> tf.Operation:
-        """Adds a gradient of each piece, if `is_accepted` (bool scalar)."""
+        """Adds a gradient of each piece if `is_accepted`, a bool scalar, is true."""
 
         def add() -> tf.Tensor:
             adds = [part.add(value) for part, value in zip(self._parts, values, strict=True)]
@@ -48,7 +48,7 @@ class GradientSums:
         return tf.cond(is_accepted, add, lambda: tf.constant(False)).op
 
     def take(self, share: tf.Tensor) -> list[tuple[Piece, Value]]:
-        """Takes the sums times `share` (float32 scalar); the next ones start at zero."""
+        """Returns the sums times `share` (float32 scalar), and sets the sums to zero."""
         return [(part.piece, part.take(share)) for part in self._parts]
 
 
@@ -65,6 +65,8 @@ class _Dense:
     def take(self, share: tf.Tensor) -> tf.Tensor:
         total = self._sum.read_value()
         average = total * tf.cast(share, total.dtype)
+        # Order: compute the average, clear the sum, hand the average on. Whoever uses the average has thereby cleared
+        # the sum before the section ends.
         with tf.control_dependencies([average]):
             cleared = self._sum.assign(tf.zeros_like(total), read_value=False)
         with tf.control_dependencies([cleared]):
@@ -101,7 +103,7 @@ class _Rows:
 
 
 def _create_list(name: str, nothing: np.ndarray) -> tf.Variable:
-    """A variable whose number of rows may change."""
+    """Creates a variable whose number of rows may change."""
     return tf.get_variable(
         name,
         initializer=tf.constant(nothing),

@@ -42,7 +42,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
-from ps_trainer.updates.gradient_group import GroupPolicy
+from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.options import KAsyncOptions, KBatchOptions, KSyncOptions
 
 
@@ -73,13 +73,13 @@ class _KRule(UpdateRule):
         return self._options.k if self.counts_workers else 1
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        grouping = GroupPolicy(
+        policy = GroupPolicy(
             required=lambda clock: k_at(self._options, clock, context.num_workers),
             counts_workers=self.counts_workers,
             is_fresh_only=self.is_fresh_only,
             waits=self.counts_workers,
         )
-        return build_step(store, gradients, context, grouping, self.name)
+        return build_step(store, gradients, context, policy, self.name)
 
 
 class KSync(_KRule):

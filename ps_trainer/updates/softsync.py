@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
-from ps_trainer.updates.gradient_group import GroupPolicy
+from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.options import SoftSyncOptions as Options
 
 
@@ -50,10 +50,10 @@ class SoftSync(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         size = -(-context.num_workers // self._options.splits)
-        grouping = GroupPolicy(
+        policy = GroupPolicy(
             required=lambda clock: tf.constant(size, tf.int64),
             counts_workers=False,
             is_fresh_only=False,
             waits=False,
         )
-        return build_step(store, gradients, context, grouping, "softsync")
+        return build_step(store, gradients, context, policy, "softsync")

@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
-from ps_trainer.updates.gradient_group import GroupPolicy
+from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.options import SyncOptions as Options
 
 
@@ -63,10 +63,10 @@ class Sync(UpdateRule):
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         required = self._options.replicas_to_aggregate or context.num_workers
-        grouping = GroupPolicy(
+        policy = GroupPolicy(
             required=lambda clock: tf.constant(required, tf.int64),
             counts_workers=True,
             is_fresh_only=True,
             waits=True,
         )
-        return build_step(store, gradients, context, grouping, "sync")
+        return build_step(store, gradients, context, policy, "sync")

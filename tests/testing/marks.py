@@ -343,20 +343,22 @@ class MarkedRun:
 @contextmanager
 def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[MarkedRun]:
     """A `MarkedRun`, in which what arrives at the second ps task can be held back; one at a time."""
-    push = gradient_collector.Collector.push
+    push = gradient_collector.GradientCollector.push
 
-    def held_push(collector: gradient_collector.Collector, gradients: Sequence[Any]) -> gradient_collector.Pushed:
+    def held_push(
+        collector: gradient_collector.GradientCollector, gradients: Sequence[Any]
+    ) -> gradient_collector.Pushed:
         return push(collector, _held(gradients, collector._context.worker_index))
 
     assert MarkedRun.active is None
     run = MarkedRun.active = MarkedRun.__new__(MarkedRun)
-    gradient_collector.Collector.push = held_push
+    gradient_collector.GradientCollector.push = held_push
     try:
         run.__init__(cluster, name, **fields)
         yield run
         run.close()
     finally:
-        gradient_collector.Collector.push = push
+        gradient_collector.GradientCollector.push = push
         MarkedRun.active = None
 
 

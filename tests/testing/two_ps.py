@@ -15,7 +15,8 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.runtime.server import session_config
 from ps_trainer.store.pieces import Piece
 from ps_trainer.updates.exclusive import initializers
-from ps_trainer.updates.gradient_group import GradientGroup, GroupPolicy
+from ps_trainer.updates.gradient_group import GradientGroup
+from ps_trainer.updates.group_policy import GroupPolicy
 
 
 class TwoPs:
