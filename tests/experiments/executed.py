@@ -27,12 +27,12 @@ def refuted(findings):
 
 def drawn(plots):
     """The keys of plots, each drawn on a figure that is then thrown away; what is joined by a line is in order of x."""
-    for plot in plots:
+    for drawing in plots:
         figure = Figure()
-        plot.draw(figure)
+        drawing.draw(figure)
         for axis in figure.axes:
             for line in axis.get_lines():
                 xs = [x for x in line.get_xdata() if isinstance(x, (int, float, np.number))]
                 is_joined = line.get_linestyle() not in ("None", "none", "", " ")
-                assert not is_joined or xs == sorted(xs), f"{plot.key}: {line.get_label()} goes back to {xs}"
-    return [plot.key for plot in plots]
+                assert not is_joined or xs == sorted(xs), f"{drawing.plot.key}: {line.get_label()} goes back to {xs}"
+    return [drawing.plot.key for drawing in plots]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.harness.captions import Caption
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.plots import Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.tables import Column, Table
 
@@ -22,6 +21,12 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def draw(figure, sizes):
+    axis = figure.add_subplot()
+    axis.plot(range(len(sizes)), list(sizes.values()), label="mean")
+    finish(axis, "run")
 
 
 class Throws(Part):
@@ -76,14 +81,16 @@ class Throws(Part):
     def notes(self, sizes):
         return ["Dice are `random.Random`."]
 
-    def plots(self, sizes):
-        def draw(figure):
-            axes = figure.add_subplot()
-            axes.plot(range(len(sizes)), list(sizes.values()), label="mean")
-            axes.set_xlabel("run")
-            axes.legend()
-
-        return [Plot(key="means", title="Means & runs", level=Dice.level.value, draw=draw)]
+    plots = (
+        Plot(
+            key="means",
+            title="Means & runs",
+            shows="Each bar is a mean <of one>.",
+            expected="they scatter little.",
+            draw=draw,
+            level=lambda sizes: Dice.level,
+        ),
+    )
 
 
 class Dice(Experiment):
@@ -99,7 +106,6 @@ class Dice(Experiment):
     source = "Pacioli 1494, p. 1 | and others"
     published = (Published("mean of six", 3.5, "points", Tag.RECALLED, "Pacioli 1494"),)
     scale_down = "Dice of software."
-    captions = {"means": Caption("Each bar is a mean <of one>.", "they scatter little.")}
     num_seeds = 3
     num_quick_seeds = 1
     bonus = 0

@@ -82,7 +82,7 @@ class VirtualThroughput(Part):
         return tables.NOTES
 
     tables = staticmethod(tables.of_throughput)
-    plots = staticmethod(plots.of_throughput)
+    plots = plots.OF_THROUGHPUT
 
 
 class VirtualTraining(Part):
@@ -137,7 +137,7 @@ class VirtualTraining(Part):
         return cases_by(TrainedArm, results, "mode", "n", "alpha", "lr")
 
     tables = staticmethod(tables.of_training)
-    plots = staticmethod(plots.of_training)
+    plots = plots.OF_TRAINING
 
 
 class RealThroughput(real.RealPart):
@@ -173,7 +173,7 @@ class RealThroughput(real.RealPart):
 
     cases = staticmethod(real_rates)
     tables = staticmethod(tables.of_real_throughput)
-    plots = staticmethod(plots.of_real_throughput)
+    plots = plots.OF_REAL_THROUGHPUT
 
 
 class RealTrainings(real.RealPart):
@@ -209,12 +209,11 @@ class AsyncVsSync(Experiment):
         "A perceptron with 32 hidden units on digits; steps last 100 ms on average, of which the share α is"
         " exponential; pulls and pushes take no time. Each arm has its own best learning rate of one grid. Examples"
         f" are counted until the mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} is"
-        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {NUM_REAL_WORKERS} processes"
-        " on one machine that sleep between pull and push. The sources train networks of millions of parameters on up"
-        " to thousands of machines."
+        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {NUM_REAL_WORKERS} processes on one"
+        " machine that sleep between pull and push. The sources train networks of millions of parameters on up to"
+        " thousands of machines."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
     num_seeds = 10
     num_quick_seeds = 1

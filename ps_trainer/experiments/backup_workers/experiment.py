@@ -127,7 +127,7 @@ class BackupTiming(Part):
         return tables.NOTES
 
     tables = staticmethod(tables.of_timings)
-    plots = staticmethod(plots.of_timings)
+    plots = plots.OF_TIMINGS
 
 
 class BackupTraining(Part):
@@ -220,7 +220,7 @@ class RealBackupClusters(real.RealPart):
         return cases_by(RealBarrier, results.uncontended(), "shape", "n", "b")
 
     tables = staticmethod(tables.of_real_clusters)
-    plots = staticmethod(plots.of_real_clusters)
+    plots = plots.OF_REAL_CLUSTERS
 
 
 class BackupWorkers(Experiment):
@@ -228,18 +228,16 @@ class BackupWorkers(Experiment):
 
     name = "backup_workers"
     source = (
-        "Chen, Pan, Monga, Bengio and Jozefowicz 2016, on arrivals and the choice of N and b; Abadi et al. 2016"
-        " (OSDI), section 6.3, Fig. 8c"
+        "Chen, Pan, Monga, Bengio and Jozefowicz 2016, on arrivals and the choice of N and b; Abadi et al. 2016 (OSDI),"
+        " section 6.3, Fig. 8c"
     )
     scale_down = (
-        "In virtual time nothing but the drawn step times takes time: the traffic of more workers is not measured."
-        " The papers' own numbers of workers, 50 and 100, are run too, with steps fitted to two recalled quantiles,"
-        " not to the raw data. What updates are worth is measured with a perceptron on digits, N ="
-        f" {NUM_NEEDED}. The real clusters are up to 12 processes on one machine that sleep,"
-        f" {MEAN_MS:g} ms on average, between pull and push."
+        "In virtual time nothing but the drawn step times takes time: the traffic of more workers is not measured. The"
+        " papers' own numbers of workers, 50 and 100, are run too, with steps fitted to two recalled quantiles, not to"
+        f" the raw data. What updates are worth is measured with a perceptron on digits, N = {NUM_NEEDED}. The real"
+        f" clusters are up to 12 processes on one machine that sleep, {MEAN_MS:g} ms on average, between pull and push."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,123 +27,18 @@ from ps_trainer.experiments.backup_workers.cases import (
     Timings,
 )
 from ps_trainer.experiments.backup_workers.claims import PUBLISHED
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.toolkit.real import LEVEL
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LEVEL = Level.VIRTUAL.value
 _COLOURS = {TOKENS: "tab:blue", BARRIER: "tab:orange"}
 _SHAPE_COLOURS = {FITTED: "tab:green", MODERATE: "tab:purple", SHIFTED: "tab:brown"}
 _SHOWN = (EXPONENTIAL, MODERATE, SHIFTED, SPIKES, PARETO, PERSISTENT)
 _PAPER_SIZES = (OF_50, OF_100)
 
-CAPTIONS = {
-    "step_times": Caption(
-        shows=(
-            "Median over seeds of the mean time per update against backup workers, a panel for each kind of step"
-            " times; shaded: 10th to 90th percentile of updates; crosses: models of each rule; dashed: stragglers"
-            " that are cancelled (A3)."
-        ),
-        expected=(
-            "the time falls most with the first backup worker and less with each further one; circles on the"
-            " crosses of their rule, and above the dashed line but for the slow worker."
-        ),
-    ),
-    "speedups": Caption(
-        shows=(
-            "Speed-up over no backup workers, with the work of the backup workers counted: t(0)/t(b) · N/(N + b)."
-            " Black line: no gain."
-        ),
-        expected=(
-            "with heavy tails a highest point above 1 at some backup workers; with shifted exponential steps no"
-            " point above 1."
-        ),
-    ),
-    "paper_scale": Caption(
-        shows=(
-            "The same at the papers' numbers of workers, token queue only; star and dotted line: what was published."
-        ),
-        expected=("with the fitted steps a flat line around its highest point, near the published one."),
-    ),
-    "arrivals": Caption(
-        shows=(
-            "Share of updates of which the k-th gradient has arrived, against the time since the update before;"
-            " drawn through the 5th to 95th percentiles, minimum and maximum."
-        ),
-        expected=(
-            "the curves of the last gradients stand further apart than those of the first ones: an update waits"
-            " longest for its last few gradients."
-        ),
-    ),
-    "real_step_times": Caption(
-        shows=("Circles: mean time per update of real clusters; crosses: simulations with the same delays."),
-        expected=(
-            "circles on the crosses, or a few percent above, for all step times and all numbers of backup workers."
-        ),
-    ),
-}
 
-
-def of_timings(timings: Timings) -> list[Plot]:
-    """The plots of virtual time; those without sweeps are left out."""
-    of_8 = timings.where(sizes=["N = 8"])
-    large = timings.where(sizes=_PAPER_SIZES, rule=TOKENS)
-    made = []
-    if of_8:
-        made += [
-            Plot(
-                key="step_times",
-                title="Time per update against backup workers, N = 8",
-                level=_LEVEL,
-                draw=lambda figure: _draw_steps(figure, of_8),
-                size=(8.0, 5.2),
-            ),
-            Plot(
-                key="speedups",
-                title="Normalised speed-up, N = 8",
-                level=_LEVEL,
-                draw=lambda figure: _draw_speedups(figure, of_8),
-                size=(8.0, 5.2),
-            ),
-        ]
-    if large:
-        made.append(
-            Plot(
-                key="paper_scale",
-                title="Normalised speed-up at the papers' numbers of workers",
-                level=_LEVEL,
-                draw=lambda figure: _draw_large(figure, large),
-                size=(8.0, 3.8),
-            )
-        )
-    return made + [
-        Plot(
-            key=f"arrivals-{size.replace(' ', '')}",
-            title=f"Arrival of an update's k-th gradient, no backup workers: {size}, {shape} steps",
-            level=_LEVEL,
-            draw=_arrivals_drawn(one.figures["arrivals"], size),
-        )
-        for size, shape in (("N = 8", EXPONENTIAL), (OF_100, FITTED))
-        for one in timings.alone.where(size=size, shape=shape)[:1]
-    ]
-
-
-def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Plot]:
-    """The plot of real clusters, if there are any."""
-    own = [case for case in cases if case.shape != SHIFTED]
-    plot = Plot(
-        key="real_step_times",
-        title="Time per update of real clusters against backup workers",
-        level=LEVEL.value,
-        draw=lambda figure: _draw_real(figure, own),
-        size=(8.0, 3.2),
-    )
-    return [plot] if own else []
+def _of_8(timings: Timings) -> list[Sweep]:
+    return timings.where(sizes=["N = 8"])
 
 
 def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
@@ -153,27 +47,17 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
             backups = [case.num_backups for case in sweep.cases]
             colour, name = _COLOURS[sweep.rule], RULE_NAMES[sweep.rule]
             axis.plot(backups, [case.step for case in sweep.cases], "o", mfc="none", color=colour, label=name)
-            axis.fill_between(
-                backups,
-                [case.p10 for case in sweep.cases],
-                [case.p90 for case in sweep.cases],
-                color=colour,
-                alpha=0.12,
-                lw=0,
-            )
+            p10, p90 = [case.p10 for case in sweep.cases], [case.p90 for case in sweep.cases]
+            axis.fill_between(backups, p10, p90, color=colour, alpha=0.12, lw=0)
             known = [case for case in sweep.cases if case.predicted is not None]
-            model = f"{name}, model"
-            axis.plot(
-                [c.num_backups for c in known], [c.predicted for c in known], "x-", lw=0.8, color=colour, label=model
-            )
+            style = {"lw": 0.8, "color": colour, "label": f"{name}, model"}
+            axis.plot([case.num_backups for case in known], [case.predicted for case in known], "x-", **style)
         known = [case for case in own[0].cases if case.cancelled is not None]
         axis.plot([c.num_backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="order statistic")
         axis.set_ylim(bottom=0)
         if shape == PERSISTENT:
             axis.set_ylim(0, 3)
-    figure.axes[0].legend(fontsize=6)
-    figure.supxlabel("backup workers", fontsize=9)
-    figure.supylabel("time per update / mean step; shaded: p10 to p90", fontsize=9)
+    finish_grid(figure, "backup workers", "time per update / mean step; shaded: p10 to p90", fontsize=6)
 
 
 def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
@@ -186,9 +70,7 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
         axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    figure.axes[0].legend(fontsize=6)
-    figure.supxlabel("backup workers", fontsize=9)
-    figure.supylabel("time per update / mean step", fontsize=9)
+    finish_grid(figure, "backup workers", "time per update / mean step", fontsize=6)
 
 
 def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
@@ -196,9 +78,7 @@ def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
         for sweep in own:
             _plot_speedup(axis, sweep, RULE_NAMES[sweep.rule], color=_COLOURS[sweep.rule])
         axis.axhline(1.0, color="black", lw=0.8)
-    figure.axes[0].legend(fontsize=6)
-    figure.supxlabel("backup workers", fontsize=9)
-    figure.supylabel("t(0)/t(b) · N/(N + b)", fontsize=9)
+    finish_grid(figure, "backup workers", "t(0)/t(b) · N/(N + b)", fontsize=6)
 
 
 def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
@@ -208,32 +88,26 @@ def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
             _plot_speedup(axis, sweep, sweep.shape, color=_SHAPE_COLOURS[sweep.shape])
         axis.axhline(1.0, color="black", lw=0.8)
         axis.set_title(size, fontsize=8)
-        axis.set_xlabel("backup workers")
     left, right = figure.axes
     left.plot([3], [gain.value], "r*", ms=9, label=gain.origin)
     best = next(one for one in PUBLISHED if "among 100" in one.what)
     right.axvline(best.value, color="red", lw=0.8, ls=":", label=f"best, {best.origin}")
-    left.set_ylabel("token queue's normalised speed-up")
-    for axis in (left, right):
-        axis.legend(fontsize=6)
+    finish(left, "backup workers", "token queue's normalised speed-up", fontsize=6)
+    finish(right, "backup workers", fontsize=6)
 
 
-def _arrivals_drawn(arrivals: dict[str, list[float]], size: str) -> Callable[[Figure], None]:
-    def draw(figure: Figure) -> None:
-        axis = figure.add_subplot()
-        shades = np.linspace(0.0, 0.9, len(arrivals))
-        for shade, (k, values) in zip(shades, arrivals.items(), strict=True):
-            axis.plot(values, np.array(QUANTILES) / 100, color=(shade, 0.3, 1 - shade), lw=1.2, label=f"k = {k}")
-        if size == OF_100:
-            for k, share in RECALLED_ARRIVALS.items():
-                axis.plot([DEADLINE], [share], "k*" if k == 100 else "r*", ms=8, label=f"k = {k}, recalled")
-            axis.set_xlabel("time since the update before / mean step; stars: 2 s by the fit")
-        else:
-            axis.set_xlabel("time since the update before / mean step")
-        axis.set_ylabel("share of updates")
-        axis.legend(fontsize=7)
-
-    return draw
+def _draw_arrivals(figure: Figure, results: Results) -> None:
+    axis = figure.add_subplot()
+    arrivals = results[0].figures["arrivals"]
+    shades = np.linspace(0.0, 0.9, len(arrivals))
+    for shade, (k, values) in zip(shades, arrivals.items(), strict=True):
+        axis.plot(values, np.array(QUANTILES) / 100, color=(shade, 0.3, 1 - shade), lw=1.2, label=f"k = {k}")
+    x = "time since the update before / mean step"
+    if results[0].run.settings["size"] == OF_100:
+        x += "; stars: 2 s by the fit"
+        for k, share in RECALLED_ARRIVALS.items():
+            axis.plot([DEADLINE], [share], "k*" if k == 100 else "r*", ms=8, label=f"k = {k}, recalled")
+    finish(axis, x, "share of updates", fontsize=7)
 
 
 def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, list[Sweep]]]:
@@ -253,6 +127,70 @@ def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, li
 
 
 def _plot_speedup(axis: Axes, sweep: Sweep, label: str, **style: str) -> None:
-    axis.plot(
-        [case.num_backups for case in sweep.cases], list(map(sweep.speedup, sweep.cases)), "o-", label=label, **style
+    backups = [case.num_backups for case in sweep.cases]
+    axis.plot(backups, list(map(sweep.speedup, sweep.cases)), "o-", label=label, **style)
+
+
+def _arrivals_plot(size: str, shape: str) -> Plot:
+    return Plot(
+        key=f"arrivals-{size.replace(' ', '')}",
+        title=f"Arrival of an update's k-th gradient, no backup workers: {size}, {shape} steps",
+        shows="Share of updates of which the k-th gradient has arrived, against the time since the update before;"
+        " drawn through the 5th to 95th percentiles, minimum and maximum.",
+        expected="the curves of the last gradients stand further apart than those of the first ones: an update waits"
+        " longest for its last few gradients.",
+        draw=_draw_arrivals,
+        data=lambda timings: timings.alone.where(size=size, shape=shape),
     )
+
+
+OF_TIMINGS = (
+    Plot(
+        key="step_times",
+        title="Time per update against backup workers, N = 8",
+        shows="Median over seeds of the mean time per update against backup workers, a panel for each kind of step"
+        " times; shaded: 10th to 90th percentile of updates; crosses: models of each rule; dashed: stragglers that are"
+        " cancelled (A3).",
+        expected="the time falls most with the first backup worker and less with each further one; circles on the"
+        " crosses of their rule, and above the dashed line but for the slow worker.",
+        draw=_draw_steps,
+        data=_of_8,
+        size=(8.0, 5.2),
+    ),
+    Plot(
+        key="speedups",
+        title="Normalised speed-up, N = 8",
+        shows="Speed-up over no backup workers, with the work of the backup workers counted: t(0)/t(b) · N/(N + b)."
+        " Black line: no gain.",
+        expected="with heavy tails a highest point above 1 at some backup workers; with shifted exponential steps no"
+        " point above 1.",
+        draw=_draw_speedups,
+        data=_of_8,
+        size=(8.0, 5.2),
+    ),
+    Plot(
+        key="paper_scale",
+        title="Normalised speed-up at the papers' numbers of workers",
+        shows="The same at the papers' numbers of workers, token queue only; star and dotted line: what was published.",
+        expected="with the fitted steps a flat line around its highest point, near the published one.",
+        draw=_draw_large,
+        data=lambda timings: timings.where(sizes=_PAPER_SIZES, rule=TOKENS),
+        size=(8.0, 3.8),
+    ),
+    _arrivals_plot("N = 8", EXPONENTIAL),
+    _arrivals_plot(OF_100, FITTED),
+)
+
+OF_REAL_CLUSTERS = (
+    Plot(
+        key="real_step_times",
+        title="Time per update of real clusters against backup workers",
+        shows="Circles: mean time per update of real clusters; crosses: simulations with the same delays.",
+        expected="circles on the crosses, or a few percent above, for all step times and all numbers of backup"
+        " workers.",
+        draw=_draw_real,
+        data=lambda cases: [case for case in cases if case.shape != SHIFTED],
+        level=LEVEL,
+        size=(8.0, 3.2),
+    ),
+)

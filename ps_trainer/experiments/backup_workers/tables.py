@@ -29,15 +29,15 @@ NOTES = (
     "Times are in units of the mean step; a table's line and a point of a plot are medians over the seeds of a run's"
     " mean. The first 20 % of each run are left out.",
     "Why the two rules drop differently: the token queue hands out N + b tokens per update, in order, so that N + b"
-    " gradients are computed for each and b of them are too late, whatever the delays. Behind a true barrier b"
-    " workers are computing whenever an update is made, and what they compute will be dropped; but a step so long"
-    " that τ updates pass in it is dropped once, not τ times. So b/τ gradients per update are dropped, τ being the"
-    " mean staleness of the dropped ones: with even steps τ = 1, and with heavy tails or a slow worker fewer are"
-    " dropped than b/(N + b).",
+    " gradients are computed for each and b of them are too late, whatever the delays. Behind a true barrier b workers"
+    " are computing whenever an update is made, and what they compute will be dropped; but a step so long that τ"
+    " updates pass in it is dropped once, not τ times. So b/τ gradients per update are dropped, τ being the mean"
+    " staleness of the dropped ones: with even steps τ = 1, and with heavy tails or a slow worker fewer are dropped"
+    " than b/(N + b).",
     "That the token queue computes more is also why it is the faster rule under exponential steps, which are"
     " memoryless: a worker that is late goes on with a token at once, and none of those that are early waits while"
-    " there are tokens. With 8 workers it is the slower one when single steps are long (spikes, from b = 2 on) and with"
-    " a slow worker: a token that a slow worker left is old when somebody takes it.",
+    " there are tokens. With 8 workers it is the slower one when single steps are long (spikes, from b = 2 on) and"
+    " with a slow worker: a token that a slow worker left is old when somebody takes it.",
     "'Each saves less than the one before' does not hold for spikes with 50 workers: 5 % of 50 steps are long, 2.5 in"
     " each update, so that a first backup worker seldom suffices, and the ones after it save more.",
     "Whether backup workers pay is a matter of the slowest of N steps, not of the tail alone: the shifted exponential"
@@ -54,8 +54,8 @@ NOTES = (
     " are of the barrier alone: the token queue is in virtual time.",
     "The simulator's steps take their delay and nothing else. A real step takes more, and 8 to 12 workers on few cores"
     " also wait for a core.",
-    "The published best number of backup workers among 100 is one of time to convergence; here it is one of"
-    " examples per second, which is the same only if the updates that are needed fall as 1/N.",
+    "The published best number of backup workers among 100 is one of time to convergence; here it is one of examples"
+    " per second, which is the same only if the updates that are needed fall as 1/N.",
 )
 
 

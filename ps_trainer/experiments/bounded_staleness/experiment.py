@@ -106,7 +106,7 @@ class BoundedTiming(Part):
         return tables.ON_TIMING
 
     tables = staticmethod(tables.of_timing)
-    plots = staticmethod(plots.of_timing)
+    plots = plots.OF_TIMING
 
 
 class BoundedTraining(Part):
@@ -180,7 +180,7 @@ class BoundedTraining(Part):
         return "" if cases else "the quick form trains nothing"
 
     tables = staticmethod(tables.of_training)
-    plots = staticmethod(plots.of_training)
+    plots = plots.OF_TRAINING
 
 
 class RealBoundedClusters(real.RealPart):
@@ -231,7 +231,7 @@ class RealBoundedClusters(real.RealPart):
         return tables.ON_REAL_CLUSTERS if cases else ()
 
     tables = staticmethod(tables.of_real_clusters)
-    plots = staticmethod(plots.of_real_clusters)
+    plots = plots.OF_REAL_CLUSTERS
 
 
 class BoundedStaleness(Experiment):
@@ -241,12 +241,10 @@ class BoundedStaleness(Experiment):
     source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"
     scale_down = (
         "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
-        f" form only: softmax regression on digits, {NUM_TRAINED_WORKERS} workers, batch"
-        f" {_BATCH_SIZE}, the best of {len(RATES)} learning rates. The real clusters"
-        f" are {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push. The sources"
-        " trained far larger models on up to 1,000 machines."
+        f" form only: softmax regression on digits, {NUM_TRAINED_WORKERS} workers, batch {_BATCH_SIZE}, the best of"
+        f" {len(RATES)} learning rates. The real clusters are {NUM_REAL_WORKERS} processes on one machine that sleep"
+        " between pull and push. The sources trained far larger models on up to 1,000 machines."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (BoundedTiming(), BoundedTraining(), RealBoundedClusters())
     num_quick_seeds = 1

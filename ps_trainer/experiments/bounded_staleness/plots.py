@@ -3,101 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ps_trainer.experiments.bounded_staleness.cases import TARGET_LOSS, RealBound, TimedBound, TrainedBound, by_cluster
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.toolkit import real
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LEVEL = Level.VIRTUAL.value
-
-CAPTIONS = {
-    "shares": Caption(
-        shows=("Each bar is a worker's time, split into computing and waiting; marks: the model (A17)."),
-        expected=(
-            "the waiting part is largest at s = 0 and shrinks with each further clock of lead, most with the first"
-            " ones; with one slow worker no finite bound helps."
-        ),
-    ),
-    "rates": Caption(
-        shows=(
-            "Circles: clocks of a worker per mean step, against the bound; lines: the model (A17). 1 is the rate"
-            " without a bound and without a slow worker."
-        ),
-        expected=(
-            "circles on their lines, which rise most with the first clocks of lead; with one slow worker a flat"
-            " line at its rate, 0.25."
-        ),
-    ),
-    "objective": Caption(
-        shows=(
-            "Median of the updates, and of the time in mean steps, until the test loss is reached, each bound at"
-            " its best learning rate."
-        ),
-        expected=("more updates with a larger bound, and the least time with a finite bound above 0."),
-    ),
-    "real_shares": Caption(
-        shows=(
-            "Each bar is the time of the workers of a real cluster: medians of the shares of computing,"
-            " communicating and waiting, which need not add up to 1. Marks: where waiting begins in simulations"
-            " with the same delays."
-        ),
-        expected=(
-            "waiting is largest at s = 0 and shrinks with each clock of lead, as in the simulation; communicating"
-            " does not depend on the bound."
-        ),
-    ),
-}
-
-
-def of_timing(cases: Sequence[TimedBound]) -> list[Plot]:
-    """Where the time goes, and clock rates; none without cases."""
-    shares = Plot(
-        key="shares",
-        title="Where the workers' time goes, by the bound on their lead",
-        level=_LEVEL,
-        draw=lambda figure: _draw_shares(figure, cases),
-        size=(8.0, 5.2),
-    )
-    rates = Plot(
-        key="rates",
-        title="Clock rate against the bound",
-        level=_LEVEL,
-        draw=lambda figure: _draw_rates(figure, cases),
-    )
-    return [shares, rates] if cases else []
-
-
-def of_training(cases: Sequence[TrainedBound]) -> list[Plot]:
-    """What each bound took; none without trainings."""
-    plot = Plot(
-        key="objective",
-        title=f"Updates and time to a test loss of {TARGET_LOSS:g}, by the bound",
-        level=_LEVEL,
-        draw=lambda figure: _draw_objective(figure, cases),
-        size=(8.0, 3.6),
-    )
-    return [plot] if cases else []
-
-
-def of_real_clusters(cases: Sequence[RealBound]) -> list[Plot]:
-    """Where the time goes; none without runs whose times count."""
-    timed = [case for case in cases if case.timed()]
-    plot = Plot(
-        key="real_shares",
-        title="Where the workers' time goes on a real cluster, by the bound on their lead",
-        level=real.LEVEL.value,
-        draw=lambda figure: _draw_real(figure, timed),
-    )
-    return [plot] if timed else []
 
 
 def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
@@ -114,9 +25,14 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
         axis.plot(places, predicted, "k_", ms=14, label="model")
         _name_bounds(axis, list(own))
         axis.set_title(name, fontsize=8)
-    figure.axes[0].legend(fontsize=6, loc="lower right", frameon=True)
-    figure.supxlabel("bound s on the lead, in clocks", fontsize=9)
-    figure.supylabel("share of the workers' time", fontsize=9)
+    finish_grid(
+        figure,
+        "bound s on the lead, in clocks",
+        "share of the workers' time",
+        fontsize=6,
+        loc="lower right",
+        frameon=True,
+    )
 
 
 def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
@@ -129,9 +45,7 @@ def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
     bounds = [case.bound for case in next(iter(by_cluster(cases).values())).values() if case.bound is not None]
     _name_bounds(axis, bounds)
     axis.set_ylim(0, 1.05)
-    axis.set_xlabel("bound s on the lead, in clocks; lines: the model")
-    axis.set_ylabel("clocks of a worker per mean step")
-    axis.legend(fontsize=7)
+    finish(axis, "bound s on the lead, in clocks; lines: the model", "clocks of a worker per mean step", fontsize=7)
 
 
 def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
@@ -158,10 +72,57 @@ def _draw_real(figure: Figure, cases: Sequence[RealBound]) -> None:
         bottom += shares
     axis.plot(places, [1 - case.pair("waits").simulated for case in cases], "k_", ms=20, label="waits above, simulated")
     _name_bounds(axis, [case.bound for case in cases])
-    axis.set_xlabel("bound s on the lead, in clocks")
-    axis.set_ylabel("share of the workers' time")
-    axis.legend(loc="lower right", frameon=True)
+    finish(axis, "bound s on the lead, in clocks", "share of the workers' time", loc="lower right", frameon=True)
 
 
 def _name_bounds(axis: Axes, bounds: Sequence[int | None]) -> None:
     axis.set_xticks(range(len(bounds)), ["∞" if bound is None else str(bound) for bound in bounds])
+
+
+OF_TIMING = (
+    Plot(
+        key="shares",
+        title="Where the workers' time goes, by the bound on their lead",
+        shows="Each bar is a worker's time, split into computing and waiting; marks: the model (A17).",
+        expected="the waiting part is largest at s = 0 and shrinks with each further clock of lead, most with the"
+        " first ones; with one slow worker no finite bound helps.",
+        draw=_draw_shares,
+        size=(8.0, 5.2),
+    ),
+    Plot(
+        key="rates",
+        title="Clock rate against the bound",
+        shows="Circles: clocks of a worker per mean step, against the bound; lines: the model (A17). 1 is the rate"
+        " without a bound and without a slow worker.",
+        expected="circles on their lines, which rise most with the first clocks of lead; with one slow worker a flat"
+        " line at its rate, 0.25.",
+        draw=_draw_rates,
+    ),
+)
+
+OF_TRAINING = (
+    Plot(
+        key="objective",
+        title=f"Updates and time to a test loss of {TARGET_LOSS:g}, by the bound",
+        shows="Median of the updates, and of the time in mean steps, until the test loss is reached, each bound at its"
+        " best learning rate.",
+        expected="more updates with a larger bound, and the least time with a finite bound above 0.",
+        draw=_draw_objective,
+        size=(8.0, 3.6),
+    ),
+)
+
+OF_REAL_CLUSTERS = (
+    Plot(
+        key="real_shares",
+        title="Where the workers' time goes on a real cluster, by the bound on their lead",
+        shows="Each bar is the time of the workers of a real cluster: medians of the shares of computing,"
+        " communicating and waiting, which need not add up to 1. Marks: where waiting begins in simulations with the"
+        " same delays.",
+        expected="waiting is largest at s = 0 and shrinks with each clock of lead, as in the simulation; communicating"
+        " does not depend on the bound.",
+        draw=_draw_real,
+        data=lambda cases: [case for case in cases if case.timed()],
+        level=real.LEVEL,
+    ),
+)

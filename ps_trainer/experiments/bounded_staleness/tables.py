@@ -22,19 +22,20 @@ from ps_trainer.experiments.toolkit import real
 
 ON_TIMING = (
     "A clock is a step of one worker, of which each is an update. Rates are in clocks per mean step.",
-    "A worker that begins a step is at most s completed steps ahead of the slowest. When it has completed"
-    " that step it is s + 1 ahead for a moment, and then waits; both are counted.",
-    "Slow for good and slow now and then are different things: a lead that the bound allows is used up"
-    " once, so that it hides delays that come and go, and none that stay.",
-    "With a permanently slow worker the rate without a bound is a mean over workers that drift apart for"
-    " ever; its largest lead grows with the length of the run.",
+    "A worker that begins a step is at most s completed steps ahead of the slowest. When it has completed that step it"
+    " is s + 1 ahead for a moment, and then waits; both are counted.",
+    "Slow for good and slow now and then are different things: a lead that the bound allows is used up once, so that"
+    " it hides delays that come and go, and none that stay.",
+    "With a permanently slow worker the rate without a bound is a mean over workers that drift apart for ever; its"
+    " largest lead grows with the length of the run.",
     "The first 20 % of each run are left out of rates and waiting, of the leads nothing is; medians over the seeds.",
 )
 ON_TRAINING = (
     "Why a bound helps little here: in Ho et al.'s system (as we recall it) a worker may go on with cached parameters"
-    " that are s clocks old. Here it pulls the newest ones in each step, so that its gradient is as stale as the others"
-    " are fast: n − 1 updates on average at most, whatever s, and already (n − 1)/2 behind a barrier, where each"
-    " gradient is an update of its own. The clock rate meanwhile grows by E[max]/E[X], 2.7 for 8 exponential workers.",
+    " that are s clocks old. Here it pulls the newest ones in each step, so that its gradient is as stale as the"
+    " others are fast: n − 1 updates on average at most, whatever s, and already (n − 1)/2 behind a barrier, where"
+    " each gradient is an update of its own. The clock rate meanwhile grows by E[max]/E[X], 2.7 for 8 exponential"
+    " workers.",
     "At the smallest learning rate a larger bound takes a few more updates, as the sources say. With the best one of"
     " each it takes fewer: behind a barrier n gradients are of the same parameters, so that together they are one step"
     " n times as long, which is too long at a learning rate that workers without a bound still bear (the last"

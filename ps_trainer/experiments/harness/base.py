@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import enum
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,22 +17,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.captions import Caption
 from ps_trainer.experiments.harness.claims import Checked, Claim
 from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuUse
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.levels import Level as Level
+from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
 from ps_trainer.experiments.harness.published import Published
 from ps_trainer.experiments.harness.tables import Table
 from ps_trainer.experiments.toolkit.statistics import spread
-
-
-class Level(enum.Enum):
-    """What of a run is real; printed on every table and plot."""
-
-    VIRTUAL = "L0 virtual time"  # gradients and updates are real, all time is emulated
-    IN_PROCESS = "L1 in-process cluster"  # servers of one process: machines are emulated
-    PROCESSES = "L2 processes on one machine"  # network interfaces are emulated
-    SHAPED = "L3 shaped hosts"  # network namespaces with limited links: only the wire is emulated
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,8 +147,7 @@ class Analysis:
 class Part(abc.ABC):
     """Runs of one kind: how one is executed, and what the results say.
 
-    `cases`, `tables`, `plots`, `notes` and `why_none` are functions; where one does not need the part itself, it is a
-    `staticmethod`.
+    `cases`, `tables`, `notes` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
     Attributes:
         selects: the settings, `level` among them, by which a run belongs to this part.
@@ -166,7 +155,7 @@ class Part(abc.ABC):
         claims: about these runs, with thresholds fixed before anything is run.
         cases: what claims, tables, plots and notes are made of, from the results; by default these themselves.
         tables: for the report; none by default.
-        plots: for the report; none by default.
+        plots: for the report, each of what it selects from the cases; none by default.
         notes: sentences for the report: what was left out, why a claim fails; none by default.
         why_none: why nothing was measured for a claim that does not say it itself.
     """
@@ -174,9 +163,9 @@ class Part(abc.ABC):
     selects: ClassVar[Mapping[str, Any]] = {}
     sees_all: ClassVar[bool] = False
     claims: ClassVar[Sequence[Claim]] = ()
+    plots: ClassVar[Sequence[Plot]] = ()
     cases: Callable[[Results], Any] = staticmethod(lambda results: results)
     tables: Callable[[Any], Sequence[Table]] = staticmethod(lambda cases: ())
-    plots: Callable[[Any], Sequence[Plot]] = staticmethod(lambda cases: ())
     notes: Callable[[Any], Sequence[str]] = staticmethod(lambda cases: ())
     why_none: Callable[[Any], str] = staticmethod(lambda cases: "")
 
@@ -214,7 +203,7 @@ class Experiment:
         source: papers, with sections or figures.
         parts: its kinds of runs; a run belongs to the first part that owns it.
         claims: of all parts.
-        captions: the words below each plot, by its key, see `caption_of`.
+        captions: the words below each plot, by its key up to the first `-`.
         published: numbers of the sources that the report prints beside ours.
         scale_down: how it differs from the source's set-up, in sentences.
         num_seeds: repetitions of a full run.
@@ -225,7 +214,7 @@ class Experiment:
     source: str
     parts: Sequence[Part]
     claims: Sequence[Claim]
-    captions: Mapping[str, Caption] = {}
+    captions: Mapping[str, Caption]
     published: Sequence[Published] = ()
     scale_down: str = ""
     num_seeds: int = 5
@@ -234,6 +223,7 @@ class Experiment:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.claims = tuple(claim for part in cls.parts for claim in part.claims)
+        cls.captions = {plot.key.partition("-")[0]: plot.caption for part in cls.parts for plot in part.plots}
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """The runs of all parts, in order; see `Part.runs`."""
@@ -256,13 +246,10 @@ class Experiment:
             notes=[note for part, own in cases for note in part.notes(own)],
         )
 
-    def plots(self, results: Results) -> Sequence[Plot]:
-        """The plots of all parts."""
-        return [plot for part, cases in self._cases(results) for plot in part.plots(cases)]
-
-    def caption_of(self, plot_key: str) -> Caption:
-        """The words below a plot; plots whose keys differ after the first `-` only have the same."""
-        return self.captions[plot_key.partition("-")[0]]
+    def plots(self, results: Results) -> list[Drawing]:
+        """The plots of all parts, without those that have no data."""
+        drawings = [Drawing(plot, plot.data(cases)) for part, cases in self._cases(results) for plot in part.plots]
+        return [drawing for drawing in drawings if drawing.data]
 
     def _part_of(self, run: Run) -> Part:
         return next(part for part in self.parts if part.owns(run))

@@ -49,9 +49,9 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
     return [
         page.Heading("Experiments", 1),
         page.Paragraph(
-            f"{number}, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick}"
-            " A claim's threshold is written in the experiment's file before it is run."
-            f" CPU-contended runs kept more than {100 * CONTENDED_SHARE:.0f} % of the cores busy."
+            f"{number}, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick} A claim's threshold"
+            " is written in the experiment's file before it is run. CPU-contended runs kept more than"
+            f" {100 * CONTENDED_SHARE:.0f} % of the cores busy."
         ),
         Table(title="", level="", columns=_COLUMNS, rows=rows),
         page.Paragraph(origin_sentence(origin)),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Caption
 
 FILE = pathlib.Path("experiments", "results", "marks.json")
 

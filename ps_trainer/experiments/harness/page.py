@@ -77,8 +77,9 @@ def _markdown(block: Block) -> str:
             return "\n".join(f"* {item}" for item in items)
         case Table():
             return _markdown_table(block)
-        case PlotFiles(plot, caption, png):
-            return f"![{plot.title}]({png.name})\n\n*{plot.title}* ({plot.level}). {caption}"
+        case PlotFiles(drawing, png):
+            plot = drawing.plot
+            return f"![{plot.title}]({png.name})\n\n*{plot.title}* ({drawing.level}). {plot.caption}"
 
 
 def _markdown_table(table: Table) -> str:
@@ -121,10 +122,10 @@ def _html_table(table: Table) -> str:
 def _html_plot(files: PlotFiles) -> str:
     # As an image, so that the names inside of one SVG do not meet those of another.
     data = base64.b64encode(files.svg.read_bytes()).decode("ascii")
-    plot = files.plot
+    drawing, caption = files.drawing, str(files.drawing.plot.caption)
     return (
-        f'<figure><img alt="{html.escape(str(files.caption))}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption><b>{_inline(plot.title)}</b> ({_inline(plot.level)}). {_inline(str(files.caption))}</figcaption>"
+        f'<figure><img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption><b>{_inline(drawing.plot.title)}</b> ({_inline(drawing.level)}). {_inline(caption)}</figcaption>"
         "</figure>"
     )
 

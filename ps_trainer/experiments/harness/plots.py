@@ -1,4 +1,7 @@
-"""Plots: one style, PNG and SVG files of each. Needs the extra `plots`, which nothing else does."""
+"""Plots: one style, the words below each, PNG and SVG files. Only drawing needs the extra `plots`.
+
+A caption is a constant that is written before anything is run, so it states nothing as seen.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import dataclasses
 import importlib.util
 import pathlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.levels import Level
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:
+    Axes = Figure = Any  # lists of experiments work where matplotlib is not installed
 
 _STYLE = {
     "figure.constrained_layout.use": True,
@@ -31,30 +37,71 @@ _STYLE = {
 _PNG_DPI = 110
 
 
+class Caption(NamedTuple):
+    """The words below a plot: what it shows, and which result was expected."""
+
+    shows: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.shows} Expected: {self.expected}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A plot.
+    """A plot of a part's cases.
 
     Attributes:
-        key: name of its files; up to the first `-` also the key of its caption.
-        title: what it shows.
-        level: how real its numbers are: a `Level`'s words; drawn into the corner.
-        draw: draws into an empty figure.
-        size: width and height in inches.
+        key: Name of its files. Plots whose keys differ only after the first `-` have the same caption.
+        title: Title.
+        shows: Axes, lines and markers, in sentences; the words below the plot, whatever its data are.
+        expected: Result that the sources or the models predict. The table of claims says what was measured.
+        draw: Function that draws the data into an empty figure.
+        data: Function that selects the data from the cases. A plot without data is left out.
+        level: How real its numbers are, or a function of the data; printed in the corner.
+        size: Width and height in inches.
     """
 
     key: str
     title: str
-    level: str
-    draw: Callable[[Figure], None]
+    shows: str
+    expected: str
+    draw: Callable[[Figure, Any], None]
+    data: Callable[[Any], Any] = lambda cases: cases
+    level: str | Callable[[Any], str] = Level.VIRTUAL
     size: tuple[float, float] = (6.4, 4.0)
+
+    @property
+    def caption(self) -> Caption:
+        """Words below it."""
+        return Caption(self.shows, self.expected)
+
+
+class Drawing(NamedTuple):
+    """A plot with its data.
+
+    Attributes:
+        plot: Plot.
+        data: What it draws.
+    """
+
+    plot: Plot
+    data: Any
+
+    @property
+    def level(self) -> str:
+        """How real the numbers are."""
+        return self.plot.level(self.data) if callable(self.plot.level) else self.plot.level
+
+    def draw(self, figure: Figure) -> None:
+        """Draws the data into an empty figure."""
+        self.plot.draw(figure, self.data)
 
 
 class PlotFiles(NamedTuple):
-    """A plot, the words below it, and its files."""
+    """A drawing and its files."""
 
-    plot: Plot
-    caption: Caption
+    drawing: Drawing
     png: pathlib.Path
     svg: pathlib.Path
 
@@ -63,25 +110,55 @@ def check_available() -> None:
     """Raises UsageError where matplotlib is not installed; imports nothing."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
-            "experiments draw plots, and matplotlib is not installed; run `make experiments`, or install it by"
-            " `pip install 'ps_trainer[plots]'`"
+            "experiments draw plots, and matplotlib is not installed; run `make experiments`, or install it by `pip"
+            " install 'ps_trainer[plots]'`"
         )
 
 
-def save(plot: Plot, caption: Caption, folder: pathlib.Path) -> PlotFiles:
-    """Draws a plot into `<folder>/<key>.png` and `.svg`."""
+def save(drawing: Drawing, folder: pathlib.Path) -> PlotFiles:
+    """Saves a drawing as `<folder>/<key>.png` and `.svg`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    files = PlotFiles(plot, caption, folder / f"{plot.key}.png", folder / f"{plot.key}.svg")
+    files = PlotFiles(drawing, folder / f"{drawing.plot.key}.png", folder / f"{drawing.plot.key}.svg")
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=plot.size)
+        figure = Figure(figsize=drawing.plot.size)
         FigureCanvasAgg(figure)
         figure.get_layout_engine().set(rect=(0.0, 0.03, 1.0, 0.97))  # the level stands below
-        plot.draw(figure)
-        figure.suptitle(plot.title, fontsize=10)
-        figure.text(0.995, 0.003, plot.level, ha="right", va="bottom", fontsize=7, color="0.4")
+        drawing.draw(figure)
+        figure.suptitle(drawing.plot.title, fontsize=10)
+        figure.text(0.995, 0.003, drawing.level, ha="right", va="bottom", fontsize=7, color="0.4")
         figure.savefig(files.png, dpi=_PNG_DPI)
         figure.savefig(files.svg, metadata={"Date": None})
     return files
+
+
+def finish(axis: Axes, x: str = "", y: str = "", *, log: str = "", base: int = 2, **legend: Any) -> None:
+    """Labels an axis after its data are drawn, and adds a legend.
+
+    Args:
+        axis: Axis.
+        x: Label of the x axis.
+        y: Label of the y axis.
+        log: Axes with a logarithmic scale and plain numbers: "", "x" or "xy".
+        base: Base of the scale.
+        **legend: Arguments of `Axes.legend`.
+    """
+    if "x" in log:
+        axis.set_xscale("log", base=base)
+        axis.xaxis.set_major_formatter("{x:g}")
+    if "y" in log:
+        axis.set_yscale("log", base=base)
+        axis.yaxis.set_major_formatter("{x:g}")
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.legend(**legend)
+
+
+def finish_grid(figure: Figure, x: str, y: str, **legend: Any) -> None:
+    """Labels a grid of axes, and adds a legend to its first one where arguments of `Axes.legend` are given."""
+    figure.supxlabel(x, fontsize=9)
+    figure.supylabel(y, fontsize=9)
+    if legend:
+        figure.axes[0].legend(**legend)

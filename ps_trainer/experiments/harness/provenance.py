@@ -50,8 +50,8 @@ def origin_sentence(origin: Mapping[str, Any]) -> str:
     load = ", ".join(map(str, origin["load_average"]))
     return (
         f"`{origin['command']}`, {origin['started'][:10]}, commit {(origin['commit'] or 'unknown')[:7]}{changes},"
-        f" Python {origin['python']}, {versions}; {origin['cores']} cores, {origin['cpu']}, load average at the"
-        f" start {load}."
+        f" Python {origin['python']}, {versions}; {origin['cores']} cores, {origin['cpu']}, load average at the start"
+        f" {load}."
     )
 
 

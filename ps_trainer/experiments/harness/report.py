@@ -102,9 +102,7 @@ def write(job: Job, executed: Executed, origin: Mapping[str, Any]) -> tuple[Conc
         analysis = job.experiment.analyse(results)
         checked = list(analysis.checked)
         conclusion = conclude(job, executed, checked)
-        files = [
-            plots.save(plot, job.experiment.caption_of(plot.key), job.folder) for plot in job.experiment.plots(results)
-        ]
+        files = [plots.save(drawing, job.folder) for drawing in job.experiment.plots(results)]
         blocks = build(job, results, analysis, checked, conclusion, files, origin)
         write_atomically(job.folder / "report.md", page.to_markdown(blocks))
         write_atomically(job.folder / "report.html", page.to_html(blocks))

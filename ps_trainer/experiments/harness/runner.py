@@ -155,8 +155,8 @@ def others_sentence(results: Results) -> str:
         return ""
     low, middle, high = (np.percentile(shares, percent) for percent in (10, 50, 90))
     return (
-        f"While the {len(shares)} real runs were made, others had {middle:.0f} % of the cores at the median"
-        f" ({low:.0f} % to {high:.0f} %, 10th to 90th percentile): other processes, and other machines of this host."
+        f"While the {len(shares)} real runs were made, others had {middle:.0f} % of the cores at the median ({low:.0f}"
+        f" % to {high:.0f} %, 10th to 90th percentile): other processes, and other machines of this host."
     )
 
 

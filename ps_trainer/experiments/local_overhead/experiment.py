@@ -70,7 +70,7 @@ class OneWorker(Part):
     cases = staticmethod(overheads_of)
     notes = staticmethod(tables.notes)
     tables = staticmethod(tables.tables)
-    plots = staticmethod(plots.plots)
+    plots = plots.PLOTS
 
 
 class LocalOverhead(Experiment):
@@ -79,12 +79,11 @@ class LocalOverhead(Experiment):
     name = "local_overhead"
     source = "Abadi et al. 2016 (OSDI), Table 1; tensorflow/benchmarks, issue 15"
     scale_down = (
-        "One process with a plain loop against 1 worker and 1 or 2 ps tasks as processes of the same machine, models"
-        " of 2.6 kB to 17 MB on digits, batch 16, one thread per op. The source's table compares libraries on one"
-        " GPU; neither its models nor its GPU are here, and its numbers stand below for reference only."
+        "One process with a plain loop against 1 worker and 1 or 2 ps tasks as processes of the same machine, models of"
+        " 2.6 kB to 17 MB on digits, batch 16, one thread per op. The source's table compares libraries on one GPU;"
+        " neither its models nor its GPU are here, and its numbers stand below for reference only."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (OneWorker(),)
     num_quick_seeds = 1
 

@@ -3,39 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
-from ps_trainer.experiments.local_overhead.cases import Overheads, SizedModel, line_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-CAPTIONS = {
-    "overhead": Caption(
-        shows=(
-            "Time against the size of the model, both axes logarithmic: circles, what a step with a ps task takes"
-            " more than one without; crosses, the step without; black line, the fitted a + b·M."
-        ),
-        expected=(
-            "a constant for small models and growth in proportion to the size for large ones, so that the circles"
-            " follow the black line."
-        ),
-    ),
-}
-
-
-def plots(overheads: Overheads) -> list[Plot]:
-    """The overhead against the size; none without models whose times count."""
-    plot = Plot(
-        key="overhead",
-        title="What one ps task adds to a step",
-        level=Level.PROCESSES.value,
-        draw=lambda figure: _draw(figure, overheads.timed),
-    )
-    return [plot] if overheads.timed else []
+from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.local_overhead.cases import SizedModel, line_of
 
 
 def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
@@ -49,8 +20,20 @@ def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
         grid = [low * (high / low) ** (i / 50) for i in range(51)]
         label = f"{line.a:.2f} ms + M · {line.b:.2f} ms/MB"
         axis.plot(grid, [line.at(megabytes) for megabytes in grid], "k-", lw=1, label=label)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("parameters, MB")
-    axis.set_ylabel("ms per step")
-    axis.legend()
+    axis.set(xscale="log", yscale="log")
+    finish(axis, "parameters, MB", "ms per step")
+
+
+PLOTS = (
+    Plot(
+        key="overhead",
+        title="What one ps task adds to a step",
+        shows="Time against the size of the model, both axes logarithmic: circles, what a step with a ps task takes"
+        " more than one without; crosses, the step without; black line, the fitted a + b·M.",
+        expected="a constant for small models and growth in proportion to the size for large ones, so that the circles"
+        " follow the black line.",
+        draw=_draw,
+        data=lambda overheads: overheads.timed,
+        level=Level.PROCESSES,
+    ),
+)

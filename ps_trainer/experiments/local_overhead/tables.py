@@ -23,12 +23,12 @@ def notes(overheads: Overheads) -> list[str]:
     return [
         *([f"Overhead per step = {line.a:.2f} ms + M · {line.b / 1000:.4f} s/MB."] if line else []),
         f"{sum(one == 0 for one in differences)} of {len(differences)} runs have the same losses to the last bit.",
-        "Both sides compute with the same number of threads per op and without TensorFlow's graph rewriting."
-        " With other numbers of threads a product of large matrices (1,024 × 1,024) is summed in another"
-        " order, and losses differ by some 1e-7: the one difference found while this was built. It is of the"
-        " threads, not of the ps tasks.",
-        "One worker and one ps task without a pause keep two cores some 75 % busy. That is what is measured"
-        " here, not contention: times count wherever other programs took less than a tenth of that.",
+        "Both sides compute with the same number of threads per op and without TensorFlow's graph rewriting. With"
+        " other numbers of threads a product of large matrices (1,024 × 1,024) is summed in another order, and losses"
+        " differ by some 1e-7: the one difference found while this was built. It is of the threads, not of the ps"
+        " tasks.",
+        "One worker and one ps task without a pause keep two cores some 75 % busy. That is what is measured here, not"
+        " contention: times count wherever other programs took less than a tenth of that.",
         "The ps task pays for copies: parameters and gradient are packed, sent and unpacked, once each way.",
     ]
 

@@ -20,8 +20,8 @@ _NOTES = (
     " one; gradients of tables travel as rows and ids (`sgd` applies them row by row).",
     "Where the step with the larger table is the shorter one, the difference is not the table's: single runs on cores"
     " that others use differ by as much, and so does a dense step of one worker from the prediction.",
-    "On few cores the scalar step of one machine's processes grows as they wait for a core: all workers wake at"
-    " the same moment, and n + p processes share the cores, where the source has a machine for each.",
+    "On few cores the scalar step of one machine's processes grows as they wait for a core: all workers wake at the"
+    " same moment, and n + p processes share the cores, where the source has a machine for each.",
     "The prediction has all pulls and then all pushes. A worker that has its parameters before the others begins to"
     " push while they still pull, on the other direction of the ps tasks' links, and the step is shorter, by at most"
     " the time from the first worker to the last one: the prediction, and a few per cent for the work of the"
@@ -29,8 +29,8 @@ _NOTES = (
     " saved; with workers served one after the other the step would be (n + 1)/(2n) of the prediction. So 4 workers"
     " and one ps task, whose shares are least even, can fall below the claim's 15 %. Beside that, 64 KiB at each end"
     " of a link pass without waiting, which 1 MB notices.",
-    "The source's dense numbers, read as a summary gives them, are shorter than a pull and then a push at 10 Gbit/s and"
-    " longer than both at once: either its pulls and pushes overlapped in part, or its links were faster.",
+    "The source's dense numbers, read as a summary gives them, are shorter than a pull and then a push at 10 Gbit/s"
+    " and longer than both at once: either its pulls and pushes overlapped in part, or its links were faster.",
 )
 
 

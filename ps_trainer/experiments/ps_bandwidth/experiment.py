@@ -61,7 +61,7 @@ class ShapedLinks(Part):
         return tables.notes(cases) if cases else []
 
     tables = staticmethod(tables.tables)
-    plots = staticmethod(plots.plots)
+    plots = plots.PLOTS
 
 
 class PsBandwidth(Experiment):
@@ -79,7 +79,6 @@ class PsBandwidth(Experiment):
         " latency, and no switch that could be the bottleneck."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (ShapedLinks(),)
     num_seeds = 3
 

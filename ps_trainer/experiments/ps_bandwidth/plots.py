@@ -2,75 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.ps_bandwidth.cases import Arm, D2lBar, LinkCase, d2l_ratios, timed
 from ps_trainer.experiments.toolkit import theory
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LEVEL = Level.SHAPED.value
-
-CAPTIONS = {
-    "round": Caption(
-        shows=(
-            "Time of a round in units of M/B, the model's bytes over a link's speed, with the 10th and 90th"
-            " percentile; lines: the models (A10, A11, A12)."
-        ),
-        expected=(
-            "points on their lines: with one ps task the time grows by 2 per worker, with two half as fast, with"
-            " as many ps tasks as workers it stays at 2; the ring and ps tasks on the workers' own hosts lie"
-            " together below 2; asynchronous workers lie below the lines of synchronous ones."
-        ),
-    ),
-    "d2l": Caption(
-        shows=(
-            "Time of a round over its time with a share of the model on each worker's host: in the book's example"
-            " of 160 MB, and here."
-        ),
-        expected=("the book's ratios: four with one ps task on a worker's host, 5.3 with one on a host of its own."),
-    ),
-    "largest_variable": Caption(
-        shows=(
-            "Time of a round in units of M/B, the model's bytes over a link's speed; black: predicted from the"
-            " largest share of a ps task."
-        ),
-        expected=("whole on one ps task the variable makes a round several times as long as in parts."),
-    ),
-    "bytes": Caption(
-        shows=(
-            "Bytes that the busiest host receives in a round, in multiples of the model's bytes M; black:"
-            " predicted, nM/p at a ps task and 2(n − 1)M/n in a ring."
-        ),
-        expected=("each bar ends at its black line."),
-    ),
-}
-
-
-def plots(cases: Sequence[LinkCase]) -> list[Plot]:
-    """All of them; a plot without cases is left out."""
-    by_number = timed(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC)
-    skewed = timed(cases, Arm.UNSHARDED, Arm.PARTITIONED)
-    made = (
-        (by_number, "round", "Time of a round against the number of workers", _draw_rounds, (7.2, 4.4)),
-        (d2l_ratios(cases), "d2l", "Where the gradients of four workers are added up", _draw_d2l, (6.4, 4.0)),
-        (skewed, "largest_variable", "A variable with three quarters of the model", _draw_skewed, (6.4, 4.0)),
-        (cases, "bytes", "Bytes that the busiest host receives in a round", _draw_bytes, (6.4, 4.4)),
-    )
-    return [
-        Plot(key=key, title=title, level=_LEVEL, draw=functools.partial(draw, data=data), size=size)
-        for data, key, title, draw, size in made
-        if data
-    ]
 
 
 def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
@@ -99,10 +38,8 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     for label, (colour, marker, belongs) in looks.items():
         _points(axis, [case for case in data if belongs(case.setting)], label, colour, marker)
     axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.set_xlabel("workers")
-    axis.set_ylabel("time of a round in M/B")
     axis.set_ylim(bottom=0)
-    axis.legend(ncols=2)
+    finish(axis, "workers", "time of a round in M/B", ncols=2)
 
 
 def _points(axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, marker: str) -> None:
@@ -146,3 +83,50 @@ def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis.set_yticks(places, [case.setting.name for case in cases])
     axis.invert_yaxis()
     axis.set_xlabel("bytes received in a round, in M; black: predicted")
+
+
+PLOTS = (
+    Plot(
+        key="round",
+        title="Time of a round against the number of workers",
+        shows="Time of a round in units of M/B, the model's bytes over a link's speed, with the 10th and 90th"
+        " percentile; lines: the models (A10, A11, A12).",
+        expected="points on their lines: with one ps task the time grows by 2 per worker, with two half as fast, with"
+        " as many ps tasks as workers it stays at 2; the ring and ps tasks on the workers' own hosts lie together"
+        " below 2; asynchronous workers lie below the lines of synchronous ones.",
+        draw=_draw_rounds,
+        data=lambda cases: timed(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC),
+        level=Level.SHAPED,
+        size=(7.2, 4.4),
+    ),
+    Plot(
+        key="d2l",
+        title="Where the gradients of four workers are added up",
+        shows="Time of a round over its time with a share of the model on each worker's host: in the book's example of"
+        " 160 MB, and here.",
+        expected="the book's ratios: four with one ps task on a worker's host, 5.3 with one on a host of its own.",
+        draw=_draw_d2l,
+        data=d2l_ratios,
+        level=Level.SHAPED,
+    ),
+    Plot(
+        key="largest_variable",
+        title="A variable with three quarters of the model",
+        shows="Time of a round in units of M/B, the model's bytes over a link's speed; black: predicted from the"
+        " largest share of a ps task.",
+        expected="whole on one ps task the variable makes a round several times as long as in parts.",
+        draw=_draw_skewed,
+        data=lambda cases: timed(cases, Arm.UNSHARDED, Arm.PARTITIONED),
+        level=Level.SHAPED,
+    ),
+    Plot(
+        key="bytes",
+        title="Bytes that the busiest host receives in a round",
+        shows="Bytes that the busiest host receives in a round, in multiples of the model's bytes M; black: predicted,"
+        " nM/p at a ps task and 2(n − 1)M/n in a ring.",
+        expected="each bar ends at its black line.",
+        draw=_draw_bytes,
+        level=Level.SHAPED,
+        size=(6.4, 4.4),
+    ),
+)

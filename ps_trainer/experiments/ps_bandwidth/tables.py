@@ -32,11 +32,11 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
         "Where several workers pull through one link, the round is a few per cent shorter than 2nM/(pB): a link serves"
         " its queue in order, so the first to have all its parameters pushes while others still pull. It is less the"
         " larger the model is against what the queue holds, half a second of data.",
-        "The ring, and ps tasks on the workers' hosts, move the bytes that they should, on idle cores, and yet take 1.2"
-        " to 1.4 times the predicted time. In these arms every host sends and receives at the same time. It is not the"
-        " links: plain TCP both ways at once takes what is predicted (4 MB each way at 100 mbit/s: 0.336 s, predicted"
-        " 0.335), and queues of 0.05 s instead of 0.5 s changed 1.28 to 1.26 and 1.40 to 1.35. What is left is the way"
-        " in which TensorFlow and gRPC send; the cause was not found.",
+        "The ring, and ps tasks on the workers' hosts, move the bytes that they should, on idle cores, and yet take"
+        " 1.2 to 1.4 times the predicted time. In these arms every host sends and receives at the same time. It is not"
+        " the links: plain TCP both ways at once takes what is predicted (4 MB each way at 100 mbit/s: 0.336 s,"
+        " predicted 0.335), and queues of 0.05 s instead of 0.5 s changed 1.28 to 1.26 and 1.40 to 1.35. What is left"
+        " is the way in which TensorFlow and gRPC send; the cause was not found.",
         "Nothing here is random but what else happens on the machine: seeds are repetitions, so three are enough.",
     ]
     beside = pairs(cases, Arm.PS, Arm.RING)

@@ -93,7 +93,7 @@ class OurScale(_ScalePart):
         return tables.NOTES
 
     tables = staticmethod(tables.of_ours)
-    plots = staticmethod(plots.of_ours)
+    plots = plots.OF_OURS
 
 
 class PapersScale(_ScalePart):
@@ -114,7 +114,7 @@ class PapersScale(_ScalePart):
         return _simulate(run)
 
     tables = staticmethod(tables.of_papers)
-    plots = staticmethod(plots.of_papers)
+    plots = plots.OF_PAPERS
 
 
 class ScalingCurve(Experiment):
@@ -130,7 +130,6 @@ class ScalingCurve(Experiment):
         " per second) are derived from published figures, and the distribution of compute times is our assumption."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (OurScale(), PapersScale())
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.scaling_curve.cases import (
     ASYNC,
     EVEN,
@@ -17,97 +15,14 @@ from ps_trainer.experiments.scaling_curve.cases import (
     RARE,
     SHAPE_NAMES,
     SYNC,
-    Scale,
     SyncAndAsync,
     ThroughputCurve,
     pairs_of,
 )
 from ps_trainer.experiments.scaling_curve.claims import SPEEDUPS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _COLOURS = {1: "tab:blue", 2: "tab:orange", 4: "tab:green", 3: "tab:purple"}
 _MARKERS = ("o", "s", "^", "D")
-
-CAPTIONS = {
-    "throughput": Caption(
-        shows=(
-            "Steps per second of all workers against their number, both axes logarithmic: lines are virtual time,"
-            " circles real clusters; dotted: the ceilings of the ps tasks."
-        ),
-        expected=(
-            "circles on their lines, which grow with the number of workers, bend at the knee and end at the"
-            " ceiling; more ps tasks move all of that up and to the right; asynchronous lines end twice as high as"
-            " synchronous ones."
-        ),
-    ),
-    "paper_speedup": Caption(
-        shows=(
-            "Simulated throughput over that of one worker; dotted: perfect speed-up. Black markers are published"
-            " speed-ups, each over its own system's single worker."
-        ),
-        expected=("both rules fall behind the dotted line, synchronous updates more."),
-    ),
-    "steps": Caption(
-        shows=(
-            "Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
-            " 99th percentile."
-        ),
-        expected=(
-            "at the median a synchronous step is little longer than an asynchronous one, and far above the median"
-            " much longer."
-        ),
-    ),
-    "paper_steps": Caption(
-        shows=(
-            "Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
-            " 99th percentile. Rare: one step in 1,000 is five times as long."
-        ),
-        expected=(
-            "at the median a synchronous step is little longer than an asynchronous one; far above the median it"
-            " is much longer where long delays are rare."
-        ),
-    ),
-}
-
-
-def of_ours(scale: Scale) -> list[Plot]:
-    """Throughput, and step times of real clusters; a plot without points is left out."""
-    throughput = Plot(
-        key="throughput",
-        title="Throughput against the number of workers",
-        level=", ".join(sorted({curve.first.level.value for curve in scale.curves})),
-        draw=lambda figure: _draw_throughput(figure, scale.curves),
-        size=(8.4, 6.0),
-    )
-    return [*([throughput] if scale.curves else ()), *_step_plots("steps", pairs_of(scale.real))]
-
-
-def of_papers(scale: Scale) -> list[Plot]:
-    """Speed-up, and step times; a plot without points is left out."""
-    speedup = Plot(
-        key="paper_speedup",
-        title="Speed-up over one worker, 17 ps tasks, Inception-v3",
-        level=Level.VIRTUAL.value,
-        draw=lambda figure: _draw_paper(figure, scale.curves),
-        size=(6.4, 4.4),
-    )
-    return [*([speedup] if scale.curves else ()), *_step_plots("paper_steps", scale.pairs)]
-
-
-def _step_plots(key: str, pairs: Sequence[SyncAndAsync]) -> list[Plot]:
-    return [
-        Plot(
-            key=key,
-            title="Step times, sync and async",
-            level=pair.sync.level.value,
-            draw=lambda figure: _draw_steps(figure, pairs),
-            size=(8.4, 4.6),
-        )
-        for pair in pairs[:1]
-    ]
 
 
 def _draw_throughput(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
@@ -119,14 +34,9 @@ def _draw_throughput(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
                 one = curve.first.setting
                 if (one.update, one.num_bytes) == (update, size):
                     _add_curve(axis, curve)
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log", base=2)
-            axis.xaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_major_formatter("{x:g}")
             axis.set_title(f"{update}, {size / 1e6:g} MB", fontsize=9)
-            axis.legend()
-    figure.supxlabel("workers", fontsize=9)
-    figure.supylabel("steps per second, all workers", fontsize=9)
+            finish(axis, log="xy")
+    finish_grid(figure, "workers", "steps per second, all workers")
 
 
 def _add_curve(axis: Axes, curve: ThroughputCurve) -> None:
@@ -154,9 +64,7 @@ def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     for published, marker in zip(SPEEDUPS, _MARKERS, strict=True):
         if published.num_workers <= most:
             axis.plot(published.num_workers, published.speedup, marker, color="k", mfc="none", label=published.label)
-    axis.set_xlabel("workers")
-    axis.set_ylabel("throughput over that of one worker")
-    axis.legend()
+    finish(axis, "workers", "throughput over that of one worker")
 
 
 def _draw_steps(figure: Figure, pairs: Sequence[SyncAndAsync]) -> None:
@@ -183,3 +91,56 @@ def _label(pair: SyncAndAsync) -> str:
     one = pair.sync.setting
     head = f"n={one.n}\np={one.p}\n{one.num_bytes / 1e6:.3g} MB"
     return f"{head}\nrare" if one.shape == RARE else head
+
+
+OF_OURS = (
+    Plot(
+        key="throughput",
+        title="Throughput against the number of workers",
+        shows="Steps per second of all workers against their number, both axes logarithmic: lines are virtual time,"
+        " circles real clusters; dotted: the ceilings of the ps tasks.",
+        expected="circles on their lines, which grow with the number of workers, bend at the knee and end at the"
+        " ceiling; more ps tasks move all of that up and to the right; asynchronous lines end twice as high as"
+        " synchronous ones.",
+        draw=_draw_throughput,
+        data=lambda scale: scale.curves,
+        level=lambda curves: ", ".join(sorted({curve.first.level.value for curve in curves})),
+        size=(8.4, 6.0),
+    ),
+    Plot(
+        key="steps",
+        title="Step times, sync and async",
+        shows="Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
+        " 99th percentile.",
+        expected="at the median a synchronous step is little longer than an asynchronous one, and far above the median"
+        " much longer.",
+        draw=_draw_steps,
+        data=lambda scale: pairs_of(scale.real),
+        level=Level.SHAPED,
+        size=(8.4, 4.6),
+    ),
+)
+
+OF_PAPERS = (
+    Plot(
+        key="paper_speedup",
+        title="Speed-up over one worker, 17 ps tasks, Inception-v3",
+        shows="Simulated throughput over that of one worker; dotted: perfect speed-up. Black markers are published"
+        " speed-ups, each over its own system's single worker.",
+        expected="both rules fall behind the dotted line, synchronous updates more.",
+        draw=_draw_paper,
+        data=lambda scale: scale.curves,
+        size=(6.4, 4.4),
+    ),
+    Plot(
+        key="paper_steps",
+        title="Step times, sync and async",
+        shows="Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
+        " 99th percentile. Rare: one step in 1,000 is five times as long.",
+        expected="at the median a synchronous step is little longer than an asynchronous one; far above the median it"
+        " is much longer where long delays are rare.",
+        draw=_draw_steps,
+        data=lambda scale: scale.pairs,
+        size=(8.4, 4.6),
+    ),
+)

@@ -18,23 +18,22 @@ from ps_trainer.experiments.scaling_curve.cases import (
 
 NOTES = (
     "A step is pull, compute, push, one after the other. A ceiling of pB/(2M) steps per second holds for synchronous"
-    " workers, who use one direction of a link at a time. Asynchronous ones get out of step, one's pull passes"
-    " beside another's push, and the ceiling is pB/M. So the sum's 2nM/(pB) is up to twice too long for them beyond the"
-    " knee: the sum is refuted there, by up to 1 − 1/2; the simulator, in which pulls and pushes have a link each,"
-    " is not.",
+    " workers, who use one direction of a link at a time. Asynchronous ones get out of step, one's pull passes beside"
+    " another's push, and the ceiling is pB/M. So the sum's 2nM/(pB) is up to twice too long for them beyond the knee:"
+    " the sum is refuted there, by up to 1 − 1/2; the simulator, in which pulls and pushes have a link each, is not.",
     "The closed form and the simulator share a link evenly. A real one serves its queue in order, so that of several"
-    " workers that pull at once the first has its parameters long before the last and computes meanwhile. A synchronous"
-    " step is shorter by that where transfers fit into the queue (half a second of data): with 8 workers and 1 MB.",
+    " workers that pull at once the first has its parameters long before the last and computes meanwhile. A"
+    " synchronous step is shorter by that where transfers fit into the queue (half a second of data): with 8 workers"
+    " and 1 MB.",
     "Fig. 8's shape, sync near async at the median and far above it in the tail, is a statement about the delays. The"
-    " slowest of n is long at the median, too, when every worker's time varies a little (lognormal), and then the"
-    " tail is relatively *shorter*, as the maximum of many varies less than one. It takes delays that are long and"
-    " rarer than one in n steps, so that most rounds have none.",
+    " slowest of n is long at the median, too, when every worker's time varies a little (lognormal), and then the tail"
+    " is relatively *shorter*, as the maximum of many varies less than one. It takes delays that are long and rarer"
+    " than one in n steps, so that most rounds have none.",
     "In virtual time transfers and compute times do not overlap within a worker; TensorFlow begins to push the last"
     " layers' gradients while the first ones' are still computed, which hides a part of them.",
-    f"Real runs have {ROUNDS} steps per worker and {NUM_REAL_SEEDS} seeds, virtual ones, also those that real ones"
-    " are compared with, as many steps as percentiles need: in a short run of few asynchronous workers it matters how"
-    " they began. The simulator does not count what a step costs on the machine beside its transfers, some 20 to 40"
-    " ms.",
+    f"Real runs have {ROUNDS} steps per worker and {NUM_REAL_SEEDS} seeds, virtual ones, also those that real ones are"
+    " compared with, as many steps as percentiles need: in a short run of few asynchronous workers it matters how they"
+    " began. The simulator does not count what a step costs on the machine beside its transfers, some 20 to 40 ms.",
 )
 
 

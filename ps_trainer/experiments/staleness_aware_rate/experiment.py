@@ -134,7 +134,7 @@ class VirtualArms(Part):
 
     notes = staticmethod(tables.notes)
     tables = staticmethod(tables.of_virtual_time)
-    plots = staticmethod(plots.plots)
+    plots = plots.PLOTS
 
 
 class RealArms(real.RealPart):
@@ -203,15 +203,14 @@ class StalenessAwareRate(Experiment):
     source = "Zhang, Gupta, Lian and Liu 2016, Staleness-aware Async-SGD, section 4, Figs 3 and 4; Gupta et al. 2016"
     scale_down = (
         f"A perceptron with 32 hidden units on digits, momentum 0.9, λ = {_NUM_LEARNERS} learners with batch"
-        f" {_BATCH_SIZE} each, {_NUM_EPOCHS[0]} epochs, {_NUM_SMALL_RATE_EPOCHS[0]} with the small α₀, no decay; in"
-        f" the short form λ = {_NUM_QUICK_LEARNERS}, batch {_QUICK_BATCH_SIZE} and fewer epochs. λ and batches are the"
+        f" {_BATCH_SIZE} each, {_NUM_EPOCHS[0]} epochs, {_NUM_SMALL_RATE_EPOCHS[0]} with the small α₀, no decay; in the"
+        f" short form λ = {_NUM_QUICK_LEARNERS}, batch {_QUICK_BATCH_SIZE} and fewer epochs. λ and batches are the"
         " paper's; its network was convolutional, on CIFAR-10, for 140 epochs. Each gradient is divided by its own"
-        " staleness before the mean over the c gradients of an update and before the momentum. The real clusters are"
-        f" λ = {NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as"
-        " the rule `staleness_aware` does."
+        " staleness before the mean over the c gradients of an update and before the momentum. The real clusters are λ"
+        f" = {NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as the rule"
+        " `staleness_aware` does."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (VirtualArms(), RealArms())
     num_seeds = 10
     num_quick_seeds = 1

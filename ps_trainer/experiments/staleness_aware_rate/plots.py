@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level, Results
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.staleness_aware_rate.cases import (
     BY_SPLITS,
     BY_STALENESS,
@@ -25,50 +23,15 @@ from ps_trainer.experiments.staleness_aware_rate.cases import (
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LEVEL = Level.VIRTUAL.value
 _NUM_EXAMPLES = 1437
 _PANELS = (FULL, BY_STALENESS)
 _HIGHEST_LOSS = 4.0
 _ERROR_TICKS = (2, 5, 10, 20, 50, 100)
 
-CAPTIONS = {
-    "losses": Caption(
-        shows=(
-            "Training loss against epochs, a panel for each learning rate; each n has one colour in both; black:"
-            " synchronous updates."
-        ),
-        expected=(
-            "with α₀ the curves of large n stay high or leave the picture; with α₀/τ all lie together with the"
-            " black one."
-        ),
-    ),
-    "errors": Caption(
-        shows=(
-            "Test error against n; black line: synchronous updates, with a grey band of two standard errors of the"
-            " test set to each side."
-        ),
-        expected=("with α₀ the error of guessing; with α₀/n and α₀/τ errors within the grey band."),
-    ),
-}
 
-
-def plots(trainings: RateTrainings) -> list[Plot]:
-    """The plots of the runs with nearly even steps and the small learning rate α₀; none without trainings."""
-    own = [case for case in trainings.cases if case.shape == EVEN and case.rate == SMALL_RATE]
-    losses = Plot(
-        key="losses",
-        title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
-        level=_LEVEL,
-        draw=lambda figure: _draw_losses(figure, own),
-        size=(8.0, 3.8),
-    )
-    title = "Test error at the end by n"
-    errors = Plot(key="errors", title=title, level=_LEVEL, draw=lambda figure: _draw_errors(figure, own))
-    return [losses, errors] if trainings.cases else []
+def _with_small_rate(trainings: RateTrainings) -> list[RateTraining]:
+    """The trainings with nearly even steps and the small learning rate α₀."""
+    return [case for case in trainings.cases if case.shape == EVEN and case.rate == SMALL_RATE]
 
 
 def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
@@ -81,10 +44,8 @@ def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
         for case in (case for case in cases if case.mode == SYNC):
             _draw_curve(axis, case.runs, "synchronous", color="black")
         axis.set_title(f"learning rate {arm}", fontsize=9)
-        axis.set_xlabel("epochs")
         axis.set_ylim(0, _HIGHEST_LOSS)
-        axis.legend()
-    axes[0].set_ylabel("training loss")
+        finish(axis, "epochs", "training loss" if axis is axes[0] else "")
 
 
 def _draw_curve(axis: Axes, results: Results, label: str, **style: str) -> None:
@@ -105,11 +66,31 @@ def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
             band = 200 * accuracy_standard_error(case.error, NUM_TEST_EXAMPLES)
             axis.axhline(100 * case.error, color="black", lw=1, label="synchronous")
             axis.axhspan(100 * case.error - band, 100 * case.error + band, color="0.9")
-    axis.set_xscale("log", base=2)
+    finish(axis, "n of n-softsync", "test error (%)", log="x")
     axis.set_yscale("log")
     axis.set_yticks(_ERROR_TICKS, [str(percent) for percent in _ERROR_TICKS])
     axis.minorticks_off()
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.set_xlabel("n of n-softsync")
-    axis.set_ylabel("test error (%)")
-    axis.legend()
+
+
+PLOTS = (
+    Plot(
+        key="losses",
+        title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
+        shows="Training loss against epochs, a panel for each learning rate; each n has one colour in both; black:"
+        " synchronous updates.",
+        expected="with α₀ the curves of large n stay high or leave the picture; with α₀/τ all lie together with the"
+        " black one.",
+        draw=_draw_losses,
+        data=_with_small_rate,
+        size=(8.0, 3.8),
+    ),
+    Plot(
+        key="errors",
+        title="Test error at the end by n",
+        shows="Test error against n; black line: synchronous updates, with a grey band of two standard errors of the"
+        " test set to each side.",
+        expected="with α₀ the error of guessing; with α₀/n and α₀/τ errors within the grey band.",
+        draw=_draw_errors,
+        data=_with_small_rate,
+    ),
+)

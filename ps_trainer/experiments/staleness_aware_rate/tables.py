@@ -22,15 +22,15 @@ from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, s
 
 _NOTES = (
     "Why α₀/τ cannot restore what synchronous updates do at their limit: on a quadratic with momentum μ the largest"
-    " stable rate is 2 (1 + μ) without staleness, but 1 − μ with a staleness of 1, which is what 1-softsync has and for"
-    " which α₀/τ is α₀. For larger τ it falls nearly as 1/τ, so that the limit of α₀ with α₀/τ is much the same for all"
-    " n: the rule does what it says for an α₀ that staleness 1 can stand, 38 times below the synchronous limit at"
-    " μ = 0.9. The sources' α₀ = 0.001 is that of their single learner; how far below the limit of their network it"
+    " stable rate is 2 (1 + μ) without staleness, but 1 − μ with a staleness of 1, which is what 1-softsync has and"
+    " for which α₀/τ is α₀. For larger τ it falls nearly as 1/τ, so that the limit of α₀ with α₀/τ is much the same"
+    " for all n: the rule does what it says for an α₀ that staleness 1 can stand, 38 times below the synchronous limit"
+    " at μ = 0.9. The sources' α₀ = 0.001 is that of their single learner; how far below the limit of their network it"
     " lies was not measured here.",
     "A standard error is that of the difference of means between seeds, with that of the 360 test digits added:"
     " differences below about 2 % in test error are not seen.",
-    "n-softsync with c = λ/n gradients per update makes n times as many updates per epoch as synchronous training; with"
-    " α₀/n and α₀/τ the parameters move about as far per epoch.",
+    "n-softsync with c = λ/n gradients per update makes n times as many updates per epoch as synchronous training;"
+    " with α₀/n and α₀/τ the parameters move about as far per epoch.",
     "“α₀/τ of the rule” is `--update=staleness_aware`, which divides the optimizer's whole step, velocity included.",
 )
 
@@ -69,8 +69,8 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
 def notes(trainings: RateTrainings) -> list[str]:
     """Sentences for the report."""
     return [
-        f"The largest rate of the grid up to which no synchronous run fails is {trainings.largest_stable_rate:g}."
-        " A run has failed when more than half of the test examples are wrong.",
+        f"The largest rate of the grid up to which no synchronous run fails is {trainings.largest_stable_rate:g}. A"
+        " run has failed when more than half of the test examples are wrong.",
         *_NOTES,
     ]
 

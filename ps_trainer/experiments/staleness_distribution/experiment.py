@@ -103,7 +103,7 @@ class RealStaleness(Part):
         return tables.NOTES
 
     tables = staticmethod(tables.tables)
-    plots = staticmethod(plots.plots)
+    plots = plots.PLOTS
 
 
 class StalenessDistribution(Experiment):
@@ -120,7 +120,6 @@ class StalenessDistribution(Experiment):
         " push. The papers' learners were machines."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (VirtualStaleness(), RealStaleness())
 
 

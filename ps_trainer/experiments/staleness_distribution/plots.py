@@ -2,113 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.levels import Level
+from ps_trainer.experiments.harness.plots import Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.staleness_distribution.cases import (
     EVEN,
     EXPONENTIAL,
     MODERATE,
     SLOW_RATES,
     Staleness,
-    by_level,
 )
-from ps_trainer.experiments.toolkit import theory
+from ps_trainer.experiments.toolkit import real, theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MARKERS = {EVEN: "s", MODERATE: "^", EXPONENTIAL: "o"}
 _COLOURS = {EVEN: "tab:blue", MODERATE: "tab:orange", EXPONENTIAL: "tab:green"}
 _HISTOGRAM_WORKERS = (4, 8, 16)
 _SHOWN_MEANS = 4  # histograms end at so many times n
 
-CAPTIONS = {
-    "histograms": Caption(
-        shows=(
-            "Shares of gradients by their staleness, a row for each kind of step times, a column for each number"
-            " of workers; dotted: n − 1; black line: the geometric distribution (A7)."
-        ),
-        expected=(
-            "one bar at n − 1 for nearly even steps, a hill around n − 1 for lognormal ones; for exponential ones"
-            " bars that fall from 0 on and follow the black line."
-        ),
-    ),
-    "moments": Caption(
-        shows=(
-            "Mean and standard deviation of the staleness against the number of workers; black lines: the models,"
-            " n − 1 (A6) and √(n(n − 1)) (A7)."
-        ),
-        expected=(
-            "means of all kinds of step times on the line n − 1; standard deviations near 0 for even steps, on the"
-            " line for exponential ones, between them for lognormal ones."
-        ),
-    ),
-    "by_worker": Caption(
-        shows=(
-            "Mean staleness of each worker's gradients, the last worker four times slower; black lines: the"
-            " others' rate over its own (A8)."
-        ),
-        expected=("bars that end at their black lines, at 2.25 for three workers and at 12 for the slow one."),
-    ),
-    "softsync": Caption(
-        shows=(
-            "Circles: mean staleness in updates against the gradients per update, 8 workers; black line: (n − 1)/c"
-            " (A6)."
-        ),
-        expected=("circles on the line: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8."),
-    ),
-}
+
+def _alike(case: Staleness) -> bool:
+    return case.per_update == 1 and not case.is_slow
 
 
-def plots(cases: Sequence[Staleness]) -> list[Plot]:
-    """The plots of each level."""
-    return [plot for group in by_level(cases) for plot in _plots_of_level(group)]
+def _slow(case: Staleness) -> bool:
+    return case.per_update == 1 and case.is_slow
 
 
-def _plots_of_level(cases: Sequence[Staleness]) -> list[Plot]:
-    """All plots of one level, each of the cases that it is about; a plot without cases is left out."""
-    level = cases[0].level
-    alike = [case for case in cases if case.per_update == 1 and not case.is_slow]
-    slow = [case for case in cases if case.per_update == 1 and case.is_slow]
-    grouped = [case for case in cases if case.n == 8 and case.shape == MODERATE and not case.is_slow]
-    made = [
-        Plot(
-            key="histograms",
-            title="Staleness of asynchronous workers",
-            level=level.value,
-            draw=lambda figure: _draw_histograms(figure, alike),
-            size=(8.0, 6.0),
-        ),
-        Plot(
-            key="moments",
-            title="Mean and standard deviation against the number of workers",
-            level=level.value,
-            draw=lambda figure: _draw_moments(figure, alike),
-            size=(8.0, 3.6),
-        ),
-        Plot(
-            key="by_worker",
-            title="Mean staleness by worker, the last one four times slower",
-            level=level.value,
-            draw=lambda figure: _draw_by_worker(figure, slow),
-        ),
-        Plot(
-            key="softsync",
-            title="Gradients per update and mean staleness, n = 8",
-            level=level.value,
-            draw=lambda figure: _draw_grouped(figure, grouped),
-        ),
-    ]
-    shown = {"histograms": alike, "moments": alike, "by_worker": slow, "softsync": grouped}
-    return [dataclasses.replace(plot, key=f"{plot.key}-{level.value[:2]}") for plot in made if shown[plot.key]]
+def _grouped(case: Staleness) -> bool:
+    return case.n == 8 and case.shape == MODERATE and not case.is_slow
 
 
 def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
@@ -131,8 +57,7 @@ def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
             axis.axvline(n - 1, color="tab:red", lw=0.8, ls=":")
             axis.xaxis.get_major_locator().set_params(integer=True)
             axis.set_title(f"n = {n}, {shape}", fontsize=8)
-    figure.supxlabel("staleness in updates; dotted: n − 1", fontsize=9)
-    figure.supylabel("share of gradients", fontsize=9)
+    finish_grid(figure, "staleness in updates; dotted: n − 1", "share of gradients")
 
 
 def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
@@ -147,9 +72,7 @@ def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
         sd_axis.plot(numbers, [case.summary.sd for case in own], marker, mfc="none", label=shape)
     for axis, name in ((mean_axis, "mean"), (sd_axis, "standard deviation")):
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.set_xlabel("workers")
-        axis.set_ylabel(f"{name} of the staleness")
-        axis.legend()
+        finish(axis, "workers", f"{name} of the staleness")
 
 
 def _draw_by_worker(figure: Figure, cases: Sequence[Staleness]) -> None:
@@ -157,13 +80,8 @@ def _draw_by_worker(figure: Figure, cases: Sequence[Staleness]) -> None:
     width = 0.8 / max(1, len(cases))
     for number, case in enumerate(cases):
         means = [of_histogram(counts).mean for counts in case.by_worker.values()]
-        axis.bar(
-            np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width,
-            means,
-            width,
-            label=case.shape,
-            color=_COLOURS[case.shape],
-        )
+        places = np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width
+        axis.bar(places, means, width, label=case.shape, color=_COLOURS[case.shape])
     for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
         axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "predicted")
     axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])
@@ -176,13 +94,63 @@ def _draw_grouped(figure: Figure, cases: Sequence[Staleness]) -> None:
     sizes = sorted({case.per_update for case in cases})
     grid = np.geomspace(1, max(sizes, default=math.e))
     axis.plot(grid, [theory.mean_staleness(8, c) for c in grid], "k-", lw=1, label="(n − 1)/c")
-    axis.plot(
-        [case.per_update for case in cases], [case.summary.mean for case in cases], "o", mfc="none", label="measured"
+    means = [case.summary.mean for case in cases]
+    axis.plot([case.per_update for case in cases], means, "o", mfc="none", label="measured")
+    finish(axis, "gradients per update, c", "mean staleness in updates", log="xy")
+
+
+def _plots_of(level: Level) -> tuple[Plot, ...]:
+    suffix = level.value[:2]
+
+    def of(is_shown: Callable[[Staleness], bool]) -> Callable[[Sequence[Staleness]], list[Staleness]]:
+        return lambda cases: [case for case in cases if case.level is level and is_shown(case)]
+
+    return (
+        Plot(
+            key=f"histograms-{suffix}",
+            title="Staleness of asynchronous workers",
+            shows="Shares of gradients by their staleness, a row for each kind of step times, a column for each number"
+            " of workers; dotted: n − 1; black line: the geometric distribution (A7).",
+            expected="one bar at n − 1 for nearly even steps, a hill around n − 1 for lognormal ones; for exponential"
+            " ones bars that fall from 0 on and follow the black line.",
+            draw=_draw_histograms,
+            data=of(_alike),
+            level=level,
+            size=(8.0, 6.0),
+        ),
+        Plot(
+            key=f"moments-{suffix}",
+            title="Mean and standard deviation against the number of workers",
+            shows="Mean and standard deviation of the staleness against the number of workers; black lines: the"
+            " models, n − 1 (A6) and √(n(n − 1)) (A7).",
+            expected="means of all kinds of step times on the line n − 1; standard deviations near 0 for even steps,"
+            " on the line for exponential ones, between them for lognormal ones.",
+            draw=_draw_moments,
+            data=of(_alike),
+            level=level,
+            size=(8.0, 3.6),
+        ),
+        Plot(
+            key=f"by_worker-{suffix}",
+            title="Mean staleness by worker, the last one four times slower",
+            shows="Mean staleness of each worker's gradients, the last worker four times slower; black lines: the"
+            " others' rate over its own (A8).",
+            expected="bars that end at their black lines, at 2.25 for three workers and at 12 for the slow one.",
+            draw=_draw_by_worker,
+            data=of(_slow),
+            level=level,
+        ),
+        Plot(
+            key=f"softsync-{suffix}",
+            title="Gradients per update and mean staleness, n = 8",
+            shows="Circles: mean staleness in updates against the gradients per update, 8 workers; black line: (n −"
+            " 1)/c (A6).",
+            expected="circles on the line: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8.",
+            draw=_draw_grouped,
+            data=of(_grouped),
+            level=level,
+        ),
     )
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log", base=2)
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.set_xlabel("gradients per update, c")
-    axis.set_ylabel("mean staleness in updates")
-    axis.legend()
+
+
+PLOTS = (*_plots_of(Level.VIRTUAL), *_plots_of(real.LEVEL))

@@ -10,13 +10,12 @@ from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
 
 NOTES = (
-    "The mean counts gradients that are on their way, so it does not depend on the delays; only idle"
-    " gaps between a push and the next pull (below n − 1) or parameters pulled ahead (above) change it.",
+    "The mean counts gradients that are on their way, so it does not depend on the delays; only idle gaps between a"
+    " push and the next pull (below n − 1) or parameters pulled ahead (above) change it.",
     "The sources' bound of 2n on the staleness is a statement about even step times: see the last claim.",
     "The first 20 % of each run are left out; seeds are pooled.",
-    "Real steps that are to be even are so only while a core is free at once: what others take of the cores"
-    " spreads the staleness of even steps, and makes that of exponential ones less than geometric. The mean"
-    " stays n − 1.",
+    "Real steps that are to be even are so only while a core is free at once: what others take of the cores spreads"
+    " the staleness of even steps, and makes that of exponential ones less than geometric. The mean stays n − 1.",
 )
 
 

@@ -62,7 +62,7 @@ class Quadratic(Part):
 
     cases = staticmethod(stable_rates)
     tables = staticmethod(tables.of_quadratic)
-    plots = staticmethod(plots.of_quadratic)
+    plots = plots.OF_QUADRATIC
 
 
 class StaleTrainings(Part):
@@ -115,7 +115,7 @@ class StaleTrainings(Part):
         return tables.NOTES
 
     tables = staticmethod(tables.of_training)
-    plots = staticmethod(plots.of_training)
+    plots = plots.OF_TRAINING
 
 
 class StalenessQuality(Experiment):
@@ -133,7 +133,6 @@ class StalenessQuality(Experiment):
         " were convolutional and their measure the test error, whose differences are below the noise of 360 digits."
     )
     published = claims.PUBLISHED
-    captions = plots.CAPTIONS
     parts = (Quadratic(), StaleTrainings())
     num_seeds = 10
     num_quick_seeds = 1

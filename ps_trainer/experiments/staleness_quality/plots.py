@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.staleness_quality.cases import (
     CONSTANT,
     FIXED_RATE,
@@ -24,70 +20,7 @@ from ps_trainer.experiments.staleness_quality.cases import (
 from ps_trainer.experiments.toolkit import quadratic
 from ps_trainer.experiments.toolkit.statistics import spread
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LEVEL = Level.VIRTUAL.value
 _MARKERS = {CONSTANT: "s", UNIFORM: "^", GEOMETRIC: "o"}
-
-CAPTIONS = {
-    "boundary": Caption(
-        shows=(
-            "Largest stable learning rate against one plus the mean staleness τ, both axes logarithmic; black"
-            " line: the exact rate for constant staleness; dotted: 1.8/√(1 + τ)."
-        ),
-        expected=(
-            "constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ),"
-            " and so the geometric one."
-        ),
-    ),
-    "grid": Caption(
-        shows=("Each cell is the median of the updates to the target; a dash: most runs do not reach the target."),
-        expected=("a corner of dashes at large rates and large staleness."),
-    ),
-    "updates": Caption(
-        shows=(
-            "Median of the updates to the target, bars from the 10th to the 90th percentile. Triangles at the cap:"
-            " most runs gave up there, so their updates are that many or more."
-        ),
-        expected=("the updates rise with the staleness; the same mean costs most when it is constant."),
-    ),
-    "depth": Caption(
-        shows=(
-            "Median of the updates over those of the same model without staleness. Triangles: most runs gave up"
-            " there, so the true value is that much or more."
-        ),
-        expected=("the more hidden layers, the earlier and the steeper the line rises."),
-    ),
-}
-
-
-def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Plot]:
-    """The largest stable learning rates."""
-    title = "Largest stable learning rate on a quadratic"
-    plot = Plot(key="boundary", title=title, level=_LEVEL, draw=lambda figure: _draw_boundary(figure, rates))
-    return [plot] if rates else []
-
-
-def of_training(cases: Sequence[StaleTraining]) -> list[Plot]:
-    """Updates to the target: the grid, and by kind of staleness and depth."""
-    at_rate = f"at the learning rate {FIXED_RATE:g}"
-    made = (
-        ("grid", "Updates to the target, one hidden layer, constant staleness", _draw_grid, {"kind": CONSTANT}),
-        ("updates", f"Updates to the target {at_rate}", _draw_kinds, {"lr": FIXED_RATE}),
-    )
-    plots = [
-        Plot(key=key, title=title, level=_LEVEL, draw=functools.partial(draw, cases=select(cases, **fields)))
-        for key, title, draw, fields in made
-    ]
-    depths = Plot(
-        key="depth",
-        title=f"Slowdown by staleness and depth {at_rate}",
-        level=_LEVEL,
-        draw=lambda figure: _draw_depths(figure, by_depth(cases)),
-    )
-    return [*plots, depths] if cases else []
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:
@@ -97,13 +30,7 @@ def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> 
     axis.plot(1 + taus, 1.8 / np.sqrt(1 + taus), "k:", lw=1, label="1.8 / √(1 + τ)")
     for kind, by_tau in rates.items():
         axis.plot([1 + tau for tau in by_tau], list(by_tau.values()), _MARKERS[kind], mfc="none", label=kind)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log", base=2)
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.set_xlabel("1 + τ, τ the mean staleness in updates")
-    axis.set_ylabel("largest stable learning rate")
-    axis.legend()
+    finish(axis, "1 + τ, τ the mean staleness in updates", "largest stable learning rate", log="xy")
 
 
 def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
@@ -131,24 +58,12 @@ def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     for kind, size in zip(KINDS, (15, 10, 5), strict=True):  # around each other where they are equal
         own = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
         reached = [case for case in own if not case.is_lost]
-        spreads = [spread(case.updates) for case in reached]
-        low = [one.median - one.p10 for one in spreads]
-        high = [one.p90 - one.median for one in spreads]
-        bars = axis.errorbar(
-            [case.tau for case in reached],
-            [one.median for one in spreads],
-            (low, high),
-            fmt=f"{_MARKERS[kind]}-",
-            mfc="none",
-            lw=1,
-            capsize=2,
-            label=kind,
-        )
+        medians, p10, p90 = np.array([spread(case.updates) for case in reached]).reshape(-1, 3).T
+        style = {"fmt": f"{_MARKERS[kind]}-", "mfc": "none", "lw": 1, "capsize": 2, "label": kind}
+        bars = axis.errorbar([case.tau for case in reached], medians, (medians - p10, p90 - medians), **style)
         _mark_lost(axis, own, 1.0, bars.lines[0].get_color(), size)
     _name_lost(axis, cases)
-    axis.set_xlabel("mean staleness in updates")
-    axis.set_ylabel("updates to the target")
-    axis.legend()
+    finish(axis, "mean staleness in updates", "updates to the target")
 
 
 def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
@@ -158,30 +73,62 @@ def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
         unit = own[0].median
         reached = [case for case in own if not case.is_lost]
         name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
-        (line,) = axis.plot(
-            [case.tau for case in reached], [case.median / unit for case in reached], "o-", mfc="none", lw=1, label=name
-        )
+        slowdowns = [case.median / unit for case in reached]
+        (line,) = axis.plot([case.tau for case in reached], slowdowns, "o-", mfc="none", lw=1, label=name)
         _mark_lost(axis, own, unit, line.get_color())
     _name_lost(axis, cases)
-    axis.set_xlabel("staleness in updates")
-    axis.set_ylabel("updates over those without staleness")
-    axis.legend()
+    finish(axis, "staleness in updates", "updates over those without staleness")
 
 
 def _mark_lost(axis: Axes, cases: Sequence[StaleTraining], unit: float, colour: str, size: int = 9) -> None:
     """A triangle, joined to nothing, where most runs gave up: the value is that much or more."""
     lost = [case for case in cases if case.is_lost]
-    axis.plot(
-        [case.tau for case in lost],
-        [case.median / unit for case in lost],
-        "^",
-        ms=size,
-        mfc="none",
-        mew=1.5,
-        color=colour,
-    )
+    slowdowns = [case.median / unit for case in lost]
+    axis.plot([case.tau for case in lost], slowdowns, "^", ms=size, mfc="none", mew=1.5, color=colour)
 
 
 def _name_lost(axis: Axes, cases: Sequence[StaleTraining]) -> None:
     if any(case.is_lost for case in cases):
         axis.plot([], [], "^", ms=9, mfc="none", mew=1.5, color="0.4", label="or more: most runs gave up")
+
+
+OF_QUADRATIC = (
+    Plot(
+        key="boundary",
+        title="Largest stable learning rate on a quadratic",
+        shows="Largest stable learning rate against one plus the mean staleness τ, both axes logarithmic; black line:"
+        " the exact rate for constant staleness; dotted: 1.8/√(1 + τ).",
+        expected="constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ),"
+        " and so the geometric one.",
+        draw=_draw_boundary,
+    ),
+)
+
+OF_TRAINING = (
+    Plot(
+        key="grid",
+        title="Updates to the target, one hidden layer, constant staleness",
+        shows="Each cell is the median of the updates to the target; a dash: most runs do not reach the target.",
+        expected="a corner of dashes at large rates and large staleness.",
+        draw=_draw_grid,
+        data=lambda cases: select(cases, kind=CONSTANT),
+    ),
+    Plot(
+        key="updates",
+        title=f"Updates to the target at the learning rate {FIXED_RATE:g}",
+        shows="Median of the updates to the target, bars from the 10th to the 90th percentile. Triangles at the cap:"
+        " most runs gave up there, so their updates are that many or more.",
+        expected="the updates rise with the staleness; the same mean costs most when it is constant.",
+        draw=_draw_kinds,
+        data=lambda cases: select(cases, lr=FIXED_RATE),
+    ),
+    Plot(
+        key="depth",
+        title=f"Slowdown by staleness and depth at the learning rate {FIXED_RATE:g}",
+        shows="Median of the updates over those of the same model without staleness. Triangles: most runs gave up"
+        " there, so the true value is that much or more.",
+        expected="the more hidden layers, the earlier and the steeper the line rises.",
+        draw=_draw_depths,
+        data=by_depth,
+    ),
+)

@@ -25,10 +25,10 @@ _LEVEL = Level.VIRTUAL.value
 NOTES = (
     "Geometric staleness is what asynchronous workers with exponential steps have. On the quadratic its mean alone"
     " would be stable up to the rate 2 (1 + 2τ), which grows with τ: it acts as momentum, not as delay. What ends"
-    " stability is the noise of which old version comes up: it feeds in η² w² per update while the momentum damps at"
-    " 1 / (1 + τ), so the boundary falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
-    "A ramp does not move the boundary: the loss falls while the staleness at that time is inside and rises again"
-    " once it is outside, long after the beginning. A ramp helps where only the beginning is hard, as with the source's"
+    " stability is the noise of which old version comes up: it feeds in η² w² per update while the momentum damps at 1"
+    " / (1 + τ), so the boundary falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
+    "A ramp does not move the boundary: the loss falls while the staleness at that time is inside and rises again once"
+    " it is outside, long after the beginning. A ramp helps where only the beginning is hard, as with the source's"
     " deep networks, whose gradients are largest there; here the whole course is.",
     "In medians a run that does not reach the target counts with the updates after which it gave up, a lower bound. In"
     " slowdowns a model that fails with staleness in most seeds counts as infinitely slow; where both of a pair fail,"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ps_trainer import registry
-from ps_trainer.experiments.harness.captions import Caption
+from ps_trainer.experiments.harness.plots import Caption
 
 # How a result is told: what lines do, where points are, and how much.
 RESULT = re.compile(
@@ -38,4 +38,3 @@ def test_a_result_is_noticed(shows):
 
 def test_what_was_expected_is_called_so():
     assert str(Caption("Axes.", "a line.")) == "Axes. Expected: a line."
-    assert str(Caption("Axes.")) == "Axes."

@@ -6,8 +6,8 @@ import pytest
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import marks
-from ps_trainer.experiments.harness.captions import Caption
 from ps_trainer.experiments.harness.marks import Mark
+from ps_trainer.experiments.harness.plots import Caption
 
 PAGE = """# Experiments
 

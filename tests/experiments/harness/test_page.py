@@ -8,7 +8,6 @@ import math
 import pytest
 
 from ps_trainer.experiments.harness import page, plots
-from ps_trainer.experiments.harness.captions import Caption
 from ps_trainer.experiments.harness.tables import Column, Table
 
 TABLE = Table(
@@ -72,13 +71,9 @@ def test_texts_keep_links_and_code_and_nothing_else_is_markup():
 
 @pytest.fixture
 def files(tmp_path):
-    plot = plots.Plot(
-        key="p",
-        title="T",
-        level="L0",
-        draw=lambda figure: figure.add_subplot().plot([2, 1]),
-    )
-    return plots.save(plot, Caption('A "line".', "it falls."), tmp_path)
+    draw = lambda figure, ys: figure.add_subplot().plot(ys)  # noqa: E731
+    plot = plots.Plot(key="p", title="T", shows='A "line".', expected="it falls.", draw=draw, level="L0")
+    return plots.save(plots.Drawing(plot, [2, 1]), tmp_path)
 
 
 def test_plots_are_inside_of_html_and_beside_markdown(files):

@@ -9,18 +9,18 @@ import pytest
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import plots
-from ps_trainer.experiments.harness.captions import Caption
-from ps_trainer.experiments.harness.plots import Plot
-
-CAPTION = Caption("A line.")
+from ps_trainer.experiments.harness.plots import Drawing, Plot
 
 
-def line_plot(draw):
-    return Plot(key="line", title="A line", level="L0 virtual time", draw=draw, size=(4.0, 3.0))
+def draw(figure, squares):
+    figure.add_subplot().plot([1, 2], squares)
+
+
+PLOT = Plot(key="line", title="A line", shows="A line.", expected="it rises.", draw=draw, size=(4.0, 3.0))
 
 
 def test_a_plot_is_saved_as_png_and_svg_with_title_and_level(tmp_path):
-    files = plots.save(line_plot(lambda figure: figure.add_subplot().plot([1, 2], [1, 4])), CAPTION, tmp_path)
+    files = plots.save(Drawing(PLOT, [1, 4]), tmp_path)
     png, svg = files.png.read_bytes(), files.svg.read_text()
     assert png.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", png[16:24])
@@ -33,8 +33,7 @@ def test_a_plot_is_saved_as_png_and_svg_with_title_and_level(tmp_path):
 def test_the_same_plot_is_the_same_file(tmp_path):
     def svg(folder):
         folder.mkdir()
-        plot = line_plot(lambda figure: figure.add_subplot().plot([1, 2], [1, 4]))
-        return plots.save(plot, CAPTION, folder).svg.read_text()
+        return plots.save(Drawing(PLOT, [1, 4]), folder).svg.read_text()
 
     assert svg(tmp_path / "a") == svg(tmp_path / "b")
 
