@@ -15,7 +15,7 @@ from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 
-class Deterministic(Independent):
+class DeterministicDelay(Independent):
     """Always the mean, give or take a jitter: 1 + U(−jitter, jitter)."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Deterministic(Independent):
         return _jitter(rng, self.options.jitter, count)
 
 
-class ShiftedExponential(Independent):
+class ShiftedExponentialDelay(Independent):
     """A fixed part and an exponential one: (1 − alpha) + alpha · Exp; the straggler model of coded computing."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,14 @@ class ShiftedExponential(Independent):
         return _shifted_exponential(rng, self.options.alpha, count)
 
 
-class Exponential(Independent):
+class ExponentialDelay(Independent):
     """Exponential: standard deviation = mean; the assumption under which theory has closed forms."""
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         return rng.exponential(size=count)
 
 
-class LogNormal(Independent):
+class LogNormalDelay(Independent):
     """Lognormal: exp(sigma · Z − sigma² / 2) with Z normal; a moderate tail, as step times often have."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class LogNormal(Independent):
         return np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
 
 
-class Pareto(Independent):
+class ParetoDelay(Independent):
     """Pareto, a power law: P(X > x) = (x₀ / x)^alpha from x₀ = (alpha − 1) / alpha on; a heavy tail."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Pareto(Independent):
         return (1.0 + rng.pareto(alpha, count)) * ((alpha - 1.0) / alpha)
 
 
-class Spike(Independent):
+class SpikeDelay(Independent):
     """Mostly even, but each step is `factor` times longer with probability p."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Spike(Independent):
         return sizes * _jitter(rng, self.options.jitter, count) / (1.0 + p * (factor - 1.0))
 
 
-class Persistent(Delay):
+class PersistentDelay(Delay):
     """One worker is always `factor` times slower than the others, whose mean is mean_ms; all are `shifted_exp`."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Persistent(Delay):
             yield _shifted_exponential(rng, self.options.alpha, BLOCK) * mean_secs
 
 
-class Burst(Delay):
+class BurstDelay(Delay):
     """A worker that is now fast, now slow, for several steps each: a Markov chain of two states, seen per step."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Burst(Delay):
             yield sizes * _jitter(rng, self.options.jitter, BLOCK) * scale
 
 
-class Trace(Delay):
+class TraceDelay(Delay):
     """Step times from a CSV file, in seconds, again and again; each worker begins somewhere else."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
-from ps_trainer.launch.supervisor import Limits, Outcome, Supervisor
+from ps_trainer.launch.supervisor import Limits, RunOutcome, Supervisor
 from ps_trainer.launch.task_factory import TASK_COMMAND, TaskFactory, task_environment
 from ps_trainer.launch.view import create_view
 from ps_trainer.options import option
@@ -217,7 +217,7 @@ def _supervise(
     signals: SignalRecorder,
     console: Console,
     clock: Callable[[], float],
-) -> Outcome:
+) -> RunOutcome:
     """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
     where = f" in {hosts.summary}" if hosts.summary else ""
     console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
@@ -231,7 +231,7 @@ def _supervise(
             server.wait_until_ready(lambda: signals.first is not None)
         outcome = Supervisor(
             board=board,
-            watcher=view,
+            observer=view,
             signals=signals,
             limits=cluster.limits or Limits(evaluator_exit=cluster.config.stall_timeout_secs),
             restarts=restarts,

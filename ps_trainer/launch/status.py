@@ -31,7 +31,7 @@ _FAILED = "failed: "  # how a worker's last state begins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class ReportedEvaluation:
     """One evaluation: value of `global_step`, time of day in seconds, metrics by name."""
 
     global_step: int
@@ -56,7 +56,7 @@ class TaskStatus:
         self.loss: float | None = None
         self.staleness: float | None = None
         self.num_reports = 0
-        self.evaluations: list[Evaluation] = []
+        self.evaluations: list[ReportedEvaluation] = []
         self.events: list[Mapping[str, Any]] = []
         self.reached_step: int | None = None  # the highest ever, also where training has gone back since
         self.is_peer_failure = False
@@ -136,7 +136,7 @@ class TaskStatus:
         self.global_step = step if self.process.job_name == "evaluator" else self.global_step
         self.loss = metrics.get("loss", self.loss) if self.process.job_name == "evaluator" else self.loss
         self.evaluations.append(
-            Evaluation(global_step=step, wall_time=_number(record, "wall_time", 0.0), metrics=metrics)
+            ReportedEvaluation(global_step=step, wall_time=_number(record, "wall_time", 0.0), metrics=metrics)
         )
 
 
@@ -206,7 +206,7 @@ class Board:
         return max(0, self.max_steps - self.global_step) / rate
 
     @property
-    def last_evaluation(self) -> Evaluation | None:
+    def last_evaluation(self) -> ReportedEvaluation | None:
         """The evaluation of the highest step, the latest of several."""
         found = [evaluation for task in self.tasks for evaluation in task.evaluations]
         return max(found, key=lambda e: (e.global_step, e.wall_time), default=None)

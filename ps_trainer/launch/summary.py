@@ -9,14 +9,14 @@ from typing import Any
 
 from absl import logging
 
-from ps_trainer.launch.supervisor import Outcome
+from ps_trainer.launch.supervisor import RunOutcome
 
 NAME = "summary.json"
 
 
 def complete(
     logdir: pathlib.Path,
-    outcome: Outcome,
+    outcome: RunOutcome,
     *,
     started_at: float,
     restarts: Mapping[str, int],

@@ -41,7 +41,7 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a run ended.
 
     Attributes:
@@ -57,7 +57,7 @@ class Outcome:
     signum: int | None = None
 
 
-class Watcher(Protocol):
+class RunObserver(Protocol):
     """Who is told what happens: see `ps_trainer.launch.view`."""
 
     def update(self) -> None:
@@ -66,7 +66,7 @@ class Watcher(Protocol):
     def on_event(self, task: TaskProcess, text: str) -> None:
         """Something was done to a task, in words: by a fault that was asked for, or it is started again."""
 
-    def on_failure(self, outcome: Outcome) -> None:
+    def on_failure(self, outcome: RunOutcome) -> None:
         """The culprit is known; the other tasks are ended next."""
 
     def on_interrupt(self, signum: int) -> None:
@@ -78,7 +78,7 @@ class Supervisor:
 
     Args:
         board: Status of the tasks, which are not started yet; they are started in its order.
-        watcher: told what happens.
+        observer: told what happens.
         signals: entered by the caller.
         limits: deadlines.
         restarts: which tasks are started again; None = none.
@@ -92,7 +92,7 @@ class Supervisor:
         self,
         *,
         board: Board,
-        watcher: Watcher,
+        observer: RunObserver,
         signals: SignalRecorder,
         limits: Limits,
         restarts: Restarts | None = None,
@@ -103,7 +103,7 @@ class Supervisor:
     ):
         self._tasks = [status.process for status in board.tasks]
         self._board = board
-        self._watcher = watcher
+        self._observer = observer
         self._signals = signals
         self._limits = limits
         self._restarts = restarts or Restarts()
@@ -117,7 +117,7 @@ class Supervisor:
         self._workers_done_at: float | None = None
         self._end_at: float | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Starts the tasks and returns when all have ended, by themselves or not; blocks until then.
 
         On a failure or a signal the workers and evaluators are asked to end, then the ps tasks, then what
@@ -134,28 +134,28 @@ class Supervisor:
                     self._start(task)
             outcome = self._watch()
             if outcome.signum is not None:
-                self._watcher.on_interrupt(outcome.signum)
+                self._observer.on_interrupt(outcome.signum)
             elif outcome.exit_code:
-                self._watcher.on_failure(outcome)
-            self._end(self._watcher.update)
+                self._observer.on_failure(outcome)
+            self._end(self._observer.update)
             return outcome
         except BaseException:
             self._end(lambda: None)
             raise
 
-    def _watch(self) -> Outcome:
+    def _watch(self) -> RunOutcome:
         while True:
             if self._signals.first is not None:
-                return Outcome(exit_code=128 + self._signals.first, signum=self._signals.first)
+                return RunOutcome(exit_code=128 + self._signals.first, signum=self._signals.first)
             self._note_ends()
             outcome = self._failure() or self._overdue()
             if outcome is not None:
                 return outcome
             if not any(task.is_running for task in self._tasks) and not self._failed and not self._restart_at:
-                return Outcome(exit_code=errors.EXIT_DONE)
+                return RunOutcome(exit_code=errors.EXIT_DONE)
             self._let_late_ones_go()
             self._restart_what_is_due()
-            self._watcher.update()
+            self._observer.update()
             self._sleep(self._inject())
 
     def _start(self, task: TaskProcess) -> None:
@@ -167,7 +167,7 @@ class Supervisor:
         """Does what a drill has asked for; returns how long to sleep."""
         if self._injector is None:
             return POLL_SECS
-        self._injector.tick(self._watcher.on_event)
+        self._injector.tick(self._observer.on_event)
         return min(POLL_SECS, self._injector.secs_to_next)
 
     def _note_ends(self) -> None:
@@ -191,7 +191,7 @@ class Supervisor:
             return False
         self._restart_at[task] = self._clock() + delay_secs
         words = self._restarts.words(task, delay_secs, is_peer_failure=status.is_peer_failure)
-        self._watcher.on_event(task, f"{status.reason}; {words}" if status.reason else words)
+        self._observer.on_event(task, f"{status.reason}; {words}" if status.reason else words)
         if self._log is not None:
             step, number = self._board.reached_step, self._restarts.counts[task.name]
             self._log.write("restart", task.name, step, number=number, delay_secs=delay_secs, ended=task.outcome())
@@ -237,7 +237,7 @@ class Supervisor:
         """Whether a worker runs or is about to."""
         return any(task.job_name == "worker" and (task.is_running or task in self._restart_at) for task in self._tasks)
 
-    def _failure(self) -> Outcome | None:
+    def _failure(self) -> RunOutcome | None:
         if not self._failed:
             return None
         self._board.refresh()
@@ -247,9 +247,9 @@ class Supervisor:
             return None
         culprit = (causes or self._failed)[0]
         code = errors.EXIT_USAGE if culprit.exit_code == errors.EXIT_USAGE else errors.EXIT_FAILED
-        return Outcome(exit_code=code, culprit=culprit, problem=self._restarts.problem(culprit))
+        return RunOutcome(exit_code=code, culprit=culprit, problem=self._restarts.problem(culprit))
 
-    def _overdue(self) -> Outcome | None:
+    def _overdue(self) -> RunOutcome | None:
         if self._has_workers():
             self._workers_done_at = None
             return None
@@ -260,7 +260,7 @@ class Supervisor:
             late = [task for task in self._tasks if task.job_name == job_name and task.is_running]
             if late and now > self._workers_done_at + limit:
                 problem = f"still runs {limit:g} s after the last worker ended"
-                return Outcome(exit_code=errors.EXIT_FAILED, culprit=late[0], problem=problem)
+                return RunOutcome(exit_code=errors.EXIT_FAILED, culprit=late[0], problem=problem)
         return None
 
     def _end(self, tick: Callable[[], None]) -> None:

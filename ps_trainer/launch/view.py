@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ps_trainer.launch.process import TaskProcess
-from ps_trainer.launch.status import Board, Evaluation, TaskStatus
-from ps_trainer.launch.supervisor import Outcome
+from ps_trainer.launch.status import Board, ReportedEvaluation, TaskStatus
+from ps_trainer.launch.supervisor import RunOutcome
 
 REFRESH_SECS = 0.25
 LINE_SECS = 5.0
@@ -70,7 +70,7 @@ class View(abc.ABC):
         """Prints what was done to a task, at once."""
         self._print(f"{self._elapsed_secs():7.1f} s  {task.name:<11}  {text}", style="yellow")
 
-    def on_failure(self, outcome: Outcome) -> None:
+    def on_failure(self, outcome: RunOutcome) -> None:
         """Prints the last lines of the culprit's log, at once: the other tasks may take seconds to end."""
         self._show_last()
         task = outcome.culprit
@@ -84,7 +84,7 @@ class View(abc.ABC):
         """Tells that the tasks are being ended."""
         self._print("interrupted: the tasks save and end (Ctrl-C again kills them)", style="yellow")
 
-    def finish(self, outcome: Outcome, logdir: str) -> None:
+    def finish(self, outcome: RunOutcome, logdir: str) -> None:
         """Prints what came of the run, once every task has ended."""
         self._board.refresh()
         self._show_last()
@@ -260,7 +260,7 @@ def _worker_summary(task: TaskStatus) -> str:
     return "  ".join([*parts, task.state])
 
 
-def _evaluation_text(evaluation: Evaluation) -> str:
+def _evaluation_text(evaluation: ReportedEvaluation) -> str:
     metrics = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.metrics.items())
     return f"evaluation at step {evaluation.global_step:,}: {metrics or 'no metrics'}"
 

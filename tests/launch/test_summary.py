@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer.launch import summary
 from ps_trainer.launch.events import EventLog
-from ps_trainer.launch.supervisor import Outcome
+from ps_trainer.launch.supervisor import RunOutcome
 from tests.launch.fakes import ScriptedTask
 
 FAULTS = [{"fault": "kill:ps:0@step=5", "task": "ps-0", "global_step": 6}]
@@ -23,7 +23,7 @@ def complete(tmp_path):
         if written is not None:
             path.write_text(written)
             os.utime(path, (time.time() - age_secs,) * 2)
-        outcome = outcome or Outcome(exit_code=0)
+        outcome = outcome or RunOutcome(exit_code=0)
         summary.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={"ps-0": 1}, faults=FAULTS)
         assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
         return json.loads(path.read_text())
@@ -41,19 +41,19 @@ def test_what_the_chief_wrote_stays(complete):
 )
 def test_without_a_summary_of_this_run_there_is_one_that_says_why(complete, written, age_secs):
     culprit = ScriptedTask("worker-0")
-    outcome = Outcome(exit_code=1, culprit=culprit, problem="killed (SIGKILL), after 2 restarts")
+    outcome = RunOutcome(exit_code=1, culprit=culprit, problem="killed (SIGKILL), after 2 restarts")
     found = complete(written, age_secs=age_secs, outcome=outcome)
     assert (found["status"], found["reason"]) == ("failed", "worker-0: killed (SIGKILL), after 2 restarts")
     assert found["restarts"] == {"ps-0": 1}
 
 
 def test_run_that_failed_after_the_chief_was_done_is_not_called_done(complete):
-    outcome = Outcome(exit_code=1, culprit=ScriptedTask("ps-0"), problem="killed (SIGSEGV)")
+    outcome = RunOutcome(exit_code=1, culprit=ScriptedTask("ps-0"), problem="killed (SIGSEGV)")
     assert complete('{"status": "done"}', outcome=outcome)["status"] == "failed"
 
 
 def test_folder_that_cannot_be_written_ends_nothing(tmp_path):
     (tmp_path / "file").touch()
-    summary.complete(tmp_path / "file", Outcome(exit_code=0), started_at=0.0, restarts={}, faults=[])
+    summary.complete(tmp_path / "file", RunOutcome(exit_code=0), started_at=0.0, restarts={}, faults=[])
     EventLog(tmp_path / "file" / "metrics").write("kill", "ps-0", 5)
     assert (tmp_path / "file").read_text() == ""

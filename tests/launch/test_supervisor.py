@@ -13,7 +13,7 @@ from ps_trainer.launch.supervisor import POLL_SECS, Limits, Supervisor
 from tests.launch.fakes import ScriptedTask
 
 
-class Watcher:
+class RunObserver:
     """Writes down what it is told."""
 
     def __init__(self):
@@ -47,11 +47,11 @@ class Clock:
 
 @pytest.fixture
 def supervise(tmp_path):
-    def run(*tasks, limits=None, watcher=None, clock=None, max_restarts=0):
+    def run(*tasks, limits=None, observer=None, clock=None, max_restarts=0):
         clock = clock or Clock()
         supervisor = Supervisor(
             board=Board(tasks, tmp_path, max_steps=None),
-            watcher=watcher or Watcher(),
+            observer=observer or RunObserver(),
             signals=SignalRecorder(clock),
             limits=limits or Limits(),
             restarts=Restarts(max_restarts),
@@ -131,11 +131,11 @@ def test_exit_code_is_2_only_for_wrong_usage(supervise, code, expected):
 
 
 def test_others_are_ended_after_the_failure_was_told(supervise):
-    watcher = Watcher()
+    observer = RunObserver()
     running = ScriptedTask("worker-0")
-    running.terminate = lambda: (watcher.told.append(("end", "worker-0")), ScriptedTask.terminate(running))
-    supervise(ScriptedTask("ps-0"), running, ScriptedTask("worker-1", (1, 1)), watcher=watcher)
-    assert watcher.told[:2] == [("failure", "worker-1"), ("end", "worker-0")]
+    running.terminate = lambda: (observer.told.append(("end", "worker-0")), ScriptedTask.terminate(running))
+    supervise(ScriptedTask("ps-0"), running, ScriptedTask("worker-1", (1, 1)), observer=observer)
+    assert observer.told[:2] == [("failure", "worker-1"), ("end", "worker-0")]
 
 
 def test_ps_that_does_not_end_after_the_workers_is_the_culprit(supervise):
@@ -173,19 +173,19 @@ def test_tasks_that_will_not_end_are_killed_within_ten_seconds(supervise):
 
 
 def test_task_that_died_is_started_again_after_a_delay_and_says_so(supervise, tmp_path):
-    watcher, clock = Watcher(), Clock()
+    observer, clock = RunObserver(), Clock()
     worker = ScriptedTask("worker-1", (4, -signal.SIGKILL), (4, 1), (4, 0))
     outcome = supervise(
         ScriptedTask("ps-0", (80, 0)),
         ScriptedTask("worker-0", (80, 0)),
         worker,
-        watcher=watcher,
+        observer=observer,
         clock=clock,
         max_restarts=2,
     )
     assert (outcome.exit_code, outcome.culprit) == (0, None)
     assert worker.num_starts == 3
-    assert watcher.told == [
+    assert observer.told == [
         ("event", "worker-1", "started again in 1 s (restart 1 of 2)"),
         ("event", "worker-1", "started again in 2 s (restart 2 of 2)"),
     ]
@@ -220,9 +220,9 @@ def test_whole_job_can_be_started_again(supervise):
 def test_who_failed_because_of_another_task_has_its_restarts_left(supervise):
     tasks = [peer_failure(ScriptedTask(name, (4, 1), (30, 0))) for name in ("ps-0", "worker-0")]
     culprit = ScriptedTask("worker-1", (3, -signal.SIGKILL), (50, 0))
-    watcher = Watcher()
-    assert supervise(*tasks, culprit, watcher=watcher, max_restarts=1).exit_code == 0
-    assert [text for _, _, text in watcher.told] == [
+    observer = RunObserver()
+    assert supervise(*tasks, culprit, observer=observer, max_restarts=1).exit_code == 0
+    assert [text for _, _, text in observer.told] == [
         "started again in 1 s (restart 1 of 1)",
         "another task failed; started again in 1 s (another task's failure)",
         "another task failed; started again in 1 s (another task's failure)",
@@ -259,22 +259,24 @@ def test_ps_that_ends_after_all_workers_have_failed_for_good_is_not_started_agai
 
 
 def test_task_waiting_for_its_restart_is_not_started_when_the_run_is_interrupted(supervise):
-    watcher, clock = Watcher(), Clock()
+    observer, clock = RunObserver(), Clock()
     worker = ScriptedTask("worker-1", (1, 1), None)
     culprit = ScriptedTask("worker-0", (3, 2))
-    assert supervise(ScriptedTask("ps-0"), culprit, worker, watcher=watcher, clock=clock, max_restarts=1).exit_code == 2
+    assert (
+        supervise(ScriptedTask("ps-0"), culprit, worker, observer=observer, clock=clock, max_restarts=1).exit_code == 2
+    )
     assert worker.num_starts == 1
 
 
 @pytest.mark.parametrize("broken", ["update", "on_failure"])
 def test_exception_in_the_display_leaves_nothing(supervise, broken):
-    watcher = Watcher()
+    observer = RunObserver()
 
     def fail(*args):
         raise BrokenPipeError
 
-    setattr(watcher, broken, fail)
+    setattr(observer, broken, fail)
     tasks = [ScriptedTask("ps-0"), ScriptedTask("worker-0"), ScriptedTask("worker-1", (5, 1))]
     with pytest.raises(BrokenPipeError):
-        supervise(*tasks, watcher=watcher)
+        supervise(*tasks, observer=observer)
     assert not any(task.is_running for task in tasks)

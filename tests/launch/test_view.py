@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ps_trainer.launch import view as view_lib
 from ps_trainer.launch.status import Board
-from ps_trainer.launch.supervisor import Outcome
+from ps_trainer.launch.supervisor import RunOutcome
 from tests.launch.fakes import ScriptedTask
 
 
@@ -193,7 +193,7 @@ def test_summary_tells_who_was_started_again(scene):
     scene.tasks[0].start()
     for task in scene.tasks:
         task.end(0)
-    view.finish(Outcome(exit_code=0), "runs/x")
+    view.finish(RunOutcome(exit_code=0), "runs/x")
     assert "restarts: ps-0 1" in scene.lines()
 
 
@@ -204,7 +204,7 @@ def test_failure_report_shows_markup_and_long_lines_of_the_log_as_they_are(scene
     task.log_path.write_text("\n".join(lines))
     task.end(1)
     view = scene.create(view_lib.PlainView)
-    view.on_failure(Outcome(exit_code=1, culprit=task, problem=task.outcome()))
+    view.on_failure(RunOutcome(exit_code=1, culprit=task, problem=task.outcome()))
     printed = scene.lines()
     heading = printed.index(f"worker-0: failed (exit 1); last lines of {task.log_path}:")
     assert printed[heading + 1 :] == [f"  {line}" for line in lines[-view_lib.NUM_LOG_LINES :]] + [""]
@@ -212,7 +212,7 @@ def test_failure_report_shows_markup_and_long_lines_of_the_log_as_they_are(scene
 
 def test_failure_report_says_when_the_log_is_empty(scene):
     view = scene.create(view_lib.PlainView)
-    view.on_failure(Outcome(exit_code=1, culprit=scene.tasks[0], problem="killed (SIGKILL)"))
+    view.on_failure(RunOutcome(exit_code=1, culprit=scene.tasks[0], problem="killed (SIGKILL)"))
     assert "  (it wrote nothing)" in scene.lines()
 
 
@@ -225,7 +225,7 @@ def test_summary_gives_steps_and_rate_of_each_worker_and_the_last_evaluation(sce
     for task in scene.tasks:
         task.end(0)
     scene.now = 65.0
-    view.finish(Outcome(exit_code=0), "runs/first")
+    view.finish(RunOutcome(exit_code=0), "runs/first")
     assert scene.lines()[-4:] == [
         f"worker-0     400 steps  {400 / 10.0} steps/s  staleness 1.00  done",
         f"worker-1     600 steps  {600 / 10.0} steps/s  staleness 1.00  done",
