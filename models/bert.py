@@ -47,7 +47,7 @@ class Bert:
         hidden: int = layers.option(256, "units of the feed-forward part of a block", least=1)
         dropout: float = layers.option(0.0, "share of values set to 0 in training", least=0, below=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
             if self.num_classes == 1:

@@ -26,7 +26,7 @@ class Cnn:
         hidden: int = layers.option(64, "units of the hidden dense layer", least=1)
         dropout: float = layers.option(0.0, "share of hidden units dropped in training", least=0, below=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if not self.filters:
                 raise ValueError("filters is empty: give at least one convolution")
 

@@ -49,7 +49,7 @@ class Gpt:
         num_buckets: int = layers.option(32749, "rows of each table of symbols together", least=1)
         ngram_dropout: float = layers.option(0.3, "the same for these rows", least=0, below=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
 

@@ -44,7 +44,7 @@ class LstmLm:
         loss: str = layers.option("full_softmax", "loss of training", choices=LOSSES)
         num_sampled: int = layers.option(64, "sampled_softmax: words drawn for a batch", least=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_stages > self.num_layers + 1:
                 raise ValueError(
                     f"num_stages={self.num_stages}: there are {self.num_layers + 1} layers to spread, with the softmax"

@@ -26,7 +26,7 @@ class Mlp:
         )
         dropout: float = layers.option(0.0, "share of hidden units dropped in training", least=0, below=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_stages > len(self.hidden) + 1:
                 raise ValueError(f"num_stages={self.num_stages}: there are {len(self.hidden) + 1} layers to spread")
 

@@ -43,7 +43,7 @@ class ResNet:
             1e-4, "factor of half the sum of the squared kernels, added to the loss", least=0
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.depth % 6 != 2:
                 raise ValueError(f"depth={self.depth} must be 6 n + 2 with n at least 1: 8, 14, 20, 26, 32, …")
 

@@ -46,7 +46,7 @@ class Speech:
             0, "beginnings that the search follows; 0: the best symbol of each frame", least=0
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if not self.units:
                 raise ValueError("units is empty: give at least one layer")
 

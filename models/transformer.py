@@ -48,7 +48,7 @@ class Transformer:
         beam_size: int = layers.option(1, "translations kept; 1 = greedy", least=1)
         length_penalty: float = layers.option(0.6, "0 = none; favours long translations", least=0)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
             if self.num_stages > 2 * self.num_layers:

@@ -39,7 +39,7 @@ class WideDeep:
         dim: int = layers.option(8, "elements of an embedding", least=1)
         hidden: tuple[int, ...] = layers.option((64, 32), "units of the hidden layers", least=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             self.pairs()
 
         def pairs(self) -> list[tuple[int, int]]:

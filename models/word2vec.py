@@ -48,7 +48,7 @@ class Word2Vec:
             choices=layers.SAMPLERS,
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
 

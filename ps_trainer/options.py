@@ -16,11 +16,14 @@ import operator
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ps_trainer.errors import OptionError, did_you_mean
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance  # the type of any dataclass; only type checkers have this module
+
+T = TypeVar("T", bound="DataclassInstance")
 
 # TensorFlow counts in 64 bits.
 MAX_INT = 2**63 - 1
@@ -66,7 +69,7 @@ def same_as(owner: type, name: str, **changed: Any) -> Any:
     return dataclasses.field(**{"default": field.default, "metadata": field.metadata, **changed})
 
 
-def range_of(field: dataclasses.Field) -> str:
+def range_of(field: dataclasses.Field[Any]) -> str:
     """The declared range in words, "at least 0 and below 1"; empty where there is none."""
     if "choices" in field.metadata:
         return f"one of {', '.join(map(str, field.metadata['choices']))}"
@@ -85,7 +88,7 @@ def check(options: Any, prefix: str = "--") -> None:
         _check_value(field, value, f"{prefix}{key_of(field)}={value}")
 
 
-def key_of(field: dataclasses.Field) -> str:
+def key_of(field: dataclasses.Field[Any]) -> str:
     """The key by which a field is given: its name, without the `_` of a Python keyword's."""
     name = field.name.removesuffix("_")
     return name if keyword.iskeyword(name) else field.name
@@ -178,7 +181,7 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
-def _check_value(field: dataclasses.Field, value: Any, where: str) -> None:
+def _check_value(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     values = value if isinstance(value, tuple) else (value,)
     wrong = [one for one in values if not _is_in_range(one, field)]
     if wrong:
@@ -188,7 +191,7 @@ def _check_value(field: dataclasses.Field, value: Any, where: str) -> None:
         raise OptionError(f"{where}: {nearest}{each}{key} must be {_allowed(field, wrong[0])}{_default_of(field)}")
 
 
-def _is_in_range(value: Any, field: dataclasses.Field) -> bool:
+def _is_in_range(value: Any, field: dataclasses.Field[Any]) -> bool:
     """Whether one value is in the range of its field; NaN never is, as every comparison with it is false."""
     if value is None or isinstance(value, bool):
         return True
@@ -199,15 +202,15 @@ def _is_in_range(value: Any, field: dataclasses.Field) -> bool:
     )
 
 
-def _default_of(field: dataclasses.Field) -> str:
+def _default_of(field: dataclasses.Field[Any]) -> str:
     return "" if field.default is dataclasses.MISSING else f"; the default is {format_value(field.default)}"
 
 
-def _allowed(field: dataclasses.Field, value: Any) -> str:
+def _allowed(field: dataclasses.Field[Any], value: Any) -> str:
     return " and ".join(filter(None, [range_of(field), _limit_of_type(field, value)]))
 
 
-def _limit_of_type(field: dataclasses.Field, value: Any) -> str:
+def _limit_of_type(field: dataclasses.Field[Any], value: Any) -> str:
     """What a number must be whatever its field declares, in words; empty where `value` is that."""
     if isinstance(value, float) and not math.isfinite(value) and field.metadata.get("most") != math.inf:
         return "finite"
@@ -216,5 +219,5 @@ def _limit_of_type(field: dataclasses.Field, value: Any) -> str:
     return ""
 
 
-def _describe(fields: dict[str, dataclasses.Field]) -> str:
+def _describe(fields: dict[str, dataclasses.Field[Any]]) -> str:
     return ", ".join(f"{name} (default {field.default!r})" for name, field in fields.items()) or "none"

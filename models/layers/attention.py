@@ -70,7 +70,7 @@ def transformer_block(
     memory_BKD: tf.Tensor | None = None,
     memory_mask: tf.Tensor | None = None,
     dropout_rate: float = 0.0,
-    activation: Callable = tf.nn.relu,
+    activation: Callable[[tf.Tensor], tf.Tensor] = tf.nn.relu,
 ) -> tf.Tensor:
     """A layer of a transformer: attention to itself, attention to `memory` if there is one, and a feed-forward part.
 

@@ -72,7 +72,7 @@ def decode(
         return at + 1, ids_BKL, log_p_BK, tf.logical_or(was_done_BK, tf.equal(symbol_BK, END_ID))
 
     state = (tf.constant(0), ids_BKL, log_p_BK, is_done_BK)
-    shapes = ([], [None, beam_size, length + 1], [None, beam_size], [None, beam_size])
+    shapes: tuple[list[int | None], ...] = ([], [None, beam_size, length + 1], [None, beam_size], [None, beam_size])
     invariants = tuple(tf.TensorShape(shape) for shape in shapes)
     _, ids_BKL, log_p_BK, _ = tf.while_loop(goes_on, extend, state, invariants)
     num_symbols_BK = tf.reduce_sum(tf.cast(tf.not_equal(ids_BKL[..., 1:], PADDING_ID), tf.float32), axis=2)

@@ -15,8 +15,8 @@ def dense(
     x_BD: tf.Tensor,
     units: int,
     name: str,
-    activation: Callable | None = None,
-    kernel_initializer: Callable | None = None,
+    activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    kernel_initializer: Callable[..., tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """`activation(x @ kernel + bias)`, over the last dimension of `x`.
 

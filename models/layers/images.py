@@ -19,10 +19,10 @@ def conv2d(
     name: str,
     strides: int = 1,
     padding: str = "SAME",
-    activation: Callable | None = None,
+    activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
     *,
     use_bias: bool = True,
-    kernel_initializer: Callable | None = None,
+    kernel_initializer: Callable[..., tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """Two-dimensional convolution.
 

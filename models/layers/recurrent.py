@@ -173,7 +173,7 @@ def _recur(
         inputs = tf.TensorArray(tf.float32, num_steps, element_shape=x_TBG.shape[1:]).unstack(x_TBG)
         outputs = tf.TensorArray(tf.float32, num_steps, element_shape=state[-1].shape)
 
-        def body(count: tf.Tensor, outputs: tf.TensorArray, *state: tf.Tensor) -> tuple:
+        def body(count: tf.Tensor, outputs: tf.TensorArray, *state: tf.Tensor) -> tuple[tf.Tensor, ...]:
             at = num_steps - 1 - count if is_backward else count
             new_state = step(inputs.read(at), state, kernel_UG)
             output_BU = new_state[-1]

@@ -13,7 +13,9 @@ EMBEDDING_TABLES = "embedding_tables"
 """Collection of the tables that `embedding` makes; the parameter store keeps these as sparse tables."""
 
 
-def embedding(name: str, vocab_size: int, dim: int, ids: tf.Tensor, initializer: Callable | None = None) -> tf.Tensor:
+def embedding(
+    name: str, vocab_size: int, dim: int, ids: tf.Tensor, initializer: Callable[..., tf.Tensor] | None = None
+) -> tf.Tensor:
     """Rows of a trainable table [vocab_size, dim], one per id.
 
     Each distinct id of the batch is looked up once, so that with the table on parameter servers one row

@@ -107,7 +107,9 @@ def look(directory: pathlib.Path) -> Folder:
         ) from error
     except OSError as error:
         raise CheckpointError(f"{directory} cannot be read: {error.strerror}; change its owner or mode") from error
-    steps, data, others = [], {}, []
+    steps: list[int] = []
+    data: dict[int, list[str]] = {}
+    others: list[str] = []
     for name in names:
         match = None if name.startswith(TEMPORARY) else _FILE.fullmatch(name)
         if match is None:

@@ -72,7 +72,7 @@ def find_checkpoint(path: pathlib.Path) -> Checkpoint:
 
 def describe(checkpoint: Checkpoint) -> str:
     """Step, age, files, every tensor with shape, type, bytes and part, and what is recorded beside it, as text."""
-    rows = [("tensor", "shape", "type", "bytes", "what it is")]
+    rows: list[tuple[str, ...]] = [("tensor", "shape", "type", "bytes", "what it is")]
     sizes: dict[str, int] = {"variable": 0, "slot": 0, "clock": 0}
     for name in sorted(checkpoint):
         part = _part(checkpoint, name)
@@ -122,7 +122,7 @@ def check(directory: pathlib.Path) -> list[CheckpointFinding]:
 def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
     """The findings of `check`, leftovers and the state file, as text."""
     folder = look(directory)
-    rows = [("checkpoint", "tensors", "bytes", "")]
+    rows: list[tuple[str, ...]] = [("checkpoint", "tensors", "bytes", "")]
     for finding in findings:
         figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")
         said = f"{'NOT USED' if finding.step is None else 'BROKEN'}: {finding.fault}" if finding.fault else "whole"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,14 +85,14 @@ def write(path: pathlib.Path, saved: Saved) -> None:
     Raises:
         OSError: the disk is full, or not writable; what was there is untouched.
     """
-    told = {
-        STEP: np.int64(saved.step),
-        LINEAGE: np.int64(saved.lineage),
-        PUSHES: np.int64(saved.pushes),
-    }
+    if saved.pushes is None:
+        raise ValueError(f"{path}: the state names no number of pushes; only files of older versions have none")
+    marks = {STEP: saved.step, LINEAGE: saved.lineage, PUSHES: saved.pushes}
+    # Any: NumPy types the named arrays as it types its own keyword `allow_pickle`.
+    arrays: dict[str, Any] = {**saved.values, **{name: np.int64(mark) for name, mark in marks.items()}}
     durable_files.make_folder(path.parent)
     temporary = path.with_name(f"{path.stem.rpartition('-')[0]}.tmp")  # one name: a killed save's is overwritten
-    durable_files.replace(path, lambda file: np.savez(file, **saved.values, **told), temporary)
+    durable_files.replace(path, lambda file: np.savez(file, **arrays), temporary)
 
 
 def _written_at(path: pathlib.Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.cli import flags as flags_lib
@@ -90,11 +91,11 @@ def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]
         yield Finding(UNKNOWN, logdir_checks.FOLDER, text, "run this there, too")
     else:
         yield from logdir_checks.findings(config.logdir)
-        yield from _leftover(config)
+        yield from _leftover(config.checkpoint_dir)
 
 
-def _leftover(config: TrainConfig) -> Iterator[Finding]:
+def _leftover(checkpoint_dir: pathlib.Path | None) -> Iterator[Finding]:
     """Whether the folder holds checkpoints from which the run would go on."""
-    count = len(list(config.checkpoint_dir.glob("model.ckpt-*.index")))
+    count = len(list(checkpoint_dir.glob("model.ckpt-*.index"))) if checkpoint_dir is not None else 0
     if count:
-        yield Finding(OK, "folder", f"{count} checkpoints in {config.checkpoint_dir}: training goes on from the newest")
+        yield Finding(OK, "folder", f"{count} checkpoints in {checkpoint_dir}: training goes on from the newest")

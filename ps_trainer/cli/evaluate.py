@@ -23,7 +23,8 @@ def main_evaluate(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, _USAGE, CheckpointFlags, TrainConfig)
-    config, checkpoint_dir = run_lookup.find(*parsed.groups, parsed.given)
+    checkpoint_flags, config = parsed.groups
+    config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 
     from ps_trainer.training import evaluator

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
@@ -51,7 +51,7 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
     if _asks_for_help(argv):
         print(help_text(usage, *groups))
         raise HelpShown
-    values = absl_flags.FlagValues()
+    values = absl_flags.FlagValues()  # type: ignore[no-untyped-call]  # absl annotates it nowhere
     for group in groups:
         _define(group, values)
     try:
@@ -77,7 +77,7 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
     return Parsed(tuple(_instance(group, values) for group in groups), given)
 
 
-def action_of(argv: Sequence[str], usage: str, command: str, actions: Container[str], *groups: type) -> str:
+def action_of(argv: Sequence[str], usage: str, command: str, actions: Collection[str], *groups: type) -> str:
     """The word after a command that has several actions: `checkpoint info …`.
 
     Args:
@@ -103,7 +103,7 @@ def help_text(usage: str, *groups: type) -> str:
     """Usage, then the flags of each group with default, type and help."""
     parts = [f"usage: {usage}"]
     for group in groups:
-        summary = inspect.getdoc(group).split("\n\n")[0].replace("\n", " ")
+        summary = (inspect.getdoc(group) or "").split("\n\n")[0].replace("\n", " ")
         hints = typing.get_type_hints(group)
         lines = [_help_line(field, hints[field.name]) for field in dataclasses.fields(group)]
         parts.append("\n".join([summary, *lines]))
@@ -111,7 +111,7 @@ def help_text(usage: str, *groups: type) -> str:
     return "\n\n".join(parts)
 
 
-def to_args(instance: Any, given: Container[str]) -> list[str]:
+def to_args(instance: Any, given: Collection[str]) -> list[str]:
     """The flags of `instance` whose names are in `given`, as arguments that parse to the same values."""
     args: list[str] = []
     for field in dataclasses.fields(instance):
@@ -131,13 +131,13 @@ def type_name(hint: Any) -> str:
     return hint.__name__
 
 
-def values_of(field: dataclasses.Field, hint: Any) -> str:
+def values_of(field: dataclasses.Field[Any], hint: Any) -> str:
     """Type and range of a field in words: "int, at least 1"; where it has choices, these alone."""
     words = options_lib.range_of(field)
     return words if "choices" in field.metadata else ", ".join(filter(None, [type_name(hint), words]))
 
 
-class _FieldParser(absl_flags.ArgumentParser):
+class _FieldParser(absl_flags.ArgumentParser[Any]):
     """Reads a flag's text as the type of a dataclass field."""
 
     def __init__(self, name: str, hint: Any):
@@ -155,14 +155,15 @@ def _define(group: type, values: absl_flags.FlagValues) -> None:
     hints = typing.get_type_hints(group)
     for field in dataclasses.fields(group):
         help_line = field.metadata.get("help", "")
+        default: Any = field.default
         if _is_repeatable(field):
-            absl_flags.DEFINE_multi_string(field.name, list(field.default), help_line, flag_values=values)
+            absl_flags.DEFINE_multi_string(field.name, list(default), help_line, flag_values=values)
         elif hints[field.name] is bool:
-            absl_flags.DEFINE_boolean(field.name, field.default, help_line, flag_values=values)
+            absl_flags.DEFINE_boolean(field.name, default, help_line, flag_values=values)
             values[field.name].parser = _FieldParser(field.name, bool)  # for its message
         else:
             parser = _FieldParser(field.name, hints[field.name])
-            absl_flags.DEFINE(parser, field.name, field.default, help_line, flag_values=values)
+            absl_flags.DEFINE(parser, field.name, default, help_line, flag_values=values)
 
 
 def _instance(group: type, values: absl_flags.FlagValues) -> Any:
@@ -172,7 +173,7 @@ def _instance(group: type, values: absl_flags.FlagValues) -> Any:
     return instance
 
 
-def _is_repeatable(field: dataclasses.Field) -> bool:
+def _is_repeatable(field: dataclasses.Field[Any]) -> bool:
     return field.metadata.get("is_repeatable", False)
 
 
@@ -185,7 +186,7 @@ def _unknown_flag(name: str, groups: Sequence[type]) -> str:
     return f"unknown flag --{name}; {did_you_mean(name, known, '--')}--help lists all"
 
 
-def _help_line(field: dataclasses.Field, hint: Any) -> str:
+def _help_line(field: dataclasses.Field[Any], hint: Any) -> str:
     if _is_repeatable(field):
         head, note = f"  --{field.name}=TEXT", "may be repeated"
     elif hint is bool:

@@ -63,8 +63,8 @@ def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -
     os.close(go_write)  # the task has its parent now
     os.close(go_read)
     with os.fdopen(pid_read) as file:
-        pid = file.read()
-    return {"pid": int(pid)} if pid else {"error": "no further process can be forked"}
+        answer = file.read()
+    return {"pid": int(answer)} if answer else {"error": "no further process can be forked"}
 
 
 def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> NoReturn:

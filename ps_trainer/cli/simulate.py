@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ps_trainer.cli import flags as flags_lib
@@ -29,7 +29,7 @@ _CLUSTER_FIELDS = (
 )
 
 # What --backup_workers=b is, by rule: the option's key, and its value for n workers.
-_BACKUP_OPTIONS = {
+_BACKUP_OPTIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "backup": ("backup_workers", lambda n, b: b),
     "sync": ("replicas_to_aggregate", lambda n, b: n - b),
     "token_queue": ("replicas_to_aggregate", lambda n, b: n - b),
@@ -89,7 +89,7 @@ def _run(argv: Sequence[str]) -> int:
         trainee = simulate_train.Trainee(trained_flags, cluster, update, update_options, given.max_updates)
     folder = _create_folder(given.out_dir)
     with contextlib.ExitStack() as files:
-        if given.steps:
+        if given.steps and folder is not None:
             file = files.enter_context((folder / "steps.csv").open("w", newline="", encoding="utf-8"))
             blocks = report.write_steps(blocks, file)
         if trainee is not None:

@@ -18,6 +18,8 @@ from ps_trainer.options import option
 class DeterministicDelay(Independent):
     """Always the mean, give or take a jitter: 1 + U(−jitter, jitter)."""
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
         """Options of `det`."""
@@ -30,6 +32,8 @@ class DeterministicDelay(Independent):
 
 class ShiftedExponentialDelay(Independent):
     """A fixed part and an exponential one: (1 − alpha) + alpha · Exp; the straggler model of coded computing."""
+
+    options: Options
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
@@ -51,6 +55,8 @@ class ExponentialDelay(Independent):
 class LogNormalDelay(Independent):
     """Lognormal: exp(sigma · Z − sigma² / 2) with Z normal; a moderate tail, as step times often have."""
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
         """Options of `lognormal`."""
@@ -65,6 +71,8 @@ class LogNormalDelay(Independent):
 class ParetoDelay(Independent):
     """Pareto, a power law: P(X > x) = (x₀ / x)^alpha from x₀ = (alpha − 1) / alpha on; a heavy tail."""
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
         """Options of `pareto`."""
@@ -78,6 +86,8 @@ class ParetoDelay(Independent):
 
 class SpikeDelay(Independent):
     """Mostly even, but each step is `factor` times longer with probability p."""
+
+    options: Options
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
@@ -96,6 +106,8 @@ class SpikeDelay(Independent):
 class PersistentDelay(Delay):
     """One worker is always `factor` times slower than the others, whose mean is mean_ms; all are `shifted_exp`."""
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
         """Options of `persistent`."""
@@ -104,7 +116,7 @@ class PersistentDelay(Delay):
         factor: float = option(10.0, "how many times slower it is", above=0)
         alpha: float = option(0.2, "share of the exponential part of everybody's delays", least=0, most=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.worker is None:
                 raise OptionError("worker=none; give the index of the slow worker")
 
@@ -130,6 +142,8 @@ class PersistentDelay(Delay):
 
 class BurstDelay(Delay):
     """A worker that is now fast, now slow, for several steps each: a Markov chain of two states, seen per step."""
+
+    options: Options
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
@@ -159,15 +173,20 @@ class BurstDelay(Delay):
 class TraceDelay(Delay):
     """Step times from a CSV file, in seconds, again and again; each worker begins somewhere else."""
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DelayOptions):
         """Options of `trace`."""
 
-        mean_ms: float | None = option(None, "scales them to this mean, in milliseconds; none = as recorded", above=0)
+        # Only a trace may keep a mean of its own; `DelaySpec.mean_ms` says so to all readers.
+        mean_ms: float | None = option(  # type: ignore[assignment]
+            None, "scales them to this mean, in milliseconds; none = as recorded", above=0
+        )
         file: str = option("", "the CSV file, with or without a line of names")
         column: str = option("0", "name or index of the column with the step times, in seconds")
 
-    def __init__(self, options: DelayOptions):
+    def __init__(self, options: Options):
         super().__init__(options)
         self._secs = _read_column(options.file, options.column)
         if options.mean_ms is not None:

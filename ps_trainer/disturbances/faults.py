@@ -100,7 +100,7 @@ class _When:
     step: int | None = option(None, "global_step", least=1)
     after_secs: float | None = option(None, "seconds after the start of the tasks", least=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.step is None) == (self.after_secs is None):
             raise OptionError("say when, by one of @step=N and @after_secs=N")
 
@@ -130,12 +130,12 @@ class _Chaos:
     together: int = option(1, "tasks killed at each moment, as when a machine with several tasks goes", least=1)
     every_secs: float | None = option(None, "seconds between two moments; none = at steps spread over the run", above=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kills % self.together:
             raise OptionError(f"kills={self.kills} must be a multiple of together={self.together}")
 
 
-_OPTIONS = {"freeze": _Lasting, "cut": _Lasting, "slow_ps": _Slow}
+_OPTIONS: dict[str, type[_When]] = {"freeze": _Lasting, "cut": _Lasting, "slow_ps": _Slow}
 
 
 def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
@@ -169,7 +169,7 @@ def _parse(text: str, cluster: ClusterShape) -> list[Fault]:
         raise UnknownNameError(f"{where}: unknown kind {kind!r}; {did_you_mean(kind, known)}known: {', '.join(known)}")
     target, at, tail = text.partition(":")[2].partition("@")
     task = _task(kind, target, where, cluster)
-    keys = options_lib.parse(_OPTIONS.get(kind, _When), _strings(tail, where) if at else [], where)
+    keys: _When = options_lib.parse(_OPTIONS.get(kind, _When), _strings(tail, where) if at else [], where)
     fault = Fault(text=text, kind=kind, task=task, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)})
     if kind == "raise" and fault.step is None:
         raise OptionError(f"{where}: a step raises, so give @step=N")
@@ -215,20 +215,22 @@ def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
     keys = options_lib.parse(_Chaos, _strings(tail, where) if tail else [], where)
     tasks = _chaos_tasks(keys.roles, where, cluster)
     source = random.Random(f"chaos {keys.seed}")
-    if keys.every_secs is None and cluster.max_steps is None:
-        raise OptionError(f"{where}: without --max_steps there is nothing to spread kills over; give every_secs=N")
     num_moments = keys.kills // keys.together
-    faults = []
+    faults: list[Fault] = []
     for moment in range(num_moments):
         together = _draw_tasks(source, tasks, keys.together, where)
         within = source.random()
+        after_secs, step = None, None
         if keys.every_secs is not None:
-            when = {"after_secs": keys.every_secs * (moment + 1)}
-        else:
+            after_secs = keys.every_secs * (moment + 1)
+        elif cluster.max_steps is not None:
             share = CHAOS_FROM + (CHAOS_TO - CHAOS_FROM) * (moment + within) / num_moments
-            when = {"step": max(1, int(share * cluster.max_steps))}
+            step = max(1, int(share * cluster.max_steps))
+        else:
+            raise OptionError(f"{where}: without --max_steps there is nothing to spread kills over; give every_secs=N")
         for task in together:
-            faults.append(Fault(text=f"{text} ({len(faults) + 1} of {keys.kills})", kind="kill", task=task, **when))
+            name = f"{text} ({len(faults) + 1} of {keys.kills})"
+            faults.append(Fault(text=name, kind="kill", task=task, step=step, after_secs=after_secs))
     return faults
 
 

@@ -189,7 +189,7 @@ def static_size(values: tf.Tensor) -> int | None:
 
 def encode_all(codecs: Sequence[Codec], values: tf.Tensor, scope: Scope) -> Encoded:
     """Encodes by one codec after the other; `scope` is that of the values that the first one gets."""
-    layers: list[tuple[int, Callable]] = []
+    layers: list[tuple[int, Callable[..., tf.Tensor]]] = []
     side: list[tf.Tensor] = []
     for codec in codecs:
         encoded = codec.encode(values, scope._replace(state=scope.state.of(codec.name)))

@@ -42,7 +42,7 @@ class Sign(Codec):
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         size, count = size_of(values)
         dtype = values.dtype
-        scales = ()
+        scales: tuple[tf.Tensor, ...] = ()
         if self.options.scaled:
             scales = (tf.stack([tf.reduce_mean(tf.abs(part)) for part in scope.split(values)]),)
 

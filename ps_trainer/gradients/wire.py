@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients import message as message_lib
 from ps_trainer.gradients.base import Codec, Encoded, Outgoing, Scope, Segment, Site, Stage, Transform, encode_all
+from ps_trainer.gradients.error_feedback import ErrorFeedback
 from ps_trainer.gradients.state import SiteState, TransformState
 
 
@@ -145,10 +146,9 @@ class Wire:
 
 def _codecs(transforms: Sequence[Transform]) -> list[Codec]:
     """The codecs of a list of transforms; error feedback and those after it are one."""
-    codecs = [transform for transform in transforms if transform.stage != Stage.VALUE]
-    if codecs and codecs[0].stage == Stage.FEEDBACK:
-        return [codecs[0].around(codecs[1:])]
-    return codecs
+    codecs = [transform for transform in transforms if isinstance(transform, Codec)]
+    feedback = [transform for transform in transforms if isinstance(transform, ErrorFeedback)]
+    return [feedback[0].around(codecs)] if feedback else codecs
 
 
 def _rows_once(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:

@@ -20,7 +20,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import NamedTuple
 
 _FD_DIR = "/proc/self/fd"
@@ -42,7 +42,7 @@ class Connection(NamedTuple):
         received_bytes: payload received.
     """
 
-    key: tuple
+    key: tuple[Hashable, ...]
     local_port: int
     peer_port: int
     sent_bytes: int
@@ -75,7 +75,7 @@ class SocketTraffic:
     def __init__(self, own_port: int | None, peer_ports: Collection[int]):
         self._own_port = own_port
         self._peer_ports = frozenset(peer_ports)
-        self._last: dict[tuple, Connection] = {}
+        self._last: dict[tuple[Hashable, ...], Connection] = {}
         self._closed = Traffic(0, 0)
 
     def sample(self) -> Traffic | None:

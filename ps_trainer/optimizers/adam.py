@@ -46,7 +46,7 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
     ):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking=use_locking, name="Adam")
         self._step = step
-        self._beta_powers: tuple[tf.Tensor, tf.Tensor] | None = None
+        self._beta_powers: tuple[tf.Tensor, tf.Tensor]  # set by `_prepare`, which TensorFlow calls before any update
 
     def _create_slots(self, var_list: list[tf.Variable]) -> None:
         for var in var_list:

@@ -89,6 +89,8 @@ class Piecewise(LearningRateSchedule):
         --max_steps is the default here.
     """
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(WarmupOptions):
         """Options of `Piecewise`."""
@@ -96,7 +98,7 @@ class Piecewise(LearningRateSchedule):
         boundaries: tuple[int, ...] = option((500, 750), "steps after which the next factor holds, increasing", least=0)
         factors: tuple[float, ...] = option((1.0, 0.1, 0.01), "factor of each piece: one more than boundaries", least=0)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             steps = self.boundaries
             if any(a >= b for a, b in itertools.pairwise(steps)):
                 raise OptionError(f"boundaries={format_value(steps)} must increase, as 500,750")
@@ -120,6 +122,8 @@ class Exponential(LearningRateSchedule):
     Source: `tf.train.exponential_decay`.
     """
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DecayOptions):
         """Options of `Exponential`."""
@@ -141,6 +145,8 @@ class Cosine(LearningRateSchedule):
     Source: Loshchilov and Hutter 2017, equation 5, without restarts; `tf.train.cosine_decay`.
     """
 
+    options: Options
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DecayOptions):
         """Options of `Cosine`."""
@@ -157,6 +163,8 @@ class Polynomial(LearningRateSchedule):
     Formula: lr * ((1 - end_factor) * (1 - min(step, decay_steps) / decay_steps) ** power + end_factor).
     Source: `tf.train.polynomial_decay` without cycle, with end_learning_rate = lr * end_factor.
     """
+
+    options: Options
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DecayOptions):

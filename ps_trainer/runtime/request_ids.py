@@ -110,4 +110,4 @@ def _slots(library: ctypes.CDLL, names: set[str]) -> dict[str, ctypes.c_uint64]:
 def _entries(address: int, number: int) -> np.ndarray:
     """`[number, 3]` words of 64 bits that begin at an address."""
     words = (ctypes.c_uint64 * (_WORDS * number)).from_address(address)
-    return np.frombuffer(words, dtype=np.uint64).reshape(number, _WORDS)
+    return np.frombuffer(memoryview(words), dtype=np.uint64).reshape(number, _WORDS)

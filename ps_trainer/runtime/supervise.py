@@ -42,7 +42,7 @@ class StopRequest:
             no session before a ps task has answered, or is gone: one that is frozen holds it as long as it is.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.RLock()  # a signal handler may come while the main thread holds it
         self._callbacks: dict[str, list[Callable[[], Any]]] = {"release": [], "abort": []}

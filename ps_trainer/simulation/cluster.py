@@ -46,7 +46,7 @@ class ClusterModel:
     ps_secs: float = option(0.0, "", least=0)
     seed: int = option(0, "", least=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         options.check(self)
         delays.check_workers(self.compute, self.num_workers, "--compute")
         for worker in range(self.num_workers):

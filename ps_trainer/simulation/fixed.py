@@ -57,28 +57,28 @@ def given(staleness: Sequence[int] | np.ndarray, *, ramp_updates: int = 0) -> Sc
     Raises:
         OptionError: a staleness below 0 or of no update, or `ramp_updates` below 0.
     """
-    staleness = np.asarray(staleness, np.int64)
-    if not len(staleness):
+    taken = np.asarray(staleness, np.int64)
+    if not len(taken):
         raise OptionError("the staleness of no update is given; give 1 or more")
-    if staleness.min() < 0:
-        raise OptionError(f"staleness {staleness.min()}; give 0 (the newest parameters) or more")
+    if taken.min() < 0:
+        raise OptionError(f"staleness {taken.min()}; give 0 (the newest parameters) or more")
     if ramp_updates < 0:
         raise OptionError(f"ramp_updates={ramp_updates}; give 0 (no ramp) or more")
-    update = np.arange(len(staleness), dtype=np.int64)
+    update = np.arange(len(taken), dtype=np.int64)
     if ramp_updates:
-        staleness = staleness * np.minimum(update, ramp_updates) // ramp_updates
-    staleness = np.minimum(staleness, update)
+        taken = taken * np.minimum(update, ramp_updates) // ramp_updates
+    taken = np.minimum(taken, update)
     begin, end = update.astype(np.float64), update + 1.0
     steps = Steps(
         worker=np.zeros(len(update), np.int32),
         local_step=update.astype(np.int32),
-        version=update - staleness,
+        version=update - taken,
         t_start=begin,
         t_pull_done=begin,
         t_compute_done=end,
         t_push_done=end,
         update=update,
-        staleness=staleness,
+        staleness=taken,
     )
     return Schedule(1, steps, end)
 

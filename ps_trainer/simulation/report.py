@@ -97,7 +97,7 @@ def write_steps(blocks: Iterable[Block], file: TextIO) -> Iterator[Block]:
         yield block
 
 
-def write_csv(path: pathlib.Path, header: Iterable[str], rows: Iterable[Iterable]) -> None:
+def write_csv(path: pathlib.Path, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Writes a line of names, and the rows."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 # What `Steps.update` says of a step that is in no update.
 LOCAL = -1
@@ -86,7 +87,7 @@ class Schedule(NamedTuple):
         return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def as_steps(columns: Iterable) -> Steps:
+def as_steps(columns: Iterable[npt.ArrayLike]) -> Steps:
     """`Steps` of what NumPy makes arrays of, in the types that they have there; of nothing if there are no columns."""
     columns = list(columns) or [()] * len(_DTYPES)
     return Steps(*(np.asarray(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True)))

@@ -159,7 +159,7 @@ class Summariser:
         self._step_secs.append(values["taken"].astype(np.float32))
 
 
-def summarise(blocks: Iterable[Block] | Schedule, num_workers: int, num_updates: int) -> Summary:
+def summarise(blocks: Iterable[Block], num_workers: int, num_updates: int) -> Summary:
     """The summary of a whole run, given as blocks.
 
     Args:

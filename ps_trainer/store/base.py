@@ -213,9 +213,10 @@ class ParameterStore(abc.ABC):
         """Creates the trainable dense variables of a stage, and their pull."""
         parts = self._create_dense(specs)
         with tf.device(device):
-            replicas = [_create_replica(part.variable) if self.keeps_replica else None for part in parts]
+            replicas: Sequence[tf.Variable | None] = [None] * len(parts)
             if self.keeps_replica:
-                values = [replica.read_value() for replica in replicas]
+                created = [_create_replica(part.variable) for part in parts]
+                values, replicas = [replica.read_value() for replica in created], created
             else:
                 values = self.pull.unstage_parts(parts, device)
             pieces = [

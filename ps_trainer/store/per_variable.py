@@ -72,14 +72,14 @@ class PerVariable(ParameterStore):
         return tensors
 
     @functools.cached_property
-    def _setter(self) -> Callable:
+    def _setter(self) -> Callable[..., str]:
         """Device setter that all stages share, so that the variables of a later stage do not start on ps 0 again."""
         strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
         return tf.train.replica_device_setter(
             ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
         )
 
-    def _partitioner(self, spec: VariableSpec) -> Callable | None:
+    def _partitioner(self, spec: VariableSpec) -> Callable[..., list[int]] | None:
         if self.options.partitioner == "none" or not spec.shape or spec.shape[0] < 2:
             return None
         parts = min(self.options.partitions or self.num_ps, spec.shape[0])

@@ -118,7 +118,7 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
             initializer = tf.glorot_uniform_initializer()  # the default of tf.get_variable, which has no seed
         if isinstance(initializer, type):
             initializer = initializer()
-        if hasattr(initializer, "seed") and initializer.seed is None:
+        if initializer is not None and hasattr(initializer, "seed") and initializer.seed is None:
             initializer = copy.copy(initializer)
             initializer.seed = derive_seed(seed, name)
         kwargs["initializer"] = initializer

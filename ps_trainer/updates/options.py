@@ -50,7 +50,7 @@ class AccumulateOptions(RuleOptions):
     average: bool = option(False, "push the average of a worker's gradients in place of their sum")
     replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = of all workers", least=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.replicas_to_aggregate and self.rule != "sync":
             raise OptionError(
                 f"replicas_to_aggregate={self.replicas_to_aggregate} is for rule=sync, not for rule={self.rule};"
@@ -113,7 +113,7 @@ class KBatchOptions(RuleOptions):
     grow_by: int = option(1, "what k grows by each time", least=1)
     max_k: int = option(0, "where k stops to grow; 0 = the number of workers", least=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.max_k and (not self.grow_every or self.max_k < self.k):
             raise OptionError(
                 f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}; max_k is where a growing k stops:"
@@ -207,7 +207,7 @@ class EasgdOptions(RuleOptions):
 
     _USUAL_BETA: ClassVar[float] = 0.9
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.alpha is not None and self.beta is not None:
             raise OptionError(
                 f"alpha={self.alpha} and beta={self.beta}: give one of them; alpha is beta / number of workers"

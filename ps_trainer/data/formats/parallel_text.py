@@ -60,7 +60,7 @@ class ParallelText(LineSource):
             16000, "numbers in each language; rarer words or characters have the number 3", least=UNKNOWN + 2
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if not self.train_files:
                 raise OptionError("train_files is empty; name the files, such as train_files=train")
 

@@ -153,7 +153,7 @@ class Text(WindowSource):
             0.1, "without files to test on, the share of the text that is for testing", above=0, below=1
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.test_files and not self.train_files:
                 raise OptionError(f"test_files={','.join(self.test_files)} without train_files; name these as well")
 

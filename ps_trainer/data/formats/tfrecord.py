@@ -83,7 +83,7 @@ class TfRecord(FileSource):
         test_every: int = option(10, "without test_files, of so many records one is a test example", least=2)
         num_classes: int | None = option(None, "classes of the feature named label, where it is one")
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if not self.features:
                 raise OptionError(
                     "features is not given; name them, such as features=image:uint8[28x28x1],label:int64 (kinds:"

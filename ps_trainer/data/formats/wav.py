@@ -75,7 +75,7 @@ class Wav(FileSource):
         window_secs: float = option(0.02, "seconds of a frame", above=0, most=1)
         hop_secs: float = option(0.01, "seconds from a frame to the next", above=0, most=1)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if not self.train_files:
                 raise OptionError("train_files names no list; name one, such as train_files=train.csv")
             if (

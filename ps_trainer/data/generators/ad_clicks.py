@@ -40,7 +40,7 @@ class ClickOptions:
     num_test: int = option(20_000, "test examples", least=1)
     seed: int = option(0, "seed of everything", least=0, below=2**32)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_bytes(max(self.num_train, self.num_test) * _BYTES, "num_train or num_test")
 
 

@@ -59,7 +59,7 @@ class Glyphs(ArraySource):
         characters: str = option(DIGITS, "what is drawn; without font digits only")
         seed: int = option(0, "seed of the pictures", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if len(self.characters) < 2 or len(set(self.characters)) < len(self.characters):
                 raise OptionError(f"characters={self.characters!r} must be at least two, each once")
             if not self.font and not set(self.characters) <= set(DIGITS):

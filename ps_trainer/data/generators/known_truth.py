@@ -42,7 +42,7 @@ class PlantedWeights(ArraySource):
         num_test: int = option(4096, "test examples", least=1)
         seed: int = option(0, "seed of weights and examples", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             for name in ("num_planted", "num_ids"):
                 if getattr(self, name) > self.num_features:
                     raise OptionError(f"{name}={getattr(self, name)} exceeds num_features={self.num_features}")
@@ -97,7 +97,7 @@ class PlantedRatings(ArraySource):
         num_test: int = option(5000, "test examples", least=1)
         seed: int = option(0, "seed of everything", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             check_bytes(max(self.num_train, self.num_test) * 20, "num_train or num_test")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
@@ -141,7 +141,7 @@ class PlantedSynonyms(ArraySource):
         num_train: int = option(30000, "training examples", least=1)
         seed: int = option(0, "seed of everything", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_neighbours > self.num_meanings:
                 raise OptionError(f"num_neighbours={self.num_neighbours} exceeds num_meanings={self.num_meanings}")
             check_bytes(self.num_train * 8 * (self.context_size + 1), "num_train or context_size")

@@ -116,7 +116,7 @@ class MarkovText(WindowSource):
         num_test: int = option(50_000, "length of the text to test on", least=1)
         seed: int = option(0, "seed of everything", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_successors > self.num_words:
                 raise OptionError(f"num_successors={self.num_successors} exceeds num_words={self.num_words}")
             if self.num_words**self.order * self.num_successors > _MAX_TRANSITIONS:

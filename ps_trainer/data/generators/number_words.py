@@ -53,7 +53,7 @@ class Numbers(ArraySource):
         num_test: int = option(1000, "test examples", least=1)
         seed: int = option(0, "seed of the choice of numbers", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_train + self.num_test > self.max_number + 1:
                 raise OptionError(
                     f"num_train={self.num_train} and num_test={self.num_test} exceed the {self.max_number + 1} numbers"

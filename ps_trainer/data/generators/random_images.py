@@ -50,7 +50,7 @@ class Synthetic(ArraySource):
         )
         seed: int = option(0, "seed of the teacher and the images", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             check_bytes(
                 max(self.num_train, self.num_test) * (self.height * self.width * self.channels + 8),
                 "num_train, num_test, height, width or channels",

@@ -55,7 +55,7 @@ class Tones(ArraySource):
         num_test: int = option(256, "test examples", least=1)
         seed: int = option(0, "seed of the sounds", least=0, below=2**32)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.max_digits < self.min_digits:
                 raise OptionError(f"max_digits={self.max_digits} is less than min_digits={self.min_digits}")
             num_bytes = max(self.num_train, self.num_test) * (2 * self.max_samples + 8 * self.max_digits + 16)

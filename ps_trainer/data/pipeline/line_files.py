@@ -96,7 +96,7 @@ class NamedFiles:
     test_files: tuple[str, ...] = option((), "names of the files to test on; none: a part of the training files")
     test_every: int = option(10, "without test_files, of so many lines one is a test example", least=2)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.train_files:
             raise OptionError("train_files is not given; name the files, such as train_files=a9a")
 

@@ -26,7 +26,7 @@ class Skewed:
             0.75, "share of the rows in the first variable; the others are alike", above=0, below=1
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.num_rows < self.num_variables:
                 raise OptionError(f"num_rows={self.num_rows} is too small for num_variables={self.num_variables}")
 

@@ -72,7 +72,7 @@ class Bench:
         self._load_slots = make(updates.load_slots_op, updates.slots) if updates.slots else None
         self._read_slots = make(updates.slot_reads) if updates.slots else list
         self._first_params = {name: initial[name] for name in self._names}
-        self._first_slots = self._read_slots()
+        self._first_slots: list[np.ndarray] = self._read_slots()
         self._loaded: State | None = None
         self._loaded_params: Values | None = None
         self._rate_at: tuple[int, float] | None = None

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     indices: np.ndarray
 
 
-Gradient = dict[str, "np.ndarray | Rows"]
+Gradient = Mapping[str, "np.ndarray | Rows"]
 """By variable; none of a variable that the loss does not depend on."""
 
 
@@ -49,13 +49,27 @@ def mean(gradients: Sequence[Gradient]) -> Gradient:
 
 def moved(values: Mapping[str, np.ndarray], differences: Mapping[str, np.ndarray], factor: float = 1.0) -> Values:
     """Values + factor · differences; what has no difference stays."""
-    factor = np.float32(factor)
-    return {name: v + factor * differences[name] if name in differences else v for name, v in values.items()}
+    scale = np.float32(factor)
+    return {name: v + scale * differences[name] if name in differences else v for name, v in values.items()}
 
 
 def difference(values: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> Values:
     """Values − others."""
     return {name: value - others[name] for name, value in values.items()}
+
+
+def dense(gradient: Gradient) -> Values:
+    """The gradient of a model without tables.
+
+    Raises:
+        ValueError: the gradient holds rows of a table.
+    """
+    values = {name: value for name, value in gradient.items() if not isinstance(value, Rows)}
+    if len(values) < len(gradient):
+        raise ValueError(
+            f"{', '.join(sorted(gradient.keys() - values))}: rows of a table; this rule takes dense gradients"
+        )
+    return values
 
 
 def _sum(values: Sequence[np.ndarray | Rows]) -> np.ndarray | Rows:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.simulation.replay.gradients import Gradient, Rows
+from ps_trainer.simulation.replay.gradients import Rows
 from ps_trainer.simulation.replay.training import Computed, Training
 from ps_trainer.store.extents import VariableSpec
 from ps_trainer.store.trace import is_local
@@ -57,7 +58,7 @@ class GradientGraph:
         values = iter(outputs)
         loss = float(next(values))
         metrics = {name: float(next(values)) for name in self._metrics}
-        gradient: Gradient = {}
+        gradient: dict[str, np.ndarray | Rows] = {}
         for name, is_rows in self.kinds.items():
             gradient[name] = Rows(next(values), next(values)) if is_rows else next(values)
         return Computed(loss, metrics, gradient)

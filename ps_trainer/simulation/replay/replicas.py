@@ -56,7 +56,7 @@ class Downpour(ReplicaRule):
     def _descended(self, worker: int, gradient: Gradient) -> Values:
         """The replica after a step of plain SGD, at the rate of the global_step known before this step's push."""
         rate = self.bench.learning_rate(self.known[worker])
-        return gradients_lib.moved(self.replicas[worker], gradient, -rate)
+        return gradients_lib.moved(self.replicas[worker], gradients_lib.dense(gradient), -rate)
 
 
 class Easgd(ReplicaRule):
@@ -82,7 +82,8 @@ class Easgd(ReplicaRule):
         computed = self.bench.compute(worker, ahead)
         rate = np.float32(self.bench.learning_rate(self.known[worker]))
         new_velocity = {
-            name: momentum * velocity[name] - rate * gradient for name, gradient in computed.gradient.items()
+            name: momentum * velocity[name] - rate * gradient
+            for name, gradient in gradients_lib.dense(computed.gradient).items()
         }
         moved = {name: v + momentum * (v - velocity[name]) for name, v in new_velocity.items()}
         self.replicas[worker] = gradients_lib.moved(ahead, moved)
@@ -130,7 +131,7 @@ class ModelAveraging(ReplicaRule):
         if entry.update >= 0:
             self._sent.append(self.sent(worker, state.params))
         if entry.is_last:
-            average, self._sent = gradients_lib.mean(self._sent), []
+            average, self._sent = gradients_lib.dense(gradients_lib.mean(self._sent)), []
             self.move_to(self.averaged(average))
         return computed
 

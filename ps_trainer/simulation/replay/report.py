@@ -49,8 +49,8 @@ def write_tables(trained: Trained, folder: pathlib.Path) -> None:
     rows = zip(*(column.tolist() for column in columns), strict=True)
     write_csv(folder / "curve.csv", ("global_step", "secs", "steps", "loss", *curve.metrics), rows)
     names = list(trained.evaluations[-1].metrics)
-    rows = ([e.version, e.secs, *(e.metrics[name] for name in names)] for e in trained.evaluations)
-    write_csv(folder / "evaluations.csv", ("global_step", "secs", *names), rows)
+    evaluations = ([e.version, e.secs, *(e.metrics[name] for name in names)] for e in trained.evaluations)
+    write_csv(folder / "evaluations.csv", ("global_step", "secs", *names), evaluations)
 
 
 def _finite(value: float) -> float | str:

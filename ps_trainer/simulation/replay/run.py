@@ -21,14 +21,14 @@ class Step(NamedTuple):
     """A step of a worker that has been replayed.
 
     Attributes:
-        index: in the schedule's steps.
+        step_index: Index of the step in the schedule's steps.
         version: global_step after it.
         has_updated: whether its push has made an update.
         loss: of its batch, at the parameters that the worker had.
         metrics: means over its batch.
     """
 
-    index: int
+    step_index: int
     version: int
     has_updated: bool
     loss: float
@@ -225,7 +225,7 @@ class _Recorder:
             version = step.version if step.has_updated else step.version + 1
             loss = float(np.mean([one.loss for one in self._open]))
             metrics = {name: float(np.mean([one.metrics[name] for one in self._open])) for name in step.metrics}
-            self._rows.append((version, step.index + 1, loss, metrics))
+            self._rows.append((version, step.step_index + 1, loss, metrics))
             self._open = []
 
     def curve(self) -> Curve:

@@ -81,7 +81,8 @@ class DcAsgd(Mean):
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         now = self.centre.params
         return {
-            name: g + self._strength_of(name, g) * g * g * (now[name] - pulled[name]) for name, g in gradient.items()
+            name: g + self._strength_of(name, g) * g * g * (now[name] - pulled[name])
+            for name, g in gradients_lib.dense(gradient).items()
         }
 
     def _strength_of(self, name: str, gradient: np.ndarray) -> np.ndarray | np.float32:

@@ -70,7 +70,7 @@ def assert_same(cluster: InProcessCluster, config: Any, *, atol: float = 1e-6) -
     losses: list[list[float]] = [[] for _ in range(cluster.num_workers)]
     with Replay(training_of(components, config), schedule, config.update, config.update_option) as replay:
         for step in replay.steps():
-            losses[schedule.steps.worker[step.index]].append(step.loss)
+            losses[schedule.steps.worker[step.step_index]].append(step.loss)
         values, metrics = replay.values(), replay.evaluate().metrics
     for worker, outcome in enumerate(outcomes):
         np.testing.assert_allclose(losses[worker], outcome.losses, rtol=0, atol=10 * atol)

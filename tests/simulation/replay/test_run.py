@@ -24,7 +24,7 @@ def test_the_curve_has_the_mean_loss_of_the_steps_since_the_last_update():
     schedule = on_cluster.schedule_of("k_batch_sync", ("k=2",), NUM_WORKERS, num_updates=6)
     with Replay(training_of(), schedule, "k_batch_sync", ("k=2",)) as replay:
         steps = list(replay.steps())
-    ends = [step.index for step in steps if step.has_updated]
+    ends = [step.step_index for step in steps if step.has_updated]
     assert len(ends) == 6 < len(steps) / 2
     parts = np.split([step.loss for step in steps], np.array(ends[:-1]) + 1)
     curve = train(training_of(), schedule, "k_batch_sync", ("k=2",)).curve
