@@ -1,24 +1,24 @@
 """The control plane: a few strings and a queue on every ps task, by which the tasks of a job find each other.
 
-Every ps task holds, in a container of its own that no training session touches:
+Every ps task holds these, in a container that no training session touches:
 
-    hello    who the ps task is: version, its index, the cluster's size      written by the ps at its start
-    run      the run in progress: id, key, status, settings                  written by the chief, on ps 0
-    roster   for the run: what each worker said last                         written by the ps
-    leases   what ps 0 gave each worker of the data (`shard_leases.py`)          written by the ps
-    notice   why the job has to end, when this ps was told to (SIGTERM)      written by the ps
-    mail     queue of what workers say: joined, training, lease, done …    read by the ps
+    hello    introduction of the ps task                            `Hello`      the ps task writes it at its start
+    run      the run in progress; on ps 0 only                      `RunRecord`  the chief writes it
+    roster   last report of each worker of that run                 `Roster`     the ps task writes it
+    leases   shards of the data that each worker got; on ps 0 only  `Leases`     the ps task writes it
+    notice   reason why this ps task ends the job early             `Notice`     the ps task writes it
+    mail     queue of the workers' messages                         `Message`    workers write, the ps task reads
 
-All but the queue are JSON, and `messages.py` says what is in it. A client (`PsControl`) is a session on the ps
-task itself: it needs no server of its own, and each of its calls has a deadline.
+All of them are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
+(`PsControl`) is a session on the ps task itself. It needs no server of its own, and every call has a deadline.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,20 +28,7 @@ import ps_trainer
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.runtime import messages, task_info
-from ps_trainer.runtime.messages import (  # noqa: F401 - here for those who talk over the control plane
-    ALIVE,
-    DONE,
-    ENDED,
-    FAILED,
-    FINAL,
-    INTERRUPTED,
-    JOINED,
-    LEASE,
-    LOST,
-    READY,
-    STARTING,
-    TRAINING,
-)
+from ps_trainer.runtime.run_record import Hello, Leases, Message, Notice, Roster, RunRecord, WorkerEntry
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
 
@@ -49,32 +36,37 @@ _FIELDS = ("hello", "run", "roster", "notice", "leases")
 
 
 class PsState(NamedTuple):
-    """What a ps task's control plane says; each a dict, empty where nothing was said.
+    """Contents of a ps task's control plane; a record that was not written yet is None.
 
     Attributes:
-        hello: {"version", "ps", "num_ps", "num_workers", "incarnation"}; the last is new each time the ps starts.
-        run: {"run_id", "key", "status", "agreement", "partners", "ps", "start", "reached", "failure"}: "partners" are
-            circles of worker indices that send tensors to each other, once it is ready, "ps" holds the incarnations on
-            which the run's state lies, "start" how it came there, {"step", "how"}, once it has, "reached" in words that
-            its target metric is reached, "failure", once it has ended, how it failed; empty if it is done.
-        roster: {"run_id", "workers": {"<index>": {"status", "reason", "error", "summary"}}}.
-        notice: {"reason"}.
-        leases: of the run, {"<worker>": {"<kind>": {"request", "lease", "generation"}}}: the answers to a worker's last
-            questions.
+        hello: Introduction of the ps task.
+        run: The run in progress.
+        roster: Last reports of the workers, maybe of an earlier run.
+        notice: Announcement that the ps task ends the job.
+        leases: Answers to the workers' questions about shards.
     """
 
-    hello: dict[str, Any]
-    run: dict[str, Any]
-    roster: dict[str, Any]
-    notice: dict[str, Any]
-    leases: dict[str, Any] = MappingProxyType({})
+    hello: Hello | None = None
+    run: RunRecord | None = None
+    roster: Roster | None = None
+    notice: Notice | None = None
+    leases: Leases = MappingProxyType({})
+
+    @property
+    def incarnation(self) -> str:
+        """Text that tells this ps task from one that was started in its place; empty before it has begun."""
+        return self.hello.incarnation if self.hello is not None else ""
+
+    def workers_of(self, run_id: str) -> Mapping[int, WorkerEntry]:
+        """Last reports of the workers of run `run_id`, by index; empty where the roster is of another run."""
+        return self.roster.workers if self.roster is not None and self.roster.run_id == run_id else {}
 
 
 class ControlGraph:
     """The control plane of one ps task as a graph.
 
-    It names no device, so it is that of the task whose session runs it: whoever serves at an address tells
-    of itself, even where the address was given for another task.
+    It names no device, so its ops run on the task whose session runs it. Thus a task that serves at a wrong address
+    still introduces itself, and a worker can say which task it has found.
     """
 
     def __init__(self):
@@ -100,12 +92,11 @@ class PsControl:
 
     Args:
         address: "host:port" of the ps task.
-        ps: its index.
-        call_timeout_secs: deadline of each call.
-        patience_secs: for how long a call that is to be patient is repeated, where the ps task is too slow for that.
+        ps: Index of the ps task.
+        call_timeout_secs: Deadline of each call.
+        patience_secs: Time for which a patient call is repeated when the ps task misses that deadline.
 
-    All methods raise `tf.errors.OpError` when the ps task does not answer in time; what cannot be understood is no
-    answer.
+    All methods raise `tf.errors.OpError` when the ps task does not answer in time, or when its answer is not valid.
     """
 
     def __init__(self, address: str, ps: int, call_timeout_secs: float = 3.0, patience_secs: float = 0.0):
@@ -113,7 +104,7 @@ class PsControl:
         self.ps = ps
         self._target = f"grpc://{address}"
         self._graph = ControlGraph()
-        # The filter matches no task: the session has the devices of the ps task itself, and waits for no other.
+        # The filter matches no task. Without it, the session would wait until every task of the cluster is there.
         self._config = tf.ConfigProto(
             operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=["/job:none"]
         )
@@ -129,23 +120,23 @@ class PsControl:
         return f"ps-{self.ps} ({self.address})"
 
     def read(self, *, is_patient: bool = False) -> PsState:
-        """The control plane's present state.
+        """The present contents of the control plane.
 
         Args:
-            is_patient: for who does not ask again anyway.
+            is_patient: Whether to repeat a call that is too late, for callers that do not ask again anyway.
         """
         return decode(self._patiently(self._graph.read) if is_patient else self._run(self._graph.read))
 
-    def write_run(self, run: dict[str, Any]) -> None:
-        """Replaces the run record; it is patient."""
-        self._patiently(self._graph.write["run"], {self._graph.value: json.dumps(run)})
+    def write_run(self, run: RunRecord) -> None:
+        """Replaces the run record; repeats a call that is too late."""
+        self._patiently(self._graph.write["run"], {self._graph.value: messages.encode(run)})
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Puts a worker's message into the mail; once, as one that is late may have arrived."""
-        self._run(self._graph.send, {self._graph.value: json.dumps(message)})
+    def say(self, message: Message) -> None:
+        """Puts a worker's message into the mail. Tries once only: a message that is too late may have arrived."""
+        self._run(self._graph.send, {self._graph.value: messages.encode_message(message)})
 
     def close(self) -> None:
-        """Closes the connection for good: calls of threads that do not know of it yet fail."""
+        """Closes the connection for good. Later calls, of threads that do not know of this yet, fail."""
         with self._lock:
             self._is_closed = True
             session, self._session = self._session, None
@@ -153,7 +144,7 @@ class PsControl:
                 _close(session)
 
     def _patiently(self, fetches: Any, feeds: dict[tf.Tensor, str] | None = None) -> Any:
-        """Repeats a call that may be made more than once."""
+        """Repeats a call that is too late; for calls that do no harm when they are made twice."""
         deadline = time.monotonic() + self._patience_secs
         while True:
             try:
@@ -176,16 +167,16 @@ class PsControl:
                 raise
 
     def _give_up_session(self) -> None:
-        """Lets go of a session that failed: where the ps task was replaced it never works again.
+        """Drops a session that failed: if the ps task was replaced, the session never works again.
 
-        Closing it waits for the ps task up to the call's deadline, so nobody waits for that.
+        `close` waits for the ps task up to the deadline of a call, so another thread calls it.
         """
         session, self._session = self._session, None
         if session is not None:
             threading.Thread(target=_close, args=(session,), name=f"close-{self.name}", daemon=True).start()
 
     def _check_port(self) -> None:
-        """Raises UnavailableError where nothing listens: a session would look for it up to the call's deadline."""
+        """Raises UnavailableError where nothing listens; a session would try for as long as a call may take."""
         fault = network.fault_of(self.address, self._call_timeout_secs)
         if fault:
             raise tf.errors.UnavailableError(None, None, f"no connection to {self.name}: {fault}")
@@ -196,24 +187,25 @@ def _close(session: tf.Session) -> None:
         session.close()
 
 
-def hello(cluster: ClusterConfig, ps: int) -> dict[str, Any]:
-    """What ps task `ps` says of itself, and a worker compares with its own view."""
-    return {
-        "version": ps_trainer.__version__,
-        "ps": ps,
-        "num_ps": cluster.num_ps,
-        "num_workers": cluster.num_workers,
-        "facts": task_info.of(cluster),
-    }
+def hello(cluster: ClusterConfig, ps: int, incarnation: str = "") -> Hello:
+    """The introduction of ps task `ps`, by which a worker finds out whether both have the same cluster."""
+    return Hello(
+        version=ps_trainer.__version__,
+        ps=ps,
+        num_ps=cluster.num_ps,
+        num_workers=cluster.num_workers,
+        incarnation=incarnation,
+        facts=task_info.of(cluster),
+    )
 
 
 def decode(values: list[bytes]) -> PsState:
     """`PsState` from the fetched strings.
 
     Raises:
-        tf.errors.DataLossError: one cannot be understood.
+        tf.errors.DataLossError: One of them is not a valid record.
     """
     try:
-        return PsState(*map(messages.record, _FIELDS, values))
+        return PsState(*map(messages.decode_record, _FIELDS, values))
     except ValueError as error:
         raise tf.errors.DataLossError(None, None, str(error)) from error

@@ -1,7 +1,7 @@
-"""Findings about a job whose tasks run: who they are, whether they agree, whether they reach each other.
+"""Findings about the running tasks of a job: their identity, and whether they agree and reach each other.
 
-Everything is asked of the tasks' own servers, with a deadline for each question. A task that answers is not
-disturbed: a question is a session of its own on a container that no run uses.
+The doctor asks the tasks' own servers, with a deadline for each question. It does not disturb a run: each question is a
+session of its own, on a container that no run uses.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from ps_trainer import shared_settings
 from ps_trainer.cluster.checks import Place, listed
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
-from ps_trainer.runtime import control, preflight, reachability, task_info
+from ps_trainer.runtime import preflight, reachability, task_info
 from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.run_record import Status, TaskFacts, WorkerEntry
 
 _POOL = 16
 _SKEW_SECS = 1.0
 
 
 class _Live(NamedTuple):
-    """A task that is itself: its place, and what its server says."""
+    """A running task that is the expected one: its place, and the answer of its server."""
 
     place: Place
     answer: reachability.Answer
 
 
 def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the tasks that answer say of themselves and of each other.
+    """Findings about the tasks that answer.
 
     Args:
-        cluster: as it was given here.
-        places: every task's; see `checks.look_at`.
-        settings: the training flags that were given here, as JSON values.
+        cluster: Cluster as it was given to this command.
+        places: Place of every task, from `checks.look_at`.
+        settings: Training flags as they were given to this command, as JSON values.
     """
     answering = [place for place in places if place.answers]
     with ThreadPoolExecutor(max_workers=_POOL) as pool:
@@ -73,7 +74,7 @@ def _read(place: Place) -> PsState | None:
 def _identities(
     places: Sequence[Place], answers: Sequence[reachability.Answer | str]
 ) -> tuple[list[Finding], list[_Live]]:
-    """Findings on who answers at each address, and those that are who they should be."""
+    """Findings about the task that answers at each address; and the tasks that are the expected ones."""
     findings, live = [], []
     for place, answer in zip(places, answers, strict=True):
         if isinstance(answer, str):
@@ -102,74 +103,75 @@ def _identities(
 
 
 def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) -> Iterator[Finding]:
-    """Whether the ps tasks are of this cluster, and have the same TensorFlow."""
+    """Whether the ps tasks belong to this cluster, and have the same TensorFlow."""
     own, agreeing = task_info.of(cluster), []
     for place, state in states.items():
-        if state is None or not state.hello:
+        if state is None or state.hello is None:
             yield Finding(
                 WARNING,
                 "cluster",
-                f"{place.name} is starting, or is no ps task of ps_trainer",
+                f"{place.name} is starting, or is not a ps task of ps_trainer",
                 "run this again in a moment, or look at what was started there",
             )
             continue
         strange = preflight.stranger(state.hello, cluster, place.task_index, "this command")
-        found = [strange] if strange else []
-        found += task_info.differences(own, state.hello.get("facts", {}), place.name)
+        found = [strange] if strange is not None else []
+        found += task_info.differences(own, state.hello.facts, place.name)
         yield from found
         if not found:
             agreeing.append(place.name)
-        if state.notice:
-            yield Finding(WARNING, "job", f"{place.name} ends the job: {state.notice.get('reason')}")
+        if state.notice is not None:
+            yield Finding(WARNING, "job", f"{place.name} ends the job: {state.notice.reason}")
     if agreeing:
-        text = f"same addresses (hash {own['cluster']}), TensorFlow {own['tensorflow']}: {listed(agreeing)}"
+        text = f"same addresses (hash {own.cluster}), TensorFlow {own.tensorflow}: {listed(agreeing)}"
         yield Finding(OK, "cluster", text)
 
 
 def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """What ps 0 knows of the run and its workers."""
-    run_id = state.run.get("run_id")
-    if not run_id:
-        yield Finding(UNKNOWN, "job", "no run has begun on ps-0; what workers are given is not known before")
+    """State of the run and its workers, as ps 0 reports it."""
+    run = state.run
+    if run is None:
+        yield Finding(UNKNOWN, "job", "no run has begun on ps-0; the workers' settings are not known before that")
         return
-    workers = state.roster.get("workers", {}) if state.roster.get("run_id") == run_id else {}
     names = ["-".join(map(str, task)) for task in cluster.worker_tasks]
-    said = [f"{name} {workers.get(str(i), {}).get('status', 'not joined')}" for i, name in enumerate(names)]
-    yield Finding(OK, "job", f"run {run_id} is {state.run.get('status')}: {listed(said)}")
-    for index, worker in workers.items():
-        if worker["status"] not in (control.JOINED, control.TRAINING, control.DONE):
+    workers = {index: entry for index, entry in state.workers_of(run.run_id).items() if index < len(names)}
+    said = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
+    yield Finding(OK, "job", f"run {run.run_id} is {run.status}: {listed(said)}")
+    for index, entry in workers.items():
+        if entry.status not in (Status.JOINED, Status.TRAINING, Status.DONE):
             yield Finding(
                 WARNING,
                 "job",
-                f"worker {index} {worker['status']}: {worker.get('reason', 'it gave no reason')}",
+                f"worker {index} {entry.status}: {entry.reason or 'it gave no reason'}",
                 "look at its log; start it again with the same command if the job is to go on with it",
             )
-    differing = shared_settings.differences(state.run.get("agreement", {}), settings, "this command")
+    differing = shared_settings.differences(run.agreement, settings, "this command")
     if differing:
-        text = f"a worker with these flags would be refused: {'; '.join(differing)}"
+        text = f"the chief would reject a worker with these flags: {'; '.join(differing)}"
         yield Finding(FAIL, "settings", text, "give every worker the chief's flags")
     yield from _worker_facts(cluster, names, workers)
 
 
-def _worker_facts(cluster: ClusterConfig, names: Sequence[str], workers: Mapping[str, Any]) -> Iterator[Finding]:
-    """Whether workers have the same addresses, TensorFlow and model."""
+def _worker_facts(
+    cluster: ClusterConfig, names: Sequence[str], workers: Mapping[int, WorkerEntry]
+) -> Iterator[Finding]:
+    """Whether the workers have the same addresses, TensorFlow and model."""
     own = task_info.of(cluster)
-    chief = workers.get("0", {}).get("facts", {})
-    model = {key: chief[key] for key in ("variables", "graph") if key in chief}
+    model = workers[0].facts.of_model() if 0 in workers else TaskFacts()
     agreeing = []
-    for index, worker in workers.items():
-        theirs, name = worker.get("facts", {}), names[int(index)]
+    for index, entry in workers.items():
+        theirs, name = entry.facts, names[index]
         found = [*task_info.differences(own, theirs, name), *task_info.differences(model, theirs, name, "on the chief")]
         yield from found
-        if theirs and not found:
+        if theirs != TaskFacts() and not found:
             agreeing.append(name)
     if agreeing:
-        text = f"and model (hash {model['graph']}): " if model else "(no model yet): "
+        text = f"and model (hash {model.graph}): " if model.graph is not None else "(no model yet): "
         yield Finding(OK, "workers", f"same addresses, TensorFlow {text}{listed(agreeing)}")
 
 
 def _clocks(live: Sequence[_Live]) -> Iterator[Finding]:
-    """Whether the tasks' clocks agree with this machine's."""
+    """Whether the clocks of the tasks agree with the clock of this machine."""
     off = [task for task in live if abs(task.answer.ahead_secs) > _SKEW_SECS + task.answer.uncertain_secs]
     for place, answer in off:
         side = "ahead of" if answer.ahead_secs > 0 else "behind"
@@ -177,7 +179,7 @@ def _clocks(live: Sequence[_Live]) -> Iterator[Finding]:
             WARNING,
             "clocks",
             f"{place.name}: its clock is {abs(answer.ahead_secs):.1f} s {side} this machine's, so times in logs and"
-            " metrics of several tasks do not fit together; training does not mind",
+            " metrics of several tasks do not fit together; training is not affected",
             "set the clocks by NTP",
         )
     if live and not off:
@@ -192,12 +194,12 @@ def _reach(
     running: Sequence[Place],
     ps_0: PsState | None,
 ) -> Iterator[Finding]:
-    """Whether the running tasks reach each other, asked on themselves."""
+    """Whether the running tasks reach each other; asks the tasks themselves."""
     places_of = {(place.job_name, place.task_index): place for place in running}
     workers = {index: places_of[task] for index, task in enumerate(cluster.worker_tasks) if task in places_of}
     partners = [
         pair
-        for circle in (ps_0.run.get("partners", ()) if ps_0 else ())
+        for circle in (ps_0.run.partners if ps_0 is not None and ps_0.run is not None else ())
         for pair in itertools.permutations([workers[index] for index in circle if index in workers], 2)
     ]
     ps_tasks = [place for place in running if place.job_name == "ps"]

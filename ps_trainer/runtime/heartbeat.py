@@ -9,8 +9,8 @@ from types import TracebackType
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.run_record import AliveMessage
 
 _PER_TIMEOUT = 6  # beats in the time after which a silent worker counts as lost
 
@@ -26,7 +26,7 @@ class Heartbeat:
     """
 
     def __init__(self, controls: Sequence[PsControl], run_id: str, worker_index: int, timeout_secs: float):
-        self._message = {"run_id": run_id, "worker": worker_index, "status": control.ALIVE}
+        self._message = AliveMessage(run_id=run_id, worker=worker_index)
         self._interval = timeout_secs / _PER_TIMEOUT
         self._closing = threading.Event()
         # One each: a ps task that does not answer holds a call for seconds.

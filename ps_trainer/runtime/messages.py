@@ -1,122 +1,115 @@
-"""What tasks say to each other, checked before anybody acts on it: a worker's message, and a ps task's records.
+"""The JSON of the control plane: turns the records of `run_record.py` into it and back, with every field checked.
 
-Whoever reaches the port of a ps task can write both. What cannot be understood is an error in words here, and ends no
-thread and no task: a ps task drops such a message, and for a worker such a record is as good as no answer.
+Anybody who reaches the port of a ps task can write there. Text that is not a valid record raises ValueError with the
+reason and never ends a thread: a ps task drops such a message, and a worker treats such a record as no answer.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import functools
 import json
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any
 
-from ps_trainer.data.pipeline.shard_plan import ShardPlan
+from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+from ps_trainer.runtime import run_record
+from ps_trainer.runtime.run_record import AliveMessage, LeaseMessage, Message, NoLease, StatusMessage, WorkerEntry
 
-JOINED = "joined"
-TRAINING = "training"
-DONE = "done"
-FAILED = "failed"
-INTERRUPTED = "interrupted"
-FINAL = (DONE, FAILED, INTERRUPTED)
-LOST = "lost"  # said of a worker that may come back, by a ps task or by the worker that lost a ps task
-ALIVE = "alive"  # a heartbeat, in the mail only
-LEASE = "lease"  # asks for a shard of the data, in the mail only
+# Values of the field "status" in messages that do not report a worker's state.
+_ALIVE, _LEASE = "alive", "lease"
 
-# What a worker may be told that asks for a shard, instead of one.
-WAIT = "wait"  # all shards are held by others; who knows whether all of them come to an end
-END = "end"
-
-STARTING = "starting"
-READY = "ready"
-ENDED = "ended"
-
-_STATUSES = (JOINED, TRAINING, *FINAL, LOST)
-_RUN_STATUSES = (STARTING, READY, ENDED)
-
-_MAIL = {"run_id": str, "worker": int, "status": str}
-_MAY_BE_IN_MAIL = {
-    "reason": str,
-    "error": str,
-    "joining": int,
-    "request": str,
-    "kind": str,
-    "is_idle": bool,
-    "is_first": bool,
+_RECORDS: Mapping[str, Any] = {
+    "hello": run_record.Hello,
+    "run": run_record.RunRecord,
+    "roster": run_record.Roster,
+    "notice": run_record.Notice,
+    "leases": run_record.Leases,
 }
-_MAY_BE_IN_MAIL |= {"summary": dict, "facts": dict}
-_NUMBERS_OF_SUMMARY = ("pushes", "examples_per_sec")  # the chief computes with them
-_MAX_DEPTH = 20  # of objects and lists in each other; deeper ones cannot be written again
-# By record: what is in it unless it is empty, and what may be.
-_RECORDS: dict[str, tuple[dict[str, type], dict[str, type]]] = {
-    "hello": ({}, {"incarnation": str, "facts": dict}),
-    "run": (
-        {"run_id": str, "status": str, "agreement": dict, "ps": list},
-        {"key": str, "failure": str, "reached": str, "start": dict, "model": dict, "partners": list, "shards": dict},
-    ),
-    "roster": ({"run_id": str, "workers": dict}, {}),
-    "notice": ({"reason": str}, {}),
-    "leases": ({}, {}),
-}
-_ANSWER = {"request": str, "lease": object, "generation": int}
+_LEASE_HINT = Lease | NoLease | None
 
-_MAX_JOININGS = 2**31  # of a worker
-
-# What no plan of a run has as many of; its numbers, and the products of them that count variables, fit into 64 bits.
+_MAX_DEPTH = 20  # of nested objects and lists; Python cannot write much deeper ones again
+# A limit that no real plan reaches. Below it, the plan's numbers and their products fit into 64 bits.
 _MAX_EXAMPLES = 2**48
 
 
-def message(text: bytes, num_workers: int) -> dict[str, Any]:
-    """A worker's message, with the fields that are known.
+def encode(record: Any) -> str:
+    """A record as JSON."""
+    return json.dumps(_plain(record))
+
+
+def encode_message(message: Message) -> str:
+    """A worker's message as JSON: one flat object, whose field "status" tells the kind of message."""
+    said = _plain(message)
+    if isinstance(message, StatusMessage):
+        said |= said.pop("entry")
+    else:
+        said["status"] = _LEASE if isinstance(message, LeaseMessage) else _ALIVE
+    return json.dumps(said)
+
+
+def decode_message(text: bytes, num_workers: int) -> Message:
+    """A worker's message from its JSON. Unknown fields are ignored.
 
     Args:
-        text: JSON, as it was sent.
-        num_workers: of the cluster.
+        text: JSON as it was received.
+        num_workers: Number of workers in the cluster.
 
     Raises:
-        ValueError: it cannot be understood; says why.
+        ValueError: `text` is not a valid message; says why.
     """
     said = _object(text)
-    _check(said, _MAIL, _MAY_BE_IN_MAIL)
-    for name in _NUMBERS_OF_SUMMARY:
-        if type(said.get("summary", {}).get(name, 0)) not in (int, float):
-            raise ValueError(f"{name} is {said['summary'][name]!r:.60}, not a number")
-    _check_joining(said)
-    if said["status"] not in (*_STATUSES, ALIVE, LEASE):
-        raise ValueError(f"unknown status {said['status']!r}")
-    if not 0 <= said["worker"] < num_workers:
-        raise ValueError(f"worker {said['worker']}, and the cluster has 0 to {num_workers - 1}")
-    if said["status"] == LEASE:
-        _check(said, {"request": str, "kind": str, "is_idle": bool}, {"is_first": bool})
-    return {name: said[name] for name in (*_MAIL, *_MAY_BE_IN_MAIL) if name in said}
+    envelope = _decode(_Envelope, said)
+    if not 0 <= envelope.worker < num_workers:
+        raise ValueError(f"worker {envelope.worker}, and the cluster has 0 to {num_workers - 1}")
+    if envelope.status == _ALIVE:
+        return _decode(AliveMessage, said)
+    if envelope.status == _LEASE:
+        return _decode(LeaseMessage, said)
+    return StatusMessage(run_id=envelope.run_id, worker=envelope.worker, entry=_decode(WorkerEntry, said))
 
 
-def record(name: str, text: bytes) -> dict[str, Any]:
-    """A record of a ps task; empty where nothing was said yet.
+def decode_record(name: str, text: bytes) -> Any:
+    """A record of a ps task from its JSON; None (for "leases": an empty mapping) where nothing was written yet.
 
     Args:
-        name: "run", "roster" …
-        text: JSON, as it lies on the ps task.
+        name: "hello", "run", "roster", "notice" or "leases".
+        text: JSON as it lies on the ps task.
 
     Raises:
-        ValueError: it cannot be understood; says why.
+        ValueError: `text` is not a valid record; says why.
     """
     try:
         said = _object(text)
-        if said:
-            _check(said, *_RECORDS[name])
-        if name == "run" and said:
-            _check_run(said)
-        if name == "leases":
-            _check_leases(said)
-        for index, entry in said.get("workers", {}).items() if name == "roster" else ():
-            if not (index.isascii() and index.isdigit()):
-                raise ValueError(f"worker {index!r} is no index")
-            if not isinstance(entry, dict) or entry.get("status") not in _STATUSES:
-                raise ValueError(f"worker {index} has no status")
-            _check_joining(entry)
+        if not said and name != "leases":
+            return None
+        return _decode(_RECORDS[name], said)
     except ValueError as error:
         raise ValueError(f"its record {name!r} cannot be read: {error}") from error
-    return said
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Envelope(Message):
+    """The fields that every message has."""
+
+    status: str
+
+
+def _plain(value: Any) -> Any:
+    """A record as JSON values; fields that are None are left out."""
+    if isinstance(value, ShardPlan):
+        return value.as_dict()
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: _plain(field) for name, field in fields.items() if field is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(element) for key, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(element) for element in value]
+    return value
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -138,62 +131,107 @@ def _is_deeper(value: Any, depth: int) -> bool:
     return depth == 0 or any(_is_deeper(part, depth - 1) for part in parts)
 
 
-def _check(said: Mapping[str, Any], fields: Mapping[str, type], may_have: Mapping[str, type]) -> None:
-    """Raises ValueError where a field is missing, or is of another type than JSON's."""
-    for name in fields:
-        if name not in said:
-            raise ValueError(f"no field {name!r}")
-    for name, expected in {**fields, **may_have}.items():
-        if name in said and expected is not object and type(said[name]) is not expected:  # True is an int to isinstance
-            raise ValueError(f"{name} is {said[name]!r:.60}, not of type {expected.__name__}")
+def _decode(hint: Any, value: Any, path: str = "") -> Any:
+    """A value of the type that an annotation names, from JSON values.
+
+    Args:
+        hint: The annotation: a dataclass, an enumeration, a plain type, or a tuple, mapping or optional of these.
+        value: JSON values.
+        path: Place of the value in the record, for messages.
+
+    Raises:
+        ValueError: `value` is not of that type.
+    """
+    if hint is Any:
+        return value
+    if hint == _LEASE_HINT:
+        return _decode_lease(value, path)
+    if hint is ShardPlan:
+        return _decode_plan(_expect(dict, value, path), path)
+    if dataclasses.is_dataclass(hint):
+        return _decode_dataclass(hint, _expect(dict, value, path), path)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _decode_word(hint, value, path)
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return None if value is None else _decode(parts[0], value, path)  # `X | None`, the only union but a lease
+    if origin is tuple:
+        return tuple(_decode(parts[0], element, path) for element in _expect(list, value, path))
+    if origin is Mapping:
+        items = _expect(dict, value, path).items()
+        return {_decode_key(parts[0], key, path): _decode(parts[1], part, _join(path, key)) for key, part in items}
+    return _expect(hint, value, path)
 
 
-def _check_joining(said: Mapping[str, Any]) -> None:
-    """Raises ValueError where the number of a worker's joining is none; workers calculate with it."""
-    _check(said, {}, {"joining": int})
-    if not 0 <= said.get("joining", 0) < _MAX_JOININGS:
-        raise ValueError(f"joining is {said['joining']}, not at least 0 and less than 2**31")
+def _decode_dataclass(hint: Any, said: Mapping[str, Any], path: str) -> Any:
+    hints, given = _hints(hint), {}
+    for field in dataclasses.fields(hint):
+        name, place = field.name, _join(path, field.name)
+        if name in said:
+            given[name] = _decode(hints[name], said[name], place)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"no field {place!r}")
+    return hint(**given)
 
 
-def _check_run(run: Mapping[str, Any]) -> None:
-    if run["status"] not in _RUN_STATUSES:
-        raise ValueError(f"unknown status {run['status']!r}")
-    start = run.get("start", {})
-    if start:
-        _check(start, {"step": int, "how": str}, {})
-    elif run["status"] == READY:
-        raise ValueError("no field 'start'")
-    if "shards" in run:
-        _check(run["shards"], {"plan": dict, "may_wait": bool}, {})
-        _check_plan(run["shards"]["plan"])
-    elif run["status"] == READY and run["agreement"].get("sharding") == "dynamic":
-        raise ValueError("no field 'shards'")
+@functools.cache  # every worker reads every ps task a few times a second
+def _hints(hint: Any) -> dict[str, Any]:
+    return typing.get_type_hints(hint)
 
 
-def _check_plan(plan: Mapping[str, Any]) -> None:
-    """Raises ValueError where these are not the fields of a `ShardPlan`, each in its range."""
+def _decode_word(hint: Any, value: Any, path: str) -> Any:
+    word = _expect(str, value, path)
+    try:
+        return hint(word)
+    except ValueError as error:
+        raise ValueError(f"unknown {path} {word!r:.60}") from error
+
+
+def _decode_key(hint: Any, key: str, path: str) -> Any:
+    """A key of a JSON object, which is always text there."""
+    if hint is not int:
+        return _decode(hint, key, path)
+    if not (key.isascii() and key.isdigit()):
+        raise ValueError(f"{_join(path, repr(key))}: not an index")
+    return int(key)
+
+
+def _decode_lease(value: Any, path: str) -> Lease | NoLease | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value in tuple(NoLease):
+        return NoLease(value)
+    is_place = isinstance(value, list) and [type(number) for number in value] == [int] * 3 and min(value) >= 0
+    if not is_place:
+        raise ValueError(f"{path} is {value!r:.60}, neither epoch, shard and batch nor a known word")
+    return Lease(*value)
+
+
+def _decode_plan(plan: Mapping[str, Any], path: str) -> ShardPlan:
     unknown = sorted(set(plan) - set(ShardPlan._fields))
-    if unknown:  # it may mean other shards
-        raise ValueError(f"unknown field {unknown[0]!r}")
-    counted = {name: int for name in ShardPlan._fields if name != "num_epochs" or plan.get(name) is not None}
-    _check(plan, dict.fromkeys(ShardPlan._fields, object) | counted, {})
-    for name in set(counted) - {"seed"}:
-        if plan[name] < 1:
-            raise ValueError(f"{name} is {plan[name]}, not at least 1")
+    if unknown:  # of another version, in which the same numbers may mean other shards
+        raise ValueError(f"unknown field {_join(path, unknown[0])!r}")
+    for name in ShardPlan._fields:
+        if name not in plan:
+            raise ValueError(f"no field {_join(path, name)!r}")
+        if name == "num_epochs" and plan[name] is None:  # an endless run
+            continue
+        if _expect(int, plan[name], _join(path, name)) < 1 and name != "seed":
+            raise ValueError(f"{_join(path, name)} is {plan[name]}, not at least 1")
     if plan["num_examples"] >= _MAX_EXAMPLES:
-        raise ValueError(f"num_examples is {plan['num_examples']}, not less than 2**48")
+        raise ValueError(f"{_join(path, 'num_examples')} is {plan['num_examples']}, not less than 2**48")
     if plan["num_shards"] > plan["num_examples"]:
-        raise ValueError(f"num_shards is {plan['num_shards']}, more than num_examples, {plan['num_examples']}")
+        raise ValueError(
+            f"{_join(path, 'num_shards')} is {plan['num_shards']}, more than num_examples, {plan['num_examples']}"
+        )
+    return ShardPlan(**plan)
 
 
-def _check_leases(leases: Mapping[str, Any]) -> None:
-    """Raises ValueError where these are not answers to workers, by worker and kind of question."""
-    _check(leases, dict.fromkeys(leases, dict), {})
-    for answers in leases.values():
-        _check(answers, dict.fromkeys(answers, dict), {})
-        for answer in answers.values():
-            _check(answer, _ANSWER, {})
-            lease = answer["lease"]
-            is_place = isinstance(lease, list) and [type(number) for number in lease] == [int] * 3 and min(lease) >= 0
-            if not (is_place or lease in (None, WAIT, END)):
-                raise ValueError(f"lease is {lease!r:.60}: neither epoch, shard and batch nor a word that is known")
+def _expect(expected: Any, value: Any, path: str) -> Any:
+    if type(value) is not expected:  # to isinstance, True is an int
+        raise ValueError(f"{path} is {value!r:.60}, not of type {expected.__name__}")
+    return value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

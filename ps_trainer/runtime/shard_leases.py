@@ -1,11 +1,12 @@
-"""Who trains on which shard of the data: kept by ps task 0, asked by the workers (`--sharding dynamic`).
+"""Leases of the shards of the data: ps task 0 hands them out, and the workers ask for them (`--sharding dynamic`).
 
-A worker asks for a shard and holds it until all its batches are counted as trained on. What a worker holds that is
-gone goes back, from the first batch on that is not counted. A worker that was silent for long may be there still: with
-each lease it is told the *generation*, which changes when its shards go back. After a pause it asks for the newest,
-and drops what it has of another. The counts (`training/position.py`) are made by the workers' pushes themselves and lie
-beside the parameters, so that both are lost, saved and restored together: from them alone a ps task that begins anew
-knows what is left to do.
+A worker asks for a shard and holds it until all its batches are counted as trained on. When a worker is lost, the
+batches of its shards that are not counted go to other workers. A worker that counted as lost because it was silent may
+still run. So each lease names the *generation* of the worker's leases, which changes when its shards are given back.
+After a pause the worker asks for the newest generation, and drops leases of an older one.
+
+Each push of a worker also adds to the counts (`training/position.py`), which lie beside the parameters. So both are
+lost, saved and restored together, and a ps task that was restarted knows from the counts alone which shards are left.
 """
 
 from __future__ import annotations
@@ -19,11 +20,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
-from ps_trainer.runtime.messages import END, WAIT
-
-# What a worker asks for.
-SHARD = "shard"
-GENERATION = "generation"
+from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, Leases, NoLease, RunRecord
 
 COUNTS = "data/seen"
 RECYCLED = "data/recycled"
@@ -31,15 +28,14 @@ RETIRED = "data/retired"
 
 
 class LeaseBook:
-    """The shards that are left, and who holds which.
+    """The shards that are left, and those that each worker holds.
 
     Args:
-        plan: the run's.
-        read: gives the counts, int [rows, num_shards * max_batches].
-        begin_epoch: called before the first shard of an epoch is handed out that was not begun yet; its row is zeros
-            after that.
-        epoch: the newest epoch that was begun.
-        may_wait: whether a worker for which nothing is left waits for those that others hold.
+        plan: Plan of the run.
+        read: Function that gives the counts, int [rows, num_shards * max_batches].
+        begin_epoch: Function that sets the row of a new epoch to zeros; called before its first shard is handed out.
+        epoch: Newest epoch that has begun.
+        may_wait: Whether a worker waits for the shards that others hold when no other shard is left.
     """
 
     def __init__(
@@ -62,13 +58,13 @@ class LeaseBook:
         for begun in range(max(0, epoch + 1 - plan.rows), epoch + 1):
             self._open += [(begun, shard) for shard in plan.order(begun)]
 
-    def take(self, worker: int, *, is_idle: bool = False) -> Lease | str:
-        """The next shard for a worker, or `WAIT` or `END`.
+    def take(self, worker: int, *, is_idle: bool = False) -> Lease | NoLease:
+        """The next shard for a worker, or the reason why there is none.
 
         Args:
-            worker: which one.
-            is_idle: whether it has trained on all that it was given. What it holds nevertheless are batches that it has
-                not pushed: it needs others to push them with, and never will where there are none.
+            worker: Index of the worker.
+            is_idle: Whether it has trained on everything that it was given. If it still holds shards, it has not pushed
+                their last batches. Some rules push several batches at once, so it needs more batches to push these.
         """
         seen = self._read()
         (self._idle.add if is_idle else self._idle.discard)(worker)
@@ -81,7 +77,7 @@ class LeaseBook:
         if not self._open and (self._plan.num_epochs is None or self._epoch + 1 < self._plan.num_epochs):
             oldest = min((epoch for places in self._held.values() for epoch, _ in places), default=self._epoch)
             if oldest + self._plan.rows <= self._epoch + 1:
-                return WAIT  # the next epoch is counted where that one is
+                return NoLease.WAIT  # the next epoch is counted in the row of the oldest one
             self._epoch += 1
             self._begin_epoch(self._epoch)
             self._open = [(self._epoch, shard) for shard in self._plan.order(self._epoch)]
@@ -89,28 +85,28 @@ class LeaseBook:
         if self._open:
             place = self._open.pop(0)
             self._held.setdefault(worker, []).append(place)
-            return Lease(*place, first_unseen(place))
+            return Lease(*place, first_unseen(place) or 0)  # it is not None: `_open` has no finished shard
         others = {holder for holder, places in self._held.items() if places and holder != worker}
         if others and self._may_wait and not (is_idle and others <= self._idle):
-            return WAIT
+            return NoLease.WAIT
         if is_idle:
             self.give_back(worker)
-        return END
+        return NoLease.END
 
     def give_back(self, worker: int) -> None:
-        """A worker is gone, or has come anew: what it holds is for the next one who asks."""
+        """Frees the shards of a worker that is gone, or has been restarted, for the next worker that asks."""
         self._idle.discard(worker)
         self._open = self._held.pop(worker, []) + self._open
 
 
 class LeaseDesk:
-    """Answers the workers of a job, of one run after the other; on ps task 0.
+    """Answers the workers of a job, for one run after the other; on ps task 0.
 
     Args:
-        target: of this task's own server.
-        config: of a session of this task alone.
-        read_run: reads the run's record.
-        write: writes the answers, by worker.
+        target: Target of this task's own server.
+        config: Configuration of a session that has this task's devices only.
+        read_run: Function that reads the run record; None where there is none.
+        write: Function that publishes the answers.
     """
 
     def __init__(
@@ -118,33 +114,34 @@ class LeaseDesk:
         target: str,
         config: tf.ConfigProto,
         *,
-        read_run: Callable[[], dict[str, Any]],
-        write: Callable[[dict[str, Any]], None],
+        read_run: Callable[[], RunRecord | None],
+        write: Callable[[Leases], None],
     ):
         self._target = target
         self._config = config
         self._read_run = read_run
         self._write = write
-        self._answers: dict[str, Any] = {}
+        self._answers: dict[int, dict[LeaseKind, LeaseAnswer]] = {}
         self._generations: Counter[int] = Counter()
         self._book: LeaseBook | None = None
         self._counts: Counts | None = None
 
-    def answer(self, message: dict[str, Any]) -> None:
-        """Gives a worker the shard, or the generation, that it asks for; it asks again where there is no answer.
+    def answer(self, question: LeaseMessage) -> None:
+        """Answers a worker's question; a question that is repeated gets the same answer.
 
-        There is none, and a warning, where the run's record cannot be read or does not fit the counts.
+        Logs a warning, and gives no answer, where the run record is not valid or does not fit the counts. The worker
+        asks again then.
         """
-        worker = message["worker"]
+        worker, kind = question.worker, question.kind
         try:
-            if self._book is None and not self._open(message["run_id"]):
+            if self._book is None:
+                self._book = self._open(question.run_id)
+            if self._book is None:
                 return
-            answers = self._answers.setdefault(str(worker), {})
-            kind, request = message["kind"], message["request"]
-            if answers.get(kind, {}).get("request") != request:
-                answer = self._lease(message) if kind == SHARD else None
-                generation = self._generations[worker]
-                answers[kind] = {"request": request, "lease": answer, "generation": generation}
+            answers = self._answers.setdefault(worker, {})
+            if kind not in answers or answers[kind].request != question.request:
+                lease = self._lease(self._book, question) if kind is LeaseKind.SHARD else None
+                answers[kind] = LeaseAnswer(request=question.request, lease=lease, generation=self._generations[worker])
             self._write(self._answers)
         except tf.errors.OpError as error:
             logging.warning("worker %d was given no shard: %s", worker, error.message)
@@ -152,28 +149,28 @@ class LeaseDesk:
             logging.warning("worker %d was given no shard: %s", worker, error)
 
     def give_back(self, worker: int) -> None:
-        """See `LeaseBook.give_back`; begins a new generation."""
+        """Frees the shards of a worker, and begins a new generation of its leases."""
         if self._book is not None:
             self._generations[worker] += 1
             self._book.give_back(worker)
 
     def close(self) -> None:
-        """The run is over."""
+        """Ends a run."""
         if self._counts is not None:
             self._counts.close()
         self._book, self._counts, self._answers = None, None, {}
 
-    def _lease(self, message: dict[str, Any]) -> Lease | str:
-        if message.get("is_first"):  # it has dropped what it was given before
-            self.give_back(message["worker"])
-        return self._book.take(message["worker"], is_idle=message["is_idle"])
+    def _lease(self, book: LeaseBook, question: LeaseMessage) -> Lease | NoLease:
+        if question.is_first:  # the worker has dropped what it was given before
+            self.give_back(question.worker)
+        return book.take(question.worker, is_idle=question.is_idle)
 
-    def _open(self, run_id: str) -> bool:
-        """Takes up a run; False where the chief has not set it up."""
+    def _open(self, run_id: str) -> LeaseBook | None:
+        """Takes up a run; None if the chief has not set it up yet."""
         run = self._read_run()
-        if run.get("run_id") != run_id or "shards" not in run:
-            return False
-        plan = ShardPlan(**run["shards"]["plan"])
+        if run is None or run.run_id != run_id or run.shards is None:
+            return None
+        plan = run.shards.plan
         counts = Counts(self._target, self._config, run_id, plan)
         try:
             epoch = counts.newest_epoch()
@@ -181,28 +178,27 @@ class LeaseDesk:
             counts.close()
             raise
         self._counts = counts
-        self._book = LeaseBook(
+        return LeaseBook(
             plan,
             read=counts.read,
             begin_epoch=counts.begin_epoch,
             epoch=epoch,
-            may_wait=run["shards"]["may_wait"],
+            may_wait=run.shards.may_wait,
         )
-        return True
 
 
 class _OtherCountsError(Exception):
-    """The counts on this ps task are not those of the run's plan."""
+    """The counts on this ps task belong to another plan than the run's."""
 
 
 class Counts:
-    """The counts of a run on this ps task, as the workers' graphs make them.
+    """The counts of a run on this ps task, which the workers' graphs create.
 
     Args:
-        target: of this task's own server.
-        config: of a session of this task alone.
-        run_id: the run's container.
-        plan: the run's.
+        target: Target of this task's own server.
+        config: Configuration of a session that has this task's devices only.
+        run_id: Name of the run, and of the container that holds its variables.
+        plan: Plan of the run.
     """
 
     def __init__(self, target: str, config: tf.ConfigProto, run_id: str, plan: ShardPlan):
@@ -227,11 +223,11 @@ class Counts:
         self._session = tf.Session(target, graph=graph, config=config)
 
     def read(self) -> np.ndarray:
-        """See `LeaseBook`."""
+        """The counts, int [rows, num_shards * max_batches]."""
         return self._session.run(self._read_seen)
 
     def begin_epoch(self, epoch: int) -> None:
-        """See `LeaseBook`; what was in the epoch's row is summed up."""
+        """Sets the row of a new epoch to zeros, and adds the older epoch that was counted there to the sums."""
         if epoch >= self._plan.rows:
             add = list(self._plan.coverage(self.read()[epoch % self._plan.rows]).values())
             self._session.run(self._recycle, {self._row: epoch % self._plan.rows, self._add: add})
@@ -240,7 +236,7 @@ class Counts:
         """The newest epoch of which a batch was trained on.
 
         Raises:
-            _OtherCountsError: the plan is of other counts.
+            _OtherCountsError: The plan does not fit the counts.
         """
         seen, recycled = self._session.run([self._read_seen, self._read_recycled])
         planned = specs(self._plan)[0][1]
@@ -254,10 +250,11 @@ class Counts:
 
 
 def specs(plan: ShardPlan) -> list[tuple[str, list[int], tf.DType]]:
-    """Name, shape and type of the variables that hold the counts, zeros at the start.
+    """Name, shape and type of the variables that hold the counts; all are zero at the start.
 
-    They are: how often each batch was trained on, by epoch (row) and shard; how often each row has been used for a
-    later epoch; and of the epochs that were there before, the sums of `ShardPlan.coverage`.
+    1. How often each batch was trained on, by epoch (row) and shard.
+    2. How often each row has been reused for a later epoch.
+    3. Sums of `ShardPlan.coverage` over the epochs whose rows were reused.
     """
     return [
         (COUNTS, [plan.rows, plan.num_shards * plan.max_batches], tf.int8),
@@ -267,7 +264,7 @@ def specs(plan: ShardPlan) -> list[tuple[str, list[int], tf.DType]]:
 
 
 def epochs_of(recycled: np.ndarray) -> np.ndarray:
-    """The epoch that each row counts."""
+    """The epoch that is counted in each row."""
     return np.arange(len(recycled)) + len(recycled) * recycled
 
 
@@ -278,11 +275,11 @@ def newest_epoch(seen: np.ndarray, recycled: np.ndarray) -> int:
 
 
 def coverage(plan: ShardPlan, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What summary.json says of the examples: for each epoch how many were seen how often.
+    """Number of examples that were seen never, once, twice or more often, by epoch; for summary.json.
 
     Args:
-        plan: the run's.
-        values: of the variables, by name.
+        plan: Plan of the run.
+        values: Values of the variables, by name.
     """
     seen, recycled = values[COUNTS], values[RECYCLED]
     last = newest_epoch(seen, recycled)

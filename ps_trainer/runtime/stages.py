@@ -1,4 +1,4 @@
-"""Waits for the workers that compute stages for this one: no session is made with one that is not there."""
+"""Waits for the workers that compute stages for this one; a session with an absent worker would hang."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import StartTimeoutError
-from ps_trainer.runtime import preflight, reachability
+from ps_trainer.runtime import reachability
+from ps_trainer.runtime.preflight import REACH_SECS
 from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.wait import POLL_SECS, Wait
 
 
 def wait_for_stages(
@@ -26,7 +28,7 @@ def wait_for_stages(
     Raises:
         StartTimeoutError: one is not there in time; names them.
     """
-    wait = preflight.Wait(limit_secs)
+    wait = Wait(limit_secs)
     stages = list(zip(group.names, group.addresses, group.devices, strict=True))[1:]
     while True:
         faults = {name: _fault(cluster, address, device) for name, address, device in stages}
@@ -41,7 +43,7 @@ def wait_for_stages(
                 " --start_timeout_secs, or --recover_timeout_secs for one that was lost"
             )
         wait.log(f"waiting for {missing}")
-        stop.wait(preflight.POLL_SECS)
+        stop.wait(POLL_SECS)
 
 
 def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
@@ -50,8 +52,8 @@ def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
     if fault:
         return f"no connection: {fault}"
     own = f"{cluster.task_name} ({cluster.own_address})"
-    fault = reachability.fault_between(cluster.own_address, device, preflight.REACH_SECS)
+    fault = reachability.fault_between(cluster.own_address, device, REACH_SECS)
     if fault:
         return f"{own} does not reach it: {fault}"
-    fault = reachability.fault_between(address, cluster.device, preflight.REACH_SECS)
+    fault = reachability.fault_between(address, cluster.device, REACH_SECS)
     return f"it does not reach {own}: {fault}" if fault else ""

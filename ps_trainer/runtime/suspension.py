@@ -1,16 +1,16 @@
-"""A process's own pauses: while it is frozen itself, nothing follows from the silence of others."""
+"""Detects that this process was suspended, so that other tasks' silence in that time is not taken for a failure."""
 
 from __future__ import annotations
 
-_PAUSE_SECS = 2.0  # between two looks at the clock that are due many times a second
+_PAUSE_SECS = 2.0  # far longer than the time between two looks, which are due several times a second
 
 
 class SuspensionDetector:
-    """Tells pauses of this process from time in which it ran.
+    """Tells the time for which this process was suspended from the time in which it ran.
 
     Args:
-        now: seconds, monotonic.
-        limit_secs: longest time between two looks that is no pause.
+        now: Monotonic time in seconds.
+        limit_secs: Longest time between two looks that does not count as a suspension.
     """
 
     def __init__(self, now: float, limit_secs: float = _PAUSE_SECS):
@@ -18,6 +18,6 @@ class SuspensionDetector:
         self._limit_secs = limit_secs
 
     def look(self, now: float) -> float:
-        """Seconds for which this process has been paused since the last look; 0 where it was not."""
+        """Seconds for which this process was suspended since the last look, or 0."""
         passed, self._looked_at = now - self._looked_at, now
         return passed if passed > self._limit_secs else 0.0

@@ -1,22 +1,23 @@
-"""What tasks tell of themselves, so that the doctor and the preflight can compare it: cluster, model, TensorFlow.
+"""Facts about a task that the doctor and the preflight compare: cluster, model, TensorFlow.
 
-A ps task tells its facts in `hello`, a worker with each of its messages. Two clusters with other addresses for the
-same tasks (a tunnel, a NAT) can work together, and so can two versions of TensorFlow, though nobody promises it:
-these differences are warnings. Workers whose models have other variables cannot.
+A ps task tells its facts in `Hello`, a worker in each `StatusMessage`. Two tasks that were given different addresses
+for the same task (a tunnel, a NAT) can work together. Two versions of TensorFlow often can, though TensorFlow does not
+promise it. These differences are warnings. Workers whose models have different variables cannot work together.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import socket
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, WARNING, Finding
+from ps_trainer.runtime.run_record import TaskFacts
 from ps_trainer.store.trace import ModelTrace
 
 # What depends on the batch, or is numbered anew in each process.
@@ -24,55 +25,58 @@ _NOT_OF_THE_MODEL = ("shape", "value", "_output_shapes", "_class")
 _HASH_DIGITS = 10
 
 
-def of(cluster: ClusterConfig) -> dict[str, Any]:
-    """The facts of this task, as JSON values, but those of a worker's model."""
-    return {"tensorflow": tf.__version__, "cluster": cluster_hash(cluster), "host": socket.gethostname()}
+def of(cluster: ClusterConfig) -> TaskFacts:
+    """The facts about this task, without those about a worker's model."""
+    return TaskFacts(tensorflow=tf.__version__, cluster=cluster_hash(cluster), host=socket.gethostname())
 
 
 def cluster_hash(cluster: ClusterConfig) -> str:
-    """A short hash of who takes part and where: the same for every task of a job."""
+    """A short hash of all tasks and their addresses; every task of a job has the same."""
     return _digest(cluster.as_dict())
 
 
-def of_model(model_trace: ModelTrace) -> dict[str, Any]:
-    """Hashes of a worker's model: of its variables, and of its graph.
+def of_model(model_trace: ModelTrace) -> TaskFacts:
+    """The facts about a worker's model: a hash of its variables, and a hash of its graph.
 
-    The graph's covers ops, names, inputs and attributes, but for constants and shapes, which depend on the batch.
+    The hash of the graph covers ops, names, inputs and attributes. It leaves out constants and shapes, because they
+    depend on the batch size, which may differ between workers.
     """
     variables = [[spec.name, spec.shape, str(spec.dtype), spec.trainable] for spec in model_trace.specs]
     nodes = sorted(model_trace.graph.as_graph_def().node, key=lambda node: node.name)
     ops = [[node.name, node.op, list(node.input), _attributes(node)] for node in nodes]
-    return {"variables": _digest(variables), "graph": _digest(ops)}
+    return TaskFacts(variables=_digest(variables), graph=_digest(ops))
 
 
-def differences(own: Mapping[str, Any], other: Mapping[str, Any], task_name: str, here: str = "here") -> list[Finding]:
-    """What is different in the facts of another task; a fact that one of the two does not tell is not.
+def differences(own: TaskFacts, other: TaskFacts, task_name: str, here: str = "here") -> list[Finding]:
+    """The facts in which two tasks differ. A fact that one of the two does not tell is not a difference.
 
     Args:
-        own: facts of this task.
-        other: facts of the other one.
-        task_name: its name, for the words.
-        here: whose facts `own` are, for the words.
+        own: Facts about this task.
+        other: Facts about the other task.
+        task_name: Name of the other task, for messages.
+        here: Place that `own` describes, for messages.
 
     Returns:
-        A finding for each difference, its topic the fact.
+        One finding for each difference, with the name of the fact as its topic.
     """
+    ours, theirs = dataclasses.asdict(own), dataclasses.asdict(other)
     return [
         Finding(
-            FAIL if key == "variables" else WARNING,
-            key,
-            words.format(name=task_name, other=other[key], own=own[key], here=here),
+            FAIL if name == "variables" else WARNING,
+            name,
+            words.format(name=task_name, other=theirs[name], own=ours[name], here=here),
             fix,
         )
-        for key, (words, fix) in _WORDS.items()
-        if key in own and key in other and own[key] != other[key]
+        for name, (words, fix) in _WORDS.items()
+        if None not in (ours[name], theirs[name]) and ours[name] != theirs[name]
     ]
 
 
 _SAME_CODE = "bring the same code of the model to every machine"
 _WORDS = {
     "tensorflow": (
-        "{name} has TensorFlow {other}, {here} it is {own}: different versions are not promised to work together",
+        "{name} has TensorFlow {other}, {here} it is {own}; TensorFlow does not promise that different versions work"
+        " together",
         "install the same version everywhere",
     ),
     "cluster": (

@@ -1,20 +1,20 @@
-"""Watches, from a worker, what the ps tasks know of the others."""
+"""Watches, from a worker, the ps tasks, and through them the other workers."""
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError
-from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.lost import reason_to_stop
+from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, WorkerEntry
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.suspension import SuspensionDetector
 
@@ -23,16 +23,16 @@ _CLOSE_SECS = 5.0  # for a callback that is under way when the watcher is closed
 
 
 class _Asked:
-    """A ps task that is asked again and again, in a thread of its own: where it does not answer, a call takes seconds.
+    """Asks one ps task again and again, in a thread of its own, since a call to a dead task takes seconds.
 
     Args:
-        ps: its client.
-        closing: ends the thread.
-        news: set at each answer.
+        ps: Client of the ps task.
+        closing: Event that ends the thread.
+        news: Event that is set at each answer.
 
     Attributes:
-        ps: see above.
-        problem: what the last call failed with.
+        ps: Client of the ps task.
+        problem: Error of the last call that failed.
     """
 
     def __init__(self, ps: PsControl, closing: threading.Event, news: threading.Event):
@@ -44,7 +44,7 @@ class _Asked:
         threading.Thread(target=self._ask, name=f"ask-{ps.name}", daemon=True).start()
 
     def answers(self) -> Iterator[PsState]:
-        """What it has answered since the last call of this; raises what no silence explains."""
+        """The answers since the last call of this method; raises errors other than a missing answer."""
         while not self._answers.empty():
             answer = self._answers.get()
             if isinstance(answer, Exception):
@@ -57,50 +57,50 @@ class _Asked:
                 self._answers.put(self.ps.read())
             except tf.errors.OpError as error:
                 self.problem = error.message
-            except Exception as error:  # noqa: BLE001 - raised where the answers are looked at
+            except Exception as error:  # noqa: BLE001 - raised by `answers`
                 self._answers.put(error)
             self._news.set()
 
 
 class Watcher:
-    """A thread that polls every ps task and asks the job to stop when another task's end ends it too.
+    """A thread that polls every ps task, and asks the job to stop when this worker cannot go on.
 
-    * a ps task that got a signal (its notice) ends the job;
-    * a chief that failed or was interrupted ends the job;
-    * a ps task that has not answered for `lost_after_secs`, or was started anew, is lost;
-    * a run that the chief has begun in place of this one ends it.
+    * A ps task that got a signal writes a notice, and ends the job.
+    * A chief that failed or was interrupted ends the job.
+    * A ps task that has not answered for `lost_after_secs`, or was restarted, is lost.
+    * A run that replaces this one ends it.
 
-    An error of a callback asks the job to stop as well: as a `LostError` where it says that a task is lost, else as it
-    is. No callback may wait for a task without a deadline, as nobody watches meanwhile.
+    An error of a callback also asks the job to stop, as a `LostError` if it means that a task is lost. A callback must
+    not wait for a task without a deadline, because the watcher watches nothing in that time.
 
     Args:
-        controls: client of each ps task.
-        run: the run's record.
-        worker_index: this worker's.
-        stop: asked to stop.
-        on_worker_start: called with the index of every other worker that is ready to train.
-        on_worker_return: called with the index of one that has come back before anybody knew that it was gone.
-        on_worker_end: called with index and status of every other worker that ends, or is lost, and the number of its
-            joining that is over.
-        on_poll: called at every poll.
-        lost_after_secs: see above.
-        clock: seconds, monotonic.
+        controls: Client of each ps task.
+        run: Record of the run.
+        worker_index: Index of this worker.
+        stop: Request by which the watcher stops the job.
+        on_worker_start: Callback with the index of another worker that has become ready to train.
+        on_worker_return: Callback with the index of another worker that was restarted before its loss was noticed.
+        on_worker_end: Callback with the index and status of another worker that has ended or is lost, and the number of
+            its joining that is over.
+        on_poll: Callback at every poll.
+        lost_after_secs: Time without an answer after which a ps task counts as lost.
+        clock: Monotonic time in seconds.
 
     Attributes:
-        run_status: of the run record; "" before the first poll.
-        reached: of the run record: that the target metric is reached, in words; "" as long as it is not.
-        roster: what each worker said last, by index; a copy of ps 0's.
+        run_status: Status of the run; None before the first poll.
+        reached: Sentence which says that the target metric is reached; empty before that.
+        roster: Last report of each worker, by index; a copy of the roster on ps 0.
     """
 
     def __init__(
         self,
         controls: Sequence[PsControl],
-        run: Mapping[str, Any],
+        run: RunRecord,
         worker_index: int,
         stop: StopRequest,
         on_worker_start: Callable[[int], None],
         on_worker_return: Callable[[int], None],
-        on_worker_end: Callable[[int, str, int], None],
+        on_worker_end: Callable[[int, Status, int], None],
         on_poll: Callable[[], None],
         *,
         lost_after_secs: float = 30.0,
@@ -117,12 +117,12 @@ class Watcher:
         self._lost_after_secs = lost_after_secs
         self._clock = clock
         self._started: dict[int, int] = {}  # index -> number of its joining
-        self._ended: dict[int, tuple[str, int]] = {}
+        self._ended: dict[int, tuple[Status, int]] = {}
         self._closing = threading.Event()
         self._news = threading.Event()
-        self.run_status = ""
-        self.reached = run.get("reached", "")
-        self.roster: dict[int, dict] = {}
+        self.run_status: RunStatus | None = None
+        self.reached = run.reached
+        self.roster: Mapping[int, WorkerEntry] = {}
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     def start(self) -> None:
@@ -130,10 +130,10 @@ class Watcher:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread; returns when it has ended, or soon after that where a callback does not return."""
+        """Ends the thread; returns when it has ended, or after a few seconds if a callback does not return."""
         self._closing.set()
         self._news.set()
-        if self._thread.is_alive():  # not where the run failed before it was watched
+        if self._thread.is_alive():  # it was never started if the run failed early
             self._thread.join(_CLOSE_SECS)
 
     def _watch(self) -> None:
@@ -141,7 +141,8 @@ class Watcher:
         asked = [_Asked(ps, self._closing, self._news) for ps in self._controls]
         answered_at = dict.fromkeys(asked, self._clock())
         while True:
-            self._news.wait(_POLL_SECS)  # who waits for the others' start is not to wait for a look as well
+            # Waits for news instead of a fixed time, so that a start does not wait for the next poll of this loop too.
+            self._news.wait(_POLL_SECS)
             self._news.clear()
             if self._closing.is_set():
                 return
@@ -150,14 +151,14 @@ class Watcher:
             paused = pause.look(now)
             for one in asked:
                 answered_at[one] += paused
-                self._guarded(lambda one=one, now=now: self._look_at_answers(one, answered_at, now))
+                self._guarded(functools.partial(self._look_at_answers, one, answered_at, now))
                 silent = now - answered_at[one]
                 if silent > self._lost_after_secs and not self._closing.is_set():
                     reason = f"{one.ps.name} has not answered for {silent:.0f} s ({one.problem})"
                     self._stop.request(PsLostError(reason))
 
     def _guarded(self, look: Callable[[], None]) -> None:
-        """Looks at something; an error asks the job to stop, and the thread goes on to watch."""
+        """Calls `look`; an error asks the job to stop, and the thread continues to watch."""
         try:
             look()
         except Exception as error:  # noqa: BLE001 - a job whose state is not understood must not go on
@@ -170,42 +171,40 @@ class Watcher:
             self._look_at(one.ps, state)
 
     def _look_at(self, ps: PsControl, state: PsState) -> None:
-        if state.notice:
-            self._stop.request(PeerFailedError(f"the job ends because {state.notice['reason']}"))
-        if state.hello.get("incarnation") != self._run["ps"][ps.ps]:
-            self._stop.request(PsLostError(f"{ps.name} was started anew, without the state of the run"))
-        if ps.ps != 0 or not state.run:
+        if state.notice is not None:
+            self._stop.request(PeerFailedError(f"the job ends because {state.notice.reason}"))
+        if state.incarnation != self._run.incarnations[ps.ps]:
+            self._stop.request(PsLostError(f"{ps.name} was restarted, without the state of the run"))
+        if ps.ps != 0 or state.run is None:
             return
-        if state.run["run_id"] != self._run["run_id"]:
-            self._stop.request(RunReplacedError("the chief has begun the run anew"))
-        elif failure := state.run.get("failure"):
-            self._stop.request(PeerFailedError(f"the chief ended: {failure}"))
-        if state.roster.get("run_id") != self._run["run_id"]:
+        if state.run.run_id != self._run.run_id:
+            self._stop.request(RunReplacedError("the chief has replaced the run by a new one"))
+        elif state.run.failure:
+            self._stop.request(PeerFailedError(f"the chief ended: {state.run.failure}"))
+        if state.roster is None or state.roster.run_id != self._run.run_id:
             return
-        self.run_status, self.reached = state.run["status"], state.run.get("reached", "")
-        self.roster = {int(index): entry for index, entry in state.roster["workers"].items()}
+        self.run_status, self.reached, self.roster = state.run.status, state.run.reached, state.roster.workers
         for index, entry in self.roster.items():
             if index != self._worker_index and not self._closing.is_set():
                 self._look_at_worker(index, entry)
 
-    def _look_at_worker(self, index: int, entry: dict) -> None:
-        status = entry["status"]
-        joining = entry.get("joining", 0)
-        if status in (control.JOINED, control.TRAINING) and self._started.get(index, joining) != joining:
+    def _look_at_worker(self, index: int, entry: WorkerEntry) -> None:
+        status, joining = entry.status, entry.joining
+        if status in (Status.JOINED, Status.TRAINING) and self._started.get(index, joining) != joining:
             del self._started[index]
-            logging.warning("worker %d was started again", index)
+            logging.warning("worker %d was restarted", index)
             self._on_worker_return(index)
-        if status == control.TRAINING and index not in self._started:
+        if status is Status.TRAINING and index not in self._started:
             self._started[index] = joining
             self._ended.pop(index, None)
             self._on_worker_start(index)
-        if status not in (*control.FINAL, control.LOST) or self._ended.get(index) == (status, joining):
+        if status not in (*FINAL, Status.LOST) or self._ended.get(index) == (status, joining):
             return
         self._ended[index] = status, joining
         self._started.pop(index, None)
-        if status != control.DONE:
-            reason = f"worker {index} {status}: {entry.get('reason')}"
+        if status is not Status.DONE:
+            reason = f"worker {index} {status}: {entry.reason or 'it gave no reason'}"
             logging.warning("%s", reason)
-            if index == 0 and status != control.LOST:
+            if index == 0 and status is not Status.LOST:
                 self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
         self._on_worker_end(index, status, joining)

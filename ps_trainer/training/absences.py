@@ -10,7 +10,7 @@ from absl import logging
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.suspension import SuspensionDetector
 from ps_trainer.updates.base import ChiefService
@@ -86,18 +86,18 @@ class Absences:
             self._service.worker_came(index)
             self._tell_if_enough()
 
-    def ended(self, index: int, status: str, joining: int) -> None:
+    def ended(self, index: int, status: Status, joining: int) -> None:
         """A worker is done, is lost, or has ended otherwise; `joining` is the number of its joining that is over."""
         self._forget(index)
-        if status != control.DONE:
+        if status != Status.DONE:
             self._gone.add(index)
-            if status == control.LOST or (status == control.INTERRUPTED and self._may_be_replaced):
+            if status == Status.LOST or (status == Status.INTERRUPTED and self._may_be_replaced):
                 self._may_return[index] = self._clock()
-        if self._needs_all and status != control.DONE:
+        if self._needs_all and status != Status.DONE:
             error = PeerLostError if index in self._may_return else PeerFailedError
             self._stop.request(error(self._need_of(index, status)))
-        elif self._service is not None and (status == control.DONE or self._is_enough()):
-            if status != control.DONE:
+        elif self._service is not None and (status == Status.DONE or self._is_enough()):
+            if status != Status.DONE:
                 num_left = self._num_workers - len(self._gone)
                 logging.warning("worker %d %s; training goes on with the other %d", index, status, num_left)
             self._service.worker_left(index, joining)
@@ -139,7 +139,7 @@ class Absences:
     def _is_enough(self) -> bool:
         return self._num_workers - len(self._gone) >= self._min_workers
 
-    def _need_of(self, index: int, status: str) -> str:
+    def _need_of(self, index: int, status: Status) -> str:
         needed = "all" if self._min_workers == self._num_workers else f"{self._min_workers} workers"
         return f"worker {index} {status}, and update rule {self._config.update} needs {needed}"
 

@@ -22,7 +22,8 @@ def running(
     target: str,
     own_config: tf.ConfigProto,
     ps_0: PsControl,
-    message: dict[str, Any],
+    run_id: str,
+    worker_index: int,
     on_wait: Callable[[], Any],
     num_steps: Callable[[], int],
     pause_secs: float,
@@ -36,7 +37,8 @@ def running(
         target: of this task's server.
         own_config: of a session of this task alone.
         ps_0: who hands out shards.
-        message: the start of a word to it: run and worker.
+        run_id: Name of the run.
+        worker_index: Index of this worker.
         on_wait: called now and then while this worker waits for shards that others hold.
         num_steps: gives the steps that this worker has made.
         pause_secs: see `ShardReader.connect`.
@@ -50,7 +52,14 @@ def running(
             straggler.start(target, own_config)
             stop.on_release(straggler.let_go)
         if reader is not None:
-            reader.connect(ps_0, message, on_wait, num_steps, pause_secs)
+            reader.connect(
+                ps_0,
+                run_id=run_id,
+                worker_index=worker_index,
+                on_wait=on_wait,
+                num_steps=num_steps,
+                pause_secs=pause_secs,
+            )
             stop.on_release(reader.close)
         yield
     finally:

@@ -18,13 +18,11 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, Interrupted, NanLossError, SaveError
-from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, WorkerEntry
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import warm_start
 from ps_trainer.training.graph import TrainGraph
-
-INITIALISED = "initialised"
 
 
 class Start(NamedTuple):
@@ -203,10 +201,11 @@ def check_losses(ps_0: PsControl) -> None:
 
     Asks ps 0 anew: a launcher ends the chief right after that worker.
     """
-    workers = ps_0.read().roster.get("workers", {})
-    spoiling = [index for index, worker in workers.items() if worker.get("error") == NanLossError.__name__]
-    if spoiling:
-        raise NanLossError(f"the loss of worker {', '.join(spoiling)} is no number; the last one is untouched")
+    roster = ps_0.read().roster
+    workers = roster.workers if roster is not None else {}
+    diverged = [str(index) for index, entry in workers.items() if entry.error == NanLossError.__name__]
+    if diverged:
+        raise NanLossError(f"worker {', '.join(diverged)} reported a NaN loss; the last checkpoint is unchanged")
 
 
 def summarize(
@@ -214,7 +213,7 @@ def summarize(
     metrics: Mapping[str, float],
     counts: Mapping[str, Any],
     own: Mapping[str, Any],
-    roster: Mapping[int, Mapping[str, Any]],
+    roster: Mapping[int, WorkerEntry],
 ) -> dict[str, Any]:
     """What summary.json holds of a run that is done.
 
@@ -225,8 +224,8 @@ def summarize(
         own: figures of the chief's steps.
         roster: what each worker said last.
     """
-    workers: dict[int, dict[str, Any]] = {0: {"status": control.DONE, **own}}
-    workers |= {i: {"status": w["status"], **w.get("summary", {})} for i, w in roster.items() if i}
+    workers: dict[int, dict[str, Any]] = {0: {"status": Status.DONE.value, **own}}
+    workers |= {i: {"status": entry.status.value, **entry.summary} for i, entry in roster.items() if i}
     used, pushed = counts.get("gradients_used"), counts.get("gradients_pushed")
     for index, figures in workers.items():
         if pushed is not None:  # also what a process has pushed that was killed before it could count
@@ -243,12 +242,12 @@ def summarize(
     }
 
 
-def end_run(ps_0: PsControl, run: dict[str, Any], failure: BaseException | None = None) -> None:
+def end_run(ps_0: PsControl, run: RunRecord, failure: BaseException | None = None) -> None:
     """Notes in the run's record that it is over, and how it has failed; None = it is done."""
-    how = control.INTERRUPTED if isinstance(failure, Interrupted) else control.FAILED
-    run |= {"status": control.ENDED, "failure": f"worker 0 {how}: {failure}" if failure else ""}
+    how = Status.INTERRUPTED if isinstance(failure, Interrupted) else Status.FAILED
+    text = f"worker 0 {how}: {failure}" if failure else ""
     try:
-        ps_0.write_run(run)
+        ps_0.write_run(run.replace(status=RunStatus.ENDED, failure=text))
     except tf.errors.OpError as error:
         logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
 

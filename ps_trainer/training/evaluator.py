@@ -21,39 +21,41 @@ from ps_trainer.errors import (
     StalledError,
 )
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import control, preflight
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime import preflight
+from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.run_record import FINAL, Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 
 _POLL_SECS = 0.5
-_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
+_MAX_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
 
 
 class Evaluator:
-    """Evaluates each new checkpoint of the logdir until the chief has ended, the last one included.
+    """Evaluates each new checkpoint of the logdir until the chief has ended, the last checkpoint included.
 
-    It reads the chief's checkpoints, so it runs where the chief's logdir is; of the cluster it asks only
-    ps 0, for how the chief ended.
+    It reads the chief's checkpoints, so it runs where the chief's logdir is. Of the cluster it asks only ps 0, to learn
+    how the chief ended.
 
     Args:
-        cluster: gives ps 0's address.
-        config: the run; `logdir` is needed.
-        components: of the run.
+        cluster: Cluster, which gives the address of ps 0.
+        config: Settings of the run; `logdir` is needed.
+        components: Components of the run.
 
     Raises:
-        OptionError: no logdir.
+        OptionError: There is no logdir.
     """
 
     def __init__(self, cluster: ClusterConfig, config: TrainConfig, components: Components):
-        if config.checkpoint_dir is None:
+        if config.logdir is None or config.checkpoint_dir is None:
             raise OptionError("the evaluator reads checkpoints; give it the chief's --logdir")
         self._cluster = cluster
         self._config = config
         self._components = components
         self._directory: pathlib.Path = config.checkpoint_dir
+        self._summary_path = pathlib.Path(config.logdir) / "summary.json"
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._seen: dict[str, int] = {}
 
@@ -61,9 +63,9 @@ class Evaluator:
         """Evaluates until the run ends; returns exit code 0.
 
         Raises:
-            PeerFailedError: the chief failed or was interrupted.
+            PeerFailedError: The chief failed or was interrupted.
             PsLostError: ps 0 went away before the chief ended.
-            StalledError: no new checkpoint for `stall_timeout_secs`.
+            StalledError: No new checkpoint came for `stall_timeout_secs`.
         """
         self._writer.state("waiting for the ps tasks")
         ps_0 = preflight.wait_for_ps(self._cluster, self._config, stop)[0]
@@ -76,18 +78,21 @@ class Evaluator:
         return EXIT_DONE
 
     def _watch(self, ps_0: PsControl, stop: StopRequest) -> None:
-        progressed_at = time.monotonic()
-        joined, unanswered, silent_since = False, 0, progressed_at
+        progressed_at = silent_since = time.monotonic()
+        has_joined, num_unanswered = False, 0
         while True:
             stop.check()
-            status = self._chief_status(ps_0)  # before the look at the folder, so that the last one is seen
-            joined = joined or status in (control.JOINED, control.TRAINING)
-            unanswered = unanswered + 1 if status == "" else 0
+            # Asked before the look at the folder: a chief that is done has written its last checkpoint.
+            state = _ask(ps_0)
+            status = _chief_status(state) if state is not None else None
+            has_joined = has_joined or status in (Status.JOINED, Status.TRAINING)
+            num_unanswered = num_unanswered + 1 if state is None else 0
             if self._evaluate_new():
                 progressed_at = time.monotonic()
-            if status in control.FINAL or (joined and unanswered >= _UNANSWERED and self._is_over(silent_since)):
+            is_ps_gone = has_joined and num_unanswered >= _MAX_UNANSWERED and self._is_over(silent_since)
+            if status in FINAL or is_ps_gone:
                 return self._end(status)
-            if not unanswered:
+            if state is not None:
                 silent_since = time.monotonic()
             if time.monotonic() - progressed_at > self._config.stall_timeout_secs:
                 raise StalledError(
@@ -97,52 +102,39 @@ class Evaluator:
             stop.wait(_POLL_SECS)
 
     def _is_over(self, silent_since: float) -> bool:
-        """Whether a ps 0 that does not answer has ended with the run, or is not coming back in time."""
+        """Whether a ps 0 that does not answer has ended with the run, or has been away for too long."""
         waited = time.monotonic() - silent_since
-        return self._has_summary() or waited >= self._config.recover_timeout_secs
+        return self._summary_path.exists() or waited >= self._config.recover_timeout_secs
 
-    def _has_summary(self) -> bool:
-        return (pathlib.Path(self._config.logdir) / "summary.json").exists()
-
-    def _end(self, status: str) -> None:
-        if status in (control.FAILED, control.INTERRUPTED):
+    def _end(self, status: Status | None) -> None:
+        if status in (Status.FAILED, Status.INTERRUPTED):
             raise PeerFailedError(f"the chief {status}")
-        if status == "" and not self._has_summary():
+        if status is None and not self._summary_path.exists():
             raise PsLostError("ps 0 went away before the chief had ended")
         self._writer.state("done")
 
-    def _chief_status(self, ps_0: PsControl) -> str:
-        """What the chief said last; "" when ps 0 does not answer (it ends soon after the chief)."""
-        try:
-            state = ps_0.read()
-        except tf.errors.OpError:
-            return ""
-        if state.roster.get("run_id") != state.run.get("run_id"):
-            return "not joined"
-        return state.roster.get("workers", {}).get("0", {}).get("status", "not joined")
-
     def _evaluate_new(self) -> bool:
-        """Evaluates the checkpoints not seen before; returns whether there were any.
+        """Evaluates the checkpoints that are new; returns whether there were any.
 
-        A damaged one is passed over with a warning, as in training; the run may write it anew.
+        Skips a damaged one with a warning, as training does; the run may write it again.
         """
-        progressed = False
+        has_progressed = False
         for prefix in checkpoint_lib.list_prefixes(self._directory):
             try:
                 written_at = pathlib.Path(f"{prefix}.index").stat().st_mtime_ns
             except FileNotFoundError:
-                continue  # the chief has removed it meanwhile
+                continue  # the chief has deleted it since the folder was listed
             if self._seen.get(prefix) == written_at:
                 continue
             self._seen[prefix] = written_at
-            progressed = True
+            has_progressed = True
             checkpoint = self._load(prefix)
             if checkpoint is not None:
                 self._writer.eval(checkpoint.step, evaluate(self._components, checkpoint))
-        return progressed
+        return has_progressed
 
     def _load(self, prefix: str) -> Checkpoint | None:
-        """The checkpoint, read once, so that its files are open when the chief removes it; None if damaged."""
+        """The checkpoint; None if it is damaged. Its files are open after that, so the chief may delete them."""
         try:
             checkpoint = Checkpoint(prefix)
             checkpoint.verify()
@@ -155,12 +147,26 @@ class Evaluator:
             return None
 
 
+def _ask(ps_0: PsControl) -> PsState | None:
+    """The state of ps 0; None if it does not answer. It ends soon after the chief."""
+    try:
+        return ps_0.read()
+    except tf.errors.OpError:
+        return None
+
+
+def _chief_status(state: PsState) -> Status | None:
+    """The chief's status in the run in progress; None if it has not joined that."""
+    entry = state.workers_of(state.run.run_id).get(0) if state.run is not None else None
+    return entry.status if entry is not None else None
+
+
 def main(config: TrainConfig, *, checkpoint_dir: pathlib.Path) -> int:
     """Evaluates the newest loadable checkpoint once and prints its metrics; returns exit code 0.
 
     Raises:
-        CheckpointError: there is none, or it does not fit the model.
-        UsageError: an unknown name, a wrong option, missing or broken data.
+        CheckpointError: There is no checkpoint, or it does not fit the model.
+        UsageError: There is an unknown name, a wrong option, or missing or broken data.
     """
     components = components_lib.load(config, num_workers=1)
     checkpoint = checkpoint_lib.latest(checkpoint_dir)

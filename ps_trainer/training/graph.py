@@ -12,7 +12,7 @@ step_fetches   what one step runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -24,6 +24,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances.straggler import Straggler
 from ps_trainer.disturbances.straggler import create as create_straggler
 from ps_trainer.gradients.wire import Wire
+from ps_trainer.runtime.run_record import Shards
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed
 from ps_trainer.training import step_fetches, worker_input
@@ -108,7 +109,7 @@ def build(
     *,
     start: str = "",
     joining: int = 1,
-    shard_record: Mapping[str, Any] | None = None,
+    shards: Shards | None = None,
 ) -> TrainGraph:
     """Builds the graph.
 
@@ -120,14 +121,12 @@ def build(
         start: Name of this start of the worker, so that it does not draw the random numbers of its first steps again
             (dropout, masks, negative samples). Empty for the first start of a run from step 0.
         joining: Number of this joining of the run by this worker, 1 or more, larger than those before it.
-        shard_record: Shard plan of the chief, as the run record has it; None on the chief.
+        shards: Shard plan of the chief, as the run record has it; None on the chief.
     """
     graph = tf.Graph()
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
-        return _build(
-            components, group_of(cluster, components.num_stages), config, run_id, start, joining, shard_record
-        )
+        return _build(components, group_of(cluster, components.num_stages), config, run_id, start, joining, shards)
 
 
 def _build(
@@ -137,12 +136,12 @@ def _build(
     run_id: str,
     start: str,
     joining: int,
-    shard_record: Mapping[str, Any] | None,
+    shards: Shards | None,
 ) -> TrainGraph:
     """Does `build` in the default graph, for the worker that trains for `group`."""
     trainer = group.cluster  # only the workers that train are in it
     store = components.create_store(group, config)
-    batches = worker_input.create(components.dataset, config, trainer, store, shard_record)
+    batches = worker_input.create(components.dataset, config, trainer, store, shards)
     model_trace = components.trace_model()
     store.create(model_trace, components.optimizers.index_of)
     with tf.device(trainer.device):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from absl import logging
 
@@ -12,8 +11,8 @@ from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import StalledError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import control
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, WorkerEntry
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
 from ps_trainer.training.absences import Absences
@@ -48,7 +47,7 @@ class PeerTracker:
         group: Group,
         config: TrainConfig,
         controls: Sequence[PsControl],
-        run: Mapping[str, Any],
+        run: RunRecord,
         *,
         rule: UpdateRule,
         service: ChiefService | None,
@@ -102,7 +101,7 @@ class PeerTracker:
         return bool(self._watcher.reached)
 
     @property
-    def roster(self) -> dict[int, dict[str, Any]]:
+    def roster(self) -> dict[int, WorkerEntry]:
         """What each worker said last, by index."""
         return {i: entry for i, entry in self._watcher.roster.items() if i < self._cluster.num_workers}
 
@@ -149,7 +148,7 @@ class PeerTracker:
             self._stop.check()
             self._stop.wait(_POLL_SECS)
         self._stop.check()  # the run has failed meanwhile
-        return self._cluster.is_chief or self._watcher.run_status != control.ENDED
+        return self._cluster.is_chief or self._watcher.run_status is not RunStatus.ENDED
 
     def wait_for_end(self, read_step: Callable[[], int]) -> None:
         """The chief waits until every worker that joined has ended, as long as steps go on.
@@ -185,19 +184,21 @@ class PeerTracker:
 
     def _joining_over(self, index: int) -> int:
         """Number of the last joining of a worker that is not ready, without one that is under way."""
-        entry = self.roster.get(index, {})
-        return entry.get("joining", 0) - (entry.get("status") == control.JOINED)
+        entry = self.roster.get(index)
+        if entry is None:
+            return 0
+        return entry.joining - 1 if entry.status is Status.JOINED else entry.joining
 
     def _not_ready(self) -> list[int]:
-        absent = (control.JOINED, control.LOST, *((control.INTERRUPTED,) if self._min_workers > 1 else ()))
-        ready = {index for index, worker in self.roster.items() if worker["status"] not in absent}
+        absent = (Status.JOINED, Status.LOST, *((Status.INTERRUPTED,) if self._min_workers > 1 else ()))
+        ready = {index for index, entry in self.roster.items() if entry.status not in absent}
         return sorted(set(range(self._cluster.num_workers)) - ready)
 
     def _not_ended(self) -> list[int]:
         """Workers that still have data: those that joined, and, where the data decides the end, those yet to come."""
         is_up_to_data = self._config.max_steps is None and not self.is_target_reached
-        ended = control.FINAL if is_up_to_data else (*control.FINAL, control.LOST)
-        missing = [i for i, worker in self.roster.items() if i and worker["status"] not in ended]
+        ended = FINAL if is_up_to_data else (*FINAL, Status.LOST)
+        missing = [i for i, entry in self.roster.items() if i and entry.status not in ended]
         if is_up_to_data and time.monotonic() - self._started_at < self._config.start_timeout_secs:
             missing += [i for i in range(1, self._cluster.num_workers) if i not in self.roster]
         return sorted(missing)

@@ -21,8 +21,9 @@ from ps_trainer.data.pipeline import shard_plan
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
 from ps_trainer.errors import OptionError
-from ps_trainer.runtime import control, shard_leases
+from ps_trainer.runtime import shard_leases
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, NoLease, Shards
 from ps_trainer.runtime.suspension import SuspensionDetector
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import UpdateRule
@@ -33,7 +34,7 @@ _ASK_AGAIN_SECS = 5.0
 
 
 def plan_of(
-    dataset: DataSource, config: TrainConfig, num_workers: int, record: Mapping[str, Any] | None = None
+    dataset: DataSource, config: TrainConfig, num_workers: int, shards: Shards | None = None
 ) -> ShardPlan | None:
     """The run's plan; None where the data is dealt out once and for all.
 
@@ -41,7 +42,7 @@ def plan_of(
         dataset: of this worker.
         config: the run, as this worker was told.
         num_workers: who take the shards.
-        record: `ShardReader.record` of the chief, whose plan is everybody's; None: this is the chief.
+        shards: Plan of the chief, which all workers share; None on the chief itself.
 
     Raises:
         OptionError: there are fewer shards than workers, or this worker has other data than the chief.
@@ -49,8 +50,8 @@ def plan_of(
     if config.sharding != "dynamic":
         return None
     num_examples = dataset.num_train_examples
-    if record is not None:
-        plan = ShardPlan(**record["plan"])
+    if shards is not None:
+        plan = shards.plan
         if num_examples != plan.num_examples:
             raise OptionError(
                 f"this worker's dataset has {num_examples} training examples, the chief's {plan.num_examples}: give"
@@ -104,7 +105,9 @@ class ShardReader:
     def connect(
         self,
         ps_0: PsControl,
-        message: dict[str, Any],
+        *,
+        run_id: str,
+        worker_index: int,
         on_wait: Callable[[], Any],
         num_steps: Callable[[], int],
         pause_secs: float,
@@ -113,17 +116,18 @@ class ShardReader:
 
         Args:
             ps_0: who hands out the leases.
-            message: the start of a word to it: run and worker.
+            run_id: Name of the run.
+            worker_index: Index of this worker.
             on_wait: called now and then while there is no shard left but those of others.
             num_steps: gives the steps that this worker has made.
             pause_secs: time without a step in which others may have been given what this worker holds.
         """
-        self._link = _Link(ps_0, message, on_wait, num_steps)
+        self._link = _Link(ps_0, run_id, worker_index, on_wait, num_steps)
         self._pause = SuspensionDetector(self._clock(), pause_secs)
 
-    def record(self, rule: UpdateRule) -> dict[str, Any]:
-        """What the run's record says of it, for `leases.LeaseDesk`."""
-        return {"plan": self.plan.as_dict(), "may_wait": not rule.waits_for_others}
+    def shards(self, rule: UpdateRule) -> Shards:
+        """The plan for the run record, by which ps 0 hands out the shards."""
+        return Shards(plan=self.plan, may_wait=not rule.waits_for_others)
 
     def coverage(self, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """What summary.json says of the examples; `values` are the state's."""
@@ -141,8 +145,8 @@ class ShardReader:
         """
         paused = self._pause.look(self._clock())
         if paused and not self._is_outdated:
-            answer = self._ask(shard_leases.GENERATION, uuid.uuid4().hex, self._closing)
-            self._is_outdated = answer is not None and answer["generation"] != self._generation
+            answer = self._ask(LeaseKind.GENERATION, uuid.uuid4().hex, self._closing)
+            self._is_outdated = answer is not None and answer.generation != self._generation
         if not self._is_outdated or self._is_closed:
             return False
         logging.warning("shards of this worker were given to others while it was silent; it takes new ones")
@@ -179,29 +183,31 @@ class ShardReader:
     def _take(self, lease: Lease) -> None:
         self._taken.append(_Taken(*self._num_taken(), self.plan.batch_sizes(lease.shard)[lease.first :]))
 
-    def _ask(self, kind: str, request: str, closing: threading.Event, **details: Any) -> dict[str, Any] | None:
+    def _ask(
+        self, kind: LeaseKind, request: str, closing: threading.Event, *, is_first: bool = False
+    ) -> LeaseAnswer | None:
         """The answer to a question, or None where there is none yet."""
         with self._question_lock:
             is_idle = self._link.num_steps() >= self._num_taken()[0]
-            return self._link.ask(kind, request, closing, is_idle=is_idle, **details)
+            return self._link.ask(kind, request, closing, is_idle=is_idle, is_first=is_first)
 
     def _leases(self) -> Iterator[np.ndarray]:
         closing, request, is_first = self._closing, uuid.uuid4().hex, True
         while not closing.is_set():
-            answer = self._ask(shard_leases.SHARD, request, closing, is_first=is_first)
+            answer = self._ask(LeaseKind.SHARD, request, closing, is_first=is_first)
             if answer is None:
                 continue  # ps 0 does not answer, or has lost the question; who watches it knows more
-            lease, request, is_first = answer["lease"], uuid.uuid4().hex, False
-            if lease == shard_leases.END:
+            lease, request, is_first = answer.lease, uuid.uuid4().hex, False
+            if lease is NoLease.END:
                 return
             with self._lock:
                 if closing.is_set():
                     return
-                self._is_outdated |= self._generation not in (None, answer["generation"])
-                self._generation = answer["generation"]
-                if lease != shard_leases.WAIT:
-                    self._take(Lease(*lease))
-            if lease == shard_leases.WAIT:
+                self._is_outdated |= self._generation not in (None, answer.generation)
+                self._generation = answer.generation
+                if isinstance(lease, Lease):
+                    self._take(lease)
+            if not isinstance(lease, Lease):
                 self._link.on_wait()
                 closing.wait(_WAIT_SECS)
             else:
@@ -212,21 +218,32 @@ class _Link(NamedTuple):
     """The way to ps task 0, and what the questions need; see `ShardReader.connect`."""
 
     ps_0: PsControl
-    message: dict[str, Any]
+    run_id: str
+    worker_index: int
     on_wait: Callable[[], Any]
     num_steps: Callable[[], int]
 
-    def ask(self, kind: str, request: str, closing: threading.Event, **details: Any) -> dict[str, Any] | None:
+    def ask(
+        self, kind: LeaseKind, request: str, closing: threading.Event, *, is_idle: bool, is_first: bool
+    ) -> LeaseAnswer | None:
         """The answer to a question, or None where there is none yet."""
         with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
-            question = {"status": control.LEASE, "kind": kind, "request": request}
-            self.ps_0.say(self.message | question | details)
+            self.ps_0.say(
+                LeaseMessage(
+                    run_id=self.run_id,
+                    worker=self.worker_index,
+                    request=request,
+                    kind=kind,
+                    is_idle=is_idle,
+                    is_first=is_first,
+                )
+            )
         for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
             if closing.wait(_POLL_SECS):
                 return None
             with contextlib.suppress(tf.errors.OpError):
-                answer = self.ps_0.read().leases.get(str(self.message["worker"]), {}).get(kind, {})
-                if answer.get("request") == request:
+                answer = self.ps_0.read().leases.get(self.worker_index, {}).get(kind)
+                if answer is not None and answer.request == request:
                     return answer
         return None
 

@@ -10,7 +10,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import RunStatus, Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
 from ps_trainer.training.worker_task import WorkerTask
@@ -44,7 +44,7 @@ class StageHost(WorkerTask):
         with self._heartbeat():
             watcher = Watcher(
                 self._controls,
-                self._run,
+                self._current_run,
                 self._cluster.worker_index,
                 stop,
                 on_worker_start=self._worker_started,
@@ -53,7 +53,7 @@ class StageHost(WorkerTask):
                 on_poll=lambda: None,
                 lost_after_secs=self._config.heartbeat_timeout_secs,
             )
-            self._say(control.TRAINING)
+            self._say(Status.TRAINING)
             self._writer.state(f"computing stage {self._group.stage} for {self._group.names[0]}")
             watcher.start()
             try:
@@ -66,18 +66,18 @@ class StageHost(WorkerTask):
 
     def _is_left_behind(self, watcher: Watcher) -> bool:
         """Whether the run is over, and the worker that would say how it ended for this group is gone or never came."""
-        trainer = watcher.roster.get(self._group.members[0], {"status": control.LOST})
-        return watcher.run_status == control.ENDED and trainer["status"] == control.LOST
+        trainer = watcher.roster.get(self._group.members[0])
+        return watcher.run_status is RunStatus.ENDED and (trainer is None or trainer.status is Status.LOST)
 
     def _worker_started(self, index: int) -> None:
         if index == self._group.members[0]:
             self._recovery.note_step(0)  # what was lost before is not lost in a row with what may be lost now
 
-    def _worker_ended(self, index: int, status: str, stop: StopRequest) -> None:
+    def _worker_ended(self, index: int, status: Status, stop: StopRequest) -> None:
         """A worker that is lost may come back, and needs this stage again; one that failed does not."""
-        if index != self._group.members[0] or status == control.LOST:
+        if index != self._group.members[0] or status == Status.LOST:
             return
-        if status == control.DONE:
+        if status == Status.DONE:
             self._is_over.set()
         else:
             stop.request(PeerFailedError(f"{self._group.names[0]} {status}, for which this task computes a stage"))

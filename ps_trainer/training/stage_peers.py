@@ -7,7 +7,7 @@ import time
 from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError, StartTimeoutError
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
 
 _POLL_SECS = 0.1
@@ -55,10 +55,10 @@ class StagePeers:
         if index in self._names:
             self._stop.request(PeerLostError(f"{self._names[index]}, which computes a stage, was started again"))
 
-    def ended(self, index: int, status: str) -> None:
+    def ended(self, index: int, status: Status) -> None:
         """A worker ended, or is lost; one that was lost before this worker began is waited for."""
-        if index not in self._names or status == control.DONE:
+        if index not in self._names or status == Status.DONE:
             return
-        if status != control.LOST or index in self._there:
-            error = PeerLostError if status == control.LOST else PeerFailedError
+        if status != Status.LOST or index in self._there:
+            error = PeerLostError if status == Status.LOST else PeerFailedError
             self._stop.request(error(f"{self._names[index]} {status}, and {self._own_name} needs it for a stage"))

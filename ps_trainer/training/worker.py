@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,8 +25,9 @@ from ps_trainer.errors import (
     StartTimeoutError,
 )
 from ps_trainer.metrics.traffic import SocketTraffic
-from ps_trainer.runtime import control, preflight, stages, task_info
+from ps_trainer.runtime import preflight, run_setup, stages, task_info
 from ps_trainer.runtime.lost import reason_to_stop
+from ps_trainer.runtime.run_record import INITIALISED, RunStart, RunStatus, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import background_services, chief, graph
@@ -94,42 +96,46 @@ class Worker(WorkerTask):
         if self._cluster.is_chief:
             self._train_as_chief(stop)
         elif self._join(stop):
-            start = self._recovery.start_name(self._run["start"]["step"], is_first=self._joining == 1)
+            run_start = self._current_run.start
+            step = run_start.step if run_start is not None else 0
+            start = self._recovery.start_name(step, is_first=self._joining == 1)
             with self._heartbeat():
-                self._train(stop, self._build_graph(self._run["run_id"], start), None)
+                self._train(stop, self._build_graph(start), None)
 
     def _train_as_chief(self, stop: StopRequest) -> None:
-        found = preflight.begin_run(self._controls, self._cluster, self._config)
-        last_words = preflight.last_words(self._controls, self._run["run_id"])
-        was_ready = bool(self._run.get("start"))
+        before = self._run
+        found = run_setup.begin_run(self._controls, self._cluster, self._config)
+        run_id = found.run.run_id
+        done = run_setup.last_reports_of_done(self._controls, before.run_id if before is not None else "")
+        was_ready = before is not None and before.start is not None
         self._run = found.run
         self._say_joined()
-        for last_word in last_words:  # their processes have ended: they cannot join what is begun anew
-            preflight.say_everywhere(self._controls, last_word | {"run_id": self._run["run_id"]})
+        # These processes have ended, so they cannot report themselves to the run that replaces theirs.
+        for index, entry in done.items():
+            preflight.say_everywhere(self._controls, StatusMessage(run_id=run_id, worker=index, entry=entry))
         try:
             with self._heartbeat():
                 start_name = self._recovery.start_name(chief.newest_step(self._config), is_first=not found.is_alive)
-                train = self._build_graph(self._run["run_id"], start_name)
+                train = self._build_graph(start_name)
                 start = chief.Start(is_alive=found.is_alive, was_lost=was_ready or found.was_lost or found.is_alive)
                 self._train(stop, train, start)
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = "interrupted" if isinstance(error, Interrupted) else "failed"
                 chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
-                chief.end_run(self._controls[0], self._run, error)
+                chief.end_run(self._controls[0], self._current_run, error)
             raise
 
-    def _build_graph(self, run_id: str, start: str = "") -> graph.TrainGraph:
+    def _build_graph(self, start: str) -> graph.TrainGraph:
         self._writer.state("building the graph")
-        record = self._run.get("shards")
         train = graph.build(
             self._components,
             self._cluster,
             self._config,
-            run_id,
+            self._current_run.run_id,
             start=start,
             joining=self._joining,
-            shard_record=record,
+            shards=self._current_run.shards,
         )
         self._recovery.is_possible = train.step.exchange is None
         return train
@@ -142,15 +148,19 @@ class Worker(WorkerTask):
             train: the run's graph.
             start: where the run's state comes from; for the chief.
         """
-        self._facts |= task_info.of_model(train.model_trace)
-        preflight.agree_on_model(self._controls[0], self._run, self._facts, self._cluster)
+        model = task_info.of_model(train.model_trace)
+        self._facts = dataclasses.replace(self._facts, variables=model.variables, graph=model.graph)
+        if self._cluster.is_chief:
+            self._run = self._current_run.replace(model=model)
+        else:
+            preflight.check_model(self._controls[0], self._facts, self._cluster)
         service = train.step.service
         with contextlib.ExitStack() as stack:
             peers = self._peers = PeerTracker(
                 self._group,
                 self._config,
                 self._controls,
-                self._run,
+                self._current_run,
                 rule=self._components.rule,
                 service=service,
                 needs_all=train.step.exchange is not None,
@@ -184,11 +194,11 @@ class Worker(WorkerTask):
         stop.renew()  # all is saved: from here on no ps task is needed
         self._close_run(train, values, counts, peers.roster)
 
-    def _partners(self, train: graph.TrainGraph) -> list[tuple[int, ...]]:
+    def _partners(self, train: graph.TrainGraph) -> tuple[tuple[int, ...], ...]:
         """Worker indices of those who send tensors to each other, a tuple for each circle of them."""
         if train.step.exchange is not None:
-            return [tuple(range(self._cluster.num_workers))]
-        return members_of_groups(self._cluster.num_workers, self._components.num_stages)
+            return (tuple(range(self._cluster.num_workers)),)
+        return tuple(members_of_groups(self._cluster.num_workers, self._components.num_stages))
 
     def _beside(self, train: graph.TrainGraph, stop: StopRequest) -> contextlib.AbstractContextManager[None]:
         return background_services.running(
@@ -198,7 +208,8 @@ class Worker(WorkerTask):
             target=self._target,
             own_config=session_config(self._cluster.device, peers=()),
             ps_0=self._controls[0],
-            message={"run_id": self._run["run_id"], "worker": self._cluster.worker_index},
+            run_id=self._current_run.run_id,
+            worker_index=self._cluster.worker_index,
             on_wait=lambda: self._progress.wait_for_data(),
             num_steps=lambda: self._progress.local_steps,
             pause_secs=self._config.heartbeat_timeout_secs / 2,  # less than the silence after which it counts as lost
@@ -221,23 +232,22 @@ class Worker(WorkerTask):
         if self._recovery.loss is not None:
             reached = max(step, self._recovery.reached)
             self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
-        if self._target_watch is not None and how != chief.INITIALISED:
+        if self._target_watch is not None and how != INITIALISED:
             self._target_watch.look(train.state.snapshot(session))
-            self._run["reached"] = self._target_watch.reached()
-        self._run |= {
-            "status": control.READY,
-            "start": {"step": step, "how": how},
-            "partners": self._partners(train),
-        }
-        if train.shard_reader is not None:
-            self._run["shards"] = train.shard_reader.record(self._components.rule)
+            self._run = self._current_run.replace(reached=self._target_watch.reached())
+        self._run = self._current_run.replace(
+            status=RunStatus.READY,
+            start=RunStart(step=step, how=how),
+            partners=self._partners(train),
+            shards=train.shard_reader.shards(self._components.rule) if train.shard_reader is not None else None,
+        )
         self._controls[0].write_run(self._run)
         self._free_old_run()
-        self._on_ps = (self._run["run_id"], train)
+        self._on_ps = (self._run.run_id, train)
 
     def _free_old_run(self) -> None:
         """Frees what a run that this one was begun in place of has left on the ps tasks that live."""
-        if self._on_ps is not None and self._on_ps[0] != self._run["run_id"]:
+        if self._on_ps is not None and self._on_ps[0] != self._current_run.run_id:
             old = self._on_ps[1]
             with self._bare_session(old) as session:
                 session.run(old.free_op)
@@ -260,7 +270,7 @@ class Worker(WorkerTask):
             kept=self._kept_state,
         )
         with self._keeping(own_state), train.graph.as_default(), self._monitored_session(train) as session:
-            self._say(control.TRAINING)
+            self._say(Status.TRAINING)
             if not peers.wait_for_start():
                 return
             self._writer.state("training")
@@ -352,11 +362,11 @@ class Worker(WorkerTask):
         """Whether the target metric is reached; the chief finds that, and tells the others."""
         if self._target_watch is None:
             return peers.is_target_reached
-        if not self._run.get("reached") and (reached := self._target_watch.reached()):
-            self._run["reached"] = reached
+        if not self._current_run.reached and (reached := self._target_watch.reached()):
+            self._run = self._current_run.replace(reached=reached)
             self._controls[0].write_run(self._run)
             self._writer.state(reached)
-        return bool(self._run.get("reached"))
+        return bool(self._current_run.reached)
 
     def _check_progress(self, service: ChiefService | None) -> None:
         """Raises what keeps this worker from going on, while its step loop may be blocked."""
@@ -389,7 +399,7 @@ class Worker(WorkerTask):
         train: graph.TrainGraph,
         values: dict[str, np.ndarray],
         counts: dict[str, Any],
-        roster: dict[int, dict[str, Any]],
+        roster: dict[int, WorkerEntry],
     ) -> None:
         """Evaluates, writes the summary, and frees what the ps tasks hold of the run."""
         self._writer.state("evaluating")
@@ -403,7 +413,7 @@ class Worker(WorkerTask):
         if train.shard_reader is not None:
             self.summary["coverage"] = train.shard_reader.coverage(values)
         chief.write_summary(self._config, self.summary)
-        chief.end_run(self._controls[0], self._run)
+        chief.end_run(self._controls[0], self._current_run)
         with contextlib.suppress(tf.errors.OpError), self._bounded_session(train) as session:  # a ps task may be gone
             session.run(train.free_op)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -11,6 +11,7 @@ from ps_trainer.checkpoints.stored_state import Count
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.runtime.run_record import Shards
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.training import shard_reader
 from ps_trainer.training.position import BatchCounter, create_position
@@ -56,7 +57,7 @@ def create(
     config: TrainConfig,
     trainer: ClusterConfig,
     store: ParameterStore,
-    shard_record: Mapping[str, Any] | None,
+    shards: Shards | None,
 ) -> WorkerInput:
     """Builds the input in the default graph.
 
@@ -65,9 +66,9 @@ def create(
         config: Configuration of the run.
         trainer: Cluster of the workers that train, with this worker's place in it.
         store: Parameter store; gives the devices.
-        shard_record: Shard plan of the chief, as the run record has it; None on the chief.
+        shards: Shard plan of the chief, as the run record has it; None on the chief.
     """
-    plan = shard_reader.plan_of(dataset, config, trainer.num_workers, shard_record)
+    plan = shard_reader.plan_of(dataset, config, trainer.num_workers, shards)
     reader = ShardReader(plan) if plan is not None else None
     if plan is not None:
         counts, amount = shard_reader.create_counts(plan, store.ps_device(0)), 1

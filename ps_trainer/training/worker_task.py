@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -12,11 +13,11 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import control, preflight, task_info
+from ps_trainer.runtime import preflight, run_setup, task_info
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.heartbeat import Heartbeat
+from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import chief
 from ps_trainer.training.loop import explained
 from ps_trainer.training.recovery_policy import RecoveryPolicy
 
@@ -25,40 +26,40 @@ class WorkerTask(abc.ABC):
     """One worker task of a job.
 
     Args:
-        cluster: with this task's place in it.
-        config: the run.
+        cluster: Cluster, with this task's place in it.
+        config: Settings of the run.
     """
 
     def __init__(self, cluster: ClusterConfig, config: TrainConfig):
         self._cluster = cluster
         self._config = config
         self._controls: list[PsControl] = []
-        self._run: dict[str, Any] = {"run_id": ""}
-        self._joining = 0  # number of this worker's last joining; those of its processes before this one count
+        self._run: RunRecord | None = None  # before this task has found one
+        self._joining = 0  # number of this worker's last joining; those of its earlier processes count too
         self._recovery = RecoveryPolicy(config)
         self._facts = task_info.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
 
     @abc.abstractmethod
     def _take_part(self, stop: StopRequest) -> None:
-        """Finds the run and does this task's part in it; the ps tasks are there."""
+        """Finds the run and does this task's part in it; the ps tasks answer already."""
 
     def work(self, stop: StopRequest) -> int:
         """Takes part until the run ends; returns exit code 0.
 
         Raises:
-            PsTrainerError: the job failed, here or elsewhere.
-            Interrupted: a signal came; the chief has saved a checkpoint.
+            PsTrainerError: The job failed, in this task or in another one.
+            Interrupted: A signal came; the chief has saved a checkpoint.
         """
         try:
             self._work_through_losses(stop)
         except BaseException as error:
-            status = control.INTERRUPTED if isinstance(error, Interrupted) else control.FAILED
+            status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
             self._say(status, reason=str(error), error=type(error).__name__)
             self._writer.state(f"failed: {error}", peer_failure=isinstance(error, PeerFailedError | LostError))
             raise
         else:
-            self._say(control.DONE, summary=self._figures())
+            self._say(Status.DONE, summary=self._figures())
             self._writer.state("done")
             return EXIT_DONE
         finally:
@@ -68,21 +69,29 @@ class WorkerTask(abc.ABC):
             self._writer.close()
 
     def _figures(self) -> dict[str, Any]:
-        """What is told of this task in the run's summary."""
+        """Figures of this task for the run's summary."""
         return {}
 
-    def _close(self) -> None:  # noqa: B027 - most have nothing to end
-        """Ends what this task has begun; called once, however it ended."""
+    def _close(self) -> None:  # noqa: B027 - most tasks have nothing to end
+        """Ends what this task has started; called once, however the task ended."""
+
+    @property
+    def _current_run(self) -> RunRecord:
+        """The run that this task has found."""
+        if self._run is None:
+            raise RuntimeError("this task has not found a run yet")
+        return self._run
 
     def _work_through_losses(self, stop: StopRequest) -> None:
-        """Takes part; again, when a part of the job was lost that may come back."""
+        """Takes part, and does so again when a part of the job was lost that may come back."""
         stop.patience_secs = self._config.recover_timeout_secs
         while True:
             try:
                 self._writer.state("waiting for the ps tasks")
                 limit = self._recovery.limit_secs
                 controls = preflight.wait_for_ps(self._cluster, self._config, stop, limit_secs=limit)
-                for ps in self._controls:  # not before: there may be a last word to say
+                # Until here the old clients are needed: if the wait fails, `work` reports that through them.
+                for ps in self._controls:
                     ps.close()
                 self._controls = controls
                 self._take_part(stop)
@@ -91,46 +100,64 @@ class WorkerTask(abc.ABC):
                 raise self._recovery.explain(error) from error
             except (LostError, tf.errors.OpError) as raised:
                 loss = explained(raised, stop, self._has_state)
-                if not self._recovery.may_follow(loss):
+                if not isinstance(loss, LostError) or not self._recovery.may_follow(loss):
                     raise loss from (None if loss is raised else raised)
                 stop.renew()
                 self._writer.state(self._recovery.note(loss))
-                self._say(control.LOST, reason=str(loss))
+                self._say(Status.LOST, reason=str(loss))
 
     def _join(self, stop: StopRequest) -> bool:
-        """Waits for the chief's run and joins it; returns False where it has ended before."""
+        """Waits for the chief's run and joins it; returns False if the run has ended already."""
         self._writer.state("waiting for the chief")
-        before = self._run["run_id"]
+        before = self._run
         limit = self._recovery.limit_secs
-        self._run = preflight.wait_for_run(self._controls, self._cluster, self._config, stop, limit_secs=limit)
-        if self._run["status"] == control.ENDED:
+        run = preflight.wait_for_run(self._controls, self._cluster, self._config, stop, limit_secs=limit)
+        self._run = run
+        if run.status is RunStatus.ENDED:
             logging.info("the run ended before this worker came")
             return False
-        if self._run["run_id"] != before and self._run["start"]["how"] == chief.INITIALISED:
+        is_other = before is None or before.run_id != run.run_id
+        if is_other and run.start is not None and run.start.how == INITIALISED:
             self._recovery.check_start()
         self._say_joined()
         return True
 
     def _say_joined(self) -> None:
-        """Says that this task joins, with a number larger than those of its joinings before.
+        """Reports that this task joins, under a number larger than those of its joinings before.
 
         Raises:
             tf.errors.OpError: ps 0 does not answer.
         """
         state = self._controls[0].read(is_patient=True)
-        before = preflight.last_joining(state, self._run, self._cluster.worker_index)
+        before = preflight.last_joining(state, self._current_run.run_id, self._cluster.worker_index)
         self._joining = max(self._joining, before) + 1
-        self._say(control.JOINED)
+        self._say(Status.JOINED)
 
     def _heartbeat(self) -> Heartbeat:
         timeout = self._config.heartbeat_timeout_secs
-        return Heartbeat(self._controls, self._run["run_id"], self._cluster.worker_index, timeout)
+        return Heartbeat(self._controls, self._current_run.run_id, self._cluster.worker_index, timeout)
 
     def _has_state(self) -> bool:
-        """Whether every ps task still is the one on which the run was set up."""
-        return preflight.incarnations(self._controls) == self._run["ps"]
+        """Whether no ps task was restarted since the run was set up, so that its state is still there."""
+        return self._run is None or run_setup.incarnations(self._controls) == self._run.incarnations
 
-    def _say(self, status: str, **content: Any) -> None:
-        message = {"run_id": self._run["run_id"], "worker": self._cluster.worker_index, "status": status, **content}
-        message |= {"facts": self._facts, "joining": self._joining}
+    def _say(
+        self,
+        status: Status,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        summary: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Reports a status to every ps task."""
+        entry = WorkerEntry(
+            status=status,
+            joining=self._joining,
+            facts=self._facts,
+            reason=reason,
+            error=error,
+            summary=summary or {},
+        )
+        run_id = self._run.run_id if self._run is not None else ""
+        message = StatusMessage(run_id=run_id, worker=self._cluster.worker_index, entry=entry)
         preflight.say_everywhere(self._controls, message)

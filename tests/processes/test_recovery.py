@@ -117,7 +117,7 @@ def test_a_restart_under_sync_costs_the_other_workers_nothing(create_run):
 def run_id_of(run):
     ps_0 = PsControl(run.ps_hosts[0], 0)
     try:
-        return ps_0.read().run["run_id"]
+        return ps_0.read().run.run_id
     finally:
         ps_0.close()
 

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.runtime.control import PsState
+from ps_trainer.runtime.run_record import Hello, Message, Roster, RunRecord, RunStart, RunStatus, Status, WorkerEntry
 
 GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
@@ -14,17 +15,12 @@ GONE = tf.errors.UnavailableError(None, None, "socket closed")
 class FakeControl:
     """Stands for a `PsControl`: answers what its fields hold, or fails while `error` is set."""
 
-    def __init__(self, ps: int = 0, **fields: dict[str, Any]):
+    def __init__(self, ps: int = 0, **fields: Any):
         self.ps = ps
         self.name = f"ps-{ps} (host:{2222 + ps})"
-        self.fields: dict[str, dict[str, Any]] = {
-            "hello": {"incarnation": incarnation(ps)},
-            "run": {},
-            "roster": {},
-            "notice": {},
-        } | fields
+        self.fields: dict[str, Any] = {"hello": Hello(incarnation=incarnation(ps))} | fields
         self.error: Exception | None = None
-        self.said: list[dict[str, Any]] = []
+        self.said: list[Message] = []
         self.num_reads = 0
 
     def read(self, *, is_patient: bool = False) -> PsState:
@@ -33,10 +29,10 @@ class FakeControl:
             raise self.error
         return PsState(**self.fields)
 
-    def write_run(self, run: dict[str, Any]) -> None:
-        self.fields["run"] = dict(run)
+    def write_run(self, run: RunRecord) -> None:
+        self.fields["run"] = run
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: Message) -> None:
         if self.error is not None:
             raise self.error
         self.said.append(message)
@@ -46,10 +42,21 @@ class FakeControl:
 
 
 def incarnation(ps: int) -> str:
-    """What a `FakeControl` for ps task `ps` says of itself."""
+    """The incarnation of a `FakeControl` for ps task `ps`."""
     return f"first-{ps}"
 
 
-def roster(run_id: str, **statuses: str) -> dict[str, Any]:
+def ready_run(num_ps: int = 1, **fields: Any) -> RunRecord:
+    """The record of run "r", which is ready on `FakeControl`s."""
+    defaults = {"run_id": "r", "status": RunStatus.READY, "agreement": {}, "start": RunStart(step=0, how="initialised")}
+    return RunRecord(**defaults | {"incarnations": tuple(map(incarnation, range(num_ps)))} | fields)
+
+
+def entry(status: str, **fields: Any) -> WorkerEntry:
+    """A worker's entry in a roster."""
+    return WorkerEntry(status=Status(status), **fields)
+
+
+def roster(run_id: str, **statuses: str) -> Roster:
     """The roster of a run: `roster("r", w0="joined")`."""
-    return {"run_id": run_id, "workers": {name[1:]: {"status": status} for name, status in statuses.items()}}
+    return Roster(run_id=run_id, workers={int(name[1:]): entry(status) for name, status in statuses.items()})

@@ -16,8 +16,18 @@ from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlo
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the environment
 
-from ps_trainer.runtime import control, task_info
+from ps_trainer.runtime import control, messages, task_info
 from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
+from ps_trainer.runtime.run_record import (
+    AliveMessage,
+    Hello,
+    Notice,
+    RunRecord,
+    RunStatus,
+    Status,
+    StatusMessage,
+    WorkerEntry,
+)
 from ps_trainer.runtime.server import session_config
 
 
@@ -41,7 +51,16 @@ def client(server):
 
 def run_of(run_id, **fields):
     """A run's record."""
-    return {"run_id": run_id, "status": control.STARTING, "agreement": {}, "ps": ["first-0"]} | fields
+    defaults = {"status": RunStatus.STARTING, "agreement": {}, "incarnations": ("first-0",)}
+    return RunRecord(run_id=run_id, **defaults | fields)
+
+
+def report(status):
+    return StatusMessage(run_id="a1", worker=1, entry=WorkerEntry(status=status))
+
+
+def alive(worker):
+    return AliveMessage(run_id="a1", worker=worker)
 
 
 def own_session(server, graph):
@@ -57,18 +76,18 @@ def test_what_is_written_is_read(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
-        assert client.read() == PsState({}, {}, {}, {})
+        assert client.read() == PsState()
         run = run_of("a1", agreement={"model": "m", "option": ["x=ü"]})
         client.write_run(run)
-        session.run(graph.write["notice"], {graph.value: json.dumps({"reason": "why"})})
-        assert client.read() == PsState({}, run, {}, {"reason": "why"})
+        session.run(graph.write["notice"], {graph.value: messages.encode(Notice(reason="why"))})
+        assert client.read() == PsState(run=run, notice=Notice(reason="why"))
 
 
 def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
-        for status in (control.JOINED, control.TRAINING, control.DONE):
-            client.say({"worker": 1, "status": status})
+        for status in (Status.JOINED, Status.TRAINING, Status.DONE):
+            client.say(report(status))
         got = [json.loads(session.run(graph.receive))["status"] for _ in range(3)]
     assert got == ["joined", "training", "done"]
 
@@ -87,7 +106,7 @@ def test_calls_from_many_threads_do_not_disturb_each_other(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session, ThreadPoolExecutor(8) as pool:
         session.run(graph.init_op)
-        list(pool.map(lambda i: client.say({"worker": i}), range(40)))
+        list(pool.map(lambda i: client.say(alive(i)), range(40)))
         got = {json.loads(session.run(graph.receive))["worker"] for _ in range(40)}
     assert got == set(range(40))
 
@@ -100,7 +119,7 @@ def test_a_client_that_was_closed_opens_no_session_any_more(server, client):
     client.read()
     client.close()
     client.close()
-    for call in (client.read, lambda: client.say({"worker": 1}), lambda: client.write_run(run_of("b"))):
+    for call in (client.read, lambda: client.say(alive(1)), lambda: client.write_run(run_of("b"))):
         with pytest.raises(tf.errors.CancelledError, match="the connection to ps-0 .* was closed"):
             call()
     assert client._session is None
@@ -138,7 +157,7 @@ def slow(monkeypatch):
 
 def test_a_call_that_is_patient_is_repeated(slow):
     client, session = slow(patience_secs=60.0)
-    assert client.read(is_patient=True) == PsState({}, {}, {}, {}, {})
+    assert client.read(is_patient=True) == PsState()
     assert session.num_calls == 4 + 1
     client, session = slow(patience_secs=60.0)
     client.write_run(run_of("a"))
@@ -153,7 +172,7 @@ def test_another_call_is_made_once_and_so_is_any_without_patience(slow):
         assert session.num_calls == 1
     client, session = slow(patience_secs=60.0)
     with pytest.raises(tf.errors.DeadlineExceededError):
-        client.say({"worker": 1})
+        client.say(alive(1))
     assert session.num_calls == 1
 
 
@@ -178,7 +197,7 @@ def test_a_client_works_again_after_an_error(server):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
-    assert client.read().hello == {}
+    assert client.read() == PsState()
     client.close()
 
 
@@ -199,10 +218,11 @@ def test_the_control_plane_survives_what_frees_a_run(server, client):
 def test_hello_names_version_place_and_size_of_the_cluster():
     jobs = {"ps": ("h:1", "h:2"), "chief": ("h:3",), "worker": ("h:4", "h:5")}
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
-    assert control.hello(cluster, 1) == {
-        "version": ps_trainer.__version__,
-        "ps": 1,
-        "num_ps": 2,
-        "num_workers": 1 + 2,
-        "facts": task_info.of(cluster),
-    }
+    assert control.hello(cluster, 1, incarnation="x") == Hello(
+        version=ps_trainer.__version__,
+        ps=1,
+        num_ps=2,
+        num_workers=1 + 2,
+        incarnation="x",
+        facts=task_info.of(cluster),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,12 +19,13 @@ from tests.testing.cluster import InProcessCluster
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, doctor, preflight, reachability, task_info
-from ps_trainer.runtime.control import ControlGraph, PsControl
+from ps_trainer.runtime import control, doctor, messages, preflight, reachability, task_info
+from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
+from ps_trainer.runtime.run_record import Roster, TaskFacts
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.store.trace import trace
-from tests.runtime.fakes import FakeControl
+from tests.runtime.fakes import FakeControl, entry, ready_run
 
 UNRESOLVABLE = "no-such-host.invalid:2222"
 
@@ -50,7 +50,7 @@ def half_blind():
     with tf.Session(servers[0].target, graph=graph.graph, config=session_config(of_ps.device, peers=())) as session:
         session.run(graph.init_op)
         hello = control.hello(of_ps, 0)
-        session.run(graph.write["hello"], {graph.value: json.dumps(hello)})
+        session.run(graph.write["hello"], {graph.value: messages.encode(hello)})
         yield ClusterConfig(jobs=jobs, job_name="worker", task_index=1)
 
 
@@ -60,7 +60,7 @@ def found_by(cluster, **settings):
 
 def reach_of(cluster, partners):
     """What is found where all tasks run, beside a run with these circles of workers."""
-    places, state = list(checks.look_at(cluster)), control.PsState({}, {"partners": partners}, {}, {})
+    places, state = list(checks.look_at(cluster)), PsState(run=ready_run(partners=partners))
     with ThreadPoolExecutor() as pool:
         return list(doctor._reach(pool, cluster, places, places, state))
 
@@ -173,13 +173,14 @@ class TestExamine:
 class TestJob:
     CLUSTER = ClusterConfig(jobs={"ps": ("p:1",), "worker": ("w:1", "w:2")}, job_name="worker", task_index=0)
 
-    def found(self, workers, settings=None, **run):
-        run = {"run_id": "r", "status": "ready", "agreement": TrainConfig().agreement()} | run
-        roster = {"run_id": "r", "workers": {str(index): worker for index, worker in enumerate(workers)}}
-        return list(doctor._job(self.CLUSTER, control.PsState({}, run, roster, {}), settings or {}))
+    def found(self, workers, settings=None):
+        roster = Roster(run_id="r", workers=dict(enumerate(workers)))
+        state = PsState(run=ready_run(agreement=TrainConfig().agreement()), roster=roster)
+        return list(doctor._job(self.CLUSTER, state, settings or {}))
 
     def worker(self, status="training", **own_facts):
-        return {"status": status, "facts": task_info.of(self.CLUSTER) | {"variables": "v", "graph": "g"} | own_facts}
+        facts = dataclasses.replace(task_info.of(self.CLUSTER), **{"variables": "v", "graph": "g"} | own_facts)
+        return entry(status, facts=facts)
 
     def test_workers_that_agree(self):
         findings = self.found([self.worker(), self.worker()])
@@ -207,11 +208,11 @@ class TestJob:
         assert words in found
 
     def test_a_worker_that_failed_and_one_that_is_not_there(self):
-        findings = self.found([{"status": "failed", "reason": "disk"}])
+        findings = self.found([entry("failed", reason="disk")])
         assert of_level(findings, OK) == ["job: run r is ready: worker-0 failed, worker-1 not joined"]
         assert "worker 0 failed: disk; look at its log" in of_level(findings, WARNING)[0]
 
-    def test_flags_with_which_a_worker_would_be_refused(self):
+    def test_flags_with_which_the_chief_would_reject_a_worker(self):
         (found,) = of_level(self.found([self.worker()], {"learning_rate": 0.5, "seed": 0}), FAIL)
         assert "--learning_rate: chief 0.1, this command 0.5" in found and "--seed" not in found
 
@@ -243,28 +244,26 @@ class TestPreflight:
         for client in preflight.wait_for_ps(evaluator, TrainConfig(start_timeout_secs=60), StopRequest()):
             client.close()
 
-    def test_the_chief_notes_its_model_and_a_worker_with_another_is_refused(self):
+    def test_a_worker_with_another_model_than_the_chief_is_rejected(self):
         chief = ClusterConfig(jobs={"ps": ("p:1",), "worker": ("w:1", "w:2")}, job_name="worker", task_index=0)
         worker = dataclasses.replace(chief, task_index=1)
-        ps_0, run = FakeControl(), {"run_id": "r"}
-        preflight.agree_on_model(ps_0, run, task_info.of_model(model_trace(2)), chief)
-        ps_0.write_run(run)
-        preflight.agree_on_model(ps_0, {}, task_info.of_model(model_trace(2, batch=3)), worker)
+        ps_0 = FakeControl(run=ready_run(model=task_info.of_model(model_trace(2))))
+        preflight.check_model(ps_0, task_info.of_model(model_trace(2, batch=3)), worker)
         with pytest.raises(OptionError, match=r"the model of worker-1 has other variables than the one on the chief"):
-            preflight.agree_on_model(ps_0, {}, task_info.of_model(model_trace(3)), worker)
+            preflight.check_model(ps_0, task_info.of_model(model_trace(3)), worker)
 
     def test_another_graph_of_the_same_variables_is_a_warning(self, caplog):
         own, other = task_info.of_model(model_trace(2)), task_info.of_model(model_trace(2, tf.nn.tanh))
-        assert own["variables"] == other["variables"] and own["graph"] != other["graph"]
+        assert own.variables == other.variables and own.graph != other.graph
         assert [finding.level for finding in task_info.differences(own, other, "worker-1")] == [WARNING]
 
 
 def test_facts_that_one_side_does_not_tell_are_no_difference():
-    assert task_info.differences({"tensorflow": "1"}, {}, "x") == []
-    assert task_info.differences({}, {"graph": "1"}, "x") == []
+    assert task_info.differences(TaskFacts(tensorflow="1"), TaskFacts(), "x") == []
+    assert task_info.differences(TaskFacts(), TaskFacts(graph="1"), "x") == []
 
 
 def test_facts_of_the_ps_tasks_are_what_they_say(served):
     client = PsControl(served.ps_addresses[0], 0)
-    assert client.read().hello["facts"] == task_info.of(served)
+    assert client.read().hello.facts == task_info.of(served)
     client.close()

@@ -8,7 +8,7 @@ import time
 from ps_trainer.runtime.heartbeat import Heartbeat
 from tests.testing.cluster import DEADLINE_SECS
 
-from ps_trainer.runtime import control  # isort: skip - after the cluster's environment
+from ps_trainer.runtime.run_record import AliveMessage  # isort: skip - after the cluster's environment
 from tests.runtime.fakes import GONE, FakeControl  # isort: skip
 
 
@@ -37,7 +37,7 @@ def test_says_alive_to_each_ps_beside_a_frozen_and_a_lost_one():
         wait_for_words(controls[1], 3)
         controls[2].error = None
         wait_for_words(controls[2], 3)
-    assert controls[1].said[0] == {"run_id": "r", "worker": 3, "status": control.ALIVE}
+    assert controls[1].said[0] == AliveMessage(run_id="r", worker=3)
     controls[0].thaw.set()
 
 

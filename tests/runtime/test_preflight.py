@@ -15,9 +15,10 @@ from tests.testing.cluster import DEADLINE_SECS, InProcessCluster
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, preflight
+from ps_trainer.runtime import control, preflight, run_setup
+from ps_trainer.runtime.run_record import FINAL, Hello, RunStart, RunStatus, Status, StatusMessage
 from ps_trainer.runtime.supervise import StopRequest
-from tests.runtime.fakes import GONE, FakeControl, incarnation, roster
+from tests.runtime.fakes import GONE, FakeControl, entry, incarnation, ready_run, roster
 
 NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)
 
@@ -45,8 +46,8 @@ class TestWaitForPs:
         clients = preflight.wait_for_ps(served, TrainConfig(start_timeout_secs=DEADLINE_SECS), StopRequest())
         for ps, client in enumerate(clients):
             hello = client.read().hello
-            assert hello.items() >= control.hello(served, ps).items()
-            assert hello["incarnation"]
+            assert hello.incarnation
+            assert hello == control.hello(served, ps, hello.incarnation)
         for client in clients:
             client.close()
 
@@ -75,14 +76,16 @@ class TestWaitForPs:
 
     def test_a_worker_where_a_ps_should_be_does_not_hang_it(self, served):
         cluster = worker_of([served.own_address])
-        with pytest.raises(StartTimeoutError, match=rf"ps-0 \({served.own_address}\): is starting, or is no ps task"):
+        with pytest.raises(
+            StartTimeoutError, match=rf"ps-0 \({served.own_address}\): is starting, or is not a ps task"
+        ):
             preflight.wait_for_ps(cluster, NO_WAIT, StopRequest())
 
     def test_a_tensorflow_server_without_a_control_plane_does_not_hang_it(self):
         (port,) = pick_free_ports(1)
         cluster = worker_of([f"localhost:{port}"])
         tf.train.Server(tf.train.ClusterSpec(cluster.as_dict()), "ps", 0)
-        with pytest.raises(StartTimeoutError, match=rf"ps-0 \(localhost:{port}\): is starting, or is no ps task"):
+        with pytest.raises(StartTimeoutError, match=rf"ps-0 \(localhost:{port}\): is starting, or is not a ps task"):
             preflight.wait_for_ps(cluster, NO_WAIT, StopRequest())
 
     def test_ends_when_asked_to(self):
@@ -95,15 +98,15 @@ class TestWaitForPs:
 
 class TestBeginRun:
     CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
-    START = {"start": {"step": 5, "how": "initialised"}}
+    START = RunStart(step=5, how="initialised")
 
     def begin(self, controls, cluster=None, config=CONFIG):
-        return preflight.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config)
+        return run_setup.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config)
 
     def ready(self, num_ps=1):
         """ps tasks with a run that is ready, and its record."""
         controls = [FakeControl(ps) for ps in range(num_ps)]
-        run = self.begin(controls).run | self.START | {"status": control.READY}
+        run = self.begin(controls).run.replace(start=self.START, status=RunStatus.READY)
         controls[0].write_run(run)
         return controls, run
 
@@ -112,23 +115,23 @@ class TestBeginRun:
         found = self.begin([ps_0])
         assert (found.is_alive, found.was_lost) == (False, False)
         assert ps_0.fields["run"] == found.run
-        assert found.run["status"] == control.STARTING
-        assert found.run["ps"] == [incarnation(0)]
-        assert found.run["agreement"] == self.CONFIG.agreement() | {"num_workers": 2}
+        assert found.run.status is RunStatus.STARTING
+        assert found.run.incarnations == (incarnation(0),)
+        assert found.run.agreement == self.CONFIG.agreement() | {"num_workers": 2}
 
     def test_a_run_that_its_chief_never_ended_goes_on(self):
         controls, run = self.ready()
         found = self.begin(controls)
-        assert found == preflight.FoundRun(run, True, False)
+        assert found == run_setup.FoundRun(run, is_alive=True, was_lost=False)
         assert controls[0].fields["run"] == run  # others may be at work in it
 
     def test_a_run_of_which_a_ps_has_lost_its_part_is_lost(self):
         controls, run = self.ready(num_ps=2)
-        controls[1].fields["hello"] = {"incarnation": "second"}
+        controls[1].fields["hello"] = Hello(incarnation="second")
         found = self.begin(controls)
         assert (found.is_alive, found.was_lost) == (False, True)
-        assert found.run["run_id"] != run["run_id"]
-        assert found.run["ps"] == [incarnation(0), "second"]
+        assert found.run.run_id != run.run_id
+        assert found.run.incarnations == (incarnation(0), "second")
         again = self.begin(controls)  # the chief was killed before it had set the state up
         assert (again.is_alive, again.was_lost) == (False, True)
 
@@ -137,21 +140,21 @@ class TestBeginRun:
         first = self.begin([ps_0])
         second = self.begin([ps_0])
         assert (second.is_alive, second.was_lost) == (False, False)
-        assert second.run["run_id"] != first.run["run_id"]
+        assert second.run.run_id != first.run.run_id
 
     def test_a_run_that_ended_is_replaced(self):
         controls, run = self.ready()
-        controls[0].write_run(run | {"status": control.ENDED})
+        controls[0].write_run(run.replace(status=RunStatus.ENDED))
         found = self.begin(controls)
         assert (found.is_alive, found.was_lost) == (False, False)
-        assert found.run["run_id"] != run["run_id"]
+        assert found.run.run_id != run.run_id
 
     @pytest.mark.parametrize("change", [{"logdir": "runs/y"}, {"logdir": None}, {"learning_rate": 0.5}])
     def test_another_run_is_not_mistaken_for_this_one(self, change):
         controls, run = self.ready()
         found = self.begin(controls, config=dataclasses.replace(self.CONFIG, **change))
         assert (found.is_alive, found.was_lost) == (False, False)
-        assert found.run["run_id"] != run["run_id"]
+        assert found.run.run_id != run.run_id
 
     def test_another_number_of_workers_is_another_run(self):
         controls, _ = self.ready()
@@ -159,41 +162,39 @@ class TestBeginRun:
 
 
 class TestWaitForRun:
-    def ready(self, status=control.READY, config=NO_WAIT, failure="", **statuses):
-        run = {"run_id": "r", "status": status, "agreement": preflight.agreement(cluster_of(), config)}
-        run["failure"] = failure
-        run["ps"] = [incarnation(0)]
-        return FakeControl(run=run, roster=roster("r", **statuses) if statuses else {})
+    def ready(self, status=RunStatus.READY, config=NO_WAIT, failure="", **statuses):
+        run = ready_run(status=status, agreement=run_setup.agreement(cluster_of(), config), failure=failure)
+        return FakeControl(run=run, roster=roster("r", **statuses) if statuses else None)
 
     def wait(self, ps_0, config=NO_WAIT, stop=None):
         run = preflight.wait_for_run([ps_0], cluster_of(worker=1), config, stop or StopRequest())
-        return run["run_id"], run["status"] == control.ENDED
+        return run.run_id, run.status is RunStatus.ENDED
 
     @pytest.mark.parametrize("statuses", [{}, {"w0": "joined"}, {"w0": "training", "w1": "joined"}])
     def test_joins_a_ready_run(self, statuses):
         assert self.wait(self.ready(**statuses)) == ("r", False)
 
     def test_says_when_the_run_ended_without_this_worker(self):
-        assert self.wait(self.ready(control.ENDED, w0="done")) == ("r", True)
+        assert self.wait(self.ready(RunStatus.ENDED, w0="done")) == ("r", True)
 
     @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
     def test_a_run_that_has_failed_without_this_worker_is_no_success(self, statuses):
-        ps_0 = self.ready(control.ENDED, failure="worker 0 failed: the loss is no number", **statuses)
+        ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed: the loss is no number", **statuses)
         with pytest.raises(PeerFailedError, match="the run ended before worker-1 came: worker 0 failed: the loss is"):
             self.wait(ps_0)
 
     def test_what_a_chief_said_of_its_failure_to_a_ps_that_was_started_again_is_of_the_run_before(self):
-        ps_0 = self.ready(control.ENDED, failure="worker 0 failed")
-        ps_0.fields["hello"] = {"incarnation": "second"}
+        ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed")
+        ps_0.fields["hello"] = Hello(incarnation="second")
         with pytest.raises(StartTimeoutError, match="for the chief"):
             self.wait(ps_0)
 
-    @pytest.mark.parametrize("status", control.FINAL)
+    @pytest.mark.parametrize("status", FINAL)
     def test_does_not_join_a_run_that_it_has_left(self, status):
         with pytest.raises(StartTimeoutError):
-            self.wait(self.ready(control.ENDED, w0="done", w1=status))
+            self.wait(self.ready(RunStatus.ENDED, w0="done", w1=status))
 
-    @pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED, control.LOST])
+    @pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED, Status.LOST])
     def test_comes_back_to_a_run_that_goes_on_without_it(self, status):
         assert self.wait(self.ready(w0="training", w1=status)) == ("r", False)
 
@@ -203,7 +204,7 @@ class TestWaitForRun:
 
     def test_does_not_join_a_run_of_which_a_ps_has_lost_its_part(self):
         ps_0 = self.ready()
-        ps_0.fields["hello"] = {"incarnation": "second"}
+        ps_0.fields["hello"] = Hello(incarnation="second")
         with pytest.raises(StartTimeoutError):
             self.wait(ps_0)
 
@@ -215,10 +216,10 @@ class TestWaitForRun:
     @pytest.mark.parametrize(("run_id", "worker", "number"), [("r", 1, 3), ("r", 2, 0), ("earlier", 1, 0)])
     def test_how_often_a_worker_has_joined_the_run_is_in_its_roster(self, run_id, worker, number):
         ps_0 = self.ready(w0="training", w1="lost")
-        ps_0.fields["roster"]["workers"]["1"]["joining"] = 3
-        assert preflight.last_joining(ps_0.read(), {"run_id": run_id}, worker) == number
+        ps_0.fields["roster"].workers[1] = entry("lost", joining=3)
+        assert preflight.last_joining(ps_0.read(), run_id, worker) == number
 
-    @pytest.mark.parametrize("run", [{}, {"run_id": "r", "status": control.STARTING, "agreement": {}}])
+    @pytest.mark.parametrize("run", [None, ready_run(status=RunStatus.STARTING, start=None)])
     def test_names_the_chief_that_does_not_come(self, run):
         with pytest.raises(StartTimeoutError, match=r"worker-1 waited 0 s for the chief \(worker-0\)"):
             self.wait(FakeControl(run=run))
@@ -257,5 +258,6 @@ class TestWaitForRun:
 def test_a_message_goes_to_every_ps_that_is_there():
     controls = [FakeControl(0), FakeControl(1), FakeControl(2)]
     controls[1].error = GONE
-    preflight.say_everywhere(controls, {"status": "done"})
-    assert [ps.said for ps in controls] == [[{"status": "done"}], [], [{"status": "done"}]]
+    message = StatusMessage(run_id="r", worker=0, entry=entry("done"))
+    preflight.say_everywhere(controls, message)
+    assert [ps.said for ps in controls] == [[message], [], [message]]

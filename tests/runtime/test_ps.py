@@ -24,6 +24,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from ps_trainer.runtime import control, liveness, preflight, ps, shard_leases
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.run_record import AliveMessage, LeaseKind, LeaseMessage, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.store.variables import create_variable
@@ -55,7 +56,10 @@ class Served:
         self._future = pool.submit(task.serve, self.stop)
 
     def say(self, worker, status, run_id="r", **content):
-        self.control.say({"run_id": run_id, "worker": worker, "status": status, **content})
+        self.control.say(StatusMessage(run_id=run_id, worker=worker, entry=WorkerEntry(status=status, **content)))
+
+    def beat(self, worker):
+        self.control.say(AliveMessage(run_id="r", worker=worker))
 
     def end(self):
         """The exit code, or the error."""
@@ -95,60 +99,60 @@ def serve():
 
 
 def statuses(state):
-    return {int(index): entry["status"] for index, entry in state.roster.get("workers", {}).items()}
+    return {index: entry.status for index, entry in state.roster.workers.items()} if state.roster else {}
 
 
 def test_ends_with_0_when_every_worker_is_done(serve):
     task = serve()
     for worker in (0, 1):
-        task.say(worker, control.JOINED)
-        task.say(worker, control.TRAINING)
-    task.say(1, control.DONE)
+        task.say(worker, Status.JOINED)
+        task.say(worker, Status.TRAINING)
+    task.say(1, Status.DONE)
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "done"})
     assert task.is_serving()
-    task.say(0, control.DONE)
+    task.say(0, Status.DONE)
     assert task.end() == 0
 
 
 def test_a_worker_whose_port_is_gone_has_failed_in_the_words_of_the_ps(serve, monkeypatch):
     task = serve()
-    task.say(0, control.JOINED)
-    task.say(1, control.JOINED)
+    task.say(0, Status.JOINED)
+    task.say(1, Status.JOINED)
     task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "joined"})
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
     state = task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "failed"})
-    assert "localhost:2 does not answer (refused)" in state.roster["workers"]["1"]["reason"]
-    task.say(0, control.DONE)
+    assert "localhost:2 does not answer (refused)" in state.roster.workers[1].reason
+    task.say(0, Status.DONE)
     assert task.end() == 1
 
 
-@pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
 @pytest.mark.parametrize("worker", [0, 1])
 def test_ends_with_1_when_a_worker_failed(serve, worker, status):
     task = serve()
-    task.say(worker, control.JOINED)
+    task.say(worker, Status.JOINED)
     task.say(worker, status, reason="why")
-    task.say(1 - worker, control.DONE)
+    task.say(1 - worker, Status.DONE)
     assert task.end() == 1
 
 
 def test_a_worker_that_fails_before_it_joined_counts(serve):
     task = serve()
-    task.say(0, control.JOINED)
-    task.say(1, control.FAILED, run_id="", reason="no data")
+    task.say(0, Status.JOINED)
+    task.say(1, Status.FAILED, run_id="", reason="no data")
     task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "failed"})
-    task.say(0, control.DONE)
+    task.say(0, Status.DONE)
     assert task.end() == 1
 
 
 def test_says_hello_and_what_each_worker_said_last(serve):
     task = serve()
-    task.say(0, control.JOINED)
-    task.say(0, control.DONE, summary={"local_steps": 3})
+    task.say(0, Status.JOINED)
+    task.say(0, Status.DONE, summary={"local_steps": 3})
     state = task.wait_for(lambda state: statuses(state) == {0: "done"})
-    assert state.hello["num_ps"] == 1 and state.hello["num_workers"] == 2
-    assert state.roster["run_id"] == "r"
-    assert state.roster["workers"]["0"]["summary"] == {"local_steps": 3}
+    assert state.hello.num_ps == 1 and state.hello.num_workers == 2
+    assert state.roster.run_id == "r"
+    assert state.roster.workers[0].summary == {"local_steps": 3}
 
 
 def test_without_any_worker_it_ends_after_the_start_timeout(serve):
@@ -159,40 +163,40 @@ def test_without_any_worker_it_ends_after_the_start_timeout(serve):
 def test_after_a_chief_that_failed_nobody_is_waited_for_long(serve, monkeypatch):
     monkeypatch.setattr(ps, "_FAILED_SECS", 0.5)
     task = serve(start_timeout_secs=120.0)
-    task.say(0, control.JOINED)
-    task.say(0, control.FAILED, reason="worker 1 lost")
+    task.say(0, Status.JOINED)
+    task.say(0, Status.FAILED, reason="worker 1 lost")
     with pytest.raises(RunError, match=r"the chief ended 1 s ago and worker \[1\] never said how it ended"):
         task.end()
 
 
 def test_a_worker_that_is_silent_after_the_chief_ended_is_named(serve):
     task = serve(start_timeout_secs=2.0)
-    task.say(0, control.JOINED)
-    task.say(0, control.DONE)
+    task.say(0, Status.JOINED)
+    task.say(0, Status.DONE)
     with pytest.raises(RunError, match=r"the chief ended 2 s ago and worker \[1\] never said how it ended"):
         task.end()
 
 
 def test_a_word_of_a_run_that_was_replaced_changes_nothing(serve):
     task = serve()
-    task.say(0, control.JOINED, run_id="old")
-    task.say(1, control.JOINED, run_id="old")
-    task.say(0, control.JOINED, run_id="new")
-    task.say(1, control.DONE, run_id="old")
-    task.say(0, control.TRAINING, run_id="new")
+    task.say(0, Status.JOINED, run_id="old")
+    task.say(1, Status.JOINED, run_id="old")
+    task.say(0, Status.JOINED, run_id="new")
+    task.say(1, Status.DONE, run_id="old")
+    task.say(0, Status.TRAINING, run_id="new")
     state = task.wait_for(lambda state: statuses(state).get(0) == "training")
-    assert state.roster["run_id"] == "new"
+    assert state.roster.run_id == "new"
     assert statuses(state) == {0: "training"}
 
 
 def test_when_stopped_it_says_why_and_raises_the_reason(serve):
     task = serve()
-    task.say(0, control.JOINED)
-    task.say(0, control.TRAINING)
+    task.say(0, Status.JOINED)
+    task.say(0, Status.TRAINING)
     task.wait_for(lambda state: statuses(state) == {0: "training"})
     task.stop.request(Interrupted(signal.SIGTERM))
     state = task.wait_for(lambda state: state.notice)
-    assert state.notice == {"reason": "ps-0 was ended by SIGTERM"}
+    assert state.notice.reason == "ps-0 was ended by SIGTERM"
     with pytest.raises(Interrupted):
         task.end()
 
@@ -200,11 +204,11 @@ def test_when_stopped_it_says_why_and_raises_the_reason(serve):
 def test_when_stopped_it_does_not_wait_for_workers_that_have_ended(serve, monkeypatch):
     monkeypatch.setattr(ps, "_NOTICE_SECS", 10 * DEADLINE_SECS)
     task = serve()
-    task.say(0, control.JOINED)
-    task.say(0, control.TRAINING)
+    task.say(0, Status.JOINED)
+    task.say(0, Status.TRAINING)
     task.wait_for(lambda state: statuses(state) == {0: "training"})
     task.stop.request(Interrupted(signal.SIGTERM))
-    task.say(0, control.INTERRUPTED)
+    task.say(0, Status.INTERRUPTED)
     with pytest.raises(Interrupted):
         task.end()
 
@@ -213,10 +217,12 @@ def test_serves_job_after_job_when_asked_to(serve):
     task = serve(keep_serving=True, start_timeout_secs=0.05)
     for run_id in ("first", "second"):
         for worker in (0, 1):
-            task.say(worker, control.JOINED, run_id=run_id)
-        task.wait_for(lambda state, run_id=run_id: state.roster.get("run_id") == run_id and len(statuses(state)) == 2)
+            task.say(worker, Status.JOINED, run_id=run_id)
+        task.wait_for(
+            lambda state, run_id=run_id: state.roster and state.roster.run_id == run_id and len(statuses(state)) == 2
+        )
         for worker in (1, 0):
-            task.say(worker, control.DONE, run_id=run_id)
+            task.say(worker, Status.DONE, run_id=run_id)
         task.wait_for(lambda state: statuses(state) == {0: "done", 1: "done"})
     assert task.is_serving()
 
@@ -224,8 +230,8 @@ def test_serves_job_after_job_when_asked_to(serve):
 def joined(task):
     """Both workers of `task` have joined and train."""
     for worker in (0, 1):
-        task.say(worker, control.JOINED)
-        task.say(worker, control.TRAINING)
+        task.say(worker, Status.JOINED)
+        task.say(worker, Status.TRAINING)
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "training"})
 
 
@@ -234,69 +240,69 @@ def test_a_worker_whose_port_is_gone_is_lost_and_may_come_back(serve, monkeypatc
     joined(task)
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
-    assert "localhost:2 does not answer (refused)" in state.roster["workers"]["1"]["reason"]
-    task.say(1, control.JOINED)
+    assert "localhost:2 does not answer (refused)" in state.roster.workers[1].reason
+    task.say(1, Status.JOINED)
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "joined"})
-    task.say(1, control.DONE)
-    task.say(0, control.DONE)
+    task.say(1, Status.DONE)
+    task.say(0, Status.DONE)
     assert task.end() == 0
 
 
 def joinings(state):
-    return {int(index): entry["joining"] for index, entry in state.roster["workers"].items()}
+    return {index: entry.joining for index, entry in state.roster.workers.items()}
 
 
 def test_a_loss_is_of_the_last_joining_and_so_is_the_end_of_a_process_that_has_not_joined(serve, monkeypatch):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
-    task.say(1, control.JOINED, joining=3)
+    task.say(1, Status.JOINED, joining=3)
     task.wait_for(lambda state: joinings(state) == {0: 0, 1: 3})
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
     assert joinings(state) == {0: 0, 1: 3}
-    task.say(1, control.INTERRUPTED, run_id="", joining=0)
+    task.say(1, Status.INTERRUPTED, run_id="", joining=0)
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "interrupted"})
     assert joinings(state) == {0: 0, 1: 3}
-    task.say(1, control.JOINED, joining=4)
+    task.say(1, Status.JOINED, joining=4)
     task.wait_for(lambda state: joinings(state) == {0: 0, 1: 4})
 
 
 def test_a_silent_worker_is_lost_and_its_next_sign_of_life_brings_it_back(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS, heartbeat_timeout_secs=0.5)
     joined(task)
-    task.say(1, control.DONE)
+    task.say(1, Status.DONE)
     state = task.wait_for(lambda state: statuses(state) == {0: "lost", 1: "done"})
-    assert "no sign of life for" in state.roster["workers"]["0"]["reason"]
-    task.say(0, control.ALIVE)
+    assert "no sign of life for" in state.roster.workers[0].reason
+    task.beat(0)
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "done"})
-    task.say(0, control.DONE)
+    task.say(0, Status.DONE)
     assert task.end() == 0
 
 
 def test_a_worker_that_says_it_lost_something_is_not_brought_back_by_an_old_sign_of_life(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
-    task.say(1, control.LOST, reason="ps-1 was lost")
+    task.say(1, Status.LOST, reason="ps-1 was lost")
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
-    task.say(1, control.ALIVE)
-    task.say(0, control.JOINED)  # mail is read in order
+    task.beat(1)
+    task.say(0, Status.JOINED)  # mail is read in order
     task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "lost"})
 
 
 def test_a_lost_worker_has_failed_when_it_does_not_come_back_in_time(serve):
     task = serve(recover_timeout_secs=0.3)
     joined(task)
-    task.say(1, control.LOST, reason="ps-1 was lost")
+    task.say(1, Status.LOST, reason="ps-1 was lost")
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "failed"})
-    assert "ps-1 was lost; it did not come back within" in state.roster["workers"]["1"]["reason"]
+    assert "ps-1 was lost; it did not come back within" in state.roster.workers[1].reason
 
 
-@pytest.mark.parametrize("status", [control.DONE, control.FAILED])
+@pytest.mark.parametrize("status", [Status.DONE, Status.FAILED])
 def test_a_lost_worker_is_not_waited_for_when_the_chief_has_ended(serve, status, monkeypatch):
-    monkeypatch.setattr(ps, "_LATE_SECS", 0.2 if status == control.DONE else 10 * DEADLINE_SECS)
+    monkeypatch.setattr(ps, "_LATE_SECS", 0.2 if status == Status.DONE else 10 * DEADLINE_SECS)
     task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
     joined(task)
-    task.say(1, control.LOST, reason="gone")
+    task.say(1, Status.LOST, reason="gone")
     task.say(0, status)
     assert task.end() == 1
 
@@ -305,21 +311,21 @@ def test_a_lost_worker_that_is_back_soon_after_the_chief_is_done_has_not_failed(
     monkeypatch.setattr(ps, "_LATE_SECS", DEADLINE_SECS)
     task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
     joined(task)
-    task.say(1, control.LOST, reason="gone")
-    task.say(0, control.DONE)
+    task.say(1, Status.LOST, reason="gone")
+    task.say(0, Status.DONE)
     task.wait_for(lambda state: statuses(state) == {0: "done", 1: "lost"})
-    task.say(1, control.DONE)
+    task.say(1, Status.DONE)
     assert task.end() == 0
 
 
 def test_words_of_a_run_that_was_replaced_do_not_bring_it_back(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
-    task.say(0, control.JOINED, run_id="next")
-    task.say(1, control.JOINED, run_id="r")
-    task.say(1, control.JOINED, run_id="next")
+    task.say(0, Status.JOINED, run_id="next")
+    task.say(1, Status.JOINED, run_id="r")
+    task.say(1, Status.JOINED, run_id="next")
     state = task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "joined"})
-    assert state.roster["run_id"] == "next"
+    assert state.roster.run_id == "next"
 
 
 # What a ps task cannot understand: the text of a message, and why.
@@ -379,17 +385,18 @@ def test_a_message_that_cannot_be_understood_is_dropped_and_said(serve, monkeypa
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})  # who looks for workers still does
     assert "a message was dropped" in caplog.text and says in caplog.text
     for worker in (0, 1):
-        task.say(worker, control.DONE)
+        task.say(worker, Status.DONE)
     assert task.end() == 0
 
 
 def test_a_message_brings_nothing_in_that_only_the_ps_task_says(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
-    task.say(1, control.LOST, reason="gone", is_presumed=True, was={"status": "done"}, at=0.0)
+    lost = {"run_id": "r", "worker": 1, "status": "lost", "reason": "gone"}
+    mail(task, json.dumps(lost | {"is_presumed": True, "was": {"status": "done"}, "at": 0.0}))
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
-    task.say(1, control.ALIVE)
-    task.say(0, control.JOINED)  # mail is read in order
+    task.beat(1)
+    task.say(0, Status.JOINED)  # mail is read in order
     task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "lost"})
 
 
@@ -398,13 +405,17 @@ UNREADABLE = [
     ("run", "{{{", "its record 'run' cannot be read: Expecting property name"),
     ("run", "[]", "a JSON object is expected, not a list"),
     ("run", '{"status": "ready"}', "no field 'run_id'"),
-    ("run", '{"run_id": "r", "status": "evil", "agreement": {}, "ps": []}', "unknown status 'evil'"),
-    ("run", '{"run_id": "r", "status": "ready", "agreement": {}, "ps": []}', "no field 'start'"),
-    ("run", '{"run_id": "r", "status": "ready", "agreement": {}, "ps": [], "start": {}}', "no field 'start'"),
+    ("run", '{"run_id": "r", "status": "evil", "agreement": {}, "incarnations": []}', "unknown status 'evil'"),
+    ("run", '{"run_id": "r", "status": "ready", "agreement": {}, "incarnations": []}', "no field 'start'"),
+    (
+        "run",
+        '{"run_id": "r", "status": "ready", "agreement": {}, "incarnations": [], "start": {}}',
+        "no field 'start.step'",
+    ),
     ("roster", "\x00", "its record 'roster' cannot be read"),
     ("roster", '{"run_id": "r", "workers": []}', "workers is [], not of type dict"),
-    ("roster", '{"run_id": "r", "workers": {"x": {"status": "done"}}}', "worker 'x' is no index"),
-    ("roster", '{"run_id": "r", "workers": {"0": {}}}', "worker 0 has no status"),
+    ("roster", '{"run_id": "r", "workers": {"x": {"status": "done"}}}', "workers.'x': not an index"),
+    ("roster", '{"run_id": "r", "workers": {"0": {}}}', "no field 'workers.0.status'"),
     ("roster", '{"run_id": "r", "workers": {"0": {"status": "done", "joining": 1e9}}}', "not of type int"),
     ("roster", '{"run_id": "r", "workers": {"0": {"status": "done", "joining": 2147483648}}}', "less than 2**31"),
     ("notice", '{"reason": 3}', "reason is 3, not of type str"),
@@ -412,7 +423,7 @@ UNREADABLE = [
     ("leases", "7", "a JSON object is expected, not a int"),
     ("leases", '{"1": 3}', "1 is 3, not of type dict"),
     ("leases", '{"1": {"shard": []}}', "shard is [], not of type dict"),
-    ("leases", '{"1": {"shard": {"request": "q", "generation": 0}}}', "no field 'lease'"),
+    ("leases", '{"1": {"shard": {"request": "q", "lease": null}}}', "no field '1.shard.generation'"),
     ("leases", '{"1": {"shard": {"request": "q", "lease": [0, 1], "generation": 0}}}', "lease is [0, 1]"),
     ("leases", '{"1": {"shard": {"request": "q", "lease": [0, 1, "2"], "generation": 0}}}', "lease is [0, 1, '2']"),
     ("leases", '{"1": {"shard": {"request": "q", "lease": "soon", "generation": 0}}}', "lease is 'soon'"),
@@ -432,7 +443,7 @@ NO_PLANS = [
     ({"num_epochs": 0}, "num_epochs is 0, not at least 1"),
     ({"num_epochs": "2"}, "num_epochs is '2', not of type int"),
     ({"seed": True}, "seed is True, not of type int"),
-    ({"order": "sorted"}, "unknown field 'order'"),
+    ({"order": "sorted"}, "unknown field 'shards.plan.order'"),
 ]
 
 
@@ -440,16 +451,16 @@ def run_with(shards):
     """The text of a run's record with these shards."""
     start = {"step": 0, "how": "initialised"}
     agreement = {"sharding": "dynamic"}
-    run = {"run_id": "r", "status": "ready", "agreement": agreement, "ps": [], "start": start}
+    run = {"run_id": "r", "status": "ready", "agreement": agreement, "incarnations": [], "start": start}
     return json.dumps(run if shards is None else run | {"shards": shards})
 
 
 UNREADABLE += [("run", run_with({"plan": PLAN | wrong, "may_wait": True}), says) for wrong, says in NO_PLANS]
 UNREADABLE += [
-    ("run", run_with({"plan": dict(list(PLAN.items())[:-1]), "may_wait": True}), "no field 'seed'"),
+    ("run", run_with({"plan": dict(list(PLAN.items())[:-1]), "may_wait": True}), "no field 'shards.plan.seed'"),
     ("run", run_with({"plan": [], "may_wait": True}), "plan is [], not of type dict"),
-    ("run", run_with({"plan": PLAN}), "no field 'may_wait'"),
-    ("run", run_with({}), "no field 'plan'"),
+    ("run", run_with({"plan": PLAN}), "no field 'shards.may_wait'"),
+    ("run", run_with({}), "no field 'shards.plan'"),
     ("run", run_with(None), "no field 'shards'"),
 ]
 
@@ -473,14 +484,14 @@ def overwrite(task, field, text):
 
 def ask(task, request):
     """Worker 1 asks for a shard."""
-    task.say(1, control.LEASE, kind="shard", request=request, is_idle=False)
+    task.control.say(LeaseMessage(run_id="r", worker=1, kind=LeaseKind.SHARD, request=request, is_idle=False))
 
 
 @pytest.mark.parametrize(
     ("shards", "says"),
     [
         ({"plan": PLAN | {"num_shards": "3"}, "may_wait": True}, "num_shards is '3', not of type int"),
-        ({"plan": PLAN | {"order": "sorted"}, "may_wait": True}, "unknown field 'order'"),
+        ({"plan": PLAN | {"order": "sorted"}, "may_wait": True}, "unknown field 'shards.plan.order'"),
         ({"plan": PLAN | {"num_epochs": None}, "may_wait": True}, "are [2, 6], and the plan's [32, 6]"),
         ({"plan": PLAN | {"num_shards": 24, "batch_size": 1}, "may_wait": True}, "are [2, 6], and the plan's [2, 24]"),
     ],
@@ -500,10 +511,10 @@ def test_a_plan_that_is_none_is_said_and_the_right_one_is_taken_up(serve, caplog
     assert says in caplog.text
     overwrite(task, "run", run_with({"plan": PLAN, "may_wait": True}))
     ask(task, "b")
-    answer = task.wait_for(lambda state: state.leases).leases["1"]["shard"]
-    assert answer["request"] == "b" and answer["lease"][0] == 0
+    answer = task.wait_for(lambda state: state.leases).leases[1][LeaseKind.SHARD]
+    assert answer.request == "b" and answer.lease.epoch == 0
     for worker in (0, 1):
-        task.say(worker, control.DONE)
+        task.say(worker, Status.DONE)
     assert task.end() == 0
 
 
@@ -513,5 +524,7 @@ def test_a_worker_that_waits_for_the_run_names_what_is_wrong_with_its_plan(serve
     overwrite(task, "run", run_with({"plan": PLAN | {"num_shards": "3"}, "may_wait": True}))
     jobs = {"ps": (task.control.address,), "worker": ("localhost:1", "localhost:2")}
     worker = ClusterConfig(jobs=jobs, job_name="worker", task_index=1)
-    with pytest.raises(StartTimeoutError, match="record 'run' cannot be read: num_shards is '3', not of type int"):
+    with pytest.raises(
+        StartTimeoutError, match="record 'run' cannot be read: shards.plan.num_shards is '3', not of type int"
+    ):
         preflight.wait_for_run([task.control], worker, TrainConfig(isolation="test"), StopRequest(), limit_secs=0.0)

@@ -9,11 +9,12 @@ import pytest
 from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError, StalledError
 from tests.testing.cluster import DEADLINE_SECS
 
-from ps_trainer.runtime import control, watcher  # isort: skip - after the cluster's environment
+from ps_trainer.runtime import watcher  # isort: skip - after the cluster's environment
+from ps_trainer.runtime.run_record import FINAL, Hello, Notice, RunStatus, Status  # isort: skip
 from ps_trainer.runtime.supervise import StopRequest  # isort: skip
-from tests.runtime.fakes import GONE, FakeControl, incarnation, roster  # isort: skip
+from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster  # isort: skip
 
-READY = {"run_id": "r", "status": control.READY, "ps": [incarnation(ps) for ps in range(3)]}
+READY = ready_run(num_ps=3)
 
 
 @pytest.fixture(autouse=True)
@@ -91,25 +92,25 @@ def test_nothing_happens_while_all_train():
     with Watched(ps_0) as watched:
         watched.poll()
         assert not watched.stop.requested
-        assert watched.run_status == control.READY
-        assert {index: entry["status"] for index, entry in watched.roster.items()} == {0: "training", 1: "training"}
+        assert watched.run_status == RunStatus.READY
+        assert {index: entry.status for index, entry in watched.roster.items()} == {0: "training", 1: "training"}
     assert watched.ended == []
 
 
 @pytest.mark.parametrize("ps", [0, 1])
 def test_a_ps_that_was_told_to_end_ends_the_job(ps):
     controls = [FakeControl(0, run=READY), FakeControl(1)]
-    controls[ps].fields["notice"] = {"reason": "ps-1 was ended by SIGTERM"}
+    controls[ps].fields["notice"] = Notice(reason="ps-1 was ended by SIGTERM")
     with Watched(*controls) as watched:
         watched.poll()
     assert isinstance(watched.stop.reason, PeerFailedError)
     assert "the job ends because ps-1 was ended by SIGTERM" in str(watched.stop.reason)
 
 
-@pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
 def test_a_chief_that_did_not_end_well_ends_the_job(status):
-    ps_0 = FakeControl(run=READY, roster=roster("r", w0=status, w1="training"))
-    ps_0.fields["roster"]["workers"]["0"]["reason"] = "the loss is nan"
+    ps_0 = FakeControl(run=READY, roster=roster("r", w1="training"))
+    ps_0.fields["roster"].workers[0] = entry(status, reason="the loss is nan")
     with Watched(ps_0) as watched:
         watched.poll()
     assert isinstance(watched.stop.reason, PeerFailedError)
@@ -121,7 +122,7 @@ def test_a_run_that_has_failed_ends_the_job_also_before_the_chief_has_said_so_it
     with Watched(ps_0) as watched:
         watched.poll()
         assert not watched.stop.requested
-        ps_0.fields["run"] = READY | {"status": control.ENDED, "failure": "worker 0 failed: the loss is nan"}
+        ps_0.fields["run"] = READY.replace(status=RunStatus.ENDED, failure="worker 0 failed: the loss is nan")
         watched.poll()
     assert isinstance(watched.stop.reason, PeerFailedError)
     assert str(watched.stop.reason) == "the chief ended: worker 0 failed: the loss is nan"
@@ -133,7 +134,7 @@ def test_a_chief_that_is_done_ends_nothing():
     assert not watched.stop.requested
 
 
-@pytest.mark.parametrize("status", control.FINAL)
+@pytest.mark.parametrize("status", FINAL)
 def test_the_end_of_another_worker_is_told_once(status):
     with Watched(FakeControl(run=READY, roster=roster("r", w0="training", w1="training", w2=status))) as watched:
         watched.poll(5)
@@ -143,12 +144,12 @@ def test_the_end_of_another_worker_is_told_once(status):
 
 @pytest.mark.parametrize("worker", [0, 2])
 def test_a_lost_worker_is_told_and_told_again_when_it_is_back_and_when_it_has_failed(worker):
-    ps_0 = FakeControl(run=READY, roster=roster("r", w1="training") | {})
-    entries = ps_0.fields["roster"]["workers"]
+    ps_0 = FakeControl(run=READY, roster=roster("r", w1="training"))
+    entries = ps_0.fields["roster"].workers
     with Watched(ps_0) as watched:
         seen = []
         for status in ("training", "lost", "training", "lost", "failed"):
-            entries[str(worker)] = {"status": status, "reason": "no sign of life"}
+            entries[worker] = entry(status, reason="no sign of life")
             watched.poll()
             seen.append((list(watched.started), list(watched.ended)))
         assert seen == [
@@ -164,39 +165,39 @@ def test_a_lost_worker_is_told_and_told_again_when_it_is_back_and_when_it_has_fa
 @pytest.mark.parametrize("seen", ["joined", "training"])
 def test_a_worker_that_was_started_again_unnoticed_is_told(seen):
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
-    entries = ps_0.fields["roster"]["workers"]
+    entries = ps_0.fields["roster"].workers
     with Watched(ps_0) as watched:
-        entries["2"] = {"status": "training", "joining": 1}
+        entries[2] = entry("training", joining=1)
         watched.poll()
         assert (watched.started, watched.returned) == ([0, 2], [])
-        entries["2"] = {"status": seen, "joining": 2}
+        entries[2] = entry(seen, joining=2)
         watched.poll()
-        entries["2"] = {"status": "training", "joining": 2}
+        entries[2] = entry("training", joining=2)
         watched.poll()
     assert (watched.started, watched.returned) == ([0, 2, 2], [2])
 
 
 def test_the_loss_of_a_worker_that_came_back_and_went_between_two_polls_is_told():
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
-    entries = ps_0.fields["roster"]["workers"]
+    entries = ps_0.fields["roster"].workers
     told = []
     with Watched(ps_0, on_worker_end=lambda *said: told.append(said)) as watched:
         for joining in (1, 2):
-            entries["2"] = {"status": "lost", "reason": "killed", "joining": joining}
+            entries[2] = entry("lost", reason="killed", joining=joining)
             watched.poll()
     assert told == [(2, "lost", 1), (2, "lost", 2)]
 
 
 def test_a_ps_that_was_started_anew_is_lost_at_once():
-    controls = [FakeControl(0, run=READY), FakeControl(1, hello={"incarnation": "second-1"})]
+    controls = [FakeControl(0, run=READY), FakeControl(1, hello=Hello(incarnation="second-1"))]
     with Watched(*controls) as watched:
         watched.poll()
     assert isinstance(watched.stop.reason, PsLostError)
-    assert "ps-1 (host:2223) was started anew" in str(watched.stop.reason)
+    assert "ps-1 (host:2223) was restarted" in str(watched.stop.reason)
 
 
 def test_a_run_that_was_begun_anew_ends_the_old_one():
-    with Watched(FakeControl(run=READY | {"run_id": "other"})) as watched:
+    with Watched(FakeControl(run=READY.replace(run_id="other"))) as watched:
         watched.poll()
     assert isinstance(watched.stop.reason, RunReplacedError)
 
@@ -210,7 +211,7 @@ def test_its_own_end_is_no_news():
 def test_the_roster_of_another_run_is_not_looked_at():
     with Watched(FakeControl(run=READY, roster=roster("other", w0="failed"))) as watched:
         watched.poll()
-    assert watched.ended == [] and watched.roster == {} and watched.run_status == ""
+    assert watched.ended == [] and watched.roster == {} and watched.run_status is None
 
 
 def test_only_ps_0_tells_of_workers():
@@ -253,7 +254,7 @@ def test_a_ps_of_which_no_call_returns_is_lost_as_late_as_another_and_hides_nobo
         watched.pass_time(30)
         assert not watched.stop.requested
         controls[0].fields["roster"] = roster("r", w2="done")
-        watched.wait_for(lambda: watched.ended == [(2, control.DONE)])
+        watched.wait_for(lambda: watched.ended == [(2, Status.DONE)])
         watched.pass_time(1)
         ended.set()
     assert str(watched.stop.reason) == "ps-1 (host:2223) has not answered for 31 s (a call to it does not return)"
@@ -301,7 +302,7 @@ def test_a_callback_that_fails_does_not_leave_the_job_unwatched(error):
     with Watched(*controls, on_worker_end=failing(error)) as watched:
         assert watched.stop.wait(DEADLINE_SECS)
         watched.look()
-        controls[1].fields["notice"] = {"reason": "ps-1 was ended by SIGTERM"}
+        controls[1].fields["notice"] = Notice(reason="ps-1 was ended by SIGTERM")
         watched.poll()
     if error is GONE:  # a final reason replaces one after which the job might have gone on
         assert "ps-1 was ended by SIGTERM" in str(watched.stop.reason)

@@ -21,9 +21,9 @@ from tests.testing.logs import log_lines
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from models import layers
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
-from tests.runtime.fakes import GONE, FakeControl, roster
+from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
 
 NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one
 CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}"])
@@ -155,7 +155,7 @@ class TestEvaluator:
 
         def run(*chief_acts, config=config):
             """Runs the evaluator; at each of its polls the chief acts once more."""
-            ps_0 = FakeControl(run={"run_id": "r"})
+            ps_0 = FakeControl(run=ready_run())
             remaining = list(chief_acts)
             monkeypatch.setattr(evaluator.preflight, "wait_for_ps", lambda *_: [ps_0])
 
@@ -215,19 +215,19 @@ class TestEvaluator:
         (warning,) = [line for line in said if "it is not evaluated" in line]
         assert "model.ckpt-7" in warning and "its data file is cut short" in warning
 
-    @pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+    @pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
     def test_a_chief_that_failed_is_told(self, evaluate_until_end, status):
         with pytest.raises(PeerFailedError, match=f"the chief {status}"):
             evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)))
 
     def test_a_run_that_ended_before_is_not_the_one_it_waits_for(self, evaluate_until_end):
         def new_run(ps_0):
-            ps_0.fields.update(run={"run_id": "r2"}, roster=roster("r", w0="failed"))
+            ps_0.fields.update(run=ready_run(run_id="r2"), roster=roster("r", w0="failed"))
 
         code, _ = evaluate_until_end(new_run, lambda ps_0: ps_0.fields.update(roster=roster("r2", w0="done")))
         assert code == 0
 
-    @pytest.mark.parametrize("status", [control.JOINED, control.TRAINING])
+    @pytest.mark.parametrize("status", [Status.JOINED, Status.TRAINING])
     def test_a_ps_that_goes_before_the_chief_ended_is_lost(self, evaluate_until_end, status):
         def goes(ps_0):
             ps_0.error = GONE
@@ -235,7 +235,7 @@ class TestEvaluator:
         with pytest.raises(PsLostError):
             evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)), goes, *STAYS)
 
-    @pytest.mark.parametrize("status", [control.JOINED, control.TRAINING])
+    @pytest.mark.parametrize("status", [Status.JOINED, Status.TRAINING])
     def test_a_ps_that_goes_after_the_chief_ended_is_the_end(self, evaluate_until_end, status):
         def goes(ps_0):
             (evaluate_until_end.logdir / "summary.json").write_text("{}")

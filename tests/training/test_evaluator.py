@@ -9,12 +9,12 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, OptionError, PeerFailedError, PsLostError, StalledError
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import evaluator as evaluator_lib
 from ps_trainer.training.evaluator import Evaluator
 from tests.checkpoints.checkpoint_files import INDEX, write
-from tests.runtime.fakes import GONE, FakeControl, roster
+from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
 
 CLUSTER = ClusterConfig(jobs={"ps": ("a:1",), "worker": ("a:2",)}, job_name="evaluator", task_index=0)
 EVALUATING = 2  # checkpoints that are there when the evaluator begins
@@ -24,7 +24,7 @@ class Ps(FakeControl):
     """Of ps 0: answers with one status of the chief after the other, the last one for ever; "" is no answer."""
 
     def __init__(self, statuses, before_read=None):
-        super().__init__(run={"run_id": "r"})
+        super().__init__(run=ready_run())
         self._statuses, self._before_read, self.is_closed = list(statuses), before_read, False
 
     def read(self):
@@ -32,7 +32,7 @@ class Ps(FakeControl):
             self._before_read(self.num_reads)
         status = self._statuses[min(self.num_reads, len(self._statuses) - 1)]
         self.error = None if status else GONE
-        self.fields["roster"] = roster("r", w0=status)
+        self.fields["roster"] = roster("r", w0=status) if status else None
         return super().read()
 
     def close(self):
@@ -78,7 +78,7 @@ def test_evaluates_each_checkpoint_once_until_the_chief_is_done_the_last_one_inc
         if num_reads in (3, 5):  # with the fifth the chief says that it is done
             write(checkpoints, num_reads)
 
-    assert start(Ps([control.TRAINING] * 5 + [control.DONE], write_one_more)) == EXIT_DONE
+    assert start(Ps([Status.TRAINING] * 5 + [Status.DONE], write_one_more)) == EXIT_DONE
     assert evaluated(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.3), (5, 0.5)]
     assert [line["state"] for line in lines(tmp_path, "state")] == [
         "waiting for the ps tasks", "waiting for a checkpoint", "done",
@@ -91,42 +91,42 @@ def test_evaluates_a_checkpoint_that_was_written_anew_once_more(start, tmp_path,
             (checkpoints / f"model.ckpt-2{INDEX}").unlink()
             write(checkpoints, 2)
 
-    start(Ps([control.TRAINING] * 4 + [control.DONE], write_again))
+    start(Ps([Status.TRAINING] * 4 + [Status.DONE], write_again))
     assert [step for step, _ in evaluated(tmp_path)] == [1, 2, 2]
 
 
 def test_passes_a_damaged_checkpoint_over(start, tmp_path, checkpoints):
     (checkpoints / f"model.ckpt-1{INDEX}").write_bytes(b"damaged")
-    start(Ps([control.DONE]))
+    start(Ps([Status.DONE]))
     assert [step for step, _ in evaluated(tmp_path)] == [2]
 
 
-@pytest.mark.parametrize("status", [control.FAILED, control.INTERRUPTED])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
 def test_fails_with_the_chief(start, tmp_path, status):
     with pytest.raises(PeerFailedError, match=f"the chief {status}"):
-        start(Ps([control.TRAINING, status]))
+        start(Ps([Status.TRAINING, status]))
     assert len(evaluated(tmp_path)) == EVALUATING
 
 
 def test_a_ps_0_that_is_gone_with_the_run_has_ended_well_and_without_it_is_lost(start, tmp_path):
     with pytest.raises(PsLostError, match="ps 0 went away before the chief had ended"):
-        start(Ps([control.TRAINING, ""]))
+        start(Ps([Status.TRAINING, ""]))
     (tmp_path / "summary.json").write_text("{}")
-    assert start(Ps([control.TRAINING, ""])) == EXIT_DONE
+    assert start(Ps([Status.TRAINING, ""])) == EXIT_DONE
 
 
 def test_a_ps_0_that_comes_back_in_time_is_not_lost(start, tmp_path):
-    statuses = [control.TRAINING, "", "", "", "", control.TRAINING, control.DONE]
+    statuses = [Status.TRAINING, "", "", "", "", Status.TRAINING, Status.DONE]
     assert start(Ps(statuses), recover_timeout_secs=60.0) == EXIT_DONE
 
 
 def test_a_ps_0_that_has_not_been_heard_of_yet_is_not_lost(start):
-    assert start(Ps(["", "", "", "", "", control.TRAINING, control.DONE])) == EXIT_DONE
+    assert start(Ps(["", "", "", "", "", Status.TRAINING, Status.DONE])) == EXIT_DONE
 
 
 def test_a_run_that_was_there_before_is_not_this_one(start, tmp_path):
-    ps_0 = Ps([control.DONE])
-    ps_0.fields["run"] = {"run_id": "another"}
+    ps_0 = Ps([Status.DONE])
+    ps_0.fields["run"] = ready_run(run_id="another")
     with pytest.raises(StalledError, match=r"no new checkpoint in .* for 0 s"):
         start(ps_0, stall_timeout_secs=1e-9)
 
@@ -135,7 +135,7 @@ def test_ends_when_it_is_asked_to_stop(start):
     stop = StopRequest()
     stop.request(Interrupted(15))
     with pytest.raises(Interrupted):
-        start(Ps([control.TRAINING]), stop)
+        start(Ps([Status.TRAINING]), stop)
 
 
 def test_needs_a_logdir():

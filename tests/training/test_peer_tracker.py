@@ -8,10 +8,11 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StalledError, StartTimeoutError
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import RunStatus, Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import peer_tracker as peers_lib
 from ps_trainer.training.peer_tracker import PeerTracker
+from tests.runtime.fakes import entry, ready_run
 
 HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2003))
 CLUSTER = ClusterConfig(jobs={"ps": ("localhost:1999",), "worker": HOSTS}, job_name="worker", task_index=0)
@@ -22,7 +23,7 @@ class Watcher:
 
     def __init__(self, *_, on_worker_start, on_worker_end, on_poll, **__):
         self.started, self.ended, self.poll = on_worker_start, on_worker_end, on_poll
-        self.roster, self.reached, self.run_status = {}, None, control.READY
+        self.roster, self.reached, self.run_status = {}, None, RunStatus.READY
 
 
 class Rule:
@@ -63,11 +64,11 @@ def create(monkeypatch):
     def create(*, least=1, has_service=True, needs_all=False, start_limit_secs=60.0, **fields):
         config = TrainConfig(update="the_rule", **fields)
         peers = PeerTracker(
-            group_of(CLUSTER, 1), config, [], {}, rule=Rule(least), service=Service() if has_service else None,
+            group_of(CLUSTER, 1), config, [], ready_run(), rule=Rule(least), service=Service() if has_service else None,
             needs_all=needs_all, stop=StopRequest(), writer=Writer(), on_poll=lambda: None,
             start_limit_secs=start_limit_secs,
         )  # fmt: skip
-        peers._watcher.roster = {index: {"status": control.TRAINING} for index in range(3)}
+        peers._watcher.roster = {index: entry(Status.TRAINING) for index in range(3)}
         return peers
 
     return create
@@ -78,8 +79,8 @@ class TestEnded:
 
     def test_the_rule_goes_on_while_enough_are_left_and_then_the_others_wait_within_their_steps(self, create):
         peers = create(least=2)
-        peers._watcher.ended(1, control.LOST, 4)
-        peers._watcher.ended(2, control.LOST, 4)
+        peers._watcher.ended(1, Status.LOST, 4)
+        peers._watcher.ended(2, Status.LOST, 4)
         assert peers._service.calls == [("left", 1, 4)]
         assert peers._writer.states == [
             "worker 2 lost, and update rule the_rule needs 2 workers; waiting up to 120 s for it to come back"
@@ -90,18 +91,18 @@ class TestEnded:
 
     def test_where_all_need_each_other_each_ends_with_any_other(self, create):
         peers = create(has_service=False, needs_all=True)
-        peers._watcher.ended(2, control.LOST, 4)
+        peers._watcher.ended(2, Status.LOST, 4)
         assert type(peers._stop.reason) is PeerLostError
 
     def test_a_rule_that_needs_nobody_does_not_care(self, create):
         peers = create(has_service=False)
-        peers._watcher.ended(1, control.FAILED, 4)
+        peers._watcher.ended(1, Status.FAILED, 4)
         peers._watcher.started(1)
         assert peers._stop.reason is None
 
     def test_the_end_of_a_wait_is_looked_for_at_each_poll(self, create):
         peers = create(least=3, recover_timeout_secs=1e-9)
-        peers._watcher.ended(2, control.LOST, 4)
+        peers._watcher.ended(2, Status.LOST, 4)
         with pytest.raises(PeerFailedError, match="worker 2 lost, and update rule the_rule needs all; it did not come"):
             peers._watcher.poll()
 
@@ -112,10 +113,10 @@ class TestStart:
         assert peers.wait_for_start()
         assert peers._writer.states == peers._service.calls == []
 
-    @pytest.mark.parametrize("status", [control.JOINED, control.LOST, control.INTERRUPTED])
+    @pytest.mark.parametrize("status", [Status.JOINED, Status.LOST, Status.INTERRUPTED])
     def test_names_who_does_not_come(self, create, status):
         peers = create(least=3, start_limit_secs=0.0)
-        peers._watcher.roster[2] = {"status": status}
+        peers._watcher.roster[2] = entry(status)
         del peers._watcher.roster[1]
         with pytest.raises(StartTimeoutError, match="needs 3 workers; worker-1, worker-2 did not come within 0 s"):
             peers.wait_for_start()
@@ -126,10 +127,10 @@ class TestStart:
         assert peers.wait_for_start()
         assert peers._service.calls == [("left", 1, 0)]
 
-    @pytest.mark.parametrize(("status", "over"), [(control.JOINED, 3), (control.LOST, 4)])
+    @pytest.mark.parametrize(("status", "over"), [(Status.JOINED, 3), (Status.LOST, 4)])
     def test_who_joins_late_is_not_taken_out_once_it_has(self, create, status, over):
         peers = create(least=2, join_wait_secs=0.0, start_limit_secs=0.0)
-        peers._watcher.roster[1] = {"status": status, "joining": 4}
+        peers._watcher.roster[1] = entry(status, joining=4)
         assert peers.wait_for_start()
         assert peers._service.calls == [("left", 1, over)]
 
@@ -154,11 +155,11 @@ class TestEnd:
 
     def test_waits_for_each_that_joined_to_end_in_one_way_or_the_other(self, create):
         peers = create(max_steps=10)
-        self.wait(peers, {1: {"status": control.DONE}}, {}, {2: {"status": control.FAILED}})
+        self.wait(peers, {1: entry(Status.DONE)}, {}, {2: entry(Status.FAILED)})
         assert peers._writer.states == ["waiting for worker 1, 2"]
 
     def test_one_that_is_lost_is_waited_for_only_while_there_are_data_for_it(self, create):
-        lost = {1: {"status": control.LOST}, 2: {"status": control.DONE}}
+        lost = {1: entry(Status.LOST), 2: entry(Status.DONE)}
         self.wait(create(max_steps=10), lost)
         with pytest.raises(StalledError, match=r"worker \[1\] made no step for 0 s and did not end"):
             self.wait(create(max_steps=None, num_epochs=1, stall_timeout_secs=1e-9), lost)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import types
 
 import numpy as np
@@ -12,6 +11,7 @@ from ps_trainer import registry
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError
 from ps_trainer.runtime import shard_leases
+from ps_trainer.runtime.run_record import LeaseKind, LeaseMessage, Shards
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import shard_reader
@@ -110,9 +110,9 @@ def test_the_plan_is_the_chiefs_whatever_a_worker_was_told():
     own, chiefs = _config(batch_size=16, num_epochs=1), _config()
     dataset = components_lib.load(chiefs, 2).dataset
     plan = shard_reader.plan_of(dataset, chiefs, 2)
-    record = json.loads(json.dumps({"plan": plan.as_dict(), "may_wait": True}))
-    assert shard_reader.plan_of(dataset, own, 2, record) == plan != shard_reader.plan_of(dataset, own, 2)
-    fewer = {"plan": plan._replace(num_examples=239).as_dict()}
+    shards = Shards(plan=plan, may_wait=True)
+    assert shard_reader.plan_of(dataset, own, 2, shards) == plan != shard_reader.plan_of(dataset, own, 2)
+    fewer = Shards(plan=plan._replace(num_examples=239), may_wait=True)
     with pytest.raises(OptionError, match=r"dataset has 240 training examples, the chief's 239.*--dataset_option"):
         shard_reader.plan_of(dataset, own, 2, fewer)
 
@@ -130,17 +130,17 @@ class Desk:
     def __init__(self, plan):
         self.seen = np.zeros((plan.rows, plan.num_shards * plan.max_batches), np.int8)
         self.desk = shard_leases.LeaseDesk(
-            "", None, read_run=dict, write=lambda answers: setattr(self, "leases", answers)
+            "", None, read_run=lambda: None, write=lambda answers: setattr(self, "leases", answers)
         )
         self.desk._book = shard_leases.LeaseBook(plan, read=self.seen.copy, begin_epoch=lambda epoch: None)
         self.asked = []
 
     def say(self, message):
-        self.asked.append(message["kind"])
-        self.desk.answer(json.loads(json.dumps(message)))
+        self.asked.append(message.kind)
+        self.desk.answer(message)
 
     def read(self):
-        return types.SimpleNamespace(leases=json.loads(json.dumps(self.leases)))
+        return types.SimpleNamespace(leases=self.leases)
 
 
 class TestSilentWorker:
@@ -154,17 +154,19 @@ class TestSilentWorker:
     def reader(self, desk):
         self.now, self.num_steps = 0.0, 0
         reader = shard_reader.ShardReader(self.PLAN, clock=lambda: self.now)
-        reader.connect(desk, {"worker": 1, "run_id": "r"}, lambda: None, lambda: self.num_steps, pause_secs=3.0)
+        reader.connect(
+            desk, run_id="r", worker_index=1, on_wait=lambda: None, num_steps=lambda: self.num_steps, pause_secs=3.0
+        )
         return reader
 
     def test_goes_on_with_its_shards_while_they_are_its_own(self, desk, reader):
         next(reader._leases())
         self.now = 2.0
         assert not reader.is_outdated()
-        assert desk.asked == [shard_leases.SHARD]
+        assert desk.asked == [LeaseKind.SHARD]
         self.now = 6.0
         assert not reader.is_outdated()
-        assert desk.asked == [shard_leases.SHARD, shard_leases.GENERATION]
+        assert desk.asked == [LeaseKind.SHARD, LeaseKind.GENERATION]
 
     def test_begins_anew_when_they_were_given_to_others(self, desk, reader):
         taking = reader._leases()
@@ -196,10 +198,13 @@ class TestSilentWorker:
 
     def test_does_not_ask_again_for_what_it_was_answered(self, desk, reader):
         next(reader._leases())
-        question = {"worker": 1, "run_id": "r", "kind": shard_leases.SHARD, "is_first": True, "is_idle": False}
-        lease = desk.leases["1"][shard_leases.SHARD]
-        desk.say(question | {"request": lease["request"]})
-        assert desk.leases["1"][shard_leases.SHARD] == lease
+        answer = desk.leases[1][LeaseKind.SHARD]
+        desk.say(
+            LeaseMessage(
+                run_id="r", worker=1, kind=LeaseKind.SHARD, request=answer.request, is_first=True, is_idle=False
+            )
+        )
+        assert desk.leases[1][LeaseKind.SHARD] == answer
 
 
 def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():

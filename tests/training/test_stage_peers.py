@@ -10,14 +10,14 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StartTimeoutError
-from ps_trainer.runtime import control
+from ps_trainer.runtime.run_record import RunStart, RunStatus, Status, StatusMessage
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.stage_peers import StagePeers
-from tests.runtime.fakes import FakeControl
+from tests.runtime.fakes import FakeControl, ready_run, roster
 
 HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2004))
-RUN = {"run_id": "r", "status": control.READY, "ps": ["first-0"], "start": {"how": "restored"}}
+RUN = ready_run(start=RunStart(step=0, how="restored"))
 
 
 def cluster_of(index):
@@ -54,7 +54,7 @@ def test_the_wait_ends_when_the_worker_is_asked_to_stop(peers, stop):
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(control.LOST, PeerLostError), (control.FAILED, PeerFailedError), (control.INTERRUPTED, PeerFailedError)],
+    [(Status.LOST, PeerLostError), (Status.FAILED, PeerFailedError), (Status.INTERRUPTED, PeerFailedError)],
 )
 def test_without_its_stage_a_worker_cannot_go_on(peers, stop, status, error):
     peers.started(3)
@@ -66,16 +66,16 @@ def test_without_its_stage_a_worker_cannot_go_on(peers, stop, status, error):
 def test_others_stages_do_not_matter_nor_does_one_that_is_done(peers, stop):
     for index in (2, 3):
         peers.started(index)
-    peers.ended(2, control.FAILED)
+    peers.ended(2, Status.FAILED)
     peers.returned(2)
-    peers.ended(3, control.DONE)
+    peers.ended(3, Status.DONE)
     stop.check()
 
 
 def test_one_that_was_lost_before_is_waited_for_and_one_that_failed_is_not(peers, stop):
-    peers.ended(3, control.LOST)
+    peers.ended(3, Status.LOST)
     stop.check()
-    peers.ended(3, control.FAILED)
+    peers.ended(3, Status.FAILED)
     with pytest.raises(PeerFailedError):
         stop.check()
 
@@ -107,8 +107,7 @@ class Hosting:
             self.error = error
 
     def says(self, **statuses):
-        workers = {name[1:]: {"status": status} for name, status in statuses.items()}
-        self.ps.fields["roster"] = {"run_id": "r", "workers": workers}
+        self.ps.fields["roster"] = roster("r", **statuses)
 
     def outcome(self):
         self.thread.join(30)
@@ -119,34 +118,34 @@ class Hosting:
 class TestHost:
     def test_stays_until_the_worker_it_computes_for_is_done(self, stop):
         hosting = Hosting(stop)
-        hosting.says(w0=control.DONE, w1=control.TRAINING, w2=control.DONE)
+        hosting.says(w0=Status.DONE, w1=Status.TRAINING, w2=Status.DONE)
         hosting.thread.join(1.0)
         assert hosting.thread.is_alive()
-        hosting.says(w0=control.TRAINING, w1=control.DONE)
+        hosting.says(w0=Status.TRAINING, w1=Status.DONE)
         assert hosting.outcome() is None
-        assert [said["status"] for said in hosting.ps.said if said["status"] != control.ALIVE] == [control.TRAINING]
+        assert [said.entry.status for said in hosting.ps.said if isinstance(said, StatusMessage)] == [Status.TRAINING]
 
     def test_waits_for_a_worker_that_is_lost_and_ends_with_one_that_failed(self, stop):
         hosting = Hosting(stop)
-        hosting.says(w0=control.TRAINING, w1=control.LOST)
+        hosting.says(w0=Status.TRAINING, w1=Status.LOST)
         hosting.thread.join(1.0)
         assert hosting.thread.is_alive()
-        hosting.says(w0=control.TRAINING, w1=control.FAILED)
+        hosting.says(w0=Status.TRAINING, w1=Status.FAILED)
         assert isinstance(hosting.outcome(), PeerFailedError)
         assert "worker-1 failed, for which this task computes a stage" in str(hosting.error)
 
-    @pytest.mark.parametrize("trainer", [{}, {"w1": control.LOST}], ids=["never came", "lost"])
+    @pytest.mark.parametrize("trainer", [{}, {"w1": Status.LOST}], ids=["never came", "lost"])
     def test_ends_with_the_run_where_nobody_would_say_how_the_group_ended(self, stop, trainer):
         hosting = Hosting(stop)
-        hosting.says(w0=control.DONE, **trainer)
-        hosting.ps.fields["run"] = RUN | {"status": control.ENDED}
+        hosting.says(w0=Status.DONE, **trainer)
+        hosting.ps.fields["run"] = RUN.replace(status=RunStatus.ENDED)
         assert hosting.outcome() is None
 
     def test_hears_how_its_group_ended_after_the_run_has_ended(self, stop):
         hosting = Hosting(stop)
-        hosting.says(w0=control.DONE, w1=control.TRAINING)
-        hosting.ps.fields["run"] = RUN | {"status": control.ENDED}
+        hosting.says(w0=Status.DONE, w1=Status.TRAINING)
+        hosting.ps.fields["run"] = RUN.replace(status=RunStatus.ENDED)
         hosting.thread.join(1.0)
         assert hosting.thread.is_alive()
-        hosting.says(w0=control.DONE, w1=control.INTERRUPTED)
+        hosting.says(w0=Status.DONE, w1=Status.INTERRUPTED)
         assert isinstance(hosting.outcome(), PeerFailedError)

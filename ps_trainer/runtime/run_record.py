@@ -1,0 +1,299 @@
+"""What the tasks of a job tell each other over the control plane, as typed records.
+
+The chief writes a `RunRecord` to ps 0. Each ps task writes a `Hello`, a `Roster`, a `Notice` and `Leases`. Workers send
+a `Message` to the ps tasks. `messages.py` turns all of them into JSON and back; no other module sees the JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+
+# Workers calculate with the number of a joining, so a wrong one must not overflow. No real one gets that far.
+_MAX_JOININGS = 2**31
+_NUMBERS_OF_SUMMARY = ("pushes", "examples_per_sec")  # the chief calculates with them
+
+
+class _TextEnum(str, enum.Enum):
+    """An enumeration whose members read like their value in messages and in JSON."""
+
+    def __str__(self) -> str:
+        return str(self.value)  # Python 3.12 would write "Status.DONE" into an f-string
+
+
+class Status(_TextEnum):
+    """State of a worker, by its own report or by that of the ps task that watches it."""
+
+    JOINED = "joined"  # it has found the run, and gets ready to train
+    TRAINING = "training"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"  # a signal ended it
+    LOST = "lost"  # it may come back: it is gone itself, or has lost a ps task
+
+
+FINAL = (Status.DONE, Status.FAILED, Status.INTERRUPTED)
+
+
+class RunStatus(_TextEnum):
+    """State of a run."""
+
+    STARTING = "starting"  # the chief sets up the state on the ps tasks
+    READY = "ready"  # workers may join
+    ENDED = "ended"
+
+
+class LeaseKind(_TextEnum):
+    """Subject of a worker's question about shards."""
+
+    SHARD = "shard"  # the next shard
+    GENERATION = "generation"  # whether the shards that it holds are still its own
+
+
+class NoLease(_TextEnum):
+    """Answer to a worker for which there is no shard."""
+
+    WAIT = "wait"  # other workers hold all shards, and may give some back
+    END = "end"  # nothing is left to train on
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """Facts by which tasks find out that they do not fit together; None where a task does not tell one.
+
+    Attributes:
+        tensorflow: Version of TensorFlow.
+        cluster: Hash of the addresses of all tasks, as this task was given them.
+        host: Name of the machine.
+        variables: Hash of the model's variables; from a worker.
+        graph: Hash of the model's graph; from a worker.
+    """
+
+    tensorflow: str | None = None
+    cluster: str | None = None
+    host: str | None = None
+    variables: str | None = None
+    graph: str | None = None
+
+    def of_model(self) -> TaskFacts:
+        """The facts about the model alone."""
+        return TaskFacts(variables=self.variables, graph=self.graph)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hello:
+    """Introduction of a ps task, written at its start.
+
+    All fields have defaults, so that a worker can still read, and reject, the introduction of another version.
+
+    Attributes:
+        version: Version of ps_trainer.
+        ps: Index of the ps task.
+        num_ps: Number of ps tasks in its cluster.
+        num_workers: Number of workers in its cluster.
+        incarnation: Random text, new at each start of the task. It tells a ps task from its successor at the same
+            address, which has none of the run's state.
+        facts: Facts about the task.
+    """
+
+    version: str | None = None
+    ps: int | None = None
+    num_ps: int | None = None
+    num_workers: int | None = None
+    incarnation: str = ""
+    facts: TaskFacts = TaskFacts()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunStart:
+    """Origin of the state that a run began with.
+
+    Attributes:
+        step: `global_step` at that time.
+        how: Origin in words, `INITIALISED` for the model's initial values.
+    """
+
+    step: int
+    how: str
+
+
+INITIALISED = "initialised"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shards:
+    """Plan by which ps 0 hands out the shards of the data.
+
+    Attributes:
+        plan: The chief's plan, which all workers share.
+        may_wait: Whether a worker without a shard may wait for the shards of others. It may not under an update rule
+            whose steps wait for every worker.
+    """
+
+    plan: ShardPlan
+    may_wait: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The run in progress. The chief writes it to ps 0, and replaces it whenever a field changes.
+
+    Attributes:
+        run_id: Random name of the run. A run that replaces this one, after a loss of state, has another.
+        status: State of the run.
+        agreement: Settings that all workers must share, by flag.
+        incarnations: Incarnation of each ps task on which the run's state lies.
+        key: Text that is equal for two runs with the same logdir and settings.
+        start: Origin of the run's state, once the state is there.
+        partners: Groups of worker indices that send tensors to each other, once the run is ready.
+        shards: Plan for the shards of the data, once the run is ready; None unless they are leased.
+        model: Facts about the chief's model, once the run is ready.
+        reached: Sentence which says that the target metric is reached; empty before that.
+        failure: Sentence which says how the run failed, once it has ended; empty for a run that is done.
+    """
+
+    run_id: str
+    status: RunStatus
+    agreement: Mapping[str, Any]
+    incarnations: tuple[str, ...]
+    key: str = ""
+    start: RunStart | None = None
+    partners: tuple[tuple[int, ...], ...] = ()
+    shards: Shards | None = None
+    model: TaskFacts | None = None
+    reached: str = ""
+    failure: str = ""
+
+    def __post_init__(self):
+        if self.status is not RunStatus.READY:
+            return
+        if self.start is None:
+            raise ValueError("no field 'start', though the run is ready")
+        if self.shards is None and self.agreement.get("sharding") == "dynamic":
+            raise ValueError("no field 'shards', though the run is ready and leases its shards")
+
+    def replace(self, **changes: Any) -> RunRecord:
+        """A copy of this record in which some fields are changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerEntry:
+    """The last report of one worker, as the worker sent it and as the roster keeps it.
+
+    Attributes:
+        status: State of the worker.
+        joining: Number of times that a process has joined the run as this worker; 0 before the first.
+        facts: Facts about the task.
+        reason: Sentence which says why the worker ended, or is lost.
+        error: Class of the error that ended it.
+        summary: Figures of its steps for summary.json, from a worker that is done.
+    """
+
+    status: Status
+    joining: int = 0
+    facts: TaskFacts = TaskFacts()
+    reason: str | None = None
+    error: str | None = None
+    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if not 0 <= self.joining < _MAX_JOININGS:
+            raise ValueError(f"joining is {self.joining}, not at least 0 and less than 2**31")
+        for name in _NUMBERS_OF_SUMMARY:
+            if type(self.summary.get(name, 0)) not in (int, float):  # to isinstance, True is a number
+                raise ValueError(f"{name} is {self.summary[name]!r:.60}, not a number")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Roster:
+    """The workers of a run.
+
+    Attributes:
+        run_id: Name of the run.
+        workers: Last report of each worker, by index.
+    """
+
+    run_id: str
+    workers: Mapping[int, WorkerEntry]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Announcement of a ps task that it ends before the run does.
+
+    Attributes:
+        reason: Sentence which says why.
+    """
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LeaseAnswer:
+    """Answer of ps 0 to a worker's last question of one kind.
+
+    Attributes:
+        request: Random name of the question.
+        lease: The shard, or the reason why there is none; None if the question was about the generation only.
+        generation: Number that changes when the worker's shards are given to others.
+    """
+
+    request: str
+    lease: Lease | NoLease | None = None
+    generation: int
+
+
+# By worker and kind of question.
+Leases = Mapping[int, Mapping[LeaseKind, LeaseAnswer]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Message:
+    """A message of a worker to a ps task.
+
+    Attributes:
+        run_id: Name of the run that the worker takes part in; empty before it has joined one.
+        worker: Index of the worker.
+    """
+
+    run_id: str
+    worker: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatusMessage(Message):
+    """Report of a worker that its state has changed.
+
+    Attributes:
+        entry: The report.
+    """
+
+    entry: WorkerEntry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AliveMessage(Message):
+    """A heartbeat."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LeaseMessage(Message):
+    """Question of a worker about shards, to ps 0.
+
+    Attributes:
+        request: Random name of the question. The worker repeats a question under the same name, and gets the same
+            answer.
+        kind: Subject of the question.
+        is_idle: Whether the worker has trained on everything that it was given.
+        is_first: Whether the worker has dropped everything that it was given before.
+    """
+
+    request: str
+    kind: LeaseKind
+    is_idle: bool
+    is_first: bool = False

@@ -1,0 +1,74 @@
+"""The chief's part of a start: finds out whether its run goes on, and writes the run record to ps 0."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.run_record import RunRecord, RunStatus, Status, WorkerEntry
+
+
+class FoundRun(NamedTuple):
+    """Result of a chief's look at the ps tasks.
+
+    Attributes:
+        run: Record of the chief's run, as written to ps 0.
+        is_alive: Whether this run goes on: it has the same logdir and settings, no chief has ended it, and the ps tasks
+            still hold its state. Other workers may be training in it.
+        was_lost: Whether there was such a run, and a ps task has lost its part of the state.
+    """
+
+    run: RunRecord
+    is_alive: bool
+    was_lost: bool
+
+
+def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> FoundRun:
+    """Writes the chief's run record to ps 0, with status `starting` unless a run goes on.
+
+    Args:
+        controls: Client of each ps task.
+        cluster: Cluster, with the chief as this task.
+        config: Settings of the run.
+    """
+    old = controls[0].read(is_patient=True).run
+    settings = agreement(cluster, config)
+    run = RunRecord(
+        run_id=uuid.uuid4().hex[:12],
+        key=f"{config.logdir} {settings}",
+        status=RunStatus.STARTING,
+        agreement=settings,
+        incarnations=incarnations(controls, is_patient=True),
+    )
+    # A run without a start was never ready, so it has no state to lose.
+    if old is None or old.key != run.key or old.status is RunStatus.ENDED or old.start is None:
+        found = FoundRun(run, is_alive=False, was_lost=False)
+    elif old.incarnations == run.incarnations and old.status is RunStatus.READY:
+        found = FoundRun(old, is_alive=True, was_lost=False)
+    else:
+        # The start is kept: if this chief dies too before the run is ready, its successor must know of the loss.
+        found = FoundRun(run.replace(start=old.start), is_alive=False, was_lost=True)
+    controls[0].write_run(found.run)
+    return found
+
+
+def agreement(cluster: ClusterConfig, config: TrainConfig) -> dict[str, Any]:
+    """The settings that all workers of a job must share, by flag."""
+    return config.agreement() | {"num_workers": cluster.num_workers}
+
+
+def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> tuple[str, ...]:
+    """The incarnation of each ps task, by which a task that has lost its state is noticed."""
+    return tuple(ps.read(is_patient=is_patient).incarnation for ps in controls)
+
+
+def last_reports_of_done(controls: Sequence[PsControl], run_id: str) -> dict[int, WorkerEntry]:
+    """The last reports of the workers that are done in run `run_id`, by index, as far as a ps task still has them."""
+    entries: dict[int, WorkerEntry] = {}
+    for ps in controls:
+        entries |= ps.read(is_patient=True).workers_of(run_id)
+    return {index: entry for index, entry in entries.items() if entry.status is Status.DONE}
