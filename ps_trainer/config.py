@@ -14,6 +14,7 @@ import pathlib
 from typing import Any
 
 from ps_trainer import options, registry, target_metric
+from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option, repeatable
 
@@ -238,15 +239,15 @@ class TrainConfig:
         registry.UPDATES.check(self.update)
         registry.OPTIMIZERS.check(self.optimizer)
         for text in self.optimizer_for:
-            registry.OPTIMIZERS.check(registry.split_inline(text.partition("=")[2])[0], "--optimizer_for")
+            registry.OPTIMIZERS.check(split_inline(text.partition("=")[2])[0], "--optimizer_for")
         registry.SCHEDULES.check(self.schedule)
         registry.LAYOUTS.check(self.layout)
         for transform in self.gradient_transform:
-            registry.GRADIENT_TRANSFORMS.check(registry.split_inline(transform)[0])
+            registry.GRADIENT_TRANSFORMS.check(split_inline(transform)[0])
         if self.shard_examples and self.sharding != "dynamic":
             raise OptionError(f"--shard_examples={self.shard_examples} is for --sharding=dynamic; set that as well")
         for spec in self.straggler:
-            registry.DELAYS.check(registry.split_inline(spec)[0])
+            registry.DELAYS.check(split_inline(spec)[0])
         for name in self.hook:
             registry.HOOKS.check(name)
         if self.target_metric is not None:

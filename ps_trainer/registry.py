@@ -1,153 +1,12 @@
-"""Names of components (`--model=cnn`) and the classes they stand for.
+"""The tables of all components by name: models, datasets, update rules, optimizers and so on.
 
-A table maps a name to `module:Class` as text, so this file imports neither TensorFlow nor the
-components; a class is imported when its name is asked for. Any `module:Class` is accepted in place of
-a name, so a component of one's own needs no change here: `--model=my_pkg.my_file:MyModel`.
-
-A component is a class. Its options, if it has any, are a frozen dataclass in its attribute `Options`,
-and the instance is made from one: `Class(options)`; a class without `Options` is called with nothing.
-The first line of its docstring is what `python -m ps_trainer list` prints.
+An update rule has several parts, so `update_rules.py` lists the rules.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import types
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from ps_trainer import options as options_lib
 from ps_trainer import update_rules
-from ps_trainer.errors import UnknownNameError, did_you_mean
-
-
-class Registry:
-    """One kind of component.
-
-    Args:
-        kind: what the components are, in words, for messages ("update rule").
-        flag: the flag that takes the name, without dashes ("update"); options come by `--<flag>_option`.
-        targets: name -> `module:Class`.
-        has_inline_options: options come with the name instead: `--<flag> name:key=value,…`.
-        methods: names that every class of this kind has, by which one of another kind is noticed.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        flag: str,
-        targets: Mapping[str, str],
-        *,
-        has_inline_options: bool = False,
-        methods: Sequence[str] = (),
-    ):
-        self._methods = tuple(methods)
-        self.kind = kind
-        self.flag = flag
-        self.has_inline_options = has_inline_options
-        self._targets = dict(targets)
-
-    def names(self) -> list[str]:
-        """The registered names, in table order."""
-        return list(self._targets)
-
-    def check(self, name: str, flag: str | None = None) -> None:
-        """Raises UnknownNameError unless `name` is registered or has the form `module:Class`.
-
-        Args:
-            name: as it was given.
-            flag: the flag it came from, with dashes, where that is not the table's own.
-        """
-        if name in self._targets or _is_target(name):
-            return
-        raise UnknownNameError(
-            f"{flag or f'--{self.flag}'}={name}: unknown {self.kind}; {did_you_mean(name, self._targets)}"
-            f"known: {', '.join(self._targets) or 'none'}; one of your own is given as package.module:Class"
-        )
-
-    def load(self, name: str, flag: str | None = None) -> type:
-        """The class of `name`.
-
-        Args:
-            name: registered name or `module:Class`.
-            flag: the flag it came from, with dashes, where that is not the table's own.
-
-        Raises:
-            UnknownNameError: not registered, or its module or class does not exist, or is no class of this kind.
-        """
-        flag = flag or f"--{self.flag}"
-        self.check(name, flag)
-        module_name, _, class_name = self._targets.get(name, name).partition(":")
-        try:
-            module = _import(module_name)
-        except ModuleNotFoundError as error:
-            if not _is_missing(module_name, error):
-                raise  # the module exists, something that it imports does not
-            raise UnknownNameError(
-                f"{flag}={name}: no module named {error.name!r} on the Python path;"
-                " start from its folder, or install it, or set PYTHONPATH"
-            ) from error
-        if not hasattr(module, class_name):
-            raise UnknownNameError(f"{flag}={name}: {module.__file__} has no class {class_name!r}")
-        cls = getattr(module, class_name)
-        missing = [method for method in self._methods if not hasattr(cls, method)]
-        if missing or not isinstance(cls, type):
-            reason = f"it has no {missing[0]}" if missing else "it is no class"
-            raise UnknownNameError(f"{flag}={name}: {class_name} is no {self.kind}: {reason}; give the name of one")
-        return cls
-
-    def create(self, name: str, option_strings: Sequence[str] = (), **kwargs: Any) -> Any:
-        """An instance of `name` with its options parsed from `key=value` strings.
-
-        Args:
-            name: registered name or `module:Class`.
-            option_strings: values of `--<flag>_option`.
-            **kwargs: passed on to the class beside its options.
-
-        Raises:
-            UnknownNameError: see `load`.
-            OptionError: an option is unknown or has a wrong value.
-        """
-        cls = self.load(name)
-        options = options_lib.parse_if_any(
-            getattr(cls, "Options", None), option_strings, f"--{self.flag}_option", f"{self.kind} {name!r}"
-        )
-        return cls(**kwargs) if options is None else cls(options, **kwargs)
-
-
-def split_inline(text: str) -> tuple[str, list[str]]:
-    """Name and `key=value` strings of a component given as `name:key=value,key=value` or `module:Class:key=value`."""
-    head, colon, tail = text.rpartition(":")
-    if colon and ("=" in tail or not tail):
-        return head, [string for string in tail.split(",") if string]
-    return text, []
-
-
-def _import(module_name: str) -> types.ModuleType:
-    """The module; a model's former name `models.cnn`, as old runs recorded it, stands for `ps_trainer.models.cnn`.
-
-    A module of the user that has such a name comes first.
-    """
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not (module_name.startswith("models.") and _is_missing(module_name, error)):
-            raise
-        with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(f"ps_trainer.{module_name}")
-        raise
-
-
-def _is_missing(module_name: str, error: ModuleNotFoundError) -> bool:
-    """Whether the module itself, or a package that it lies in, was not found."""
-    return error.name is not None and (module_name + ".").startswith(error.name + ".")
-
-
-def _is_target(name: str) -> bool:
-    module_name, colon, class_name = name.partition(":")
-    return bool(colon) and class_name.isidentifier() and all(p.isidentifier() for p in module_name.split("."))
-
+from ps_trainer.component_registry import Registry
 
 MODELS = Registry(
     "model",
@@ -268,7 +127,7 @@ SCHEDULES = Registry(
     methods=("build",),
 )
 
-# Named on the command line itself, `python -m ps_trainer experiment NAME`, and listed by it.
+# `python -m ps_trainer experiment` takes these names without a flag, and lists them.
 EXPERIMENTS = Registry(
     "experiment",
     "experiment",
@@ -286,7 +145,7 @@ EXPERIMENTS = Registry(
     },
 )
 
-# Read by --straggler of a real cluster and by --compute of the simulator.
+# The flag --straggler of a real cluster and the flag --compute of the simulator take these names.
 DELAYS = Registry(
     "delay distribution",
     "straggler",
@@ -304,7 +163,7 @@ DELAYS = Registry(
     has_inline_options=True,
 )
 
-# Hooks have no options of their own on the command line: a class that needs some reads them itself.
+# A hook takes no options from the command line; a class that needs settings reads them itself.
 HOOKS = Registry("hook", "hook", {}, methods=("before_run", "after_run", "end"))
 
 REGISTRIES = {

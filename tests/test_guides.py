@@ -9,6 +9,7 @@ import re
 import pytest
 
 from ps_trainer import registry
+from ps_trainer.component_registry import Registry
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = {"updates": registry.UPDATES, "gradients": registry.GRADIENT_TRANSFORMS}
@@ -27,7 +28,7 @@ def column(table: str) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 
 
-def option_names(table: registry.Registry) -> set[str]:
+def option_names(table: Registry) -> set[str]:
     classes = [getattr(table.load(name), "Options", None) for name in table.names()]
     return {field.name.rstrip("_") for cls in classes if cls for field in dataclasses.fields(cls)}
 

@@ -12,7 +12,16 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-CORE = {"errors", "registry", "options", "update_rules", "config", "shared_settings", "target_metric"}
+CORE = {
+    "errors",
+    "registry",
+    "component_registry",
+    "options",
+    "update_rules",
+    "config",
+    "shared_settings",
+    "target_metric",
+}
 # What is asked for, beside the TensorFlow code in the same folder that does it: belongs to the core.
 CORE_MODULES = {f"ps_trainer.disturbances.{name}" for name in ("delays", "delay_distributions", "faults")}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}

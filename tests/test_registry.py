@@ -9,9 +9,9 @@ import textwrap
 import pytest
 
 from ps_trainer import registry
+from ps_trainer.component_registry import Registry
 from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.options import option
-from ps_trainer.registry import Registry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 from ps_trainer import config as config_lib
 from ps_trainer import registry
 from ps_trainer.cli.command_wrapper import quiet_tensorflow, start_logging
+from ps_trainer.component_registry import Registry
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, UnknownNameError
 from ps_trainer.options import option
@@ -80,7 +81,7 @@ def _completed(
     return dataclasses.replace(config, **values)
 
 
-def _check_is_registered(registered: registry.Registry, name: str, source: pathlib.Path) -> None:
+def _check_is_registered(registered: Registry, name: str, source: pathlib.Path) -> None:
     """Raises unless a recorded name is one of this package; UnknownNameError for one that can be none at all."""
     registered.check(name)
     if name not in registered.names():

@@ -21,6 +21,7 @@ import numpy as np
 
 from ps_trainer import options as options_lib
 from ps_trainer import registry
+from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
@@ -132,7 +133,7 @@ def parse(text: str, flag: str = "--straggler") -> DelaySpec:
         OptionError: an option is unknown or out of range.
         DataError: a trace that cannot be read.
     """
-    name, option_strings = registry.split_inline(text)
+    name, option_strings = split_inline(text)
     registered = name.partition(":")[0]
     if registered != name and registered in registry.DELAYS.names():
         raise OptionError(f"{flag} {text}: write options as key=value, {registered}:key=value,key=value")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ps_trainer import options as options_lib
 from ps_trainer import registry
+from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Stage, Transform
 
@@ -78,7 +79,7 @@ def check_optimizer(transforms: Sequence[Transform], optimizer: str, momentum: f
 
 def _create(string: str) -> Transform:
     flag = f"--{registry.GRADIENT_TRANSFORMS.flag}"
-    name, option_strings = registry.split_inline(string)
+    name, option_strings = split_inline(string)
     registered = name.partition(":")[0]
     if registered != name and registered in registry.GRADIENT_TRANSFORMS.names():
         raise OptionError(f"{flag} {string}: write options as key=value, {registered}:key=value,key=value")

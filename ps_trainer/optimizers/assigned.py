@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ps_trainer import options as options_lib
 from ps_trainer import registry
+from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers.base import PsOptimizer
 
@@ -91,7 +92,7 @@ def load(texts: Sequence[str], learning_rate: float) -> list[Assigned]:
 def _split(text: str) -> tuple[str, str, list[str]]:
     """Pattern, optimizer and options."""
     pattern, equals, rest = text.partition("=")
-    name, option_strings = registry.split_inline(rest)
+    name, option_strings = split_inline(rest)
     if not (pattern and equals and name):
         raise OptionError(f"{FLAG} {text!r}: write pattern=optimizer:key=value,… such as 'wide/*=ftrl:l1=0.1'")
     return pattern, name, option_strings

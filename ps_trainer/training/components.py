@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer import options, registry
 from ps_trainer.cluster.groups import Group, count_groups
+from ps_trainer.component_registry import split_inline
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.disturbances import delays
@@ -137,7 +138,7 @@ def _plan(components: Components, config: TrainConfig, num_workers: int) -> RunP
         optimizer=components.optimizer,
         optimizer_name=config.optimizer,
         assigned=components.optimizers.all[1:],
-        transforms=[registry.split_inline(text)[0] for text in config.gradient_transform],
+        transforms=[split_inline(text)[0] for text in config.gradient_transform],
         is_lossy=any(transform.is_lossy for transform in components.transforms),
     )
 

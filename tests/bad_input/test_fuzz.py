@@ -16,6 +16,7 @@ from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import HelpShown
 from ps_trainer.cluster import addresses, sources
 from ps_trainer.cluster.sources import ClusterFlags
+from ps_trainer.component_registry import split_inline
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats import idx
 from ps_trainer.disturbances import delays, faults
@@ -124,7 +125,7 @@ class TestText:
     def test_inline_names(self, seed):
         seeds = ["top_k:ratio=0.1,x=2", "package.module:Class:key=value", "clip_norm"]
         check(
-            lambda text: registry.GRADIENT_TRANSFORMS.load(registry.split_inline(text)[0]),
+            lambda text: registry.GRADIENT_TRANSFORMS.load(split_inline(text)[0]),
             mutations.texts(seeds, COUNT, seed),
         )
 

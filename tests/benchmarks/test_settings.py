@@ -8,6 +8,7 @@ from benchmarks.settings import RULES, TRANSFORMS, TrainingSetting
 from ps_trainer import registry
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.local import LocalFlags
+from ps_trainer.component_registry import split_inline
 from ps_trainer.config import TrainConfig
 from ps_trainer.gradients import parse
 from ps_trainer.updates.base import RunPlan
@@ -33,7 +34,7 @@ def test_every_rule_has_a_setting_under_its_name():
 
 def test_every_transform_has_a_setting_that_uses_it():
     for name in registry.GRADIENT_TRANSFORMS.names():
-        used = [registry.split_inline(transform)[0] for transform in TRANSFORMS[name].transforms]
+        used = [split_inline(transform)[0] for transform in TRANSFORMS[name].transforms]
         assert name in used
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ps_trainer import registry
 from ps_trainer.cli import listing
+from ps_trainer.component_registry import Registry
 from ps_trainer.options import option
 
 
@@ -40,9 +41,9 @@ def components(monkeypatch):
     here = __name__
     targets = {"plain": f"{here}:Plain", "tuned": f"{here}:WithOptions", "mute": f"{here}:Undocumented"}
     table = {
-        "gadgets": registry.Registry("gadget", "gadget", targets),
-        "tools": registry.Registry("tool", "tool", {"hammer": f"{here}:Plain"}),
-        "filters": registry.Registry("filter", "filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
+        "gadgets": Registry("gadget", "gadget", targets),
+        "tools": Registry("tool", "tool", {"hammer": f"{here}:Plain"}),
+        "filters": Registry("filter", "filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
     }
     monkeypatch.setattr(registry, "REGISTRIES", table)
 

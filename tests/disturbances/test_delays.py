@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ps_trainer import registry
+from ps_trainer.component_registry import split_inline
 from ps_trainer.disturbances import delays
 from ps_trainer.errors import DataError, OptionError, UnknownNameError
 
@@ -34,7 +35,7 @@ _SHAPES = {
 
 @pytest.mark.parametrize(("text", "deviation"), _SHAPES.items())
 def test_has_the_asked_mean_and_the_formulas_deviation(text, deviation):
-    name, options = registry.split_inline(text)
+    name, options = split_inline(text)
     secs = draws(f"{name}:{','.join([*options, 'mean_ms=200'])}", 40_000)
     assert secs.mean() == pytest.approx(0.2, rel=5 * deviation / math.sqrt(40_000) + 1e-3)
     assert secs.std() / secs.mean() == pytest.approx(deviation, rel=0.06)
