@@ -1,31 +1,34 @@
 """The step loop of one worker, inside a `MonitoredTrainingSession`.
 
     wait until the rule lets this worker start
-    join, read global_step, call after_join
-    start the data
-    until a hook asks to stop:
-        raise the reason of a stop request
-        restart the data if other workers were given its shards
-        end if the target metric is reached
-        run a phase: pull, compute, push, apply      end at the end of the data
-        exchange gradients with the other workers, under rules that do so
-        raise PsLostError if the chief released this worker
-        note the step, call after_step
-        end at max_steps
-    take part in the exchanges of the other workers, until they end as well
-    leave, call at_end
+    run join_ops, read global_step, call after_join
+    unless max_steps was reached before:
+        start the data
+        until a hook asks to stop:
+            raise the reason of a stop request
+            restart the data if other workers were given its shards
+            end if the target metric is reached
+            run a phase: pull, compute, push, apply           end at the end of the data
+            exchange with the other workers, and count the batch      (rules with an exchange)
+            fail if the chief released this worker
+            note the step, call after_step
+            end at max_steps
+        stay in the exchanges of the other workers until they end as well   (rules with an exchange)
+    run leave_op, call at_end
 
-Steps run on the bare session, one call each: `MonitoredSession.run` would cost up to a millisecond a
-step. With `SessionRunHook`s of the user's, every step goes through them instead. The loop translates errors before
-`MonitoredSession` sees them, which would retry without end. The reason of a stop request always comes first:
+Steps run on the bare session, one call each, because `MonitoredSession.run` costs up to a millisecond a step. If the
+user gives `SessionRunHook`s, every step goes through them instead.
 
-    raised inside the loop                            becomes
-    OutOfRangeError of the input                      the end of the data
-    OutOfRangeError of another queue                  PsLostError: a ps task has closed the queue
-    PeerFailedError, of an exchange                   PeerLostError, after a wait for the reason
-    LOST_ERRORS: a ps task or a worker is gone        PsLostError or PeerLostError, as `lost_task` finds
-    FREED_ERRORS: the chief has replaced the run      itself, after a wait for the reason
-    CancelledError, RuntimeError: a closed session    itself
+The loop translates errors before `MonitoredSession` sees them, which would retry some of them without end. The reason
+of a stop request takes precedence over every row:
+
+    raised inside the loop                             becomes
+    OutOfRangeError of the input                       the end of the data
+    OutOfRangeError of another queue                   PsLostError: a ps task has closed the queue
+    PeerFailedError, of an exchange                    PeerLostError, after a wait for the reason
+    LOST_ERRORS: a ps task or a worker is lost         PsLostError, or after a wait PeerLostError (`lost_task`)
+    FREED_ERRORS: the chief has replaced the run       itself, after a wait for the reason
+    CancelledError, RuntimeError: a closed session     itself
 """
 
 from __future__ import annotations
@@ -44,15 +47,16 @@ from ps_trainer.runtime.lost import FREED_ERRORS, LOST_ERRORS, lost_task
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import Progress
+from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.updates.base import RELEASED
 
 _POLL_SECS = 0.1
-_REASON_SECS = 6.0  # in which the ps tasks notice that a worker was killed
-_RELEASE_REASON_SECS = 10.0  # in which the task that released this worker says why
+_REASON_SECS = 6.0  # the ps tasks notice within this time that a worker was killed
+_RELEASE_REASON_SECS = 10.0  # the chief releases the workers first, and then reports why it ended
 
 
 class EndReason(enum.Enum):
-    """Why the steps of a worker are over; the value is for messages."""
+    """Why the steps of a worker ended; the values are for messages."""
 
     MAX_STEPS = "max_steps"
     MAX_STEPS_BEFORE = "max_steps, reached before"
@@ -62,13 +66,13 @@ class EndReason(enum.Enum):
 
 
 class LoopCalls(NamedTuple):
-    """What the loop calls.
+    """The functions that the loop calls.
 
     Attributes:
-        after_join: before the first step, with the bare session and global_step.
-        after_step: after each step, with the bare session and the counts of `TrainGraph.fetches`.
-        at_end: when the steps are over and none failed, with the bare session and global_step.
-        is_target_reached: before each step.
+        after_join: Called before the first step, with the bare session and global_step.
+        after_step: Called after each step, with the bare session and `StepFetches.counts`.
+        at_end: Called after the last step, unless a step failed, with the bare session and global_step.
+        is_target_reached: Called before each step; returns whether the target metric is reached.
     """
 
     after_join: Callable[[tf.Session, int], None]
@@ -81,12 +85,12 @@ class StepLoop:
     """Runs the steps of one worker.
 
     Args:
-        train: the worker's graph.
-        progress: counts the steps.
-        stop: asked to stop.
-        calls: see `LoopCalls`.
-        max_steps: global_step at which to end, or None.
-        has_hooks: whether the user's hooks want to see every step.
+        train: Graph of the worker.
+        progress: Counter of this worker's steps.
+        stop: Stop request, which other threads make.
+        calls: Functions to call.
+        max_steps: Value of global_step at which the steps end; None if they end otherwise.
+        has_hooks: Whether every step goes through the user's hooks.
     """
 
     def __init__(
@@ -107,11 +111,11 @@ class StepLoop:
         self._has_hooks = has_hooks
 
     def run(self, session: tf.train.MonitoredSession) -> EndReason:
-        """Joins, makes steps until they are over, and leaves.
+        """Joins the run, makes steps until they end, and leaves.
 
         Raises:
-            PsLostError: a ps task is gone.
-            PeerLostError: a worker is gone without which no step can be made.
+            PsLostError: a ps task is lost.
+            PeerLostError: a worker is lost, and no step is possible without it.
             PsTrainerError, Interrupted: the reason of the stop request.
         """
 
@@ -123,14 +127,11 @@ class StepLoop:
             return session.run_step_fn(work)
         finally:
             if self._train.shard_reader is not None:
-                self._train.shard_reader.close()  # a call that waits for data would hold up the session's end
+                self._train.shard_reader.close()  # else a call that waits for a shard delays the end of the session
 
     def _work(self, session: tf.train.MonitoredSession, step_context: Any) -> EndReason:
-        # It may be closed twice: as it ends, the monitored session fails if it was closed meanwhile.
         raw = step_context.session
-        self._stop.on_abort(raw.close)
-        if self._train.step.exchange is not None:
-            self._stop.on_release(raw.close)  # a collective waits for every worker, also for a lost one
+        self._let_stop_close(raw)
         phases = [self._progress.timed(self._callable(step_context, fetches)) for fetches in self._train.fetches]
         global_step = self._join(raw)
         if self._is_last(global_step):
@@ -145,7 +146,16 @@ class StepLoop:
         self._calls.at_end(raw, self._progress.global_step)
         return reason
 
-    def _callable(self, step_context: Any, fetches: list[Any]) -> Callable[[], Any]:
+    def _let_stop_close(self, raw: tf.Session) -> None:
+        """Lets a stop request close the bare session, so that a call which blocks fails.
+
+        A bare session may be closed twice. The monitored session would fail at its end if it was closed before.
+        """
+        self._stop.on_abort(raw.close)
+        if self._train.step.exchange is not None:
+            self._stop.on_release(raw.close)  # a collective waits for every worker, even for a lost one
+
+    def _callable(self, step_context: Any, fetches: StepFetches) -> Callable[[], StepFetches]:
         if self._has_hooks:
             return lambda: step_context.run_with_hooks(fetches)
         return step_context.session.make_callable(fetches)
@@ -164,32 +174,36 @@ class StepLoop:
         return global_step
 
     def _make_steps(
-        self, session: tf.train.MonitoredSession, raw: tf.Session, phases: Sequence[Callable[[], Any]], global_step: int
+        self,
+        session: tf.train.MonitoredSession,
+        raw: tf.Session,
+        phases: Sequence[Callable[[], StepFetches]],
+        global_step: int,
     ) -> EndReason:
-        train, progress, stop, calls = self._train, self._progress, self._stop, self._calls
+        """Makes steps until one of the reasons to end applies; returns the reason."""
+        train = self._train
         choose = train.step.choose or (lambda global_step: 0)
         exchange = train.step.exchange
         count_exchanged = None if train.count_exchanged_op is None else raw.make_callable(train.count_exchanged_op)
         while not session.should_stop():
-            stop.check()
+            self._stop.check()
             if train.shard_reader is not None and train.shard_reader.is_outdated():
                 raw.run(train.begin_data_op)
-            if calls.is_target_reached():
+            if self._calls.is_target_reached():
                 return EndReason.TARGET
-            progress.is_in_step = True
+            self._progress.is_in_step = True
             try:
-                global_step, staleness, loss, times, counts, _ = phases[choose(int(global_step))]()
+                done = phases[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:
                 self._check_is_end_of_data(error)
                 return EndReason.DATA
-            if exchange is not None:
-                global_step = exchange.after_phase(raw)
+            global_step = done.global_step if exchange is None else exchange.after_phase(raw)
             if count_exchanged is not None:
                 count_exchanged()
             if global_step == RELEASED:
                 self._fail_as_released()
-            progress.add(global_step, staleness, loss, times)
-            calls.after_step(raw, counts)
+            self._progress.add(global_step, done.staleness, done.loss, done.times)
+            self._calls.after_step(raw, done.counts)
             if self._is_last(global_step):
                 return EndReason.MAX_STEPS
         return EndReason.HOOK
@@ -198,17 +212,18 @@ class StepLoop:
         return self._max_steps is not None and global_step >= self._max_steps
 
     def _check_is_end_of_data(self, error: tf.errors.OutOfRangeError) -> None:
-        self._stop.check()  # a stop request ends the data as well
+        """Raises PsLostError if the error comes from a queue on a ps task: TensorFlow has one error for both."""
+        self._stop.check()  # a stop request also ends the data, as it closes the shard reader
         if "IteratorGetNext" not in str(error) and "End of sequence" not in str(error):
-            raise PsLostError(f"a queue on the ps tasks was closed: {error.message}") from error
+            raise PsLostError(f"a ps task closed a queue: {error.message}") from error
 
     def _fail_as_released(self) -> NoReturn:
         self._stop.wait(_RELEASE_REASON_SECS)
         self._stop.check()
-        raise PsLostError("the chief let this worker go without a reason")
+        raise PsLostError("the chief released this worker from its wait without giving a reason")
 
     def _stay_for_others(self, raw: tf.Session) -> None:
-        """Takes part in the steps of the other workers, which need this one, until these are over too."""
+        """Takes part in the exchanges of the other workers, which need every worker, until their steps end as well."""
         while (global_step := self._train.step.exchange.without_data(raw)) != RELEASED:
             self._progress.go_along(global_step)
             self._calls.after_step(raw, ())
@@ -219,31 +234,34 @@ class StepLoop:
 
 @contextlib.contextmanager
 def _translated_errors(stop: StopRequest) -> Iterator[None]:
-    """Raises what the table above says, in place of what the body raises."""
+    """Translates errors of the body as the table in the module's docstring says."""
     try:
         yield
     except PeerFailedError as error:
-        stop.wait(_REASON_SECS)  # another task may know which worker failed, and why
-        stop.check()
+        _wait_for_reason(stop)
         raise PeerLostError(str(error)) from error
     except LOST_ERRORS as error:
         stop.check()
         lost = lost_task(error)
         if isinstance(lost, PeerLostError):
-            stop.wait(_REASON_SECS)
-            stop.check()
+            _wait_for_reason(stop)
         raise lost from error
     except FREED_ERRORS:
-        stop.wait(_REASON_SECS)  # a worker that was away for long finds that the chief has replaced the run
-        stop.check()
+        _wait_for_reason(stop)  # after a long suspension, the watcher still has to learn that the run was replaced
         raise
     except (tf.errors.CancelledError, RuntimeError):
         stop.check()  # the stop request may have closed the session
         raise
 
 
+def _wait_for_reason(stop: StopRequest) -> None:
+    """Raises the reason of the stop request, if one is made in time: it names the task that failed, and why."""
+    stop.wait(_REASON_SECS)
+    stop.check()
+
+
 def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, stop: StopRequest) -> None:
-    """Waits for `TrainStep.start_when`; while others make steps, that is no stall."""
+    """Waits for `TrainStep.start_when`. The wait is no stall as long as other workers make steps."""
     condition = train.step.start_when
     read = session.make_callable([condition.is_met, train.current_step])
     is_met, seen = read()
@@ -260,19 +278,22 @@ def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, s
 
 
 def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], bool]) -> BaseException:
-    """The error to raise for one that came outside of the steps.
+    """Translates an error that was raised outside of the steps.
 
     Args:
-        error: what was raised; one of TensorFlow's is this package's where a ps task is gone.
-        stop: its reason comes first.
-        has_state: asks whether the ps tasks still hold the run.
+        error: Error that was raised.
+        stop: Stop request; its reason replaces an error of TensorFlow.
+        has_state: Function that asks whether the ps tasks still hold the run.
+
+    Returns:
+        The error to raise: a `LostError` if a task was lost, else `error`.
     """
     if not isinstance(error, tf.errors.OpError):
         return error
     if stop.reason is not None:
         return stop.reason
     try:
-        # Only calls that may be repeated have a deadline.
+        # Only calls that can be repeated have a deadline, so a missed one counts as a loss.
         is_lost = isinstance(error, (*LOST_ERRORS, tf.errors.DeadlineExceededError)) or not has_state()
     except tf.errors.OpError:
         is_lost = True
