@@ -1,7 +1,7 @@
-"""`AfterPushes`: what a worker alone knew after its last push, and after the one before that, kept on the worker.
+"""`AfterPushes`: copies of a worker's own state after its last push and after the push before that.
 
-A worker learns that the chief has saved when its next push is over. The checkpoint holds that push, or only the one
-before it, to which the worker's variables do not belong any more.
+A worker learns with its next push that the chief has saved. The checkpoint then holds this push, or only the push
+before it. In the second case the worker's variables have changed since, so a copy of their earlier values is needed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import tensorflow.compat.v1 as tf
 class AfterPushes:
     """Keeps copies of variables of one worker.
 
-    A copy is the value that the variable had, not moved: it takes memory, and time only for a variable that is changed
-    in place, which TensorFlow then copies first.
+    A copy shares the buffer of the variable's earlier value. It always takes memory; it takes time only if an op
+    changes the variable in place, because TensorFlow then copies the buffer first.
 
     Args:
-        variables: on this worker.
+        variables: Variables on this worker.
 
     Attributes:
-        last: for each variable its copy: the value after the worker's last push, or when it joined.
-        before: likewise, after the push before that.
-        begin_op: makes both copies the value at present; to be run when the worker has joined.
+        last: Copy of each variable after the worker's last push, or when the worker joined.
+        before: Copy of each variable after the push before that.
+        begin_op: Op that sets both copies to the present values, to be run when the worker has joined.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]):
@@ -34,10 +34,10 @@ class AfterPushes:
         self.begin_op = tf.group(_set(self.last, values), _set(self.before, values))
 
     def build(self, fetches: Sequence[tf.Tensor | tf.Operation]) -> tf.Operation:
-        """The op that moves the copies on, in a phase that pushes.
+        """Builds the op that renews the copies in a phase that pushes.
 
         Args:
-            fetches: all that the phase runs besides.
+            fetches: Everything else that the phase runs. The op waits for those of its ops that use the variables.
         """
         moved_op = _set(self.before, [copy.read_value() for copy in self.last])
         with tf.control_dependencies([moved_op, *_users(self._variables, fetches)]):
@@ -45,7 +45,7 @@ class AfterPushes:
 
 
 def _copy_of(variable: tf.Variable, which: str) -> tf.Variable:
-    """A variable beside another one, empty at first."""
+    """Creates the variable for a copy, on the same device and empty."""
     with tf.device(variable.device):
         return tf.Variable(
             tf.zeros([0], variable.dtype.base_dtype),
@@ -62,7 +62,7 @@ def _set(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> tf.Op
 
 
 def _users(variables: Sequence[tf.Variable], fetches: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
-    """The ops among `fetches` and what they depend on that use the variables."""
+    """Returns the ops that use the variables, among `fetches` and all ops that these depend on."""
     handles = {variable.handle.ref() for variable in variables}
     return [op for op in _ancestors(fetches) if any(tensor.ref() in handles for tensor in op.inputs)]
 

@@ -46,7 +46,7 @@ from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError
 from ps_trainer.runtime.lost import FREED_ERRORS, LOST_ERRORS, lost_task
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
-from ps_trainer.training.progress import Progress
+from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.updates.base import RELEASED
 
@@ -96,7 +96,7 @@ class StepLoop:
     def __init__(
         self,
         train: TrainGraph,
-        progress: Progress,
+        progress: WorkerProgress,
         stop: StopRequest,
         calls: LoopCalls,
         *,
@@ -260,7 +260,7 @@ def _wait_for_reason(stop: StopRequest) -> None:
     stop.check()
 
 
-def _wait_to_start(session: tf.Session, train: TrainGraph, progress: Progress, stop: StopRequest) -> None:
+def _wait_to_start(session: tf.Session, train: TrainGraph, progress: WorkerProgress, stop: StopRequest) -> None:
     """Waits for `TrainStep.start_when`. The wait is no stall as long as other workers make steps."""
     condition = train.step.start_when
     read = session.make_callable([condition.is_met, train.current_step])

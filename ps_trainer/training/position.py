@@ -1,4 +1,8 @@
-"""What each worker has read of the training examples: counted on ps task 0 by its pushes, saved with the parameters."""
+"""Counts the training examples that each worker has read.
+
+The counts are on ps task 0 and are saved with the parameters. A batch is counted by the push that carries what the
+worker learned from it, so a worker that comes back continues after its last push.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +22,27 @@ POSITION = "data/position"
 
 
 def create_position(num_workers: int, ps_device: str) -> Count:
-    """The examples that each worker has read, int64 [num_workers], over all epochs."""
+    """Creates the count of examples that each worker has read over all epochs, int64 [num_workers]."""
     with tf.device(ps_device):
         variable = create_variable(POSITION, [num_workers], tf.int64)
     return Count(variable, functools.partial(_adapt, num_workers))
 
 
 class BatchCounter:
-    """Counts a worker's batches on ps task 0, each with the push that carries what was learned from it.
+    """Counts a worker's batches on ps task 0, each with the push that carries what the worker learned from it.
 
-    A phase that pushes nothing notes its batch on the worker, and sends nothing for that. So the batches that a killed
-    worker had not pushed yet are not counted, and are read again. With an exchange (`updates/base.py`) a batch is
-    counted when that is over: if it fails, the batch is in no update.
+    A phase that pushes nothing notes its batch on the worker and sends nothing. If the worker is then killed, its
+    batches since the last push are not counted, and are read again. Under a rule with an exchange (`updates/base.py`)
+    a batch is counted after the exchange: if the exchange fails, the batch is in no update.
 
     Args:
-        counts: variable on ps task 0.
-        amount: what a batch adds to it.
-        store: gives the worker's device.
+        counts: Variable with the counts, on ps task 0.
+        amount: Amount that each batch adds to its count.
+        store: Parameter store; gives the worker's device.
 
     Attributes:
-        held: int64 [n, rank of `counts`], variable on the worker: places of its batches since its last push.
+        held: Places in `counts` of this worker's batches since its last push; int64 [n, rank of `counts`], on the
+            worker.
     """
 
     def __init__(self, counts: tf.Variable, amount: int, store: ParameterStore):
@@ -56,22 +61,24 @@ class BatchCounter:
             )
 
     def start(self, worker_index: int) -> tf.Tensor:
-        """Where the worker goes on reading: int64 scalar, in what `counts` counts for it and its held batches add."""
+        """Builds the amount that the worker has read, its held batches included; int64 scalar, in units of `counts`."""
         with tf.device(self._counts.device):
             counted = self._counts.read_value()[worker_index]
         with tf.device(self._device):
             return counted + self._amount * tf.shape(self.held.read_value(), out_type=tf.int64)[0]
 
     def build(self, step: TrainStep, place: tf.Tensor | Sequence[int], batch: tf.Tensor) -> list[list[tf.Operation]]:
-        """For each phase of a step the ops that count its batch.
+        """Builds for each phase of a step the ops that count its batch.
 
-        With an exchange no phase pushes. A place that only the worker knows is left to `count_exchanged`; what is
-        counted for the worker as a whole is left to `publish`.
+        Under a rule with an exchange no phase pushes. If only the worker knows the place of a batch,
+        `count_exchanged` counts it; otherwise `publish` does.
 
         Args:
-            step: as the update rule builds it.
-            place: int64 [rank of `counts`], where the batch is counted. Numbers do not travel.
-            batch: a tensor of the batch on the worker. At the end of the data nothing is counted.
+            step: Step as the update rule built it.
+            place: Place of the batch in `counts`, [rank of `counts`]: Python numbers, which need no message, or an
+                int64 tensor.
+            batch: Tensor of the batch on the worker. The ops wait for it, so that nothing is counted at the end of
+                the data.
         """
         if step.exchange is not None and not isinstance(place, tf.Tensor):
             return [[] for _ in step.phases]
@@ -82,12 +89,12 @@ class BatchCounter:
         return [self._hold_or_push(phase, places) for phase in step.phases]
 
     def saved(self, step: TrainStep) -> list[tf.Variable]:
-        """Of batches that were not pushed, for a worker that takes up its own state: it has learned from them."""
+        """The variables of held batches that belong to the worker's own state, which has learned from these batches."""
         holds = step.exchange is None and any(phase.pushed is None for phase in step.phases)
         return [self.held] if step.worker_state and holds else []
 
     def count_exchanged(self) -> tf.Operation:
-        """The op that counts the batches which this worker holds, when an exchange has taken them in."""
+        """Builds the op that counts the held batches after an exchange."""
         with tf.device(self._device):
             places = self.held.read_value()
             with tf.control_dependencies([places]):
@@ -95,7 +102,7 @@ class BatchCounter:
         return tf.group(self._add(places, None), reset_op)
 
     def publish(self, exchange: Exchange) -> tf.Operation:
-        """The op that counts what workers have given in exchanges since the last time."""
+        """Builds the op that counts the batches which all workers gave in exchanges since it last ran."""
         with tf.device(self._device):
             amounts = exchange.given.read_value() * self._amount
             with tf.control_dependencies([amounts]):
@@ -110,7 +117,13 @@ class BatchCounter:
         return [keep_op] if phase.pushed is None else [keep_op, self._add(places, phase.pushed)]
 
     def _add(self, places: tf.Tensor | Sequence, pushed: tf.Tensor | None) -> tf.Operation:
-        """Counts batches when they are pushed, unless the rule has let the worker go; None: they are in."""
+        """Builds the op that counts batches.
+
+        Args:
+            places: Places of the batches in the counts.
+            pushed: `Phase.pushed`: nothing is counted if the rule released the worker without an update. None if the
+                batches are in an update for certain.
+        """
         with tf.device(self._counts.device):
             amounts = tf.constant([self._amount], self._counts.dtype.base_dtype)
             if pushed is not None:
@@ -121,20 +134,20 @@ class BatchCounter:
 
 
 def _adapt(num_workers: int, saved: np.ndarray | None) -> np.ndarray:
-    """See `Count.adapt`."""
+    """Adapts the saved counts to the workers of this run (`Count.adapt`)."""
     if saved is None:
         logging.warning(
-            "every worker reads its examples from the start: the checkpoint does not say what was read, as an older"
-            " version saved it, or a run with --sharding=dynamic"
+            "every worker reads its examples from the start: the checkpoint has no counts of the examples read; it was"
+            " saved by an older version, or by a run with --sharding=dynamic"
         )
         return np.zeros([num_workers], np.int64)
     if len(saved) == num_workers:
         return saved
     mean = int(saved.sum()) // num_workers
     logging.warning(
-        "the checkpoint is of %d workers, and this run has %d: the examples are dealt out anew, and each worker goes on"
-        " as if it had read %d of its own, so that as many passes are made in all; of the epoch under way some examples"
-        " are read twice, and as many are not read",
+        "the checkpoint was saved with %d workers, and this run has %d: the examples are distributed again. Each worker"
+        " continues as if it had read %d of its examples, so that the number of epochs stays the same. In the current"
+        " epoch some examples are read twice, and the same number is skipped",
         len(saved),
         num_workers,
         mean,

@@ -1,4 +1,4 @@
-"""Counts one worker's steps: rate, loss and staleness, since the last report and over the run."""
+"""Counts one worker's steps: rate, loss and staleness, since the last report and since the worker joined."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ps_trainer.errors import NanLossError
 from ps_trainer.metrics.traffic import StepTraffic, Traffic
 
 
-class Progress:
-    """What one worker has done so far.
+class WorkerProgress:
+    """The progress of one worker in its steps.
 
     Args:
-        batch_size: examples per step.
-        clock: seconds, monotonic.
+        batch_size: Number of examples per step.
+        clock: Function that returns monotonic seconds.
 
     Attributes:
-        local_steps: steps of this worker.
-        sent_steps: those of them that pushed something.
-        is_in_step: whether one has begun and not ended; set by the step loop.
-        global_step: the last value seen.
-        last_step_at: clock at the last step, or at the start.
-        examples_of: gives the examples of the first so many steps.
+        local_steps: Number of steps of this worker.
+        sent_steps: Number of those steps that pushed something.
+        is_in_step: Whether a step has begun and not ended; set by the step loop.
+        global_step: Last value of global_step that this worker saw.
+        last_step_at: Time of the last step, or of the start.
+        examples_of: Function from a number of steps to the number of examples in the first steps of that number.
     """
 
     def __init__(self, batch_size: int, clock: Callable[[], float] = time.monotonic):
@@ -47,58 +47,58 @@ class Progress:
         self.is_in_step = False
 
     def watch(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]) -> None:
-        """From now on reports also tell the bytes that cross the wire; call it before the first step.
+        """Adds the bytes on the network to the reports; to be called before the first step.
 
         Args:
-            sample: see `StepTraffic`.
-            sent_bytes: see there.
+            sample: Function that returns the traffic of this task's sockets so far, or None if it is unknown.
+            sent_bytes: Function that returns the bytes that this worker has pushed, as computed.
         """
         self._traffic = StepTraffic(sample, sent_bytes)
 
     def count_delays(self, read_delay: Callable[[], float]) -> None:
-        """From now on reports also tell how long steps are delayed on purpose; call it before the first step.
+        """Adds the injected delays to the reports; to be called before the first step.
 
         Args:
-            read_delay: gives the last step's delay, in seconds.
+            read_delay: Function that returns the delay of the last step in seconds.
         """
         self._read_delay = read_delay
 
     def count_examples(self, examples_of: Callable[[int], int]) -> None:
-        """From now on batches differ in size; call it before the first step.
+        """Counts batches that differ in size; to be called before the first step.
 
         Args:
-            examples_of: gives the examples of the first so many steps.
+            examples_of: Function from a number of steps to the number of examples in the first steps of that number.
         """
         self.examples_of = examples_of
 
     def wait_for_data(self) -> None:
-        """Notes that there is nothing to train on for the time being: no stall."""
+        """Notes that this worker waits for data, so that the wait does not count as a stall."""
         self.last_step_at = self._clock()
 
     @property
     def injected_delay(self) -> float:
-        """Seconds that the last step was delayed on purpose."""
+        """Delay injected into the last step, in seconds."""
         return self._read_delay() if self._read_delay is not None else 0.0
 
     def timed(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """What the loop calls to make a step, in place of `run`: `run` itself, unless a subclass looks at the time."""
+        """Returns the function that the loop calls in place of `run`; a subclass may wrap it to take the time."""
         return run
 
     def begin(self) -> None:
-        """Counts from now on: what was before is neither in the rates nor a stall."""
+        """Starts the counts now, so that earlier waits are neither part of the rates nor a stall."""
         self._reported_at = self._started_at = self.last_step_at = self._clock()
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         """Counts a step.
 
         Args:
-            global_step: after the step.
-            staleness: see `Phase.staleness`.
-            loss: of its batch.
-            times: see `TrainGraph.fetches`; for subclasses.
+            global_step: Value of global_step after the step.
+            staleness: Value of `Phase.staleness`.
+            loss: Loss of the step's batch.
+            times: Values of `StepFetches.times`, for subclasses.
 
         Raises:
-            NanLossError: the loss is not finite.
+            NanLossError: the loss is NaN or infinite.
         """
         self.is_in_step = False
         self.local_steps += 1
@@ -110,11 +110,11 @@ class Progress:
         if not math.isfinite(loss):
             raise NanLossError(
                 f"the loss is {loss} at global step {global_step}; lower --learning_rate or check the data."
-                " The last checkpoint is untouched"
+                " The last checkpoint is unchanged"
             )
 
     def go_along(self, global_step: int) -> None:
-        """Notes a step of other workers that this one took part in without data: no stall, and no step of its own."""
+        """Notes an exchange that this worker joined without data. It is not a step of this worker, and not a stall."""
         if self._own_steps_ended_at is None:
             self._own_steps_ended_at = self.last_step_at
         self.global_step = int(global_step)
@@ -125,7 +125,7 @@ class Progress:
         return self._clock() - self._reported_at
 
     def report(self) -> dict[str, Any]:
-        """Figures since the last report; empty without a step."""
+        """Returns the figures since the last report; empty if no step was made."""
         steps, secs = len(self._since_report), self.secs_since_report()
         if not steps or secs <= 0:
             return {}
@@ -149,7 +149,7 @@ class Progress:
         return figures | (self._traffic.report(steps) if self._traffic else {})
 
     def summary(self) -> dict[str, Any]:
-        """Figures of the steps since this worker has joined last, as JSON values."""
+        """Returns the figures since this worker last joined, as JSON values."""
         self._fold_staleness()
         secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
         examples = self.examples_of(self.local_steps)
@@ -168,12 +168,12 @@ class Progress:
         return figures | delays | (self._traffic.summary() if self._traffic else {})
 
     def close(self) -> None:
-        """The steps are over, or failed."""
+        """Ends the counts after the last step, or after a failure."""
 
     def _fold_staleness(self) -> Counter[int]:
-        """Moves the collected values into the histogram; returns those alone.
+        """Moves the collected values of staleness into the histogram; returns the moved values as a histogram.
 
-        Values below 0 were not used: a step with one is a dropped gradient. Steps without values pushed nothing.
+        A value below 0 marks a dropped gradient. Steps without values pushed nothing.
         """
         if not self._since_report:
             return Counter()
@@ -188,5 +188,5 @@ class Progress:
 
 
 def mean_of(histogram: Counter[int]) -> float:
-    """The mean of a histogram value -> count."""
+    """The mean of a histogram that maps values to counts."""
     return sum(value * count for value, count in histogram.items()) / sum(histogram.values())

@@ -1,11 +1,12 @@
-"""`PushCounts`: how many pushes of each worker are in the run's state; counted on ps task 0, saved with the parameters.
+"""`PushCounts`: the number of pushes of each worker that are in the run's state.
 
-What a worker alone knows (a residual) belongs to a number of its own pushes: older, it would be sent twice, and newer,
-what was sent since would be lost. So both say that number: the worker's file, and the state on the ps tasks.
+Ps task 0 counts the pushes, and a checkpoint holds the counts. A worker's own state (a residual) belongs to a certain
+number of its pushes. With an older state the worker would send a part of its gradients twice; with a newer state, what
+it sent since would be lost. So the worker's file and the state on the ps tasks both hold that number.
 
-A worker must know at which of its pushes the chief has saved. So ps task 0 counts the pushes since the last save as
-well: one op adds a push to both counts, and one op with which a save begins sets the second to 0. Whichever comes
-first, the difference of the two counts is the number of pushes at the last save, and the worker's step brings it along.
+A worker must know at which of its pushes the chief saved. So ps task 0 also counts the pushes since the last save. One
+op adds a push to both counts, and the op that begins a save sets the second count to 0. Whichever op comes first, the
+difference of the two counts is the number of pushes at the last save. The worker's step fetches both counts.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _MAX_LINEAGE = 2**62
 _ALL, _SINCE_SAVE = 0, 1  # rows of the variable
 
 
-class Mark(NamedTuple):
-    """Where a run is, for one worker.
+class PushMark(NamedTuple):
+    """A moment of a run, from the view of one worker.
 
     Attributes:
-        lineage: a number drawn where counting began, so that other runs' counts are not taken for this one's; from 1.
-        pushes: of this worker that are in the parameters.
+        lineage: Random number, 1 or more, drawn when the counts began, so that counts of another run are recognised.
+        pushes: Number of pushes of this worker that are in the parameters.
     """
 
     lineage: int
@@ -42,15 +43,16 @@ class PushCounts:
     """The counts, in one worker's graph.
 
     Args:
-        num_workers: that train.
-        worker_index: of this one.
-        ps_device: of ps task 0.
-        is_in_lockstep: whether all workers take part in each update, by an exchange: then global_step counts for each.
+        num_workers: Number of workers that train.
+        worker_index: Index of this worker.
+        ps_device: Device of ps task 0.
+        is_in_lockstep: Whether all workers take part in each update, by an exchange. Then global_step is the count of
+            every worker.
 
     Attributes:
-        is_in_lockstep: as given.
-        count: for `StoredState`: int64 [1 + num_workers], the lineage and each worker's pushes. To read it marks a
-            save.
+        is_in_lockstep: The argument of this name.
+        count: Count for `StoredState`, int64 [1 + num_workers]: the lineage and each worker's pushes. Reading it marks
+            a save.
     """
 
     def __init__(self, num_workers: int, worker_index: int, ps_device: str, *, is_in_lockstep: bool):
@@ -66,11 +68,12 @@ class PushCounts:
         self.count = Count(self._variable, functools.partial(_adapt, num_workers), saved)
 
     def build(self, phase: Phase) -> list[tf.Tensor]:
-        """Counts a phase's push, when ps task 0 has it in its parameters.
+        """Builds the count of a phase's push, which happens when the push is in the parameters of ps task 0.
 
         Returns:
-            int64 [2] on ps task 0: this worker's pushes with this one, and at the last save. To be fetched there: an
-            edge to the worker would be a message. Nothing for a phase that pushes nothing.
+            int64 [2] on ps task 0: the number of this worker's pushes, this one included, and the number at the last
+            save. The session fetches it from there, as an edge to the worker would cost a message. Empty for a phase
+            that pushes nothing.
         """
         if phase.pushed is None or self.is_in_lockstep:
             return []
@@ -83,19 +86,19 @@ class PushCounts:
             return [tf.stack([own[_ALL], _pushes_at_save(own)])]
 
     def begin(self, session: tf.Session) -> None:
-        """Called by the chief before any worker joins: draws a lineage where counting begins anew."""
+        """Draws a lineage if the counts begin at 0. The chief calls this before any worker joins."""
         counts = session.run(self._read)
         if not counts[0]:
             counts[0] = 1 + secrets.randbelow(_MAX_LINEAGE)
             session.run(self._variable.initializer, {self._variable.initializer.inputs[1]: _just_saved(counts)})
 
-    def mark(self, session: tf.Session, global_step: int) -> Mark:
-        """Where the run is now; `global_step` as this worker knows it."""
+    def mark(self, session: tf.Session, global_step: int) -> PushMark:
+        """Reads the present moment of the run; `global_step` is the last value that this worker saw."""
         lineage, pushes = session.run(self._own)
-        return Mark(int(lineage), self.now(int(pushes), global_step))
+        return PushMark(int(lineage), self.now(int(pushes), global_step))
 
     def now(self, pushes: int, global_step: int) -> int:
-        """To how many pushes a state between two steps belongs: this worker's, or in lockstep `global_step`."""
+        """The number of pushes to which a state between two steps belongs; in lockstep this is `global_step`."""
         return int(global_step) if self.is_in_lockstep else pushes
 
 
@@ -104,12 +107,12 @@ def _pushes_at_save(counts: tf.Tensor) -> tf.Tensor:
 
 
 def _adapt(num_workers: int, saved: np.ndarray | None) -> np.ndarray:
-    """See `Count.adapt`: with another number of workers, or where an older version saved, counting begins anew."""
+    """Adapts saved counts (`Count.adapt`); they start at 0 for another number of workers or an older checkpoint."""
     if saved is None or len(saved) != 1 + num_workers:
         saved = np.zeros([1 + num_workers], np.int64)
     return _just_saved(saved)
 
 
 def _just_saved(counts: np.ndarray) -> np.ndarray:
-    """The variable's value when no push was made since a save with these counts."""
+    """The value of the variable directly after a save with these counts."""
     return np.stack([counts, np.zeros_like(counts)])

@@ -1,26 +1,26 @@
-"""A line per step of one worker, for who studies steps one by one: `--step_log`.
+"""Writes a line for each step of one worker (`--step_log`), so that steps can be studied one by one.
 
     <logdir>/steps/<task>.jsonl
 
-    worker        index of the worker
-    local_step    of this worker, from 1
-    global_step   after the step, as the step returned it
-    staleness     of the gradient on ps 0, null where it was dropped or nothing was pushed
-    staleness_by_ps   of each ps task, where there are several
-    dropped       1 where the gradient was dropped, else 0
-    t_start       the step begins, with the parameters already pulled. Seconds, monotonic: one clock for all
-                  processes of a machine
-    t_computed    its gradient is there, and has been held back by `--straggler`
-    t_applied     the update is made, as far as this worker waits for it
-    t_end         the parameters of the next step are pulled: the step is over
-    wall_time     seconds since the epoch, at t_end
-    injected_delay   seconds that the gradient was held back by `--straggler`; 0 without
-    loss          null where it is no number
-    examples      of the batch
+    worker              index of the worker
+    local_step          number of the step on this worker, from 1
+    global_step         value of global_step that the step returned
+    staleness           staleness of the gradient on ps 0; null if it was dropped, or nothing was pushed
+    staleness_by_ps     staleness on each ps task, if there are several
+    dropped             1 if the gradient was dropped, else 0
+    t_start             time at which the step begins, with its parameters already pulled. All times are in monotonic
+                        seconds of one clock, which all processes of a machine share
+    t_computed          time at which the gradient is computed, `--straggler` delays included
+    t_applied           time at which the update is applied, as far as this worker waits for that
+    t_end               time at which the parameters of the next step are pulled, and the step ends
+    wall_time           time of t_end in seconds since the epoch
+    injected_delay      seconds by which `--straggler` delayed the gradient; 0 without it
+    loss                loss of the batch; null if it is NaN or infinite
+    examples            number of examples in the batch
     cpu_user, cpu_sys   CPU seconds of the whole process since the step before
 
-A run that is continued in the same folder appends to the file. Where a rule applies each gradient as it comes,
-global_step − 1 − staleness is the version that the worker read.
+A run that continues in the same folder appends to the file. Under rules that apply each gradient as it arrives,
+global_step − 1 − staleness is the version of the parameters that the worker read.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ import numpy as np
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.metrics.lines import LineFile
-from ps_trainer.training.progress import Progress
+from ps_trainer.training.progress import WorkerProgress
 
 
-def progress_for(cluster: ClusterConfig, config: TrainConfig) -> Callable[[int], Progress]:
-    """Makes the counter of a worker's steps from the batch size: one that logs steps where the run asks for it.
+def progress_for(cluster: ClusterConfig, config: TrainConfig) -> Callable[[int], WorkerProgress]:
+    """Returns the factory of the worker's progress, whose argument is the batch size. With `--step_log` it logs steps.
 
     Args:
-        cluster: with this worker's place in it.
-        config: of the run; without a logdir nothing is kept.
+        cluster: Cluster, with this worker's place in it.
+        config: Configuration of the run. Without a logdir no steps are logged.
     """
     if not (config.step_log and config.logdir):
-        return Progress
+        return WorkerProgress
     path = pathlib.Path(config.logdir) / "steps" / f"{cluster.task_name}.jsonl"
     return functools.partial(LoggedProgress, path=path, worker=cluster.worker_index)
 
 
-class LoggedProgress(Progress):
-    """`Progress` that also writes a line per step; the file is made at the first one.
+class LoggedProgress(WorkerProgress):
+    """Progress that also writes a line for each step. The first step creates the file.
 
     Args:
-        batch_size: examples per step.
-        path: of the file; appended to.
-        worker: index of the worker.
-        clock: seconds, monotonic.
-        wall_clock: seconds since the epoch.
+        batch_size: Number of examples per step.
+        path: Path of the file, to which lines are appended.
+        worker: Index of the worker.
+        clock: Function that returns monotonic seconds.
+        wall_clock: Function that returns seconds since the epoch.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LoggedProgress(Progress):
         self._cpu = os.times()
 
     def timed(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """See `Progress`."""
+        """Wraps `run` to note the time at which the step begins."""
 
         def call() -> Any:
             self._began_at = self._clock()
@@ -91,12 +91,13 @@ class LoggedProgress(Progress):
         return call
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
-        """See `Progress`; a step whose loss is not finite is written too."""
+        """Counts a step and writes its line, even if the loss is NaN or infinite."""
         ended_at = self._clock()
         values = np.atleast_1d(staleness).tolist()
         is_dropped = any(value < 0 for value in values)
         cpu, self._cpu = self._cpu, os.times()
         wall_time = self._wall_clock()
+        # TensorFlow's `timestamp` counts from the epoch; its distance to now places it on the monotonic clock.
         computed, applied = (ended_at - (wall_time - time_) for time_ in times) if len(times) else (None, None)
         record = {
             "worker": self._worker,
@@ -119,13 +120,13 @@ class LoggedProgress(Progress):
         super().add(global_step, staleness, loss)
 
     def close(self) -> None:
-        """See `Progress`."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._file is None:
-            # A worker that is killed leaves every step that it has made.
+            # A `LineFile` buffers nothing, so a worker that is killed leaves the line of every step.
             self._file = LineFile(self._path)
         self._file.write(record)

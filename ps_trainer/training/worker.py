@@ -35,7 +35,7 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.loop import LoopCalls, StepLoop, explained
 from ps_trainer.training.peer_tracker import PeerTracker
-from ps_trainer.training.progress import Progress
+from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker_state import WorkerState
@@ -65,7 +65,7 @@ class Worker(WorkerTask):
         components: Components,
         server: tf.train.Server,
         *,
-        create_progress: Callable[[int], Progress] | None = None,
+        create_progress: Callable[[int], WorkerProgress] | None = None,
     ):
         super().__init__(cluster, config)
         self._components = components

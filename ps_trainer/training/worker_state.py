@@ -1,20 +1,23 @@
-"""What one worker alone knows (residuals of gradient transforms, its replica …): kept, and taken up where it fits.
+"""Saves and restores the state that only one worker has: residuals of gradient transforms, its replica.
 
-Each worker writes its own files on its own disk, so no shared file system is needed:
+Each worker writes files on its own disk, so no shared file system is needed:
 
-    <logdir>/checkpoints/worker-<index>-<pushes>.npz      the variables by name, and to what they belong
+    <logdir>/checkpoints/worker-<index>-<pushes>.npz      the variables by name, and the moment to which they belong
 
-They belong to so many pushes of this worker, and are taken up only by a run whose parameters hold just these
-(`push_counts.py`): an older state would be sent twice, a newer one lacks what is to be sent again. Where none fits, the
-worker begins without, and says so.
+A state belongs to a number of pushes of this worker. The worker restores it only in a run whose parameters hold exactly
+these pushes (`push_counts.py`). With an older state it would send a part of its gradients twice; a newer state lacks
+what has to be sent again. If no state fits, the worker starts without one and logs a warning.
 
-So there is a file for each checkpoint. The chief writes its own with it. Another worker learns with its next push that
-the chief has saved, and whether that push is in the checkpoint; it writes what it knew after this push, or after the
-one before (`after_pushes.py`). All write one when their steps end, whatever ends them.
+When each file is written:
 
-A step that failed may have pushed or not. What was known after the push before it is there still; a residual has taken
-note of a push before that could leave (`gradients/wire.py`), so the worker also keeps what that has become, for a run
-that holds the push. Both stay in memory as well until the worker has joined again.
+    the chief             with each checkpoint
+    another worker        when its next push shows that the chief has saved: the state after this push, or after the
+                          push before it, whichever the checkpoint holds (`after_pushes.py`)
+    every worker          when its steps end or fail
+
+A failed step may have pushed or not. The state after the push before it still exists as a copy. A residual notes a push
+before the push can leave the worker (`gradients/wire.py`), so the present variables are the state after the push. The
+worker keeps both states, in memory as well, until it has joined again.
 """
 
 from __future__ import annotations
@@ -32,20 +35,20 @@ from ps_trainer.checkpoints.worker_file import Saved
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.training.after_pushes import AfterPushes
-from ps_trainer.training.push_counts import Mark, PushCounts
+from ps_trainer.training.push_counts import PushCounts, PushMark
 
 
 class WorkerState:
     """Saves and restores variables of one worker.
 
     Args:
-        variables: on this worker; none where it knows nothing alone.
-        counts: of pushes; None without variables.
-        after_pushes: copies of the variables; None without.
-        config: where, and how many files are kept.
-        worker_index: of this worker.
-        knows_first: whether the variables take note of a push before it can leave.
-        kept: see `keep`, of before a part of the job was lost.
+        variables: Variables on this worker; empty if it has no state of its own.
+        counts: Counts of pushes; None without variables.
+        after_pushes: Copies of the variables; None without variables.
+        config: Configuration of the run: the folder, and the number of files to keep.
+        worker_index: Index of this worker.
+        knows_first: Whether the variables note a push before it can leave the worker.
+        kept: States that `keep` returned before the worker lost its last session.
     """
 
     def __init__(
@@ -66,8 +69,8 @@ class WorkerState:
         self._index = worker_index
         self._knows_first = knows_first
         self._kept = tuple(kept)
-        self._joined_at: Mark | None = None
-        self._pushes = 0  # after which the copies were moved on last
+        self._joined_at: PushMark | None = None
+        self._pushes = 0  # number of pushes to which the newer copy belongs
         self._saved_pushes = 0
         self._folder: pathlib.Path | None = config.checkpoint_dir
         self._reads = _reads(self._variables, variables)
@@ -75,7 +78,10 @@ class WorkerState:
         self._writes = {name: _write_of(variable) for name, variable in self._variables.items()}
 
     def restore(self, session: tf.Session, global_step: int) -> None:
-        """Sets the variables to what belongs to the run's state at present, where there is such; called at the join."""
+        """Sets the variables to the state that belongs to the run's present moment, if one exists.
+
+        Called when the worker joins.
+        """
         if not self._variables:
             return
         mark = self._joined_at = self._counts.mark(session, global_step)
@@ -84,46 +90,46 @@ class WorkerState:
         self._remove_abandoned(mark)
         session.run(self._after_pushes.begin_op)
 
-    def _take_up(self, session: tf.Session, global_step: int, mark: Mark) -> None:
+    def _take_up(self, session: tf.Session, global_step: int, mark: PushMark) -> None:
         faults = []
         for where, saved in self._candidates(mark):
             fault = self._fault(saved, mark)
             if not fault:
                 self._load(session, saved)
-                logging.info("goes on with this worker's state after %d pushes, from %s", mark.pushes, where)
+                logging.info("continuing with this worker's own state after %d pushes, from %s", mark.pushes, where)
                 self._kept = ()
                 return
             faults.append(f"{where}: {fault}")
         self._kept = ()
         if global_step and (mark.pushes or faults):
             logging.warning(
-                "this worker begins without what it alone knew (%s): nothing that is there belongs to its push %d, at"
-                " which the run goes on; %s",
+                "this worker starts without its own state (%s): the run continues at its push %d, and no saved state"
+                " belongs to that push; %s",
                 ", ".join(sorted(self._variables)[:3]) + (", …" if len(self._variables) > 3 else ""),
                 mark.pushes,
-                "; ".join(faults) or "it left nothing",
+                "; ".join(faults) or "no file of this worker was found",
             )
 
     def after_step(self, session: tf.Session, global_step: int, counts: Sequence[np.ndarray]) -> None:
-        """Writes what belongs to the chief's last checkpoint, as soon as that is known.
+        """Writes the state that belongs to the chief's last checkpoint, as soon as this worker knows of it.
 
         Args:
-            session: of this worker.
-            global_step: after the step.
-            counts: what the step brought of `PushCounts.build`.
+            session: Session of this worker.
+            global_step: Value of global_step after the step.
+            counts: Values of `StepFetches.counts`.
         """
         for pushes, saved in counts:
             if saved > self._saved_pushes and saved in (self._pushes, pushes):
                 reads = self._reads_before if saved == self._pushes else self._reads
-                self._save(session, reads, global_step, Mark(self._joined_at.lineage, int(saved)))
+                self._save(session, reads, global_step, PushMark(self._joined_at.lineage, int(saved)))
             self._pushes = int(pushes)
 
     def save(self, session: tf.Session, global_step: int) -> None:
-        """Saves now, between steps; a failure is logged, as training can go on without."""
+        """Saves between two steps. A failure is only logged, because training can continue without the file."""
         if self._variables and self._folder is not None:
             self._save(session, self._reads, global_step, self._counts.mark(session, global_step))
 
-    def _save(self, session: tf.Session, reads: Mapping[str, tf.Tensor], global_step: int, mark: Mark) -> None:
+    def _save(self, session: tf.Session, reads: Mapping[str, tf.Tensor], global_step: int, mark: PushMark) -> None:
         self._saved_pushes = mark.pushes
         if self._folder is not None:
             self._write(Saved(session.run(reads), global_step, *mark))
@@ -132,17 +138,17 @@ class WorkerState:
     def keep(
         self, target: str, config: tf.ConfigProto, *, num_sent: int, global_step: int, in_flight: bool
     ) -> tuple[Saved, ...]:
-        """What this worker knows when its steps have failed, and its session is closed; written to its disk as well.
+        """Reads this worker's state after its steps failed and its session was closed, and writes it to disk.
 
         Args:
-            target: of this worker's server, which holds the variables beyond the session.
-            config: of a session of this task alone.
-            num_sent: steps since the join that have pushed something.
-            global_step: as this worker knows it.
-            in_flight: whether a step was under way.
+            target: Target of this worker's server, which keeps the variables after the session is closed.
+            config: Configuration of a session that needs no other task.
+            num_sent: Number of steps since the join that pushed something.
+            global_step: Last value of global_step that this worker saw.
+            in_flight: Whether a step had begun and not ended.
 
         Returns:
-            For each number of pushes that the run may hold; none where nothing is known.
+            One state for each number of pushes that the run may hold; empty if the number is unknown.
         """
         if not self._variables:
             return ()
@@ -160,7 +166,7 @@ class WorkerState:
         try:
             values = [self._read_alone(variables, target, config) for variables, _ in states]
         except tf.errors.OpError as error:
-            logging.warning("what this worker alone knows could not be kept: %s", error.message)
+            logging.warning("this worker's own state could not be read after the failure: %s", error.message)
             return ()
         kept = tuple(
             Saved(value, global_step, lineage, count) for value, (_, count) in zip(values, states, strict=True)
@@ -171,7 +177,7 @@ class WorkerState:
         return kept
 
     def _read_alone(self, variables: Sequence[tf.Variable], target: str, config: tf.ConfigProto) -> dict:
-        """The values, by name, by a graph that has no other task in it, of which one may be gone."""
+        """Reads variables by name, in a graph without the other tasks: one of them may be lost."""
         with tf.Graph().as_default() as graph:
             reads = {}
             for name, variable in zip(self._variables, variables, strict=True):
@@ -187,8 +193,8 @@ class WorkerState:
         with tf.Session(target, graph=graph, config=config) as session:
             return session.run(reads)
 
-    def _candidates(self, mark: Mark) -> Iterator[tuple[str, Saved]]:
-        """What may fit, and where it is; what is broken is logged."""
+    def _candidates(self, mark: PushMark) -> Iterator[tuple[str, Saved]]:
+        """Yields the states that may fit, each with the place where it is. Damaged files are logged and skipped."""
         for saved in self._kept:
             yield "memory", saved
         if self._folder is None:
@@ -202,17 +208,17 @@ class WorkerState:
                 except CheckpointError as error:
                     logging.warning("%s", error)
 
-    def _fault(self, saved: Saved, mark: Mark) -> str:
-        """Why a state is not the one to go on with, in words; empty if it is."""
+    def _fault(self, saved: Saved, mark: PushMark) -> str:
+        """Returns in words why a state does not fit; empty if it fits."""
         if saved.pushes is None:
-            return "of a version that did not note to how many pushes its state belongs"
+            return "from an older version, which did not record the number of pushes"
         if saved.lineage != mark.lineage:
-            return "of another run"
+            return "from another run"
         if saved.pushes != mark.pushes:
-            return f"of push {saved.pushes}"
+            return f"after push {saved.pushes}"
         for name, variable in self._variables.items():
             if name not in saved.values or not variable.shape.is_compatible_with(saved.values[name].shape):
-                return f"{name} is missing or has another shape; the run was started with other flags"
+                return f"{name} is missing or has another shape, as the run was started with other flags"
         return ""
 
     def _load(self, session: tf.Session, saved: Saved) -> None:
@@ -227,13 +233,13 @@ class WorkerState:
             logging.warning("%s could not be written: %s", path, error)
 
     def _remove_old(self) -> None:
-        """Leaves one file more than there are checkpoints, as the chief may be still at the last."""
+        """Removes old files, but keeps one more than the checkpoints: the chief may not have finished the last one."""
         for path in worker_file.find(self._folder, self._index)[: -self._config.keep_checkpoints - 1]:
             if worker_file.pushes_of(path) is not None:
                 path.unlink(missing_ok=True)
 
-    def _remove_abandoned(self, mark: Mark) -> None:
-        """Removes what belongs to pushes that have been rolled back: others will have their numbers."""
+    def _remove_abandoned(self, mark: PushMark) -> None:
+        """Removes the files of pushes that were rolled back: new pushes will get the same numbers."""
         for path in worker_file.find(self._folder, self._index) if self._folder is not None else []:
             with contextlib.suppress(FileNotFoundError, CheckpointError):
                 if (worker_file.pushes_of(path) or 0) > mark.pushes and worker_file.read(path).lineage == mark.lineage:
@@ -245,7 +251,7 @@ def _reads(names: Iterable[str], variables: Sequence[tf.Variable]) -> dict[str, 
 
 
 def _write_of(variable: tf.Variable) -> tuple[tf.Tensor, tf.Operation]:
-    """A placeholder, and the op that sets the variable to it: of any shape that the variable may take."""
+    """Builds a placeholder of any shape that the variable may take, and the op that assigns it to the variable."""
     with variable.graph.as_default(), tf.device(variable.device):
         value = tf.placeholder(variable.dtype.base_dtype, variable.shape)
         return value, variable.assign(value, read_value=False)

@@ -35,7 +35,7 @@ def test_after_the_loss_of_a_ps_each_worker_goes_on_with_what_it_knew_at_the_che
     assert ps_1.wait(END_SECS) == -signal.SIGKILL
     ps_1 = run.start_ps(1, UNLIMITED, *flags)
     for worker in workers:
-        worker.wait_for_log(r"goes on with this worker's state after [1-9]\d* pushes, from ", LOST_SECS)
+        worker.wait_for_log(r"continuing with this worker's own state after [1-9]\d* pushes, from ", LOST_SECS)
         assert "begins without" not in worker.log
     workers[0].send(signal.SIGTERM)
     assert all(task.wait(END_SECS + 15) != 0 for task in (ps_0, ps_1, *workers))

@@ -78,8 +78,8 @@ def test_what_a_worker_alone_knows_outlives_a_kill_of_another_one(create_run):
     assert launcher.wait(START_SECS) == 0
     assert run.summary()["restarts"]["worker-1"] >= 1
     logs = [(run.logdir / "logs" / f"worker-{index}.log").read_text() for index in (0, 1)]
-    own_state = "begins without what it alone knew|goes on with this worker's state"
+    own_state = "starts without its own state|continuing with this worker's own state"
     assert not re.findall(own_state, logs[0]), "worker 0 has left its session"
     assert [line["state"] for line in run.metrics("worker-0", "state")].count("training") == 1
     # What worker 1 knew died with it: its file, if any, is of an earlier push.
-    assert len(re.findall("begins without what it alone knew", logs[1])) == 1
+    assert len(re.findall("starts without its own state", logs[1])) == 1

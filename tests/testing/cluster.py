@@ -22,7 +22,7 @@ from ps_trainer.runtime.ps import PsTask  # noqa: E402 - the environment comes f
 from ps_trainer.runtime.server import create_server  # noqa: E402
 from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
-from ps_trainer.training.progress import Progress  # noqa: E402
+from ps_trainer.training.progress import WorkerProgress  # noqa: E402
 from ps_trainer.training.stage_host import StageHost  # noqa: E402
 from ps_trainer.training.worker import Worker  # noqa: E402
 from ps_trainer.training.worker_task import WorkerTask  # noqa: E402
@@ -31,7 +31,7 @@ DEADLINE_SECS = 180.0
 """Against a hang only: a slow machine is not a failure."""
 
 
-class Recorder(Progress):
+class Recorder(WorkerProgress):
     """Progress that keeps every step's numbers."""
 
     def __init__(self, batch_size: int):

@@ -19,7 +19,7 @@ from ps_trainer.training.push_counts import PUSHES
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
 COMPRESSION = ("error_feedback", "top_k:ratio=0.1")
-GOES_ON = r"goes on with this worker's state after (\d+) pushes, from (\S+)"
+GOES_ON = r"continuing with this worker's own state after (\d+) pushes, from (\S+)"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_worker_that_was_killed_begins_without_its_older_state(cluster, tmp_pa
         worker_file.path_of(tmp_path / "checkpoints", 1, saved.pushes - 3), saved._replace(pushes=saved.pushes - 3)
     )
     come_back(cluster, endless, chief)
-    assert "this worker begins without what it alone knew" in said.text
+    assert "this worker starts without its own state" in said.text
     assert f"worker-1-{saved.pushes - 3}.npz: of push {saved.pushes - 3}" in said.text
     assert not re.findall(GOES_ON, said.text)
 
@@ -167,7 +167,7 @@ def test_states_of_another_run_are_not_taken_up_though_they_are_of_the_same_push
         shutil.copy(path, runs[1] / "checkpoints" / path.name)
     cluster.run(config(runs[1], 20, "sync"))
     assert not re.findall(GOES_ON, said.text)
-    assert said.text.count("-10.npz: of another run") == 2
+    assert said.text.count("-10.npz: from another run") == 2
 
 
 def counted_by(name, saved):

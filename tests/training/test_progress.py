@@ -10,7 +10,7 @@ import pytest
 
 from ps_trainer.errors import NanLossError
 from ps_trainer.metrics.traffic import Traffic
-from ps_trainer.training.progress import Progress, mean_of
+from ps_trainer.training.progress import WorkerProgress, mean_of
 
 BATCH_SIZE = 16
 
@@ -34,7 +34,7 @@ def add(progress, clock, secs, global_step, staleness, loss=1.0):
 
 
 def test_going_along_with_others_is_no_stall_and_no_step(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     for step in (1, 2):
         add(progress, clock, 0.5, step, [0])
     for step in (3, 4, 5):
@@ -45,7 +45,7 @@ def test_going_along_with_others_is_no_stall_and_no_step(clock):
 
 
 def test_a_report_is_of_the_steps_since_the_last_one(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     for step, loss in ((1, 4.0), (3, 2.0)):
         add(progress, clock, 0.5, step, [0, 1], loss)
     clock.now += 1.0
@@ -65,14 +65,14 @@ def test_a_report_is_of_the_steps_since_the_last_one(clock):
 
 
 def test_without_a_step_there_is_nothing_to_report(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     clock.now += 5
     assert progress.report() == {}
     assert progress.secs_since_report() == 5
 
 
 def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0])
     progress.report()
     add(progress, clock, 1.0, 4, [2, 2])
@@ -96,13 +96,13 @@ def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
 
 
 def test_a_run_without_steps_has_a_summary_too(clock):
-    summary = Progress(BATCH_SIZE, clock).summary()
+    summary = WorkerProgress(BATCH_SIZE, clock).summary()
     assert summary["local_steps"] == summary["steps_per_sec"] == 0
     assert summary["staleness"] == {} and summary["staleness_mean"] is None
 
 
 def test_gradients_that_were_not_used_have_no_staleness(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [-1])
     assert "staleness_mean" not in progress.report()
     add(progress, clock, 1.0, 1, [-2, 3])
@@ -112,7 +112,7 @@ def test_gradients_that_were_not_used_have_no_staleness(clock):
 
 
 def test_a_step_with_a_value_below_zero_is_a_dropped_gradient(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0, 0])
     assert "gradients_dropped" not in progress.report()
     add(progress, clock, 1.0, 1, [-1, -1])  # one gradient, whatever the number of ps tasks
@@ -125,7 +125,7 @@ def test_a_step_with_a_value_below_zero_is_a_dropped_gradient(clock):
 
 
 def test_a_step_without_staleness_pushed_nothing(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     for staleness in ([], [], [1]):
         add(progress, clock, 1.0, 1, np.array(staleness, np.int64))
     assert progress.report()["staleness_mean"] == 1
@@ -134,7 +134,7 @@ def test_a_step_without_staleness_pushed_nothing(clock):
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf"), np.float32("nan")])
 def test_a_loss_that_is_no_number_ends_the_run_after_it_was_counted(clock, loss):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     with pytest.raises(NanLossError, match=rf"the loss is {loss} at global step 7; lower --learning_rate"):
         add(progress, clock, 1.0, 7, [0], loss)
     assert (progress.local_steps, progress.global_step) == (1, 7)
@@ -145,10 +145,10 @@ def test_the_mean_of_a_histogram():
 
 
 def test_delays_put_into_steps_are_told_as_their_mean(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0])
     assert "injected_delay_mean" not in progress.report() | progress.summary()
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     last = [0.0]
     progress.count_delays(lambda: last[0])
     assert progress.summary()["injected_delay_mean"] == 0
@@ -163,7 +163,7 @@ def test_delays_put_into_steps_are_told_as_their_mean(clock):
 
 def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
     samples = iter([Traffic(50, 7), Traffic(50 + 600, 7 + 60), Traffic(650 + 100, 67 + 10)])
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     assert "push_bytes_per_step" not in progress.summary()
     sent = iter([10, 10 + 300, 310 + 50])
     progress.watch(lambda: next(samples), lambda: next(sent))
@@ -182,7 +182,7 @@ def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
 
 
 def test_examples_of_batches_that_differ_are_those_that_were_read(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     progress.count_examples(lambda steps: sum([16, 16, 3][:steps]))
     for step in (1, 2):
         add(progress, clock, 0.5, step, [0])
@@ -193,7 +193,7 @@ def test_examples_of_batches_that_differ_are_those_that_were_read(clock):
 
 
 def test_waiting_for_data_is_no_stall(clock):
-    progress = Progress(BATCH_SIZE, clock)
+    progress = WorkerProgress(BATCH_SIZE, clock)
     clock.now += 50.0
     progress.wait_for_data()
     assert progress.last_step_at == clock.now

@@ -12,7 +12,7 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError
-from ps_trainer.training.progress import Progress
+from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_log import LoggedProgress, progress_for
 
 BATCH_SIZE = 16
@@ -132,7 +132,7 @@ def test_a_report_makes_the_file_complete(progress, clock, path):
 
 def test_it_counts_as_progress_without_records_does(progress, clock):
     plain_clock = Clock()
-    plain = Progress(BATCH_SIZE, plain_clock)
+    plain = WorkerProgress(BATCH_SIZE, plain_clock)
     for one, its_clock in ((progress, clock), (plain, plain_clock)):
         for global_step, staleness in ((3, [2]), (4, [-1])):
             step(one, its_clock, global_step, staleness)
@@ -149,7 +149,7 @@ def test_a_run_without_step_log_times_nothing():
     def run():
         raise AssertionError
 
-    assert Progress(BATCH_SIZE).timed(run) is run
+    assert WorkerProgress(BATCH_SIZE).timed(run) is run
 
 
 def test_steps_are_logged_where_the_run_asks_for_it_and_keeps_files(tmp_path):
@@ -157,5 +157,5 @@ def test_steps_are_logged_where_the_run_asks_for_it_and_keeps_files(tmp_path):
     made.add(1, np.array([0]), 0.5)
     made.close()
     assert records(tmp_path / "steps" / "worker-1.jsonl")[0]["worker"] == 1
-    assert progress_for(CLUSTER, CONFIG) is Progress
-    assert progress_for(CLUSTER, TrainConfig(logdir=str(tmp_path))) is Progress
+    assert progress_for(CLUSTER, CONFIG) is WorkerProgress
+    assert progress_for(CLUSTER, TrainConfig(logdir=str(tmp_path))) is WorkerProgress

@@ -11,7 +11,7 @@ import pytest
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.config import TrainConfig
 from ps_trainer.training.after_pushes import AfterPushes
-from ps_trainer.training.push_counts import Mark
+from ps_trainer.training.push_counts import PushMark
 from ps_trainer.training.worker_state import WorkerState
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 
@@ -30,7 +30,7 @@ class Counts:
         self.pushes, self.lineage = pushes, lineage
 
     def mark(self, session, global_step):
-        return Mark(self.lineage, self.pushes)
+        return PushMark(self.lineage, self.pushes)
 
     def now(self, pushes, global_step):
         return pushes
@@ -105,17 +105,17 @@ def test_an_older_or_newer_state_is_not_used_and_that_is_said(config, path, push
     with caplog.at_level(std_logging.WARNING, logger="absl"):
         assert Own(config).restore(pushes) == [0, 0, 0]
     assert (
-        f"begins without what it alone knew (residual): nothing that is there belongs to its push {pushes}"
+        f"starts without its own state (residual): the run continues at its push {pushes}, and no saved state belongs"
         in caplog.text
     )
-    assert f"{path}: of push 7" in caplog.text
+    assert f"{path}: after push 7" in caplog.text
 
 
 def test_a_state_of_another_run_is_not_used(config, caplog):
     saved(config, 7, [1, 2, 3])
     with caplog.at_level(std_logging.WARNING, logger="absl"):
         assert Own(config).restore(7, lineage=LINEAGE + 1) == [0, 0, 0]
-    assert "worker-1-7.npz: of another run" in caplog.text
+    assert "worker-1-7.npz: from another run" in caplog.text
 
 
 def test_a_worker_that_left_nothing_says_so_unless_it_is_new(config, caplog):
@@ -123,7 +123,7 @@ def test_a_worker_that_left_nothing_says_so_unless_it_is_new(config, caplog):
         assert Own(config).restore(0, step=50) == [0, 0, 0]
         assert caplog.text == ""
         assert Own(config).restore(7) == [0, 0, 0]
-    assert "at which the run goes on; it left nothing" in caplog.text
+    assert "belongs to that push; no file of this worker was found" in caplog.text
 
 
 def test_a_file_of_an_older_version_gives_a_line(config, caplog):
@@ -131,7 +131,7 @@ def test_a_file_of_an_older_version_gives_a_line(config, caplog):
     np.savez(config.checkpoint_dir / "worker-1.npz", residual=np.ones(3, np.float32), global_step=np.int64(7))
     with caplog.at_level(std_logging.WARNING, logger="absl"):
         assert Own(config).restore(0, step=7) == [0, 0, 0]
-    assert "worker-1.npz: of a version that did not note to how many pushes its state belongs" in caplog.text
+    assert "worker-1.npz: from an older version, which did not record the number of pushes" in caplog.text
     saved(config, 7, [1, 2, 3])
     assert Own(config).restore(7) == [1, 2, 3]
     assert (config.checkpoint_dir / "worker-1.npz").exists()
