@@ -1,4 +1,4 @@
-"""What a file or folder of data is, told by its content and names: one function per kind, all in `KINDS`."""
+"""Detects the format of a file or folder from its content and names: one function per format, all in `KINDS`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LANGUAGE = "[a-z]{2}"  # ISO 639-1
 
 
 class DetectedFormat(NamedTuple):
-    """What a path is.
+    """Format of a file or folder.
 
     Attributes:
-        kind: in words.
-        facts: sentences about it that need no loader.
-        dataset: name of the dataset that reads it; None where something is missing for that, which `facts` say.
-        options: `key=value` each, of the dataset.
-        data_dir: its `--data_dir`.
+        kind: Format in words.
+        facts: Sentences about the file or folder that need no loader.
+        dataset: Name of the dataset that reads it; None if something is missing, which `facts` then name.
+        options: Options of the dataset, each as `key=value`.
+        data_dir: Value of the dataset's `--data_dir`.
     """
 
     kind: str
@@ -45,10 +45,10 @@ class DetectedFormat(NamedTuple):
 
 
 def detect(path: pathlib.Path) -> DetectedFormat:
-    """What a file or folder is; of a folder, what is in it.
+    """Detects the format of a file, or of the files in a folder.
 
     Raises:
-        DataError: it is not there, cannot be read, or is nothing that is known.
+        DataError: The path does not exist or cannot be read, or its format is unknown.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
@@ -60,8 +60,8 @@ def detect(path: pathlib.Path) -> DetectedFormat:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     known = ", ".join(look.__doc__.partition("\n")[0].rstrip(".") for look in KINDS)
-    what = "the folder holds no set" if path.is_dir() else "the file is of no kind"
-    raise DataError(f"{path}: {what} that is known; known: {known}")
+    what = "the folder holds no known dataset" if path.is_dir() else "the format of the file is unknown"
+    raise DataError(f"{path}: {what}; known formats: {known}")
 
 
 def idx_set(path: pathlib.Path) -> DetectedFormat | None:
@@ -83,7 +83,7 @@ def idx_set(path: pathlib.Path) -> DetectedFormat | None:
 
 
 def cifar_set(path: pathlib.Path) -> DetectedFormat | None:
-    """CIFAR-10 and CIFAR-100 in their binary form."""
+    """CIFAR-10 and CIFAR-100 in the binary version."""
     folder = path if path.is_dir() else path.parent
     for cls in (cifar.Cifar10, cifar.Cifar100):
         names = [name for split in cls.file_names.values() for name in split]
@@ -102,7 +102,7 @@ def movielens_set(path: pathlib.Path) -> DetectedFormat | None:
         if path.is_file() and path.name != form.file_name:
             continue
         if list(folder.glob(form.file_name)) or list(folder.glob(f"ml-*/{form.file_name}")):
-            return DetectedFormat(f"ratings in the form of MovieLens, {form.file_name}", (), "movielens", (), folder)
+            return DetectedFormat(f"ratings in the format of MovieLens, {form.file_name}", (), "movielens", (), folder)
     return None
 
 
@@ -115,7 +115,7 @@ def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
     """Clicks in the format of Criteo."""
     found = _line_files(path, criteo.LINE, "clicks in the format of Criteo", "criteo")
     if found is None or any(map(criteo.has_decimal_ids, _files_of(path))):
-        found = _line_files(path, criteo.TEXT_LINE, "clicks in the format of Criteo, with ids of one's own", "criteo")
+        found = _line_files(path, criteo.TEXT_LINE, "clicks in the format of Criteo, with other ids", "criteo")
         found = found and found._replace(options=(*found.options, "categories=text"))
     return found
 
@@ -200,7 +200,7 @@ KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
     idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
     text_set, parallel_set,
 )  # fmt: skip
-"""In this order; the first that knows a path is right."""
+"""Functions of a path, tried in this order; the first that recognises the path decides."""
 
 
 def _any_of(folder: pathlib.Path, prefix: str, kind: str, num_dims: int) -> bool:
@@ -208,7 +208,7 @@ def _any_of(folder: pathlib.Path, prefix: str, kind: str, num_dims: int) -> bool
 
 
 def _line_files(path: pathlib.Path, pattern: str, kind: str, dataset: str) -> DetectedFormat | None:
-    """Files whose first line matches a pattern: one, or those of a folder, where what is named `test` is to test on."""
+    """Detects one file or a folder of files whose first lines match a pattern; files named `test` are to test on."""
     files = _files_of(path)
     if not files or not all(re.fullmatch(pattern, first_line(file)) for file in files):
         return None
@@ -224,7 +224,7 @@ def _folder_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def _splits(files: Sequence[pathlib.Path]) -> tuple[str, ...]:
-    """Options that name files, of several those named `test` as such to test on."""
+    """Makes the options that name the files. Of several files, those with `test` in their name are to test on."""
     names = {"test_files": [], "train_files": []}
     for file in files:
         is_test = len(files) > 1 and "test" in file.name

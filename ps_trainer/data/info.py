@@ -1,4 +1,4 @@
-"""Says what a file or folder of data holds, and by which flags it is read: `python -m ps_trainer data info PATH`."""
+"""Describes a file or folder of data and the flags that read it: `python -m ps_trainer data info PATH`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer import registry
 from ps_trainer.data.detect_format import DetectedFormat, detect
-from ps_trainer.data.pipeline.data_source import DataSource, problem_of
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.decode_errors import problem_of
 from ps_trainer.errors import DataError
 
 _SHOWN_EXAMPLES = 3
@@ -20,14 +21,14 @@ _BATCH_SIZE = 256
 
 
 def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
-    """What a path holds, as text: its kind, how many examples, the first of them, and the flags of a run.
+    """Describes a path as text: its format, the number of examples, the first of them, and the flags of a run.
 
     Args:
-        path: a file or folder.
-        reads_all: whether every example is read, by which a broken one is found, instead of the first ones.
+        path: Path of a file or folder.
+        reads_all: Whether to read every example, which finds broken ones, instead of the first examples only.
 
     Raises:
-        DataError: it is not there, of no kind that is known, or broken.
+        DataError: The path does not exist, its format is unknown, or an example is broken.
     """
     found = detect(path)
     lines = [f"{path}: {found.kind}", *(f"  {fact}" for fact in found.facts)]
@@ -39,7 +40,7 @@ def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
 
 
 def flags_of(found: DetectedFormat) -> list[str]:
-    """The flags of a run by which what was found is read."""
+    """Returns the flags of a run that reads what was found."""
     options = [f"--dataset_option={option}" for option in found.options]
     return [f"--dataset={found.dataset}", *options, f"--data_dir={found.data_dir}"]
 
@@ -57,11 +58,11 @@ def _examples(source: DataSource, *, reads_all: bool) -> Iterator[str]:
     if reads_all:
         if counts["test"]:
             _read(source, "test", None)
-        yield "  every example was read: none is broken"
+        yield "  every example was read; none is broken"
 
 
 def _read(source: DataSource, split: str, max_batches: int | None) -> Mapping[str, np.ndarray]:
-    """The first batch in file order, after up to `max_batches` have been read, or all."""
+    """Reads up to `max_batches` batches in file order, or all, and returns the first."""
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         iterator = tf.data.make_initializable_iterator(source.in_order(split, batch_size=_BATCH_SIZE))
         batch = iterator.get_next()

@@ -14,7 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES, problem_of
+from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
+from ps_trainer.data.pipeline.decode_errors import problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components

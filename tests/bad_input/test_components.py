@@ -79,7 +79,7 @@ OPTIONS = {
     "--layout_option=max_piece_bytes=1": "max_piece_bytes=1: max_piece_bytes must be at least 4096",
     "--straggler=exp:worker=2": "--straggler exp:worker=2: there is no worker 2 with num_workers=2",
     "--dataset=synthetic --dataset_option=height=0": "height=0: height must be at least 1",
-    "--dataset=synthetic --dataset_option=num_train=99999999999": "the most is",
+    "--dataset=synthetic --dataset_option=num_train=99999999999": "but at most",
     "--dataset=synthetic --dataset_option=seed=-1": "seed=-1: seed must be at least 0 and below 4294967296",
     "--dataset=synthetic --dataset_option=teacher=tree": "teacher=tree: teacher must be one of linear, mlp",
     "--dataset_option=height=9": "unknown key 'height'",

@@ -208,7 +208,7 @@ OTHERS = [
     (data.main_data, ["info"], "data info: give a file or folder"),
     (data.main_data, ["info", "/no/such"], "/no/such: no such file or folder"),
     (data.main_data, ["generate"], "data generate: name a set"),
-    (data.main_data, ["generate", "glyph"], "data generate glyph: no such set; did you mean glyphs?"),
+    (data.main_data, ["generate", "glyph"], "data generate glyph: unknown name; did you mean glyphs?"),
     (data.main_data, ["generate", "glyphs"], "data generate glyphs: --out is not given"),
     (data.main_data, ["generate", "glyphs", "--ot=x"], "unknown flag --ot; did you mean --out?"),
     (listing.main_list, ["model"], "list model: no such kind; did you mean models?"),

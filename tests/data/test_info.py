@@ -36,7 +36,7 @@ SAID = {
         "6 training examples, 4 test",
         "--dataset=parallel_text",
     ],
-    ("planted_ratings", ()): ["the form of MovieLens, u.data", "9 training examples, 1 test", "example 0: user "],
+    ("planted_ratings", ()): ["the format of MovieLens, u.data", "9 training examples, 1 test", "example 0: user "],
 }
 
 
@@ -55,7 +55,7 @@ def test_a_generated_set_is_told_with_flags_that_read_it(generated, name, option
     text = info.describe(folder, reads_all=True)
     for words in SAID[name, options]:
         assert words in text
-    assert "every example was read: none is broken" in text
+    assert "every example was read; none is broken" in text
     found = detect_format.detect(folder)
     source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
     assert source.num_train_examples + source.num_test_examples == 10
@@ -99,10 +99,10 @@ def test_running_text_is_told_by_its_name(tmp_path, name, options):
 def test_what_is_unknown_or_broken_is_refused(generated, tmp_path):
     with pytest.raises(DataError, match="nothing: no such file or folder"):
         detect_format.detect(tmp_path / "nothing")
-    with pytest.raises(DataError, match="the folder holds no set that is known; known: IDX files of MNIST"):
+    with pytest.raises(DataError, match="the folder holds no known dataset; known formats: IDX files of MNIST"):
         detect_format.detect(tmp_path)
     (tmp_path / "zeros").write_bytes(bytes(100))
-    with pytest.raises(DataError, match="zeros: the file is of no kind that is known"):
+    with pytest.raises(DataError, match="zeros: the format of the file is unknown"):
         detect_format.detect(tmp_path / "zeros")
     folder = generated("synthetic")
     path = folder / "train-images-idx3-ubyte"
@@ -129,6 +129,6 @@ def test_clicks_with_decimal_ids_are_told_and_read_as_texts(tmp_path):
     (tmp_path / "train.txt").write_text(f"{line}\n" * 20)
     for path in (tmp_path, tmp_path / "train.txt"):
         said = info.describe(path)
-        assert "clicks in the format of Criteo, with ids of one's own" in said
+        assert "clicks in the format of Criteo, with other ids" in said
         assert "--dataset=criteo --dataset_option=train_files=train.txt --dataset_option=categories=text" in said
         assert "18 training examples, 2 test examples" in said

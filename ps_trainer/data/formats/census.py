@@ -1,10 +1,10 @@
-"""The census income set, also called Adult: who earns more than 50,000 dollars a year.
+"""The census income dataset, also called Adult: which people earn more than 50,000 dollars a year.
 
-`adult.data` and `adult.test` have 15 columns with a comma and a space between them, `?` where a word is missing, and an
-empty line at the end. The first line of `adult.test` is a comment, and its labels end with a full stop.
+`adult.data` and `adult.test` have 15 columns, separated by a comma and a space. A missing word is `?`. The last line is
+empty. The first line of `adult.test` is a comment, and its labels end with a full stop.
 
-Source: R. Kohavi, "Scaling Up the Accuracy of Naive-Bayes Classifiers: a Decision-Tree Hybrid", KDD 1996; the file
-`adult.names` of the set in the UCI repository, from which the words are.
+Source: R. Kohavi, "Scaling Up the Accuracy of Naive-Bayes Classifiers: a Decision-Tree Hybrid", KDD 1996. The words
+come from the file `adult.names` of the dataset in the UCI repository.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ps_trainer.data.pipeline.line_files import CountedFile, LineSource, first_l
 from ps_trainer.errors import DataError
 
 NUMBER = "number"
+"""Value of `COLUMNS` for a column of numbers."""
+
 COLUMNS: dict[str, str] = {
     "age": NUMBER,
     "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked",
@@ -42,15 +44,15 @@ COLUMNS: dict[str, str] = {
     " Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia"
     " El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands",
 }
-"""Column -> its words, with spaces between them; the label follows."""
+"""Words of each column, separated by spaces, by the name of the column; the column of the label follows these."""
 
 AGES = (18, 25, 30, 35, 40, 45, 50, 55, 60, 65)
-"""Where a group of ages begins, but for the first group."""
+"""First age of each group of ages except the youngest group."""
 
 _LABELS = ("<=50K", ">50K")
 _SCALED = {"age": 100.0, "education-num": 16.0, "hours-per-week": 100.0}
 _LOGARITHM_OF = ("capital-gain", "capital-loss")
-_LOGARITHM_SCALE = 12.0  # about log(100,000), above which no gain is
+_LOGARITHM_SCALE = 12.0  # a little above log(100,000), the logarithm of the largest gain
 
 
 def _pattern() -> str:
@@ -62,23 +64,28 @@ def _pattern() -> str:
 
 
 LINE = _pattern()
+"""Regular expression of a line."""
 
 
 class Census(LineSource):
-    """People of the 1994 census, and who of them earns more than 50,000 dollars a year, from --data_dir.
+    """People of the 1994 census, labelled by an income above 50,000 dollars a year, from --data_dir.
 
-    32,561 to train on, 16,281 to test. Batches: "dense" float32 [B, 5], about 0..1: age / 100, education-num / 16,
-    hours-per-week / 100, log(1 + capital-gain) / 12, log(1 + capital-loss) / 12; "ids" int64 [B, 9], for each column of
-    words 1 + the place of the word in `COLUMNS`, 0 where it is missing, 41 at most, and the group of ages, 0..10;
-    "label" int64 [B], 1 for more than 50,000 dollars. The column fnlwgt, how many people one stands for, is not used.
-    Files may be packed by gzip.
+    32,561 examples to train on, 16,281 to test on. Batches:
+
+    * "dense" float32 [B, 5], about 0..1: age / 100, education-num / 16, hours-per-week / 100, log(1 + capital-gain) /
+      12, log(1 + capital-loss) / 12.
+    * "ids" int64 [B, 9]: for each column of words 1 + the place of the word in `COLUMNS`, at most 41, and 0 for a
+      missing word; then the group of ages, 0..10.
+    * "label" int64 [B]: 1 for more than 50,000 dollars, else 0.
+
+    The column fnlwgt, the number of people that one example stands for, is not used. Files may be compressed with gzip.
 
     Args:
-        options: none to set.
-        data_dir: folder of `adult.data` and `adult.test`, each of which may end in `.gz`.
+        options: Options of the dataset; it has none.
+        data_dir: Folder of `adult.data` and `adult.test`, each of which may end in `.gz`.
 
     Raises:
-        DataError: no folder, or a missing or empty file.
+        DataError: The folder or a file is missing, or a file is empty.
     """
 
     num_classes = 2
@@ -93,7 +100,7 @@ class Census(LineSource):
         names = self.file_names.values()
         folder = folder_of(data_dir, f"dataset census needs --data_dir=<folder> with {' and '.join(names)}")
         train, test = (self._counted(_find(folder, name)) for name in names)
-        form = "15 columns of a person, with a comma and a space between them"
+        form = "15 columns of a person, separated by a comma and a space"
         super().__init__([train], [test], pattern=LINE, form=form)
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
@@ -116,7 +123,7 @@ class Census(LineSource):
 
 
 def _places(word_B: tf.Tensor, words: list[str]) -> tf.Tensor:
-    """int64 [B], 1 + the place of each word, 0 of a word that is not among them."""
+    """Returns 1 + the place of each word in `words`, int64 [B], and 0 for other words."""
     is_it_BN = tf.equal(word_B[:, tf.newaxis], words)
     return tf.reduce_sum(tf.cast(is_it_BN, tf.int64) * tf.range(1, len(words) + 1, dtype=tf.int64), axis=1)
 

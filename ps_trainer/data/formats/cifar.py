@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100, read from their binary files in `--data_dir`.
 
-A file is records one after the other, with nothing before, between or after them:
+A file consists of records, with nothing before, between or after them:
 
     CIFAR-10     label, 1 byte                              1,024 red, 1,024 green, 1,024 blue pixels, row by row
     CIFAR-100    coarse label, 1 byte; fine label, 1 byte   the same
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of, scale_image
+from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of
+from ps_trainer.data.pipeline.images import scale_image
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -28,16 +29,17 @@ PIXEL_BYTES = SIZE * SIZE * CHANNELS
 class Cifar10(DataSource):
     """Photographs of 10 kinds of things, 32x32 pixels, from binary files in --data_dir.
 
-    50,000 to train on, 10,000 to test. Batches: "image" float32 [B, 32, 32, 3] in 0..1; "label" int64 [B], 0..9. The
-    constructor reads and checks all files; training reads them again, so that the images are no part of the graph.
+    50,000 examples to train on, 10,000 to test on. Batches: "image" float32 [B, 32, 32, 3] in 0..1; "label" int64 [B],
+    0..9. The constructor reads and checks all files. Training reads them again, so that the images do not become part
+    of the graph.
 
     Args:
-        options: none to set.
-        data_dir: folder of `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, or one that holds it under
-            the name that it has in the archive, `cifar-10-batches-bin`.
+        options: Options of the dataset; it has none.
+        data_dir: Folder of `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, or the folder above it, if it
+            has its name of the archive, `cifar-10-batches-bin`.
 
     Raises:
-        DataError: no folder, a missing or broken file, or a label above 9.
+        DataError: The folder or a file is missing, a file is broken, or a label is above 9.
     """
 
     name = "cifar10"
@@ -68,7 +70,7 @@ class Cifar10(DataSource):
         return self._lengths["test"]
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
-        # Cached, because a shard is found by reading all files: once instead of every epoch.
+        # Finding the examples of a shard takes reading all files; the cache does that once instead of every epoch.
         return self._stream(self._files[split]).shard(shard.count, shard.index).cache()
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
@@ -81,7 +83,7 @@ class Cifar10(DataSource):
         return records.map(lambda record: {"record": record})
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # Static where batches are always full; -1 where the last one may be smaller.
+        # The static batch size in training, where all batches are full; -1 where the last one may be smaller.
         batch_size = batch["record"].shape[0] or -1
         data = tf.reshape(tf.io.decode_raw(batch["record"], tf.uint8), [batch_size, self.label_bytes + PIXEL_BYTES])
         planes = tf.reshape(data[:, self.label_bytes :], [batch_size, CHANNELS, SIZE, SIZE])
@@ -99,7 +101,7 @@ class Cifar10(DataSource):
         return folder
 
     def _check(self, file: pathlib.Path) -> int:
-        """The number of examples in a file, all of which have labels in range."""
+        """Checks the size of a file and all its labels, and returns the number of examples."""
         record_bytes = self.label_bytes + PIXEL_BYTES
         try:
             data = np.fromfile(file, np.uint8)
@@ -108,8 +110,8 @@ class Cifar10(DataSource):
         if not data.size or data.size % record_bytes:
             last = data.size - data.size % record_bytes
             raise DataError(
-                f"{file}: byte {last}: the file ends after {data.size} bytes, which is no whole number of records of"
-                f" {record_bytes} bytes; it is truncated, or not of {self.name}: fetch it again"
+                f"{file}: byte {last}: the file ends after {data.size} bytes, which is not a whole number of records of"
+                f" {record_bytes} bytes; it is truncated, or not of {self.name}: download it again"
             )
         labels = data.reshape(-1, record_bytes)[:, self.label_at]
         bad = np.flatnonzero(labels >= self.num_classes)
@@ -124,8 +126,8 @@ class Cifar10(DataSource):
 class Cifar100(Cifar10):
     """Photographs of 100 kinds of things in 20 groups, 32x32 pixels, from binary files in --data_dir.
 
-    As `Cifar10`, but for the labels, 0..99, or 0..19 for the groups, and the files: `train.bin` and `test.bin`, in the
-    archive in `cifar-100-binary`.
+    Two things differ from `Cifar10`: labels are 0..99, or 0..19 for the groups, and the files are `train.bin` and
+    `test.bin`, in the archive's folder `cifar-100-binary`.
     """
 
     name = "cifar100"
@@ -139,7 +141,7 @@ class Cifar100(Cifar10):
     class Options:
         """Options of `Cifar100`."""
 
-        coarse: bool = option(False, "whether the label is the group, one of 20")
+        coarse: bool = option(False, "use the 20 groups as labels instead of the 100 kinds")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         if options.coarse:
@@ -151,9 +153,9 @@ def write(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
     """Writes a file of records.
 
     Args:
-        path: of the file.
-        images: uint8 [n, 32, 32, 3].
-        labels: [n, 1] for CIFAR-10; [n, 2] for CIFAR-100, coarse and fine.
+        path: Path of the file.
+        images: uint8 [n, 32, 32, 3], the pixels.
+        labels: [n, 1] for CIFAR-10; [n, 2], coarse and fine, for CIFAR-100.
     """
     planes = images.transpose(0, 3, 1, 2).reshape(len(images), PIXEL_BYTES)
     path.write_bytes(np.concatenate([labels.astype(np.uint8), planes], axis=1).tobytes())

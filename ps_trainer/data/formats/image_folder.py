@@ -8,46 +8,48 @@ import pathlib
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of
-from ps_trainer.data.pipeline.decode_errors import decode_image, fail, map_named
+from ps_trainer.data.pipeline.decode_errors import fail, map_named
+from ps_trainer.data.pipeline.images import decode_image
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 SPLITS = ("train", "test")
 MAX_NAME_BYTES = 2**27
-"""Of the names of all images; those of a worker's shard are part of its graph."""
+"""Largest total size of the images' names; the names of a worker's shard become part of its graph."""
 
 
 class ImageFolder(DataSource):
     """Images in folders of --data_dir, one folder for each class: JPEG and PNG files, resized.
 
     Batches: "image" float32 [B, height, width, channels] in 0..1; "label" int64 [B], the number of the folder in the
-    order of the names, from 0. Files lie in `train/<class>/` and `test/<class>/`, or all in `<class>/`, of which then
-    every `test_every`-th, from the first on, is a test example; folders below those are gone through as well. Other
-    files than .jpg, .jpeg and .png are passed over.
+    order of the names, from 0. Files lie in `train/<class>/` and `test/<class>/`, or all in `<class>/`. In the second
+    case the first image and every `test_every`-th after it are test examples. Folders inside a class are read as well.
+    Files other than .jpg, .jpeg and .png are ignored.
 
-    The order is that of the names, class after class: training shuffles the names of a whole shard. An image that
+    Examples are sorted by name, class after class, and training shuffles the names of a whole shard. An image that
     cannot be decoded ends the run with an error that names it.
 
     Args:
-        options: the size of the images.
-        data_dir: the folder.
+        options: Size of the images and share of test examples.
+        data_dir: Folder of the classes.
 
     Raises:
-        DataError: no folder, fewer than two classes, a class without images, or one in test/ that is not in train/.
+        DataError: The folder is missing, has fewer than two classes or a class without images, or test/ has a class
+            that train/ does not have.
 
     Attributes:
-        classes: the names of the folders; `classes[label]` is that of an example.
+        classes: Names of the folders; `classes[label]` is the class of an example.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `ImageFolder`."""
 
-        height: int = option(32, "pixels", least=1)
-        width: int = option(32, "pixels", least=1)
-        channels: int = option(3, "values per pixel; 4 with transparency", choices=(1, 3, 4))
-        test_every: int = option(10, "without a folder test/, of so many images one is a test example", least=2)
+        height: int = option(32, "height in pixels to resize images to", least=1)
+        width: int = option(32, "width in pixels to resize images to", least=1)
+        channels: int = option(3, "values per pixel: 1 grey, 3 colour, 4 colour and transparency", choices=(1, 3, 4))
+        test_every: int = option(10, "without a folder test/, every n-th image is a test example", least=2)
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         needs = "dataset image_folder needs --data_dir=<folder> with a folder of images for each class"
@@ -66,8 +68,9 @@ class ImageFolder(DataSource):
         num_bytes = sum(len(path.encode()) for images in self._examples.values() for path, _ in images)
         if num_bytes > MAX_NAME_BYTES:
             raise DataError(
-                f"{self._folder}: the names of its images have {num_bytes} bytes; the most is {MAX_NAME_BYTES},"
-                " as they become part of the graph; write TFRecord files of the images and use dataset tfrecord"
+                f"{self._folder}: the names of its images have {num_bytes} bytes, but at most {MAX_NAME_BYTES} are"
+                " allowed, because they become part of the graph; write the images into TFRecord files and use"
+                " dataset tfrecord"
             )
         self.num_classes = len(self.classes)
 
@@ -91,7 +94,7 @@ class ImageFolder(DataSource):
         ).map(lambda record: {**record, "path": tf.strings.join([f"{self._folder}/", record["path"]])})
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        """Of one image; its label is 0."""
+        """Returns the one example of an image file; its label is 0."""
         if not path.is_file():
             raise DataError(f"{path}: no such file")
         label = tf.constant([0], tf.int64)
@@ -104,7 +107,7 @@ class ImageFolder(DataSource):
             return {"image": decode_image(tf.io.read_file(record["path"]), *size), "label": record["label"]}
 
         def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
-            return fail(record["path"], ": is no image that can be decoded; remove it, or fetch it again")
+            return fail(record["path"], ": cannot be decoded as an image; remove it, or download it again")
 
         return map_named(records, decode, name_it)
 
@@ -112,19 +115,21 @@ class ImageFolder(DataSource):
         return batch
 
     def _images(self, split: str) -> list[tuple[str, int]]:
-        """Names, from the folder on, and labels of the images of a folder of classes."""
+        """Lists paths, relative to the dataset's folder, and labels of the images in the folders of the classes."""
         images = []
         for label, name in enumerate(self.classes):
             of_class = self._folder / split / name
             paths = sorted(path for path in of_class.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
             if not paths and split != "test":
-                raise DataError(f"{of_class}: no {', '.join(SUFFIXES)} in it; add images of this class, or remove it")
+                raise DataError(
+                    f"{of_class} has no {', '.join(SUFFIXES)}; add images of this class, or remove the folder"
+                )
             images += [(str(path.relative_to(self._folder)), label) for path in paths]
         unknown = set(_folders(self._folder / split)) - set(self.classes)
         if unknown:
-            raise DataError(f"{self._folder / split}: {', '.join(sorted(unknown))}: there is no such class in train/")
+            raise DataError(f"{self._folder / split}: train/ has no class {', '.join(sorted(unknown))}")
         if not images:
-            raise DataError(f"{self._folder / split}: no images in it; add some, or remove it")
+            raise DataError(f"{self._folder / split} has no images; add some, or remove the folder")
         return images
 
 
@@ -132,11 +137,11 @@ def _classes(folder: pathlib.Path) -> list[str]:
     names = _folders(folder)
     if len(names) < 2:
         raise DataError(
-            f"{folder}: {len(names)} folders in it; there must be one for each class, at least 2, with its images"
+            f"{folder} has {len(names)} folders; it must have a folder of images for each class, at least 2"
         )
     return names
 
 
 def _folders(folder: pathlib.Path) -> list[str]:
-    """The names of its folders, in order, but for hidden ones."""
+    """Lists the names of the folders inside a folder, sorted, without hidden ones."""
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

@@ -2,8 +2,8 @@
 
     <label> <index>:<value> <index>:<value> …    # a comment
 
-Indices are whole numbers, usually from 1 and ascending; what is not named is 0. svmlight's `qid:<number>` after the
-label is passed over.
+Indices are whole numbers, usually from 1 and ascending. Values that are not listed are 0. svmlight's `qid:<number>`
+after the label is ignored.
 
 Source: the README file of LIBSVM, C.-C. Chang, C.-J. Lin; https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets.
 """
@@ -25,16 +25,16 @@ LINE = rf"\s*{_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:{_NUMBER})*\s*(#.*)?"
 class LibSvm(LineSource):
     """Sparse examples of two classes in files of the LIBSVM format, from --data_dir.
 
-    Batches: "ids" int64 [B, M] and "values" float32 [B, M], the indices and values of each example, M of the one that
-    has most; where an example has fewer, index 0 with value 0 fills up. "label" int64 [B], 1 where the label in the
-    file is more than 0, else 0 (files have 1 and -1, or 1 and 0).
+    Batches: "ids" int64 [B, M] and "values" float32 [B, M], the indices and values of each example, with M the largest
+    number in the batch; shorter examples are padded with index 0 and value 0. "label" int64 [B], 1 for a label above 0
+    in the file, else 0 (files have 1 and -1, or 1 and 0).
 
     Args:
-        options: the names of the files.
-        data_dir: their folder.
+        options: Names of the files.
+        data_dir: Folder of the files.
 
     Raises:
-        DataError: no folder, or a missing or empty file.
+        DataError: The folder or a file is missing, or a file is empty.
     """
 
     num_classes = 2
@@ -65,10 +65,10 @@ def write(path: pathlib.Path, labels: np.ndarray, ids: np.ndarray, values: np.nd
     """Writes examples that all have the same number of features.
 
     Args:
-        path: of the file.
-        labels: [n].
+        path: Path of the file.
+        labels: int [n], the labels.
         ids: int [n, m], ascending in each row.
-        values: float [n, m].
+        values: float [n, m], the value of each index.
     """
     with path.open("w", encoding="ascii") as file:
         for label, row_ids, row_values in zip(labels, ids, values, strict=True):

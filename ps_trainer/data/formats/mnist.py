@@ -12,15 +12,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats import idx
-from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of, scale_image
+from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of
+from ps_trainer.data.pipeline.images import scale_image
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
 NUM_CLASSES = 10
+
 FILE_PREFIX = {"train": "train", "test": "t10k"}
+"""First word of MNIST's file names, by split."""
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
-"""Splits of EMNIST and how many classes each has."""
+"""Number of classes in each of EMNIST's six versions."""
 
 
 def _four_files(file_prefix: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
@@ -34,18 +37,19 @@ FILES = _four_files(FILE_PREFIX)
 
 
 class Mnist(DataSource):
-    """Handwritten digits, 28x28 pixels, from the IDX files in --data_dir: 60,000 to train on, 10,000 to test.
+    """Handwritten digits, 28x28 pixels, from the IDX files in --data_dir: 60,000 to train on, 10,000 to test on.
 
-    Batches: "image" float32 [B, H, W, 1] in 0..1; "label" int64 [B], 0..9. The constructor reads and checks
-    all four files; training reads them again, so that the images are no part of the graph.
+    Batches: "image" float32 [B, H, W, 1] in 0..1; "label" int64 [B], 0..9. The constructor reads and checks all four
+    files. Training reads them again, so that the images do not become part of the graph.
 
     Args:
-        options: none to set.
-        data_dir: folder of `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte`
-            and `t10k-labels-idx1-ubyte`; each may end in `.gz`, and `.idx` may stand for `-idx`.
+        options: Options of the dataset; it has none.
+        data_dir: Folder of `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+            `t10k-labels-idx1-ubyte`. Each name may end in `.gz` and may have `.idx` instead of `-idx`.
 
     Raises:
-        DataError: no folder, a missing or broken file, a label above 9, or files that do not go together.
+        DataError: The folder or a file is missing, a file is broken, a label is above 9, or the files differ in the
+            number of examples or in the size of the images.
     """
 
     name = "mnist"
@@ -65,8 +69,8 @@ class Mnist(DataSource):
         train, test = self._files["train"], self._files["test"]
         if train.image_shape != test.image_shape:
             raise DataError(
-                f"{train.images}: images of {train.image_shape} pixels, but {test.images}: {test.image_shape};"
-                " the files are not of one dataset"
+                f"{train.images} has images of {train.image_shape} pixels, but {test.images} of {test.image_shape};"
+                " use files of the same dataset"
             )
         self._image_shape = train.image_shape
 
@@ -86,21 +90,22 @@ class Mnist(DataSource):
             "image": _stream(files.images, num_dims=3, record_bytes=math.prod(self._image_shape)),
             "label": _stream(files.labels, num_dims=1, record_bytes=1),
         }
-        # Cached, because a shard is found by reading, and unpacking, the whole file: once instead of every epoch.
+        # Finding the examples of a shard takes reading and unpacking the whole file; the cache does that only once
+        # instead of every epoch.
         return tf.data.Dataset.zip(records).shard(shard.count, shard.index).cache()
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        """Of a file of images; its examples have label 0."""
+        """Returns the images of a file, with label 0."""
         image_shape = idx.read_idx(path, num_dims=3).shape[1:]
         if image_shape != self._image_shape:
             raise DataError(
-                f"{path}: images of {image_shape} pixels, wanted {self._image_shape} as in the training file"
+                f"{path} has images of {image_shape} pixels; they must be {self._image_shape} as in the training file"
             )
         images = _stream(path.resolve(), num_dims=3, record_bytes=math.prod(image_shape))
         return images.map(lambda image: {"image": image, "label": tf.constant(b"\0")})
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # Static where batches are always full; -1 where the last one may be smaller.
+        # The static batch size in training, where all batches are full; -1 where the last one may be smaller.
         batch_size = batch["label"].shape[0] or -1
         pixels = tf.reshape(tf.io.decode_raw(batch["image"], tf.uint8), [batch_size, *self._image_shape, 1])
         label = tf.reshape(tf.io.decode_raw(batch["label"], tf.uint8), [batch_size])
@@ -108,7 +113,7 @@ class Mnist(DataSource):
 
 
 class FashionMnist(Mnist):
-    """Articles of clothing, 28x28 pixels, in files named and laid out like those of MNIST, from --data_dir."""
+    """Articles of clothing, 28x28 pixels, from --data_dir, in files with the names and format of MNIST."""
 
     name = "fashion_mnist"
 
@@ -116,19 +121,20 @@ class FashionMnist(Mnist):
 class Emnist(Mnist):
     """Handwritten letters and digits, 28x28 pixels, from the EMNIST files in --data_dir.
 
-    Batches as of `Mnist`. The images lie in the files with rows and columns exchanged, and are turned back here.
-    Labels are those of the files: of the split `letters` 1 for a to 26 for z, so that class 0 of its 27 is empty; of
-    the others 0 to 9 for the digits, then letters, see `emnist-<split>-mapping.txt`.
+    Batches have the form of `Mnist`. The files have rows and columns of the images exchanged; this class exchanges them
+    back. Labels are those of the files. In `letters` they are 1 for a to 26 for z, so class 0 of its 27 is empty. In
+    the other versions they are 0 to 9 for the digits, then the letters that `emnist-<split>-mapping.txt` lists.
 
     Source: G. Cohen, S. Afshar, J. Tapson, A. van Schaik, "EMNIST: an extension of MNIST to handwritten letters", 2017.
 
     Args:
-        options: which of the six splits.
-        data_dir: folder of `emnist-<split>-train-images-idx3-ubyte`, `emnist-<split>-train-labels-idx1-ubyte`, and
-            the two of `-test-`; each may end in `.gz`.
+        options: Choice of one of the six versions.
+        data_dir: Folder of `emnist-<split>-train-images-idx3-ubyte`, `emnist-<split>-train-labels-idx1-ubyte`, and the
+            same two with `-test-`; each may end in `.gz`.
 
     Raises:
-        DataError: see `Mnist`.
+        DataError: The folder or a file is missing, a file is broken, a label is too large, or the files differ in the
+            number of examples or in the size of the images.
     """
 
     name = "emnist"
@@ -137,7 +143,7 @@ class Emnist(Mnist):
     class Options:
         """Options of `Emnist`."""
 
-        split: str = option("balanced", "which of EMNIST's sets of classes", choices=tuple(EMNIST_CLASSES))
+        split: str = option("balanced", "version of EMNIST, which decides the classes", choices=tuple(EMNIST_CLASSES))
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         self.num_classes = EMNIST_CLASSES[options.split]
@@ -157,7 +163,7 @@ class _SplitFiles(NamedTuple):
 
 
 def accepted_names(prefix: str, kind: str, num_dims: int) -> list[str]:
-    """The file names under which e.g. ("train", "images", 3) is looked for, in this order."""
+    """Lists the file names that a file such as ("train", "images", 3) may have, in the order of search."""
     stems = [f"{prefix}-{kind}{separator}idx{num_dims}-ubyte" for separator in "-."]
     return [stem + suffix for stem in stems for suffix in ("", ".gz")]
 

@@ -1,11 +1,11 @@
-"""MovieLens ratings, read from the file of the 100K, 1M, 10M, 20M, 25M or 32M set in `--data_dir`.
+"""MovieLens ratings, read from the file of the 100K, 1M, 10M, 20M, 25M or 32M dataset in `--data_dir`.
 
-    u.data         100K               user, item, rating, seconds, with tabs between them
-    ratings.dat    1M, 10M            the same, with "::" between them
-    ratings.csv    20M, 25M, 32M      a header, then the same with commas; ratings are 0.5, 1.0, … 5.0
+    u.data         100K               user, item, rating, seconds, separated by tabs
+    ratings.dat    1M, 10M            the same, separated by "::"
+    ratings.csv    20M, 25M, 32M      a header, then the same, separated by commas; ratings are 0.5, 1.0, … 5.0
 
 Source: F. M. Harper, J. A. Konstan, "The MovieLens Datasets: History and Context", ACM Transactions on Interactive
-Intelligent Systems 5(4), 2015; the README file of each set.
+Intelligent Systems 5(4), 2015; the README file of each dataset.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ FORMATS = (_Format("u.data", "\t", 0), _Format("ratings.dat", "::", 0), _Format(
 class MovieLens(LineSource):
     """Ratings of films by people, from the MovieLens file in --data_dir: u.data, ratings.dat or ratings.csv.
 
-    Batches: "user" and "item" int64 [B], as numbered in the file, from 1; "rating" float32 [B], 0.5..5. The sets have
-    no test examples of their own: every `test_every`-th line is one, from the first on.
+    Batches: "user" and "item" int64 [B], as numbered in the file, from 1; "rating" float32 [B], 0.5..5. The datasets
+    have no test examples of their own. The first line and every `test_every`-th after it are test examples.
 
     Args:
-        options: how many lines are test examples.
-        data_dir: folder with one of the three files, or one that holds it, such as `ml-100k`.
+        options: Share of the test examples.
+        data_dir: Folder with one of the three files, or the folder above it, if its name is like `ml-100k`.
 
     Raises:
-        DataError: no folder, no such file or several, or one without ratings.
+        DataError: The folder is missing, has none of the files or several, or the file has no ratings.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `MovieLens`."""
 
-        test_every: int = option(10, "of so many lines one is a test example", least=2)
+        test_every: int = option(10, "every n-th line is a test example", least=2)
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         self._format, path = _find(data_dir)
@@ -61,7 +61,7 @@ class MovieLens(LineSource):
             [text_file(path, num_header_lines=self._format.num_header_lines)],
             [],
             pattern=separator.join([_ID, _ID, _RATING, _SECONDS]),
-            form=f"user, item, rating and seconds with {separator!r} between them",
+            form=f"user, item, rating and seconds, separated by {separator!r}",
             test_every=options.test_every,
         )
 
@@ -73,12 +73,12 @@ class MovieLens(LineSource):
 
 
 def write_u_data(path: pathlib.Path, users: np.ndarray, items: np.ndarray, ratings: np.ndarray) -> None:
-    """Writes ratings in the form of the 100K set, with four decimals and 0 seconds.
+    """Writes ratings in the form of the 100K dataset, with four decimals and 0 seconds.
 
     Args:
-        path: of the file.
-        users: int [n].
-        items: int [n].
+        path: Path of the file.
+        users: int [n], number of the user of each rating.
+        items: int [n], number of the item of each rating.
         ratings: float [n], 0 .. 9.9999.
     """
     with path.open("w", encoding="ascii") as file:
@@ -93,7 +93,8 @@ def _find(data_dir: str | None) -> tuple[_Format, pathlib.Path]:
     found = [(one, path) for one in FORMATS for path in [folder / one.file_name, *folder.glob(f"ml-*/{one.file_name}")]]
     found = [(one, path) for one, path in found if path.is_file()]
     if not found:
-        raise DataError(f"{folder} has none of them; {needs}")
+        raise DataError(f"{folder} has none of these files; {needs}")
     if len(found) > 1:
-        raise DataError(f"{folder} has several: {', '.join(str(path) for _, path in found)}; give the folder of one")
+        paths = ", ".join(str(path) for _, path in found)
+        raise DataError(f"{folder} has several datasets: {paths}; give the folder of one")
     return found[0]

@@ -1,8 +1,8 @@
-"""Aligned parallel text: two files of lines, of which line n of one is the translation of line n of the other.
+"""Aligned parallel text: two files, where line n of one is the translation of line n of the other.
 
-    train.en    train.zh    test.en    test.zh      or each of them packed: train.en.gz
+    train.en    train.zh    test.en    test.zh      or compressed with gzip: train.en.gz
 
-So are the sets of WMT: `newstest2014.en` and `newstest2014.de`.
+The datasets of WMT have this form: `newstest2014.en` and `newstest2014.de`.
 """
 
 from __future__ import annotations
@@ -17,52 +17,54 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline.counted_files import CountedFile
 from ps_trainer.data.pipeline.data_source import IS_CUT, folder_of
 from ps_trainer.data.pipeline.line_files import LineSource, text_file
-from ps_trainer.data.pipeline.vocabulary import END, PADDING, UNITS, UNKNOWN, Vocabulary
+from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 _TEXT = r"[^\t]*[^\t\s][^\t]*"
-_NO_TEXT = "\x1a"  # stands for the translation that a file to translate does not have
+_NO_TEXT = "\x1a"  # stands in place of the missing translation when a file is to be translated
 
 
 class ParallelText(LineSource):
     """Aligned text in two languages, from two files of lines in --data_dir, such as train.en and train.zh.
 
-    Batches: "source" and "target" int64 [B, max_length], the numbers of the words or characters, then 2, then zeros:
-    see `ps_trainer.data.pipeline.vocabulary`. A longer text is cut, and then has no 2. What symbols there are, and
-    their numbers, comes from the training files: the most frequent has the number 4.
+    Batches: "source" and "target" int64 [B, max_length], the numbers of the words or characters, then 2 (`END`), then
+    zeros (`PADDING`). A longer text is cut and has no 2. The vocabularies come from the training files: the most
+    frequent word or character has the number 4.
 
     Args:
-        options: names, languages, units and sizes.
-        data_dir: folder of the files.
+        options: Names, languages, units and sizes.
+        data_dir: Folder of the files.
 
     Raises:
-        DataError: no folder, a missing or empty file, or two files with different numbers of lines.
+        DataError: The folder or a file is missing, a file is empty, or two files have different numbers of lines.
 
     Attributes:
-        source_vocabulary: of the source's language.
-        target_vocabulary: of the other.
+        source_vocabulary: Vocabulary of the source language.
+        target_vocabulary: Vocabulary of the target language.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `ParallelText`."""
 
-        source: str = option("en", "language, the end of the files' names")
-        target: str = option("zh", "language into which is translated")
+        source: str = option("en", "language to translate from, the ending of its files' names")
+        target: str = option("zh", "language to translate into, the ending of its files' names")
         train_files: tuple[str, ...] = option(("train",), "names of the files to train on, without the language")
-        test_files: tuple[str, ...] = option(("test",), "names of the files to test on; none: a part of the others")
-        test_every: int = option(100, "without test_files, of so many lines one is a test example", least=2)
-        source_unit: str = option("word", "what has a number", choices=UNITS)
-        target_unit: str = option("word", "what has a number", choices=UNITS)
-        max_length: int = option(64, "words or characters of an example, with the end", least=1)
+        test_files: tuple[str, ...] = option(
+            ("test",), "names of the files to test on, without the language; empty: a part of the training files"
+        )
+        test_every: int = option(100, "without test_files, every n-th line is a test example", least=2)
+        source_unit: str = option("word", "unit of the source text that gets a number", choices=UNITS)
+        target_unit: str = option("word", "unit of the target text that gets a number", choices=UNITS)
+        max_length: int = option(64, "length of an example in words or characters, including the end", least=1)
         max_vocab: int = option(
-            16000, "numbers in each language; rarer words or characters have the number 3", least=UNKNOWN + 2
+            16000, "size of each language's vocabulary; rarer words or characters become unknown", least=UNKNOWN + 2
         )
 
         def __post_init__(self) -> None:
             if not self.train_files:
-                raise OptionError("train_files is empty; name the files, such as train_files=train")
+                raise OptionError("train_files is empty; name the files, for example train_files=train")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         stems = [*options.train_files, *options.test_files]
@@ -80,12 +82,12 @@ class ParallelText(LineSource):
         self._max_length = options.max_length
         self._targets = [target for _, target in pairs]
         self.source_vocabulary, self.target_vocabulary = (
-            Vocabulary.of(_texts([pair[side] for pair in pairs[:num_train]]), unit, options.max_vocab)
+            SequenceVocabulary.of(_texts([pair[side] for pair in pairs[:num_train]]), unit, options.max_vocab)
             for side, unit in enumerate((options.source_unit, options.target_unit))
         )
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        """Of a file in the source's language alone; the translations are empty."""
+        """Returns the lines of a file in the source language; the translations are empty."""
         file = self._counted(path)
         self._files.append(("other", file))
         lines = tf.data.TextLineDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
@@ -94,7 +96,7 @@ class ParallelText(LineSource):
         return records.map(lambda at, text: {"line": _joined([text, _NO_TEXT]), "file": number, "at": at, IS_CUT: True})
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        """The lines of both files, joined by a tab."""
+        """Reads the lines of both files and joins each pair with a tab."""
         target_path = tf.gather([str(target.path) for target in self._targets], file)
         target_compression = tf.gather(["GZIP" if target.is_packed else "" for target in self._targets], file)
         sources = tf.data.TextLineDataset(path, compression_type=compression)
@@ -125,9 +127,9 @@ def write(folder: pathlib.Path, name: str, texts: dict[str, Sequence[str]]) -> l
     """Writes aligned text: a file for each language, a line for each text.
 
     Args:
-        folder: where to.
-        name: of the files, without the language.
-        texts: language -> texts without line breaks, as many in each language.
+        folder: Folder to write into.
+        name: Name of the files, without the language.
+        texts: Texts without line breaks by language, the same number in each language.
     """
     files = []
     for language, lines in texts.items():
@@ -147,16 +149,16 @@ def _listed(stems: Sequence[str], options: ParallelText.Options) -> str:
 def _pair(
     folder: pathlib.Path, stem: str, options: ParallelText.Options, needs: str
 ) -> tuple[CountedFile, CountedFile]:
-    """The two files of a name.
+    """Finds the two files of a name.
 
     Raises:
-        DataError: one is missing or empty, or they have different numbers of lines.
+        DataError: A file is missing or empty, or the two have different numbers of lines.
     """
     source, target = (_find(folder, f"{stem}.{language}", needs) for language in (options.source, options.target))
     if source.num_records != target.num_records:
         raise DataError(
-            f"{source.path} has {source.num_records} lines, {target.path} has {target.num_records}: line n of one must"
-            " be the translation of line n of the other; fetch both again, from the same place"
+            f"{source.path} has {source.num_records} lines, but {target.path} has {target.num_records}; line n of one"
+            " must be the translation of line n of the other; download both again, from the same place"
         )
     return source, target
 
@@ -169,7 +171,7 @@ def _find(folder: pathlib.Path, name: str, needs: str) -> CountedFile:
 
 
 def _texts(files: Sequence[CountedFile]) -> Iterator[bytes]:
-    """The lines of some files as TensorFlow reads them: without carriage returns, tabs as spaces."""
+    """Yields the lines of files as `_open` reads them: without carriage returns, and with spaces for tabs."""
     for file in files:
         with (gzip.open if file.is_packed else open)(file.path, "rb") as lines:
             for line in lines:

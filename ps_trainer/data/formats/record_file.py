@@ -1,6 +1,6 @@
 """The TFRecord file format.
 
-A file is records one after the other, with nothing between them, plain or packed as a whole by gzip:
+A file consists of records with nothing between them, plain or compressed as a whole with gzip:
 
     8 bytes        length of the record, little-endian
     4 bytes        masked CRC-32C of these 8 bytes
@@ -33,11 +33,12 @@ _IMAGE_MAGIC = (b"\xff\xd8\xff", b"\x89PNG")
 
 
 def record_file(path: pathlib.Path) -> CountedFile:
-    """Walks through a whole TFRecord file, plain or packed by gzip, from length to length, and checks these.
+    """Goes through all records of a TFRecord file, plain or compressed with gzip, and checks their lengths.
 
     Raises:
-        DataError: it cannot be read or unpacked, it ends within a record, a length's checksum is wrong, or it is empty.
-            Names file and byte; the byte counts unpacked ones where the file is packed.
+        DataError: The file cannot be read or unpacked, ends within a record, has a length with a wrong checksum, or is
+            empty. The message names the file and the offset in bytes; in a compressed file the offset counts unpacked
+            bytes.
     """
     try:
         with path.open("rb") as file:
@@ -45,18 +46,18 @@ def record_file(path: pathlib.Path) -> CountedFile:
         with (gzip.open if is_packed else open)(path, "rb") as file:
             num_records = _count_records(path, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}): fetch it again") from error
+        raise DataError(f"{path}: cannot be unpacked ({error}); download it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not num_records:
-        raise DataError(f"{path}: it is empty; remove it, or fetch it again")
+        raise DataError(f"{path}: the file is empty; remove it, or download it again")
     return CountedFile(path.resolve(), num_records, is_packed=is_packed)
 
 
 def features_of(path: pathlib.Path) -> list[str] | None:
-    """The features of a file's first Example, as dataset `tfrecord` takes them; None where it is no file of Examples.
+    """Describes the features of a file's first Example in the form of dataset `tfrecord`; None for other files.
 
-    A feature has as many values as in this one; an image is to become 224x224x3.
+    The shapes are those of the first Example. Images get the shape 224x224x3.
     """
     try:
         with path.open("rb") as file:
@@ -84,7 +85,7 @@ def _described(key: str, feature: tf.train.Feature) -> str:
 
 
 def _is_packed(head: bytes) -> bool:
-    """Told by gzip's magic, which could be a length, too: then its checksum is right."""
+    """Returns whether a file is compressed: it begins with gzip's magic, and not with a record of that length."""
     return head[:2] == b"\x1f\x8b" and not (len(head) == _HEADER.size and _is_length(*_HEADER.unpack(head)))
 
 
@@ -93,20 +94,22 @@ def _count_records(path: pathlib.Path, file: BinaryIO) -> int:
     while head := file.read(_HEADER.size):
         where = f"{path}: byte {begin}: record {num_records + 1}"
         if len(head) < _HEADER.size:
-            raise DataError(f"{where}: the file ends within its length; it is truncated: fetch it again")
+            raise DataError(f"{where}: the file ends within its length; it is truncated: download it again")
         length, checksum = _HEADER.unpack(head)
         if not _is_length(length, checksum):
-            raise DataError(f"{where}: the checksum of its length is wrong; it is damaged, or no TFRecord file")
+            raise DataError(f"{where}: the checksum of its length is wrong; it is damaged, or not a TFRecord file")
+        # A file can be positioned beyond its end; only reading the last byte shows that the record is complete.
         file.seek(length + _CHECKSUM_BYTES - 1, 1)
         if not file.read(1):
-            raise DataError(f"{where}: the file ends within its {length} bytes; it is truncated: fetch it again")
+            raise DataError(f"{where}: the file ends within its {length} bytes; it is truncated: download it again")
         num_records += 1
         begin += _HEADER.size + length + _CHECKSUM_BYTES
     return num_records
 
 
-@functools.lru_cache(maxsize=2**16)
+@functools.lru_cache(maxsize=2**16)  # records often have equal lengths, and a checksum takes long in Python
 def _is_length(length: int, checksum: int) -> bool:
+    """Returns whether `checksum` is the masked CRC-32C of a record's length."""
     crc = 0xFFFFFFFF
     for byte in length.to_bytes(8, "little"):
         crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]

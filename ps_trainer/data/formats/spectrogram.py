@@ -1,4 +1,4 @@
-"""Sound as log spectrograms.
+"""Log spectrograms of sound.
 
 Shape suffixes: B batch, S samples, T frames, F frequencies.
 """
@@ -10,15 +10,15 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 _FLOOR = 1e-6
-"""Added to the power, whose logarithm is taken: far below the hiss of 16 bits in a frame of 20 ms, 1e-8 per sample."""
+"""Added to the power before its logarithm, since log(0) is infinite; rounding to 16 bits makes more noise per frame."""
 
 
 class Framing(NamedTuple):
     """How sound is cut into frames.
 
     Attributes:
-        window: samples of a frame.
-        hop: samples from the begin of a frame to that of the next.
+        window: Number of samples in a frame.
+        hop: Number of samples from the start of one frame to the start of the next.
     """
 
     window: int
@@ -26,31 +26,31 @@ class Framing(NamedTuple):
 
     @property
     def num_features(self) -> int:
-        """Frequencies of a frame."""
+        """Number of frequencies per frame."""
         return self.window // 2 + 1
 
     def num_frames(self, num_samples: int | tf.Tensor) -> int | tf.Tensor:
-        """Frames of so many samples; the last ones are filled up with silence."""
-        return -(-num_samples // self.hop)
+        """Counts the frames of `num_samples` samples; silence fills the last ones."""
+        return -(-num_samples // self.hop)  # rounded up
 
 
 def framing(sample_rate: int, window_secs: float, hop_secs: float) -> Framing:
-    """The framing in seconds, at least two samples and one, at a rate in samples per second."""
+    """Converts a framing in seconds to samples, at `sample_rate` samples per second: at least 2 and a hop of 1."""
     return Framing(max(2, round(window_secs * sample_rate)), max(1, round(hop_secs * sample_rate)))
 
 
 def log_spectrogram(audio_BS: tf.Tensor, num_samples_B: tf.Tensor, frames: Framing) -> tuple[tf.Tensor, tf.Tensor]:
-    """Logarithm of the power at each frequency, by short-time Fourier transforms with a Hann window.
+    """Computes the logarithm of the power at each frequency, by short-time Fourier transforms with a Hann window.
 
     The values of each sound are shifted and scaled to mean 0 and variance 1, so that its loudness does not matter.
 
     Args:
-        audio_BS: float32 [B, S] in -1..1, whatever after each sound's end; S is known when the graph is built.
-        num_samples_B: int64 [B], the samples of each sound.
-        frames: window and hop.
+        audio_BS: float32 [B, S] in -1..1, with any values after each sound's end. S is static.
+        num_samples_B: int64 [B], number of samples of each sound.
+        frames: Window and hop.
 
     Returns:
-        float32 [B, T, F], zeros after each sound's end; int64 [B], the frames of each sound.
+        float32 [B, T, F], zeros after each sound's end; int64 [B], number of frames of each sound.
     """
     is_sound_BS = tf.sequence_mask(num_samples_B, audio_BS.shape[1])
     spectrum_BTF = tf.signal.stft(

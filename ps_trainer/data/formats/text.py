@@ -15,21 +15,26 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import NUM_PLACES, DataSource, Shard, folder_of
-from ps_trainer.data.pipeline.frequency_vocabulary import count, ranked_vocabulary
+from ps_trainer.data.pipeline.frequency_vocabulary import count, make_vocabulary
+from ps_trainer.data.pipeline.sequence_vocabulary import UNITS
 from ps_trainer.data.pipeline.text_stream import Document, document, padded_windows, windows
-from ps_trainer.data.pipeline.vocabulary import UNITS
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 SHUFFLED_WINDOWS = 2**14
-"""Windows among which the next one is drawn: all of a smaller shard, a sliding window over a larger one."""
+"""Size of the shuffle buffer in windows; a smaller shard is shuffled as a whole."""
 
 FORMS = (("ptb.train.txt", "ptb.test.txt"), ("train.txt", "test.txt"), ("text8", ""))
-"""Names of the training file and of the test file, which need not be there ("": never is); each may end in ".gz"."""
+"""Known names of a training file and its test file, which is optional ("" = it has none); each may end in ".gz"."""
 
 
 class Texts(NamedTuple):
-    """Texts to train on and to test on; without the latter, the end of the former is for testing."""
+    """Texts to train on and to test on.
+
+    Attributes:
+        train: Texts to train on.
+        test: Texts to test on. If empty, the end of the training texts is for testing.
+    """
 
     train: Sequence[Document]
     test: Sequence[Document]
@@ -39,27 +44,27 @@ class WindowSource(DataSource):
     """Examples that are windows on texts.
 
     Args:
-        texts: what to read. Texts of a split follow each other without a gap.
-        unit: "char" or "word".
-        max_vocab: see `ranked_vocabulary`.
-        length: ids of a window.
-        stride: ids from one window's start to the next one's, less than `length`. Before the text are so many ends of
-            a line that the first window ends after `stride` ids.
-        test_share: without test texts, the share of the windows, from the end, that are for testing.
+        texts: Texts to read. The texts of a split follow each other without a gap.
+        unit: Kind of the tokens, "char" or "word".
+        max_vocab: Most tokens in the vocabulary; the rarer ones become the unknown token.
+        length: Number of ids in a window.
+        stride: Number of ids from the start of one window to the start of the next, less than `length`. The first
+            window ends after `stride` ids of the text; ends of lines fill its beginning.
+        test_share: Share of the windows, at the end, that are for testing if there are no test texts.
 
     Attributes:
-        vocabulary: of the training texts.
-        vocab_size: number of its ids.
+        vocabulary: Vocabulary of the training texts.
+        vocab_size: Number of ids of the vocabulary.
 
     Raises:
-        DataError: a file cannot be read, is not UTF-8, or is too short.
+        DataError: A file cannot be read, is not UTF-8, or is too short.
     """
 
     max_shuffled = SHUFFLED_WINDOWS
 
     def __init__(self, texts: Texts, *, unit: str, max_vocab: int, length: int, stride: int, test_share: float):
         self._texts, self._length, self._stride = texts, length, stride
-        self.vocabulary = ranked_vocabulary(texts.train, unit, max_vocab)
+        self.vocabulary = make_vocabulary(texts.train, unit, max_vocab)
         self.vocab_size = len(self.vocabulary.tokens)
         num_ids = self.vocabulary.num_ids
         self._num_train = num_ids // stride
@@ -72,8 +77,8 @@ class WindowSource(DataSource):
             self._num_train -= self._num_test
         if self._num_train < 1 or self._num_test < 1:
             raise DataError(
-                f"the texts have {num_ids} {unit}s to train on and {num_ids_test} to test on, too few for windows of"
-                f" {stride} to train and to test on; give more text, or a smaller context_length"
+                f"the texts have {num_ids} {unit}s to train on and {num_ids_test} to test on, which is too few for"
+                f" windows of {stride}; give more text, or lower context_length"
             )
 
     @property
@@ -94,7 +99,7 @@ class WindowSource(DataSource):
         return records.shard(shard.count, shard.index)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        """Windows on the whole text: the last one is filled up with ends of a line."""
+        """Returns windows on the whole text; ends of lines fill the last one."""
         ids = self.vocabulary.stream([document(path)])
         filled = padded_windows(ids, **self._cut, padding=self.vocabulary.line_end)
         return filled.map(lambda window, number: {"ids": window, NUM_PLACES: number})
@@ -109,6 +114,7 @@ class WindowSource(DataSource):
 
     @property
     def num_places(self) -> int:
+        """Number of ids that a model predicts per window: windows overlap in all the others."""
         return self._stride
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -118,44 +124,47 @@ class WindowSource(DataSource):
 class Text(WindowSource):
     """Text for language models, from files in --data_dir; without it, the topics of Python's documentation.
 
-    Batches: "ids" int64 [B, T + 1], T = `context_length`: ids[:, 1:] are to be told, each from those before it. Each
-    character or word of the text is to be told exactly once: a window begins with the last id of the window before.
-    Ids are 0 .. `vocab_size` - 1, from the most frequent on (`RankedVocabulary`).
+    Batches: "ids" int64 [B, T + 1], T = `context_length`. A model predicts each of ids[:, 1:] from the ids before it.
+    A window begins with the last id of the window before, so each character or word of the text is predicted exactly
+    once. Ids are 0 .. `vocab_size` - 1, from the most frequent on (`FrequencyVocabulary`).
 
-    Files are UTF-8, plain or packed by gzip: `ptb.train.txt` and `ptb.test.txt`; `train.txt` and `test.txt`; `text8`
-    (`text8.zip` is unpacked beside it); or those that `train_files` and `test_files` name. Words are what white space
-    separates, and the end of each line is a word, "<eos>", as in the Penn Treebank. Without a test file, the end of
-    the training file is for testing. The vocabulary is that of the training file.
+    Files are UTF-8, plain or compressed with gzip: `ptb.train.txt` and `ptb.test.txt`; `train.txt` and `test.txt`;
+    `text8` (`text8.zip` is unpacked beside it); or the files that `train_files` and `test_files` name. White space
+    separates words, and the end of each line is a word, "<eos>", as in the Penn Treebank. Without a test file, the end
+    of the training file is for testing. The vocabulary comes from the training file.
 
     Source: M. Mahoney, "About the Test Data" (text8), http://mattmahoney.net/dc/textdata.html; T. Mikolov et al.,
     "Recurrent neural network based language model", Interspeech 2010 (the PTB files).
 
     Args:
-        options: unit, context and files.
-        data_dir: folder of the files; None = the built-in text, of about 470,000 characters.
+        options: Unit, context and files.
+        data_dir: Folder of the files; None = the built-in text, of about 470,000 characters.
 
     Raises:
-        DataError: no folder, no such file or several, a broken file, or too little text.
+        DataError: The folder or a file is missing, the folder has several known texts, a file is broken, or the text
+            is too short.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Text`."""
 
-        unit: str = option("char", "what has an id", choices=UNITS)
-        context_length: int = option(64, "T, how many ids of a window are to be told", least=1)
-        max_vocab: int = option(
-            10000, "the most frequent characters or words, at most so many, have an id of their own", least=2
+        unit: str = option("char", "unit of the text that gets an id", choices=UNITS)
+        context_length: int = option(64, "T, number of ids of a window that a model predicts", least=1)
+        max_vocab: int = option(10000, "size of the vocabulary; rarer characters or words become unknown", least=2)
+        train_files: tuple[str, ...] = option(
+            (), "names of the files to train on, separated by commas; default: a known name in --data_dir"
         )
-        train_files: tuple[str, ...] = option((), "names of the files to train on, with commas; none: see above")
-        test_files: tuple[str, ...] = option((), "names of the files to test on; none: the end of what is trained on")
+        test_files: tuple[str, ...] = option(
+            (), "names of the files to test on; default: the end of the training files is for testing"
+        )
         test_share: float = option(
             0.1, "without files to test on, the share of the text that is for testing", above=0, below=1
         )
 
         def __post_init__(self) -> None:
             if self.test_files and not self.train_files:
-                raise OptionError(f"test_files={','.join(self.test_files)} without train_files; name these as well")
+                raise OptionError(f"test_files={','.join(self.test_files)} needs train_files; name these as well")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         super().__init__(
@@ -169,15 +178,15 @@ class Text(WindowSource):
 
 
 def find_texts(train_files: Sequence[str], test_files: Sequence[str], data_dir: str | None) -> Texts:
-    """The texts of a run.
+    """Finds the texts of a run.
 
     Args:
-        train_files: names of files in `data_dir`; none = those of `FORMS` that are there.
-        test_files: the same, to test on.
-        data_dir: None = the built-in text.
+        train_files: Names of the files in `data_dir` to train on. If empty, the folder must have one pair of `FORMS`.
+        test_files: Names of the files to test on.
+        data_dir: Folder of the files; None = the built-in text.
 
     Raises:
-        DataError: no folder, no such file or several, or a broken one.
+        DataError: The folder or a file is missing, the folder has several pairs, or a file is broken.
     """
     if data_dir is None and not train_files:
         return Texts([python_documentation()], [])
@@ -193,10 +202,10 @@ def find_texts(train_files: Sequence[str], test_files: Sequence[str], data_dir: 
 
 
 def python_documentation() -> Document:
-    """The topics of Python's documentation that `help("TOPICS")` lists, in the order of their names.
+    """Returns the topics of Python's documentation that `help("TOPICS")` lists, sorted by name.
 
     Raises:
-        DataError: this Python comes without them.
+        DataError: This Python has no topics.
     """
     topics = python_topics()
     text = "\n\n".join(topics[name] for name in sorted(topics)).encode()
@@ -204,16 +213,16 @@ def python_documentation() -> Document:
 
 
 def python_topics() -> dict[str, str]:
-    """Name -> text of the topics of Python's documentation.
+    """Returns the topics of Python's documentation by name.
 
     Raises:
-        DataError: this Python comes without them.
+        DataError: This Python has no topics.
     """
     try:
         from pydoc_data import topics
     except ImportError as error:
         raise DataError(
-            "this Python comes without its documentation's topics (pydoc_data.topics), which are the built-in text;"
+            "this Python has no topics of its documentation (pydoc_data.topics), which are the built-in text;"
             " give --data_dir with a text, or use another Python"
         ) from error
     return topics.topics
@@ -227,21 +236,24 @@ def _find_form(folder: pathlib.Path, needs: str) -> tuple[list[str], list[str]]:
         train, test = ([name + end for end in ("", ".gz") if (folder / (name + end)).is_file()] for name in names)
         found += [([name], test[:1]) for name in train]
     if not found:
-        raise DataError(f"{folder} has none of them; {needs}, or name others with --dataset_option=train_files=…")
+        raise DataError(
+            f"{folder} has none of these files; {needs}, or name others with --dataset_option=train_files=…"
+        )
     if len(found) > 1:
         names = ", ".join(train[0] for train, _ in found)
-        raise DataError(f"{folder} has several: {names}; choose by --dataset_option=train_files=…")
+        raise DataError(f"{folder} has several texts: {names}; choose with --dataset_option=train_files=…")
     return found[0]
 
 
 def _unpack(archive: pathlib.Path, name: str) -> None:
-    """Writes one file of an archive beside it: TensorFlow reads no zip archives."""
+    """Writes one file of an archive beside it, because TensorFlow cannot read zip archives."""
+    # Several workers may unpack the same archive: each writes a file of its own, and renaming it is atomic.
     partial = archive.with_name(f"{name}.{os.getpid()}.partial")
     try:
         with zipfile.ZipFile(archive) as zipped, zipped.open(name) as packed, partial.open("wb") as file:
             shutil.copyfileobj(packed, file)
         os.replace(partial, archive.with_name(name))
     except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{archive}: {name} cannot be unpacked beside it ({error}); do it yourself") from error
+        raise DataError(f"{archive}: cannot unpack {name} beside it ({error}); unpack it yourself") from error
     finally:
         partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Words and the words around them, out of running text, for word vectors."""
+"""Words of running text, each with the words around it, for word vectors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.text import SHUFFLED_WINDOWS, find_texts, python_documentation
 from ps_trainer.data.pipeline.data_source import DataSource, Shard
-from ps_trainer.data.pipeline.frequency_vocabulary import RankedVocabulary, ranked_vocabulary
+from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, make_vocabulary
 from ps_trainer.data.pipeline.text_stream import Document, windows
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
-_GOLDEN, _MASK = 2654435769, 2**32 - 1  # 2 ** 32 divided by the golden ratio: its multiples are spread evenly
+# 2 ** 32 divided by the golden ratio. Its multiples modulo 2 ** 32 are spread evenly, so they serve as random numbers
+# that Python and TensorFlow compute alike, for any place of the text.
+_GOLDEN, _MASK = 2654435769, 2**32 - 1
 _SMOOTHING = 0.75
 _MAX_COUNTED, _MAX_COMPARED = 10**6, 2000
 
@@ -23,39 +25,40 @@ _MAX_COUNTED, _MAX_COMPARED = 10**6, 2000
 class TextWindows(DataSource):
     """Each word of a text with the words around it, for word vectors; built-in text: Python's documentation.
 
-    Batches: "center" int64 [B]; "context" int64 [B, 2 W], the W = `window` words before it and the W after it. Ids go
-    from the most frequent word on. Words without an id and ends of lines are left out first. Of a word with the share
-    f of the text, then, each occurrence stays with the probability min(1, sqrt(`subsample` / f)), and is otherwise
-    left out as well, so that windows reach further; which ones stay is the same in each epoch and for all workers.
-    The first and last W words of the text are no centres.
+    Batches: "center" int64 [B]; "context" int64 [B, 2 W], the W = `window` words before the center and the W after it.
+    Ids go from the most frequent word to the rarest. First, words without an id and ends of lines are removed. Then
+    frequent words are thinned, so that windows reach further: a word with the share f of the text keeps each
+    occurrence with the probability min(1, sqrt(`subsample` / f)). Every epoch and every worker keeps the same
+    occurrences. The first and last W words of the text are not centers.
 
-    Test examples are the `num_test` most frequent words, each with the 2 W words, the nearest one first, that are most
-    similar to it by counting: by the cosine of their rows of positive pointwise mutual information,
+    Test examples are the `num_test` most frequent words, each with the 2 W most similar words, the most similar one
+    first. The similarity of two words is the cosine of their rows of positive pointwise mutual information,
 
         max(0, log(n(w, c) * N / (n(w) * n(c) ** 0.75))),    N the sum of n(c) ** 0.75 over the context words c,
 
-    with n(w, c) how often c is in a window around w, in the first million words that stay, and w and c among the 2000
-    most frequent ones. They are what word vectors
-    should come to as well: skip-gram with negative sampling factorizes such a matrix.
+    where n(w, c) counts how often c is in a window around w. Only the 2000 most frequent words and the first million
+    words that are kept count. Word vectors should find the same similar words, because skip-gram with negative sampling
+    factorizes such a matrix.
 
-    Files are those of dataset text. The built-in text is cleaned as text8 is: letters a to z only, in lower case.
+    Files are those of dataset text. The built-in text is cleaned like text8: letters a to z only, in lower case.
 
     Source: T. Mikolov et al., "Distributed Representations of Words and Phrases and their Compositionality", NIPS
     2013, section 2.3; O. Levy, Y. Goldberg, I. Dagan, "Improving Distributional Similarity with Lessons Learned from
     Word Embeddings", TACL 3, 2015.
 
     Args:
-        options: windows, vocabulary and files.
-        data_dir: folder of the files; None = the built-in text.
+        options: Windows, vocabulary and files.
+        data_dir: Folder of the files; None = the built-in text.
 
     Attributes:
-        vocabulary: of the text.
-        vocab_size: number of its ids.
-        information: float64 [min(V, 2000), the same], the rows by which words are compared, of length 1.
-        compared_words: int64 [test examples], the ids of the test words.
+        vocabulary: Vocabulary of the text.
+        vocab_size: Number of ids of the vocabulary.
+        information: float64 [min(V, 2000), the same], the rows of length 1 by which words are compared.
+        compared_words: int64 [test examples], ids of the test words.
 
     Raises:
-        DataError: no folder, no such file or several, a broken file, or too little text.
+        DataError: The folder or a file is missing, the folder has several known texts, a file is broken, or the text
+            is too short.
     """
 
     max_shuffled = SHUFFLED_WINDOWS
@@ -64,27 +67,32 @@ class TextWindows(DataSource):
     class Options:
         """Options of `TextWindows`."""
 
-        window: int = option(3, "W, words on each side", least=1)
-        max_vocab: int = option(1000, "the most frequent words, at most so many, have an id", least=2)
+        window: int = option(3, "W, number of words on each side", least=1)
+        max_vocab: int = option(1000, "size of the vocabulary; rarer words are left out", least=2)
         subsample: float = option(
-            1e-3, "share of the text from which on a word's occurrences are thinned; 0: none is", least=0
+            1e-3, "share of the text above which occurrences of a word are thinned; 0: no word is thinned", least=0
         )
-        num_test: int = option(200, "words to test on", least=1)
-        train_files: tuple[str, ...] = option((), "names of the files, with commas; none: see dataset text")
+        num_test: int = option(200, "number of words to test on", least=1)
+        train_files: tuple[str, ...] = option(
+            (), "names of the files, separated by commas; default: a known name in --data_dir, as in dataset text"
+        )
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         self._window = options.window
         is_built_in = data_dir is None and not options.train_files
         built_in = [_cleaned(python_documentation())] if is_built_in else []
         self._texts = built_in or find_texts(options.train_files, (), data_dir).train
-        self.vocabulary = ranked_vocabulary(self._texts, "word", options.max_vocab)
+        self.vocabulary = make_vocabulary(self._texts, "word", options.max_vocab)
         self.vocab_size = len(self.vocabulary.tokens)
         self._kept = _kept_of_2_32(self.vocabulary, options.subsample)
         ids = np.concatenate([self.vocabulary.word_ids(text) for text in self._texts])
         places = np.arange(len(ids), dtype=np.int64)
         ids = ids[(places * _GOLDEN & _MASK) < self._kept[ids]]
         if len(ids) <= 2 * options.window:
-            raise DataError(f"{len(ids)} words of the text are left, too few for windows of {2 * options.window + 1}")
+            raise DataError(
+                f"only {len(ids)} words of the text are left, too few for windows of {2 * options.window + 1};"
+                " give more text, or lower window"
+            )
         self._num_train = len(ids) - 2 * options.window
         self.information = _information(ids[:_MAX_COUNTED], min(self.vocab_size, _MAX_COMPARED), options.window)
         self.compared_words = np.flatnonzero(self.information.any(axis=1))[: options.num_test]
@@ -106,7 +114,7 @@ class TextWindows(DataSource):
             return tf.data.Dataset.from_tensor_slices(self._test).shard(shard.count, shard.index)
         length = 2 * self._window + 1
         kept = self.vocabulary.stream(self._texts).scan(tf.constant(0, tf.int64), self._thin)
-        # The first windows reach back before the text.
+        # The first windows begin with the ids of `before`, which are not in the text.
         records = windows(kept, length=length, stride=1, before=[0] * (length - 1)).skip(length - 1)
         return records.shard(shard.count, shard.index).map(self._center_and_context)
 
@@ -128,8 +136,8 @@ def _cleaned(text: Document) -> Document:
     return Document(None, len(cleaned), text=cleaned)
 
 
-def _kept_of_2_32(vocabulary: RankedVocabulary, subsample: float) -> np.ndarray:
-    """For each id how many of 2 ** 32 occurrences stay, int64 [V]."""
+def _kept_of_2_32(vocabulary: FrequencyVocabulary, subsample: float) -> np.ndarray:
+    """Computes for each id how many of 2 ** 32 occurrences are kept, int64 [V]."""
     counts = np.array(vocabulary.counts, np.float64)
     counts[[vocabulary.unknown, vocabulary.line_end]] = 0
     share = np.maximum(counts, 1) / max(counts.sum(), 1)
@@ -138,12 +146,12 @@ def _kept_of_2_32(vocabulary: RankedVocabulary, subsample: float) -> np.ndarray:
 
 
 def _information(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:
-    """Rows of positive pointwise mutual information, each of length 1 or 0; see `TextWindows`.
+    """Computes rows of positive pointwise mutual information, each scaled to length 1 or all 0.
 
     Args:
-        ids: of the words that stay.
-        num_words: words that are looked at, the most frequent ones.
-        window: words on each side.
+        ids: Ids of the words that are kept, in the order of the text.
+        num_words: Number of words to compare, the most frequent ones.
+        window: Number of words on each side.
 
     Returns:
         float64 [num_words, num_words].
@@ -163,7 +171,7 @@ def _information(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:
 
 
 def _most_similar(information: np.ndarray, words: np.ndarray, count: int) -> np.ndarray:
-    """For each word those of the largest cosine, the largest first, int64 [words, count]."""
+    """Finds for each word the words with the largest cosine, the largest first, int64 [words, count]."""
     cosine = information[words] @ information.T
-    cosine[np.arange(len(words)), words] = -1
+    cosine[np.arange(len(words)), words] = -1  # no word is its own neighbour
     return np.argsort(-cosine, axis=1, kind="stable")[:, :count]

@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`, read by a specification of their features."""
+"""TFRecord files of `tf.train.Example`, read with a specification of their features."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.record_file import record_file
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
-from ps_trainer.data.pipeline.data_source import folder_of, scale_image
-from ps_trainer.data.pipeline.decode_errors import decode_image, fail, map_named, map_with_context
+from ps_trainer.data.pipeline.data_source import folder_of
+from ps_trainer.data.pipeline.decode_errors import fail, map_named, map_with_context
+from ps_trainer.data.pipeline.images import decode_image, scale_image
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 SHUFFLED_RECORDS = 2**14
-"""Records among which the next one is drawn: all of a smaller shard, a sliding window over a larger one."""
+"""Size of the shuffle buffer in records; a smaller shard is shuffled as a whole."""
 
 KINDS = ("int64", "float32", "bytes", "uint8", "image")
-_IMAGE = "image/"  # before the name of one that is decoded already, in a record
+"""Kinds of features."""
+
+_IMAGE = "image/"  # prefix of the names of decoded images in a record
 _FEATURE = re.compile(rf"((?P<name>\w+)=)?(?P<key>[^:\[\]=]+):(?P<kind>{'|'.join(KINDS)})(\[(?P<shape>[\dx*]+)\])?")
 
 
@@ -29,10 +32,10 @@ class Feature(NamedTuple):
     """One feature of the examples.
 
     Attributes:
-        name: in the batch.
-        key: in the Example.
-        kind: one of `KINDS`.
-        shape: of its values; None where each example has another number of them.
+        name: Name of the feature in the batch.
+        key: Name of the feature in the Example.
+        kind: Kind of the feature, one of `KINDS`.
+        shape: Shape of its values; None if their number differs between examples.
     """
 
     name: str
@@ -42,31 +45,31 @@ class Feature(NamedTuple):
 
 
 class TfRecord(FileSource):
-    """Examples from TFRecord files of tf.train.Example in --data_dir, by a specification of their features.
+    """Examples from TFRecord files of tf.train.Example in --data_dir, with a specification of their features.
 
-    Each feature is written `[name=]key:kind[shape]`: `key` is its name in the Example, `name` that in the batch, the
-    same by default. The kinds:
+    Each feature is written `[name=]key:kind[shape]`: `key` is its name in the Example, and `name` its name in the
+    batch, by default the same. The kinds:
 
         int64[3x2]          int64 [B, 3, 2]; without a shape [B]
-        float32[*]          float32 [B, M], of as many values as each example has, filled up with 0; int64 likewise
+        float32[*]          float32 [B, M], for any number of values, padded with 0; int64[*] likewise
         bytes               string [B]
-        uint8[28x28x1]      raw bytes, given as float32 [B, 28, 28, 1] in 0..1
+        uint8[28x28x1]      raw bytes, converted to float32 [B, 28, 28, 1] in 0..1
         image[224x224x3]    a JPEG, PNG, GIF or BMP file, resized, float32 [B, 224, 224, 3] in 0..1
 
-    ImageNet's files, in which labels are 1 to 1,000, are read by
+    These options read ImageNet's files, whose labels are 1 to 1,000:
 
         features=image=image/encoded:image[224x224x3],label=image/class/label:int64  num_classes=1001
         train_files=train-*  test_files=validation-*
 
-    A file is told to be packed by its first bytes. The constructor walks through all lengths and checks them; the
-    records' checksums and contents are checked when they are read, and a broken one is named.
+    Files may be compressed with gzip. The constructor checks the lengths of all records. Reading a record checks its
+    checksum and content, and the error names a broken record.
 
     Args:
-        options: features and the names of the files.
-        data_dir: their folder.
+        options: Features and the names of the files.
+        data_dir: Folder of the files.
 
     Raises:
-        DataError: no folder or no such file, or one that is truncated or no TFRecord file.
+        DataError: The folder or a file is missing, or a file is truncated or not a TFRecord file.
     """
 
     max_shuffled = SHUFFLED_RECORDS
@@ -75,25 +78,28 @@ class TfRecord(FileSource):
     class Options:
         """Options of `TfRecord`."""
 
-        features: tuple[str, ...] = option((), "[name=]key:kind[shape] of each, with commas; see the class")
+        features: tuple[str, ...] = option(
+            (), "[name=]key:kind[shape] of each feature, separated by commas, such as label:int64"
+        )
         train_files: tuple[str, ...] = option(("*.tfrecord*",), "names or patterns of the files to train on")
         test_files: tuple[str, ...] = option(
-            (), "names or patterns of those to test on, which are not trained on; none: a part of the training files"
+            (),
+            "names or patterns of the files to test on, not used for training; default: a part of the training files",
         )
-        test_every: int = option(10, "without test_files, of so many records one is a test example", least=2)
-        num_classes: int | None = option(None, "classes of the feature named label, where it is one")
+        test_every: int = option(10, "without test_files, every n-th record is a test example", least=2)
+        num_classes: int | None = option(None, "number of classes, if the feature named label is a class")
 
         def __post_init__(self) -> None:
             if not self.features:
                 raise OptionError(
-                    "features is not given; name them, such as features=image:uint8[28x28x1],label:int64 (kinds:"
+                    "features is not given; name them, for example features=image:uint8[28x28x1],label:int64 (kinds:"
                     f" {', '.join(KINDS)})"
                 )
             features = [parse_feature(text) for text in self.features]
             for field in ("name", "key"):
                 given = [getattr(feature, field) for feature in features]
                 if len(set(given)) < len(given):
-                    raise OptionError(f"features={','.join(self.features)}: a {field} is given twice; give it once")
+                    raise OptionError(f"features={','.join(self.features)}: a {field} occurs twice; give it once")
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         self._features = [parse_feature(text) for text in options.features]
@@ -103,7 +109,10 @@ class TfRecord(FileSource):
         test = _matching(folder, options.test_files)
         train = [path for path in _matching(folder, options.train_files) if path not in test]
         if not train:
-            raise DataError(f"{folder}: every file of train_files={','.join(options.train_files)} is a test file")
+            raise DataError(
+                f"{folder}: every file of train_files={','.join(options.train_files)} is a test file as well;"
+                " change train_files or test_files"
+            )
         super().__init__(
             [record_file(path) for path in train], [record_file(path) for path in test], test_every=options.test_every
         )
@@ -112,16 +121,21 @@ class TfRecord(FileSource):
         return record_file(path)
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        """What cannot be read is dropped, so what is missing in the end is the first broken record."""
+        """Reads the records up to the first broken one, whose place the error then names.
+
+        TensorFlow's own error about a wrong checksum does not tell the number of the record. So the records are read
+        until the first error, which `ignore_errors` turns into the end; a last element then counts those read, and
+        fails if somebody asks for it: the caller takes exactly the records that the file should have.
+        """
 
         def read() -> tf.data.Dataset:
-            # ignore_errors goes on for ever where a file cannot be opened: this one byte says so before.
+            # If the file cannot be opened, `ignore_errors` never ends; reading one byte fails before that.
             head = tf.data.FixedLengthRecordDataset(path, record_bytes=1).take(1)
             return head.flat_map(lambda _: tf.data.TFRecordDataset(path, compression_type=compression).ignore_errors())
 
         def name_it(_: tf.Tensor) -> dict[str, tf.Tensor]:
             num_read = read().reduce(np.int64(0), lambda count, _: count + 1)
-            problem = ": its checksum is wrong; the file is damaged: fetch it again"
+            problem = ": its checksum is wrong; the file is damaged: download it again"
             with tf.control_dependencies([fail(self._place(file, num_read), problem)]):
                 return {"record": tf.constant("")}
 
@@ -139,7 +153,7 @@ class TfRecord(FileSource):
             return record | {_IMAGE + name: image for name, image in decoded.items()}
 
         def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
-            return fail(self._place(record["file"], record["at"]), f": {keys} is no image that can be decoded")
+            return fail(self._place(record["file"], record["at"]), f": {keys} cannot be decoded as an image")
 
         return map_named(records, decode, name_it)
 
@@ -164,30 +178,33 @@ class TfRecord(FileSource):
         num_bytes = int(np.prod(feature.shape))
         is_right_B = tf.equal(tf.strings.length(value), num_bytes)
         first = place_B[tf.argmin(tf.cast(is_right_B, tf.int32))]
-        problem = tf.strings.join([first, f": feature {feature.key} has not the {num_bytes} bytes of {feature.shape}"])
+        size = f"{num_bytes} bytes, the size of shape {feature.shape}"
+        problem = tf.strings.join([first, f": feature {feature.key} must have {size}"])
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right_B), [problem])]):
             raw = tf.reshape(tf.io.decode_raw(value, tf.uint8), [value.shape[0] or -1, *feature.shape])
         return scale_image(raw, 1 / 255)
 
     def _check_examples(self, batch: dict[str, tf.Tensor]) -> tf.Operation:
-        """Fails on the first record that is no Example at all, whose place the parser does not tell."""
+        """Builds an op that fails on the first record that is not an Example: the parser does not tell its place."""
 
         def parse(at: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
+            # The feature does not exist, so its size is 0; parsing the record for it is what may fail.
             none = tf.io.parse_single_example(record, {"/none": tf.io.VarLenFeature(tf.int64)})["/none"]
             return at + tf.size(none.values, out_type=tf.int64)
 
         readable = tf.data.Dataset.from_tensor_slices(batch["record"]).enumerate().map(parse).ignore_errors()
+        # Numbers of readable records: the first number missing in 0, 1, 2, … is the first broken record's.
         first = readable.reduce(np.int64(0), lambda first, at: first + tf.cast(tf.equal(at, first), tf.int64))
         places_B = tf.concat([self._place(batch["file"], batch["at"]), [""]], axis=0)
-        problem = tf.strings.join([places_B[first], ": is no tf.train.Example; is it the right file?"])
+        problem = tf.strings.join([places_B[first], ": is not a tf.train.Example; is it the right file?"])
         return tf.debugging.Assert(tf.equal(first, tf.size(batch["record"], out_type=tf.int64)), [problem])
 
 
 def parse_feature(text: str) -> Feature:
-    """What `[name=]key:kind[shape]` says.
+    """Parses the specification of a feature, `[name=]key:kind[shape]`.
 
     Raises:
-        OptionError: it is not of that form, or the kind cannot have such a shape.
+        OptionError: `text` does not have that form, or the kind cannot have that shape.
     """
     match = _FEATURE.fullmatch(text)
     if not match:
@@ -196,29 +213,30 @@ def parse_feature(text: str) -> Feature:
     try:
         shape = None if sizes == "*" else tuple(int(size) for size in sizes.split("x") if sizes)
     except ValueError:
-        raise OptionError(f"features={text}: the shape is written [3], [28x28x1] or [*]") from None
+        raise OptionError(f"features={text}: write the shape as [3], [28x28x1] or [*]") from None
     if shape is None and kind not in ("int64", "float32"):
-        raise OptionError(f"features={text}: only int64 and float32 may have another number of values in each example")
+        raise OptionError(f"features={text}: only int64 and float32 may have the shape [*]; give another shape")
     if shape is not None and 0 in shape:
-        raise OptionError(f"features={text}: a size is 0; the least is 1")
+        raise OptionError(f"features={text}: a size is 0; it must be at least 1")
     if kind == "uint8" and not shape:
         raise OptionError(f"features={text}: uint8 needs a shape, such as {key}:uint8[28x28x1]")
     if kind == "image" and (len(shape) != 3 or shape[2] not in (1, 3, 4)):
         raise OptionError(
-            f"features={text}: an image is resized: give height, width and 1, 3 or 4 channels, such as"
+            f"features={text}: an image needs the shape to resize it to: height, width and 1, 3 or 4 channels, such as"
             f" {key}:image[224x224x3]"
         )
     return Feature(match["name"] or key, key, kind, shape)
 
 
 def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
-    """The files of all patterns in the order of their names; DataError where a pattern has none."""
+    """Finds the files of all patterns, sorted by name; raises DataError if a pattern has none."""
     found: set[pathlib.Path] = set()
     for pattern in patterns:
         try:
             paths = [path for path in folder.glob(pattern) if path.is_file()]
-        except (ValueError, RuntimeError) as error:  # the latter of absolute ones, by a subclass
-            raise DataError(f"{pattern!r} is no pattern of names in {folder}: {error}") from error
+        # An absolute pattern raises NotImplementedError, which is a RuntimeError.
+        except (ValueError, RuntimeError) as error:
+            raise DataError(f"{pattern!r} is not a pattern of names in {folder}: {error}") from error
         if not paths:
             raise DataError(f"{folder} has no file {pattern}; name others by train_files or test_files")
         found.update(paths)

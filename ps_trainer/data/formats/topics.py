@@ -1,4 +1,4 @@
-"""A small labelled task in the built-in text: which topic a piece of it comes from."""
+"""A small classification dataset from the built-in text: the topic that a piece of it comes from."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.text import python_documentation, python_topics
-from ps_trainer.data.pipeline.data_source import ArraySource
-from ps_trainer.data.pipeline.frequency_vocabulary import ranked_vocabulary
-from ps_trainer.data.pipeline.memory_limit import check_bytes
+from ps_trainer.data.pipeline.array_source import ArraySource, check_bytes
+from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -18,38 +17,38 @@ _MAX_VOCAB = 256
 
 
 class Topics(ArraySource):
-    """Pieces of the topics of Python's documentation, labelled by the topic that each is from.
+    """Pieces of the topics of Python's documentation, each labelled with its topic.
 
-    Batches: "ids" int64 [B, length], characters, numbered as the dataset `text` without --data_dir numbers them;
-    "label" int64 [B], 0 for the longest topic. The pieces of a topic follow each other without a gap; every
-    `test_every`-th, from the first on, is for testing. A model of `text` has read most of them, without labels.
+    Batches: "ids" int64 [B, length], characters with the ids of dataset `text` without --data_dir; "label" int64 [B],
+    0 for the longest topic. The pieces of a topic follow each other without a gap. The first piece and every
+    `test_every`-th after it are for testing. A model trained on `text` has read most of the pieces, without labels.
 
     Args:
-        options: sizes.
-        data_dir: not used.
+        options: Sizes.
+        data_dir: Not used.
 
     Raises:
-        DataError: this Python comes without the topics, or a topic is too short.
+        DataError: This Python has no topics, or a topic is too short.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Topics`."""
 
-        num_topics: int = option(8, "topics, the longest ones", least=2)
-        length: int = option(128, "characters of a piece", least=1)
-        test_every: int = option(5, "of so many pieces one is a test example", least=2)
+        num_topics: int = option(8, "number of topics, the longest ones", least=2)
+        length: int = option(128, "number of characters in a piece", least=1)
+        test_every: int = option(5, "every n-th piece is a test example", least=2)
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
         topics = sorted(python_topics().values(), key=len, reverse=True)[: options.num_topics]
         if len(topics) < options.num_topics or len(topics[-1]) < 2 * options.length:
             raise DataError(
-                f"num_topics={options.num_topics} length={options.length}: there are not so many topics of two"
-                " pieces or more; lower one of them"
+                f"num_topics={options.num_topics} length={options.length}: the text has fewer topics with at least two"
+                " pieces; lower one of the options"
             )
         check_bytes(sum(map(len, topics)), "num_topics")
-        self.vocabulary = ranked_vocabulary([python_documentation()], "char", _MAX_VOCAB)
+        self.vocabulary = make_vocabulary([python_documentation()], "char", _MAX_VOCAB)
         pieces = [self._pieces(topic, options.length) for topic in topics]
         is_test = [np.arange(len(ids)) % options.test_every == 0 for ids in pieces]
         arrays = [

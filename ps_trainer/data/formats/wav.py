@@ -1,12 +1,12 @@
-"""Sound files with what is said in them: WAV files and a list of transcripts.
+"""Speech: WAV files and a list of their transcripts.
 
-The list is a text file with a header and one line for each sound, with commas or tabs between the three columns:
+The list is a text file with a header and one line for each sound. Commas or tabs separate the three columns:
 
     wav_filename,wav_filesize,transcript
     clean/1089-134686-0000.wav,332204,he hoped there would be stew for dinner
 
-A name that does not begin with / is one in the list's folder. The size, in bytes, is not used. The sounds are PCM of 16
-bits, of one channel, all at the same rate.
+A name that does not begin with / is relative to the list's folder. The size, in bytes, is not used. The sounds are PCM
+with 16 bits and one channel, all at the same rate.
 
 Source: `official/research/deep_speech/data` of the TensorFlow models; "Multimedia Programming Interface and Data
 Specifications 1.0", IBM and Microsoft, 1991, for WAV.
@@ -36,7 +36,7 @@ COLUMNS = ("wav_filename", "wav_filesize", "transcript")
 SEPARATORS = (",", "\t")
 HEADERS = tuple(separator.join(COLUMNS) for separator in SEPARATORS)
 SHUFFLED_SOUNDS = 2**17
-"""Sounds among which the next one is drawn: all of a smaller shard, a sliding window over a larger one."""
+"""Size of the shuffle buffer in sounds; it holds their lines only, not the sounds."""
 
 SAMPLE_BYTES = 2
 _LETTERS = " 'abcdefghijklmnopqrstuvwxyz"
@@ -45,20 +45,26 @@ _LETTERS = " 'abcdefghijklmnopqrstuvwxyz"
 class Wav(FileSource):
     """Speech: WAV files and lists of transcripts from --data_dir, as log spectrograms and the numbers of characters.
 
-    Batches: "frames" float32 [B, T, F], mean 0 and variance 1 in each sound, zeros after its end; "num_frames" int64
-    [B]; "ids" int64 [B, L], for each character of the transcript its place in `alphabet`, from 0, -1 after the last;
-    "num_ids" int64 [B]. T and L are those of the longest in all lists; F = window / 2 + 1, a window being in samples.
+    Batches:
 
-    Lists have the form of `wav_filename,wav_filesize,transcript`: see the module. The constructor reads them, and the
-    header of every sound; the sounds are read when they are needed, and a broken one is named with its line.
+    * "frames" float32 [B, T, F]: log spectrograms with mean 0 and variance 1 in each sound, zeros after its end.
+    * "num_frames" int64 [B]: frames of each sound.
+    * "ids" int64 [B, L]: the place of each character of the transcript in `alphabet`, from 0; -1 after the last.
+    * "num_ids" int64 [B]: characters of each transcript.
+
+    T and L are the largest numbers of frames and characters in all lists; F = window / 2 + 1, with the window in
+    samples.
+
+    Lists have the columns `wav_filename,wav_filesize,transcript`. The constructor reads the lists and the header of
+    every sound. Training reads the sounds when it needs them; the error about a broken sound names its line.
 
     Args:
-        options: names of the lists, and what is made of the sounds.
-        data_dir: folder of the lists.
+        options: Names of the lists, the alphabet, and the frames of the spectrograms.
+        data_dir: Folder of the lists.
 
     Raises:
-        DataError: no folder, a missing or broken list, a character that is not in the alphabet, a sound that is missing
-            or of another form or rate, or has fewer frames than its transcript needs.
+        DataError: The folder or a list is missing, a list is broken, a character is not in the alphabet, or a sound is
+            missing, has another form or rate, or has fewer frames than its transcript needs.
     """
 
     max_shuffled = SHUFFLED_SOUNDS
@@ -68,22 +74,24 @@ class Wav(FileSource):
     class Options:
         """Options of `Wav`."""
 
-        train_files: tuple[str, ...] = option(("train.csv",), "names of the lists to train on, with commas")
-        test_files: tuple[str, ...] = option((), "names of the lists to test on; none: a part of the training lists")
-        test_every: int = option(10, "without test_files, of so many sounds one is a test example", least=2)
-        alphabet: str = option(_LETTERS, "the characters of transcripts, in the order of their numbers")
-        window_secs: float = option(0.02, "seconds of a frame", above=0, most=1)
-        hop_secs: float = option(0.01, "seconds from a frame to the next", above=0, most=1)
+        train_files: tuple[str, ...] = option(("train.csv",), "names of the lists to train on, separated by commas")
+        test_files: tuple[str, ...] = option((), "names of the lists to test on; default: a part of the training lists")
+        test_every: int = option(10, "without test_files, every n-th sound is a test example", least=2)
+        alphabet: str = option(_LETTERS, "characters of the transcripts, in the order of their numbers")
+        window_secs: float = option(0.02, "length of a frame in seconds", above=0, most=1)
+        hop_secs: float = option(0.01, "seconds from the start of a frame to the start of the next", above=0, most=1)
 
         def __post_init__(self) -> None:
             if not self.train_files:
-                raise OptionError("train_files names no list; name one, such as train_files=train.csv")
+                raise OptionError("train_files is empty; name a list, for example train_files=train.csv")
             if (
                 not self.alphabet
                 or len(set(self.alphabet)) < len(self.alphabet)
                 or set(SEPARATORS) & set(self.alphabet)
             ):
-                raise OptionError(f"alphabet={self.alphabet!r} must have characters, each once, and no comma or tab")
+                raise OptionError(
+                    f"alphabet={self.alphabet!r} must have at least one character, each only once, and no comma or tab"
+                )
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         names = [*options.train_files, *options.test_files]
@@ -101,10 +109,10 @@ class Wav(FileSource):
         super().__init__(train, test, test_every=options.test_every)
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
-        """Checks a list and its sounds, and keeps the greatest lengths."""
+        """Checks a list and its sounds, and keeps the largest lengths."""
         file = text_file(path, num_header_lines=1)
         if file.is_packed:
-            raise DataError(f"{path}: a list is read as it is; unpack it")
+            raise DataError(f"{path}: a list must not be compressed; unpack it")
         self._longest = _scan(path, self._options, self._longest)
         return file
 
@@ -114,19 +122,19 @@ class Wav(FileSource):
     def _load(self, records: tf.data.Dataset) -> tf.data.Dataset:
         def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
             name, _ = self._columns(record)
-            return fail(self._place(record["file"], record["at"]), ": ", name, " is no sound that can be decoded")
+            return fail(self._place(record["file"], record["at"]), ": ", name, " cannot be decoded as a sound")
 
         return map_named(records, self._read_line, name_it)
 
     def _columns(self, record: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Name of the sound's file, and transcript; string [] both."""
+        """Returns the name of the sound's file and the transcript, both string []."""
         columns = tf.strings.split([tf.strings.regex_replace(record["line"], "\t", ",")], ",").values
         folder = tf.gather([str(file.path.parent) for _, file in self._files], record["file"])
         is_absolute = tf.strings.regex_full_match(columns[0], "/.*")
         return tf.where(is_absolute, columns[0], tf.strings.join([folder, "/", columns[0]])), columns[2]
 
     def _read_line(self, record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """A line as its sound, and the numbers of its characters."""
+        """Reads the sound of a line and converts the characters of its transcript to numbers."""
         name, transcript = self._columns(record)
         audio, _ = tf.audio.decode_wav(tf.io.read_file(name), desired_channels=1)
         characters_L = tf.strings.unicode_decode(transcript, "UTF-8")
@@ -146,7 +154,7 @@ class Wav(FileSource):
 
 
 class _Longest(NamedTuple):
-    """The greatest lengths so far, and the rate that all sounds have; None before the first."""
+    """The largest lengths so far, and the rate that all sounds have; None before the first sound."""
 
     num_samples: int = 0
     num_ids: int = 0
@@ -154,7 +162,7 @@ class _Longest(NamedTuple):
 
 
 def alphabet_of(paths: Sequence[pathlib.Path]) -> str:
-    """The characters of the transcripts of lists, in the order of their code points; "" where the default has all."""
+    """Collects the characters of the transcripts in lists, sorted by code point; "" if the default alphabet has all."""
     found: set[str] = set()
     for path in paths:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:
@@ -168,11 +176,11 @@ def write(
     """Writes sounds as `<folder>/<name>/00000.wav`, …, and their list as `<folder>/<name>.csv`.
 
     Args:
-        folder: which is there.
-        name: of the set.
-        sounds: int16 [samples] each.
-        transcripts: of each, without commas and tabs.
-        rate: samples per second.
+        folder: Existing folder to write into.
+        name: Name of the list and of the folder of its sounds.
+        sounds: Sounds, each int16 [samples].
+        transcripts: Transcript of each sound, without commas and tabs.
+        rate: Number of samples per second.
 
     Returns:
         The paths of all files, the list last.
@@ -191,14 +199,14 @@ def write(
 
 
 def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longest:
-    """Checks every line of a list."""
+    """Checks every line of a list and returns the largest lengths so far."""
     with path.open(encoding="utf-8", newline="") as file:
         try:
             header, *lines = file.read().rstrip("\r\n").split("\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: byte {error.start}: not UTF-8: convert it") from error
+            raise DataError(f"{path}: byte {error.start}: not UTF-8; convert the file") from error
     if header.strip() not in HEADERS:
-        raise DataError(f"{path}: line 1: must be {','.join(COLUMNS)}, with commas or tabs: is it the right file?")
+        raise DataError(f"{path}: line 1 must be {','.join(COLUMNS)}, with commas or tabs; is it the right file?")
     for number, line in enumerate(lines, 2):
         try:
             longest = _scan_line(line.removesuffix("\r"), path.resolve().parent, options, longest)
@@ -210,49 +218,56 @@ def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longe
 def _scan_line(line: str, folder: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longest:
     columns = line.replace("\t", ",").split(",")
     if len(columns) != len(COLUMNS):
-        raise DataError(f"{len(columns)} columns, wanted {len(COLUMNS)}, {', '.join(COLUMNS)}: {line[:80]}")
+        wanted = f"{len(COLUMNS)} ({', '.join(COLUMNS)})"
+        raise DataError(f"the line has {len(columns)} columns; it must have {wanted}: {line[:80]}")
     name, _, transcript = columns
     strange = sorted(set(transcript) - set(options.alphabet))
     if strange or not transcript:
-        problem = f"holds {''.join(strange)!r}, which alphabet has not" if strange else "is empty"
+        problem = f"has {''.join(strange)!r}, which alphabet does not have" if strange else "is empty"
         raise DataError(f"the transcript {problem}: {transcript[:80]!r}")
     num_samples, rate = _scan_sound(folder / name)
     if rate != (longest.sample_rate or rate):
-        raise DataError(f"{name}: {rate} samples per second, those before {longest.sample_rate}; convert it")
+        raise DataError(
+            f"{name} has {rate} samples per second, but the sounds before it {longest.sample_rate}; convert it"
+        )
     num_frames = framing(rate, options.window_secs, options.hop_secs).num_frames(num_samples)
-    # A blank must stand between two equal characters.
+    # The CTC loss puts a blank between two equal characters, which takes a frame more.
     needed = len(transcript) + sum(one == other for one, other in itertools.pairwise(transcript))
     if num_frames < needed:
         raise DataError(
-            f"{name}: {num_frames} frames cannot tell a transcript of {len(transcript)} characters, which needs"
+            f"{name} has {num_frames} frames, but its transcript of {len(transcript)} characters needs"
             f" {needed}; lower hop_secs={options.hop_secs}, or remove the line"
         )
     return _Longest(max(longest.num_samples, num_samples), max(longest.num_ids, len(transcript)), rate)
 
 
 def _scan_sound(path: pathlib.Path) -> tuple[int, int]:
-    """Number of samples, and samples per second; the error does not name the line."""
+    """Reads the header of a sound and returns the number of samples and the samples per second.
+
+    Raises:
+        DataError: The sound cannot be read or has the wrong form. The message does not name the line of the list.
+    """
     try:
         with wave.open(str(path), "rb") as file:
             form = file.getparams()
         num_bytes = path.stat().st_size
     except (wave.Error, EOFError) as error:
-        raise DataError(f"{path}: is no WAV file of PCM ({error or 'it ends too early'})") from error
+        raise DataError(f"{path}: not a PCM WAV file ({error or 'it ends too early'})") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     if (form.nchannels, form.sampwidth) != (1, SAMPLE_BYTES):
         raise DataError(
-            f"{path}: {form.nchannels} channels of {8 * form.sampwidth} bits; wanted 1 of 16: convert it, such as by"
-            " `sox in.wav -c 1 -b 16 out.wav`"
+            f"{path} has {form.nchannels} channels of {8 * form.sampwidth} bits; it must have 1 of 16; convert it, for"
+            " example with `sox in.wav -c 1 -b 16 out.wav`"
         )
     if not form.nframes or num_bytes < SAMPLE_BYTES * form.nframes:
         raise DataError(
-            f"{path}: {form.nframes} samples in {num_bytes} bytes; it is truncated or empty: fetch it again"
+            f"{path}: {form.nframes} samples in {num_bytes} bytes; it is truncated or empty: download it again"
         )
     return form.nframes, form.framerate
 
 
 def _filled_up(values: tf.Tensor, length: int, filling: float) -> tf.Tensor:
-    """[n] as [length]; where n is more, the op fails."""
+    """Pads a vector to `length`; the op fails if the vector is longer."""
     padded = tf.pad(values, [[0, length - tf.shape(values)[0]]], constant_values=tf.cast(filling, values.dtype))
     return tf.ensure_shape(padded, [length])

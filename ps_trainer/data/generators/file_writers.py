@@ -1,4 +1,4 @@
-"""Writes generated sets as files, in the formats that loaders read: see `generate.py`."""
+"""Generators that write generated datasets as files, in formats that loaders read; `generate.py` lists them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.data.generators.glyphs import Glyphs
 from ps_trainer.data.generators.known_truth import PlantedRatings, PlantedWeights
 from ps_trainer.data.generators.random_images import Synthetic
 from ps_trainer.data.generators.telephone_tones import Tones
-from ps_trainer.data.pipeline.data_source import ArraySource
+from ps_trainer.data.pipeline.array_source import ArraySource
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
@@ -23,17 +23,17 @@ _LARGEST_RATING = 9.9999
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlyphOptions(Glyphs.Options):
-    """Options of `Glyphs`, of which those that no format has room for are refused by the generator."""
+    """Options of `Glyphs`; the generator rejects values that no file format can hold."""
 
-    size: int = option(28, "pixels, in height and width, at least 8; with channels=3 it must be 32")
-    channels: int = option(1, "values per pixel: 1, files like MNIST's, or 3, files like CIFAR-10's")
+    size: int = option(28, "height and width in pixels, at least 8; with channels=3 it must be 32")
+    channels: int = option(1, "values per pixel: 1 writes files like MNIST's, 3 writes files like CIFAR-10's")
 
 
 def glyphs(options: GlyphOptions, folder: pathlib.Path) -> list[pathlib.Path]:
     """Pictures of printed digits: with channels=1 as MNIST's files, with channels=3 and size=32 as CIFAR-10's.
 
     Raises:
-        OptionError: another size and number of channels; or fewer training examples than files.
+        OptionError: No format has this size and number of channels, or there are fewer training examples than files.
     """
     if len(options.characters) > _MAX_IDX_CLASSES:
         raise OptionError(f"characters={options.characters}: these files have at most {_MAX_IDX_CLASSES} classes")
@@ -41,12 +41,14 @@ def glyphs(options: GlyphOptions, folder: pathlib.Path) -> list[pathlib.Path]:
         return _write_idx(Glyphs(options), folder)
     if (options.size, options.channels) != (cifar.SIZE, cifar.CHANNELS):
         raise OptionError(
-            f"size={options.size} channels={options.channels}: no file format for these; give channels=1 (any size),"
-            f" which makes files like MNIST's, or size={cifar.SIZE} channels={cifar.CHANNELS}, which makes CIFAR-10's"
+            f"size={options.size} channels={options.channels}: no file format has these; give channels=1 (any size)"
+            f" for files like MNIST's, or size={cifar.SIZE} channels={cifar.CHANNELS} for files like CIFAR-10's"
         )
     num_files = len(cifar.Cifar10.file_names["train"])
     if options.num_train < num_files:
-        raise OptionError(f"num_train={options.num_train} is too small; CIFAR-10 has {num_files} training files")
+        raise OptionError(
+            f"num_train={options.num_train} must be at least {num_files}, the number of CIFAR-10's training files"
+        )
     source, files = Glyphs(options), []
     for split, names in cifar.Cifar10.file_names.items():
         images, labels = (np.array_split(source.arrays[split][key], len(names)) for key in ("image", "label"))
@@ -60,17 +62,17 @@ def synthetic(options: Synthetic.Options, folder: pathlib.Path) -> list[pathlib.
     """Random images labelled by a known teacher, as MNIST's files.
 
     Raises:
-        OptionError: more than one channel or more than 10 classes.
+        OptionError: The images have more than one channel or more than 10 classes.
     """
     if options.channels != 1:
-        raise OptionError(f"channels={options.channels}: files like MNIST's have one; give channels=1")
+        raise OptionError(f"channels={options.channels}: files like MNIST's have one channel; give channels=1")
     if options.num_classes > _MAX_IDX_CLASSES:
         raise OptionError(f"num_classes={options.num_classes}: files like MNIST's have at most {_MAX_IDX_CLASSES}")
     return _write_idx(Synthetic(options), folder)
 
 
 def planted_weights(options: PlantedWeights.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Sparse logistic regression in the format of LIBSVM: train.libsvm and test.libsvm; features count from 1."""
+    """Sparse logistic regression in the format of LIBSVM: train.libsvm and test.libsvm; features from 1."""
     source, files = PlantedWeights(options), []
     for split, arrays in source.arrays.items():
         files.append(folder / f"{split}.libsvm")
@@ -81,9 +83,9 @@ def planted_weights(options: PlantedWeights.Options, folder: pathlib.Path) -> li
 
 
 def planted_ratings(options: PlantedRatings.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Ratings of low rank in the form of MovieLens 100K: u.data, first those to train on; users and items from 1.
+    """Ratings of low rank in the format of MovieLens 100K: u.data, training examples first; users and items from 1.
 
-    Ratings keep four decimals, so that the noise stays what it is, and are cut to 0..9.9999, what the format holds.
+    Ratings have four decimals, so that rounding adds no noise, and are limited to 0..9.9999, the range of the format.
     """
     splits = PlantedRatings(options).arrays.values()
     user, item, rating = (np.concatenate([split[key] for split in splits]) for key in ("user", "item", "rating"))
@@ -93,7 +95,7 @@ def planted_ratings(options: PlantedRatings.Options, folder: pathlib.Path) -> li
 
 
 def tones(options: Tones.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Numbers dialled on a telephone, as WAV files with lists of transcripts: train.csv and test.csv."""
+    """Tones of telephone numbers, as WAV files with lists of transcripts: train.csv and test.csv."""
     files = []
     for split, arrays in Tones(options).arrays.items():
         sounds = [audio[:length] for audio, length in zip(arrays["audio"], arrays["num_samples"], strict=True)]

@@ -1,4 +1,4 @@
-"""Characters of TrueType and OpenType fonts as pictures; needs Pillow, and matplotlib to find a font by its name."""
+"""Draws characters of TrueType and OpenType fonts; needs Pillow, and matplotlib to find a font by its name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ps_trainer.errors import OptionError
 
 
 def find(font: str) -> str:
-    """The file of a font.
+    """Finds the file of a font.
 
     Args:
-        font: a file, or the name of a font that matplotlib brings along or finds installed, such as "DejaVu Sans".
+        font: Path of a file, or name of a font that is installed or part of matplotlib, such as "DejaVu Sans".
 
     Raises:
-        OptionError: there is no such font, or no library to look for it or to draw it.
+        OptionError: The font does not exist, or the library to find it or to draw it is not installed.
     """
     try:
         from PIL import ImageFont
@@ -27,18 +27,18 @@ def find(font: str) -> str:
     try:
         ImageFont.truetype(path, 8)
     except OSError as error:
-        raise OptionError(f"font={font}: {path} is no font that can be drawn: {error}") from error
+        raise OptionError(f"font={font}: Pillow cannot read {path}: {error}") from error
     return path
 
 
 @functools.lru_cache(maxsize=4096)
 def render(path: str, character: str, height: int) -> np.ndarray:
-    """How much of each pixel a character covers, cut out: float32 [height', width'] in 0..1.
+    """Draws a character, without margins: the share of each pixel that it covers, float32 [height', width'] in 0..1.
 
     Args:
-        path: of the font's file.
-        character: which the font has, or what it draws in place of it.
-        height: of the font in pixels, of which a character takes a part.
+        path: Path of the font's file.
+        character: Character to draw. A font without it draws its substitute.
+        height: Height of the font in pixels; a character takes a part of it.
     """
     from PIL import Image, ImageDraw, ImageFont
 

@@ -1,12 +1,12 @@
-"""Generated sets as files: `python -m ps_trainer data generate NAME --out=DIR`.
+"""Writes generated datasets as files: `python -m ps_trainer data generate NAME --out=DIR`.
 
 `GENERATORS` maps a name to `module:function` as text, so that this file imports none of them. A generator is
 
     def generate(options: SomeOptions, folder: pathlib.Path) -> list[pathlib.Path]:
 
-which writes a set into the empty folder `folder`, in the format in which such data are on disks, and returns the files.
+It writes a dataset into the empty folder `folder`, in a format that is common for such data, and returns the files.
 `SomeOptions` is a dataclass as described in `ps_trainer.options`, with a `seed`; `--option key=value` sets its fields.
-The same options give the same bytes. The first line of the function's docstring is what the command prints about it.
+The same options give the same bytes. The command prints the first line of the function's docstring.
 """
 
 from __future__ import annotations
@@ -39,42 +39,42 @@ OPTION_FLAG = "--option"
 
 
 def check_name(name: str) -> None:
-    """Raises UnknownNameError where no generator has this name."""
+    """Raises UnknownNameError if no generator has this name."""
     if name not in GENERATORS:
         raise UnknownNameError(
-            f"data generate {name}: no such set; {did_you_mean(name, GENERATORS)}known: {', '.join(GENERATORS)}"
+            f"data generate {name}: unknown name; {did_you_mean(name, GENERATORS)}known: {', '.join(GENERATORS)}"
         )
 
 
 def load(name: str) -> Generator:
-    """The generator of a name; UnknownNameError where no generator has it."""
+    """Imports the generator of a name; raises UnknownNameError if no generator has it."""
     check_name(name)
     module, _, function = GENERATORS[name].partition(":")
     return getattr(importlib.import_module(module), function)
 
 
 def options_type(generator: Generator) -> type:
-    """The dataclass of a generator's options: the type of its parameter `options`."""
+    """Returns the dataclass of a generator's options, which is the type of its parameter `options`."""
     return typing.get_type_hints(generator)["options"]
 
 
 def generate(name: str, option_strings: Sequence[str], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a set into a folder that does not exist yet, or is empty.
+    """Writes a generated dataset into a folder that does not exist yet, or is empty.
 
-    The files are written into a folder beside it, `<folder>.partial`, which gets its name when all of them are there.
+    The generator writes into a folder beside it, `<folder>.partial`, which is renamed when all files are complete.
 
     Args:
-        name: a key of `GENERATORS`.
-        option_strings: `key=value` each.
-        folder: where the files are to be.
+        name: Name of the generator, a key of `GENERATORS`.
+        option_strings: Options of the generator, each as `key=value`.
+        folder: Folder for the files.
 
     Returns:
         The files.
 
     Raises:
-        UnknownNameError: no generator has this name.
-        OptionError: an option is unknown or has a wrong value.
-        DataError: the folder is not empty, an earlier run was broken off, or the disk cannot be written to.
+        UnknownNameError: No generator has this name.
+        OptionError: An option is unknown or has a wrong value.
+        DataError: The folder is not empty, an earlier command was interrupted, or writing to the disk fails.
     """
     generator = load(name)
     options = options_lib.parse(options_type(generator), option_strings, OPTION_FLAG)
@@ -91,7 +91,7 @@ def generate(name: str, option_strings: Sequence[str], folder: pathlib.Path) -> 
         ) from error
     finally:
         with contextlib.suppress(OSError):
-            partial.rmdir()  # where the options were wrong after all, and nothing was written
+            partial.rmdir()  # succeeds only if it is empty: the generator rejected the options and wrote nothing
     return [folder / file.relative_to(partial) for file in files]
 
 
@@ -99,8 +99,10 @@ def _check_free(folder: pathlib.Path, partial: pathlib.Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise DataError(f"--out={folder} is a file; give a folder, which need not exist")
     if folder.is_dir() and any(folder.iterdir()):
-        raise DataError(f"--out={folder} is not empty; nothing is overwritten: give another folder, or empty this one")
+        raise DataError(
+            f"--out={folder} is not empty, and this command overwrites no file; give another folder, or empty this one"
+        )
     if partial.exists():
         raise DataError(
-            f"{partial} is there: a run that wrote it was broken off, or goes on; if it does not, remove it"
+            f"{partial} exists: another command is still writing it, or was interrupted; if none is running, remove it"
         )

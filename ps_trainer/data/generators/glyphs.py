@@ -1,4 +1,4 @@
-"""Pictures of printed characters, made up: somewhere in the picture, of some size and colour, on a noisy ground."""
+"""Synthetic pictures of printed characters, with random place, size and colour, on a noisy background."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import dataclasses
 import numpy as np
 
 from ps_trainer.data.generators import font as font_lib
-from ps_trainer.data.pipeline.data_source import ArraySource
-from ps_trainer.data.pipeline.memory_limit import check_bytes
+from ps_trainer.data.pipeline.array_source import ArraySource, check_bytes
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
-# Seven rows of five pixels for each digit, the leftmost pixel the highest bit.
 FONT = (
     (0x0E, 0x11, 0x13, 0x15, 0x19, 0x11, 0x0E),
     (0x04, 0x0C, 0x04, 0x04, 0x04, 0x04, 0x0E),
@@ -25,43 +23,48 @@ FONT = (
     (0x0E, 0x11, 0x11, 0x0E, 0x11, 0x11, 0x0E),
     (0x0E, 0x11, 0x11, 0x0F, 0x01, 0x02, 0x0C),
 )
+"""Built-in font: seven rows of five pixels for each digit; the leftmost pixel is the highest bit."""
+
 ROWS, COLUMNS = 7, 5
 DIGITS = "0123456789"
-GROUND, INK = (0, 80), (176, 256)  # from which values each channel's colour is drawn, of 255
+
+BACKGROUND, INK = (0, 80), (176, 256)
+"""Ranges, without their ends, of each channel's value in the background and in the character."""
 
 
 class Glyphs(ArraySource):
-    """Made-up pictures of the printed digits 0 to 9, somewhere in the picture; as many as you like.
+    """Synthetic pictures of the printed digits 0 to 9 at random places; any number of examples.
 
-    Batches: "image" float32 [B, size, size, channels] in 0..1; "label" int64 [B], 0..9. Convolutions learn them, a
-    linear model does not. Each picture shows one digit of a font of 5x7 pixels, magnified in height and in width by
-    factors of its own (1 to `size // 7`), anywhere in the picture, in a light colour (each channel 176 to 255) on a
-    dark ground (0 to 79), with normal noise of deviation `noise` on every value.
+    Batches: "image" float32 [B, size, size, channels] in 0..1; "label" int64 [B], 0..9. A convolutional network can
+    learn them, a linear model cannot. Each picture shows one digit of a font of 5x7 pixels at a random place. Height
+    and width are each multiplied by a random factor (1 to `size // 7`). The digit has a light colour (each channel 176
+    to 255) on a dark background (0 to 79). Every value has normal noise with the standard deviation `noise`.
 
-    With `font`, pictures show `characters` of that font instead, in a height of `size // 2` to `size` pixels, and the
-    label is the place among them. So every worker must have the same font, and libraries that draw it alike.
+    With `font`, pictures show `characters` of that font instead, with a height of `size // 2` to `size` pixels, and the
+    label is the place of the character in that option. Then every worker must have the same font and the same version
+    of Pillow.
 
     Args:
-        options: sizes, noise and seed.
-        data_dir: not used.
+        options: Sizes, noise, characters and seed.
+        data_dir: Not used.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Glyphs`."""
 
-        size: int = option(16, "pixels, in height and width", least=8)
+        size: int = option(16, "height and width in pixels", least=8)
         channels: int = option(3, "values per pixel", least=1)
-        num_train: int = option(4096, "training examples", least=1)
-        num_test: int = option(1024, "test examples", least=1)
+        num_train: int = option(4096, "number of training examples", least=1)
+        num_test: int = option(1024, "number of test examples", least=1)
         noise: float = option(20.0, "standard deviation of the noise on a pixel in 0..255", least=0, most=255)
-        font: str = option("", "file or name of a font, drawn by Pillow; empty: built-in digits of 5x7 pixels")
-        characters: str = option(DIGITS, "what is drawn; without font digits only")
+        font: str = option("", "file or name of a font, which needs Pillow; empty: built-in digits of 5x7 pixels")
+        characters: str = option(DIGITS, "characters to draw, one class each; without font only digits")
         seed: int = option(0, "seed of the pictures", least=0, below=2**32)
 
         def __post_init__(self) -> None:
             if len(self.characters) < 2 or len(set(self.characters)) < len(self.characters):
-                raise OptionError(f"characters={self.characters!r} must be at least two, each once")
+                raise OptionError(f"characters={self.characters!r} must have at least two characters, each only once")
             if not self.font and not set(self.characters) <= set(DIGITS):
                 raise OptionError(
                     f"characters={self.characters!r}: the built-in font has only digits; give font as well"
@@ -73,7 +76,7 @@ class Glyphs(ArraySource):
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
-        # RandomState, because its sequence is frozen for all versions of NumPy; that of default_rng is not.
+        # NumPy guarantees the sequence of RandomState for all versions, but not the sequence of default_rng.
         random = np.random.RandomState(options.seed)
         path = font_lib.find(options.font) if options.font else None
         arrays = [_draw_all(options, path, count, random) for count in (options.num_train, options.num_test)]
@@ -81,7 +84,7 @@ class Glyphs(ArraySource):
 
 
 def bitmap(digit: int) -> np.ndarray:
-    """Bool [7, 5]: which pixels of the font's digit are set."""
+    """Returns the pixels of a digit of the built-in font, bool [7, 5]."""
     return (np.array(FONT[digit])[:, np.newaxis] >> np.arange(COLUMNS)[::-1] & 1).astype(bool)
 
 
@@ -94,7 +97,7 @@ def _draw_all(
 
 
 def _draw(character: str, options: Glyphs.Options, path: str | None, random: np.random.RandomState) -> np.ndarray:
-    """uint8 [size, size, channels]."""
+    """Draws a picture, uint8 [size, size, channels]."""
     covered = np.zeros((options.size, options.size, 1))
     if path is None:
         drawn = np.kron(bitmap(int(character)), np.ones(random.randint(1, options.size // ROWS + 1, 2)))
@@ -102,17 +105,17 @@ def _draw(character: str, options: Glyphs.Options, path: str | None, random: np.
         drawn = _fitting(path, character, random.randint(options.size // 2, options.size + 1), options.size)
     top, left = (random.randint(0, options.size - side + 1) for side in drawn.shape)
     covered[top : top + drawn.shape[0], left : left + drawn.shape[1], 0] = drawn
-    ground, colour = (random.randint(*values, options.channels) for values in (GROUND, INK))
+    background, ink = (random.randint(*values, options.channels) for values in (BACKGROUND, INK))
     image = (
-        ground
-        + covered * (colour - ground)
+        background
+        + covered * (ink - background)
         + options.noise * random.normal(size=(options.size, options.size, options.channels))
     )
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
 def _fitting(path: str, character: str, height: int, size: int) -> np.ndarray:
-    """The character in this height, or the greatest below in which it fits."""
+    """Draws a character with this height, or with the largest smaller height at which it fits into the picture."""
     drawn = font_lib.render(path, character, height)
     while max(drawn.shape) > size:
         height -= 1

@@ -1,4 +1,4 @@
-"""Text of made-up words, drawn by a Markov chain whose entropy rate is known."""
+"""Synthetic text drawn from a Markov chain over invented words, whose entropy rate is known."""
 
 from __future__ import annotations
 
@@ -16,41 +16,43 @@ from ps_trainer.options import option
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _LINE_END = 0
-_BURN_IN, _REST = 1000, 1e-12
+_BURN_IN_WORDS = 1000  # after these words the chain has forgotten its start
+_MAX_CHANGE = 1e-12  # of the stationary distribution in the last step of its iteration
 _MAX_TRANSITIONS = 10**6
 
 
 class MarkovChain:
-    """A chain of a given order over words, of which word 0 is the end of a line.
+    """A Markov chain of a given order over words. Word 0 is the end of a line.
 
-    After each `order` words the same number of words can follow: the end of a line, so that from everywhere every state
-    is come back to, and others drawn at random; with probabilities drawn evenly from all (a flat Dirichlet
-    distribution). The entropy rate is, with P the matrix of transitions between states (a
-    state is the last `order` words) and pi the stationary distribution, pi P = pi,
+    A state is the last `order` words. In each state the same number of words can follow: the end of a line, so that
+    every state leads back to the same one, and others drawn at random. Their probabilities are drawn from a flat
+    Dirichlet distribution. With P the matrix of transitions between states, and pi the stationary distribution,
+    pi P = pi, the entropy rate is
 
         H = - sum over states s of pi[s] * sum over words w of P[w | s] * log P[w | s]    nats per word
 
-    and exp(H) is the perplexity of who knows the chain: on a long text no model has less.
+    and exp(H) is the perplexity of a model that knows the chain. On a long text no model has a lower one.
 
     Source: T. Cover, J. Thomas, "Elements of Information Theory", section 4.2.
 
     Args:
-        num_words: V, the end of a line included.
-        order: words that decide about the next one, 1 or more.
-        num_successors: words that can follow, 2 .. V.
-        seed: of the chain.
+        num_words: Number of words, V, including the end of a line.
+        order: Number of words that decide about the next one, 1 or more.
+        num_successors: Number of words that can follow in a state, 2 .. V.
+        seed: Seed of the chain.
 
     Attributes:
-        words: as they are written; the first is the newline.
-        successors: int64 [V ** order, successors]; a state is the number that its words are in base V, oldest first.
-        probabilities: float64, of the same shape.
+        words: Words in the form of the text; the first is the newline.
+        successors: int64 [V ** order, successors], the words that can follow. The number of a state has its words as
+            digits in base V, the oldest first.
+        probabilities: float64, probabilities of the successors, with the same shape.
     """
 
     def __init__(self, *, num_words: int, order: int, num_successors: int, seed: int):
-        # RandomState, because its sequence is frozen for all versions of NumPy; that of default_rng is not.
+        # NumPy guarantees the sequence of RandomState for all versions, but not the sequence of default_rng.
         random = np.random.RandomState(seed)
         self._num_words = num_words
-        self.words = ("\n", *_made_up(num_words - 1))
+        self.words = ("\n", *_invented_words(num_words - 1))
         num_states = num_words**order
         others = [random.permutation(num_words - 1)[: num_successors - 1] + 1 for _ in range(num_states)]
         self.successors = np.insert(np.stack(others), 0, _LINE_END, axis=1)
@@ -58,71 +60,73 @@ class MarkovChain:
 
     @property
     def entropy_rate(self) -> float:
-        """Nats per word."""
+        """Entropy rate of the chain in nats per word."""
         of_state = -np.sum(self.probabilities * np.log(self.probabilities), axis=1)
         return float(self._stationary() @ of_state)
 
     def draw(self, num_words: int, random: np.random.RandomState) -> list[int]:
-        """A stretch of the chain, long after its start."""
+        """Draws successive words of the chain, long after its start."""
         limits = np.cumsum(self.probabilities, axis=1).tolist()
         successors, num_states = self.successors.tolist(), len(self.successors)
         state, drawn = 0, []
-        for uniform in random.uniform(size=_BURN_IN + num_words):
+        for uniform in random.uniform(size=_BURN_IN_WORDS + num_words):
+            # The probabilities may sum up to a little less than 1, so the last successor takes the rest.
             at = min(bisect.bisect_right(limits[state], uniform), len(limits[state]) - 1)
             drawn.append(successors[state][at])
             state = (state * self._num_words + drawn[-1]) % num_states
-        return drawn[_BURN_IN:]
+        return drawn[_BURN_IN_WORDS:]
 
     def text(self, num_words: int, random: np.random.RandomState) -> bytes:
-        """A stretch of the chain as text, UTF-8."""
+        """Draws successive words of the chain, long after its start, as text in UTF-8."""
         words = (self.words[number] for number in self.draw(num_words, random))
         return " ".join(words).replace(" \n", "\n").replace("\n ", "\n").encode()
 
     def _stationary(self) -> np.ndarray:
-        """The share of each state in a long text, float64 [states]."""
+        """Computes the share of each state in a long text, float64 [states], by power iteration."""
         num_states = len(self.successors)
         next_state = (np.arange(num_states)[:, np.newaxis] * self._num_words + self.successors) % num_states
         share, change = np.full(num_states, 1 / num_states), np.inf
-        while change > _REST:
+        while change > _MAX_CHANGE:
             flow = np.bincount(next_state.ravel(), (share[:, np.newaxis] * self.probabilities).ravel(), num_states)
             share, change = flow, np.abs(flow - share).sum()
         return share
 
 
 class MarkovText(WindowSource):
-    """Text of made-up words, drawn by a Markov chain of known entropy rate.
+    """Text of invented words, drawn from a Markov chain with a known entropy rate.
 
-    Batches: "ids" int64 [B, T + 1], T = `context_length`, as of dataset text with unit=word; `num_words` + 1 ids
-    (no word is unknown). A model that knows the chain has `entropy_rate` as its loss; `generate` writes the
-    same text into files.
+    Batches: "ids" int64 [B, T + 1], T = `context_length`, in the form of dataset text with unit=word. There are
+    `num_words` + 1 ids, although no word is unknown. A model that knows the chain has `entropy_rate` as its loss.
+    `generate` writes the same text into files.
 
     Args:
-        options: the chain and the sizes.
-        data_dir: not used.
+        options: Chain and sizes.
+        data_dir: Not used.
 
     Attributes:
-        chain: the chain.
+        chain: Chain that the text is drawn from.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `MarkovText`."""
 
-        num_words: int = option(10, "different words, one of which is the end of a line", least=2)
-        order: int = option(2, "words that decide about the next one", least=1)
-        num_successors: int = option(4, "words that can follow", least=2)
-        context_length: int = option(64, "T, how many ids of a window are to be told", least=1)
-        num_train: int = option(400_000, "length of the text to train on", least=1)
-        num_test: int = option(50_000, "length of the text to test on", least=1)
-        seed: int = option(0, "seed of everything", least=0, below=2**32)
+        num_words: int = option(10, "number of different words, including the end of a line", least=2)
+        order: int = option(2, "number of words that decide about the next one", least=1)
+        num_successors: int = option(4, "number of words that can follow", least=2)
+        context_length: int = option(64, "T, number of ids of a window that a model predicts", least=1)
+        num_train: int = option(400_000, "length of the text to train on, in words", least=1)
+        num_test: int = option(50_000, "length of the text to test on, in words", least=1)
+        seed: int = option(0, "seed of the chain and of the text", least=0, below=2**32)
 
         def __post_init__(self) -> None:
             if self.num_successors > self.num_words:
                 raise OptionError(f"num_successors={self.num_successors} exceeds num_words={self.num_words}")
             if self.num_words**self.order * self.num_successors > _MAX_TRANSITIONS:
                 raise OptionError(
-                    f"num_words={self.num_words} order={self.order}: num_words ** order * num_successors is"
-                    f" {self.num_words**self.order * self.num_successors}, the most is {_MAX_TRANSITIONS}; lower them"
+                    f"num_words={self.num_words} order={self.order} num_successors={self.num_successors}:"
+                    f" num_words ** order * num_successors is {self.num_words**self.order * self.num_successors},"
+                    f" but at most {_MAX_TRANSITIONS} is allowed; lower one of them"
                 )
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
@@ -139,7 +143,7 @@ class MarkovText(WindowSource):
 
 
 def generate(options: MarkovText.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Text drawn by a Markov chain, train.txt and test.txt, and in truth.json its entropy rate, in nats per word."""
+    """Text drawn from a Markov chain: train.txt and test.txt, and in truth.json its entropy rate in nats per word."""
     chain, *texts = _generate(options)
     files = [folder / "train.txt", folder / "test.txt", folder / "truth.json"]
     for file, text in zip(files, texts, strict=False):
@@ -157,13 +161,13 @@ def _generate(options: MarkovText.Options) -> tuple[MarkovChain, bytes, bytes]:
     return chain, chain.text(options.num_train, random), chain.text(options.num_test, random)
 
 
-def _made_up(count: int) -> list[str]:
-    """Different words of consonants and vowels in turn, all of one length."""
+def _invented_words(count: int) -> list[str]:
+    """Makes different words of alternating consonants and vowels, all of one length."""
     syllables = [consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS]
     length = 2
     while len(syllables) ** length < count:
         length += 1
-    spread = len(syllables) ** length // max(count, 1)  # so that they do not all begin alike
+    spread = len(syllables) ** length // max(count, 1)  # large steps, so that the words begin differently
     words = []
     for number in range(0, count * spread, spread):
         parts = []

@@ -1,4 +1,4 @@
-"""Numbers in words, in English and in Chinese: a small language pair of which every right translation is known."""
+"""Numbers in English words and Chinese characters: a small language pair with known correct translations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats import parallel_text
-from ps_trainer.data.pipeline.data_source import ArraySource
-from ps_trainer.data.pipeline.memory_limit import check_bytes
-from ps_trainer.data.pipeline.vocabulary import Vocabulary
+from ps_trainer.data.pipeline.array_source import ArraySource, check_bytes
+from ps_trainer.data.pipeline.sequence_vocabulary import SequenceVocabulary
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
 MAX_LENGTH = 12
-"""Words or characters of the longest number, with the end."""
+"""Length of the longest number in words or characters, including the end."""
 
 _LARGEST = 999_999
 _BELOW_20 = [
@@ -29,35 +28,35 @@ _PLACES = ((1000, "千"), (100, "百"), (10, "十"), (1, ""))
 
 
 class Numbers(ArraySource):
-    """Numbers in English words and in Chinese characters; those of the test are none of the training.
+    """Numbers in English words and in Chinese characters; no test number is a training number.
 
-    Batches: "source" int64 [B, 12], the words of the number in English, "target" int64 [B, 12], the characters of it
-    in Chinese; numbered as `ps_trainer.data.formats.parallel_text` numbers the files of `generate`, so that both
-    read the same.    The numbers are distinct, drawn from 0..max_number, all equally likely.
+    Batches: "source" int64 [B, 12], the English words; "target" int64 [B, 12], the Chinese characters. Words and
+    characters have the same numbers as in dataset `parallel_text` with the files of `generate`. The numbers are drawn
+    from 0..max_number with equal probabilities, without repetition.
 
     Args:
-        options: sizes and seed.
-        data_dir: not used.
+        options: Sizes and seed.
+        data_dir: Not used.
 
     Attributes:
-        source_vocabulary: the English words.
-        target_vocabulary: the Chinese characters.
+        source_vocabulary: Vocabulary of the English words.
+        target_vocabulary: Vocabulary of the Chinese characters.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Numbers`."""
 
-        max_number: int = option(_LARGEST, "the largest number", least=1, most=_LARGEST)
-        num_train: int = option(20000, "training examples", least=1)
-        num_test: int = option(1000, "test examples", least=1)
-        seed: int = option(0, "seed of the choice of numbers", least=0, below=2**32)
+        max_number: int = option(_LARGEST, "largest number that can be drawn", least=1, most=_LARGEST)
+        num_train: int = option(20000, "number of training examples", least=1)
+        num_test: int = option(1000, "number of test examples", least=1)
+        seed: int = option(0, "seed of the numbers drawn", least=0, below=2**32)
 
         def __post_init__(self) -> None:
             if self.num_train + self.num_test > self.max_number + 1:
                 raise OptionError(
-                    f"num_train={self.num_train} and num_test={self.num_test} exceed the {self.max_number + 1} numbers"
-                    " from 0 to max_number; lower them, or raise max_number"
+                    f"num_train={self.num_train} and num_test={self.num_test} together exceed the"
+                    f" {self.max_number + 1} numbers from 0 to max_number; lower one of them, or raise max_number"
                 )
             check_bytes(2 * MAX_LENGTH * max(self.num_train, self.num_test), "num_train or num_test")
 
@@ -65,8 +64,8 @@ class Numbers(ArraySource):
         del data_dir
         texts = {split: _texts(numbers) for split, numbers in _draw(options).items()}
         vocabularies = {
-            "source": Vocabulary.of(map(str.encode, texts["train"]["en"]), "word", max_size=100),
-            "target": Vocabulary.of(map(str.encode, texts["train"]["zh"]), "char", max_size=100),
+            "source": SequenceVocabulary.of(map(str.encode, texts["train"]["en"]), "word", max_size=100),
+            "target": SequenceVocabulary.of(map(str.encode, texts["train"]["zh"]), "char", max_size=100),
         }
         self.source_vocabulary, self.target_vocabulary = vocabularies.values()
         arrays = [
@@ -85,9 +84,9 @@ class Numbers(ArraySource):
 
 
 def generate(options: Numbers.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Numbers in English and Chinese words as aligned text: train.en, train.zh, test.en, test.zh.
+    """Numbers in English and Chinese as aligned text: train.en, train.zh, test.en, test.zh.
 
-    To be read with `--dataset=parallel_text --dataset_option=target_unit=char --dataset_option=max_length=12`.
+    `--dataset=parallel_text --dataset_option=target_unit=char --dataset_option=max_length=12` reads them.
     """
     files = []
     for split, numbers in _draw(options).items():
@@ -96,7 +95,7 @@ def generate(options: Numbers.Options, folder: pathlib.Path) -> list[pathlib.Pat
 
 
 def english(number: int) -> str:
-    """0..999,999 in words, without hyphens and without "and": "twelve thousand three hundred forty five"."""
+    """Writes 0..999,999 in words, without hyphens and "and": "twelve thousand three hundred forty five"."""
     if number < 20:
         return _BELOW_20[number]
     if number < 100:
@@ -109,7 +108,7 @@ def english(number: int) -> str:
 
 
 def chinese(number: int) -> str:
-    """0..999,999 in characters; of the form 一万二千三百四十五, groups of four digits, with 零 for zeros within."""
+    """Writes 0..999,999 in characters, in groups of four digits with 零 for zeros inside: 一万二千三百四十五."""
     if number == 0:
         return _DIGITS[0]
     high, low = divmod(number, 10_000)
@@ -117,7 +116,7 @@ def chinese(number: int) -> str:
     if high and 0 < low < 1000:
         text += _DIGITS[0]
     text += _four_digits(low)
-    return text[1:] if text.startswith("一十") else text
+    return text[1:] if text.startswith("一十") else text  # at the beginning, ten is 十 instead of 一十
 
 
 def _four_digits(number: int) -> str:

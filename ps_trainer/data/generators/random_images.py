@@ -1,4 +1,4 @@
-"""Random images whose labels a known teacher gives."""
+"""Random images with the labels of a known teacher."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 
-from ps_trainer.data.pipeline.data_source import ArraySource
-from ps_trainer.data.pipeline.memory_limit import check_bytes
+from ps_trainer.data.pipeline.array_source import ArraySource, check_bytes
 from ps_trainer.options import option
 
 TEACHERS = ("linear", "mlp")
+"""Kinds of teachers."""
 
 
 class Synthetic(ArraySource):
@@ -23,31 +23,30 @@ class Synthetic(ArraySource):
         mlp:     argmax(relu(x @ A) @ V)  A [pixels, hidden] normal, columns of norm 1;
                                           V [hidden, classes] normal, columns of mean 0 and norm 1
 
-    There is no noise in the labels: a student that equals the teacher has 100 % accuracy. `softmax` has the
-    form of the linear teacher, so it comes as close to 100 % as one likes with enough training images; with
-    few it misses test images near the border of two classes: about 86 % with 8,192 images after 3,000 steps,
-    92 % with 65,536 after 10,000 (batch 32, sgd at 0.5). On the labels of the mlp teacher `softmax` stays at
-    about 67 %, while `mlp` reaches 77 % (65,536 images, 8,000 steps, adam at 0.001) and goes on.
+    The labels have no noise: a student that equals the teacher has 100 % accuracy. `softmax` has the form of the
+    linear teacher, so with enough training images it comes as close to 100 % as desired. With few training images it
+    misses test images near the border of two classes: it reaches about 86 % with 8,192 images after 3,000 steps, and
+    92 % with 65,536 after 10,000 (batch 32, sgd at 0.5). With the labels of the mlp teacher `softmax` stays at about
+    67 %, while `mlp` reaches 77 % (65,536 images, 8,000 steps, adam at 0.001) and still improves.
 
     Args:
-        options: sizes, teacher and seed.
-        data_dir: not used.
+        options: Sizes, teacher and seed.
+        data_dir: Not used.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Synthetic`."""
 
-        height: int = option(8, "pixels", least=1)
-        width: int = option(8, "pixels", least=1)
+        height: int = option(8, "height in pixels", least=1)
+        width: int = option(8, "width in pixels", least=1)
         channels: int = option(1, "values per pixel", least=1)
         num_classes: int = option(10, "number of classes", least=2)
-        num_train: int = option(8192, "training examples", least=1)
-        num_test: int = option(1024, "test examples", least=1)
-        teacher: str = option("linear", "what labels the images", choices=TEACHERS)
-        teacher_hidden: int = option(
-            8, "hidden units of the mlp teacher; one alone, brought to mean 0, would be none", least=2
-        )
+        num_train: int = option(8192, "number of training examples", least=1)
+        num_test: int = option(1024, "number of test examples", least=1)
+        teacher: str = option("linear", "kind of teacher that labels the images", choices=TEACHERS)
+        # A single hidden unit has a weight of mean 0 for each class, which is 0.
+        teacher_hidden: int = option(8, "number of hidden units of the mlp teacher", least=2)
         seed: int = option(0, "seed of the teacher and the images", least=0, below=2**32)
 
         def __post_init__(self) -> None:
@@ -58,7 +57,7 @@ class Synthetic(ArraySource):
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
-        # RandomState, because its sequence is frozen for all versions of NumPy; that of default_rng is not.
+        # NumPy guarantees the sequence of RandomState for all versions, but not the sequence of default_rng.
         random = np.random.RandomState(options.seed)
         shape = (options.height, options.width, options.channels)
         teacher = _create_teacher(options, int(np.prod(shape)), random)
@@ -72,16 +71,16 @@ class Synthetic(ArraySource):
 
 
 def label_images(images: np.ndarray, teacher: list[np.ndarray]) -> np.ndarray:
-    """The teacher's labels.
+    """Computes the teacher's labels.
 
     Args:
         images: uint8 [n, height, width, channels].
-        teacher: weight matrices, applied in turn with ReLU between them.
+        teacher: Weight matrices, applied in turn with ReLU between them.
 
     Returns:
         int64 [n].
     """
-    # In slices, since float64 needs eight times the memory of the images.
+    # In slices, because float64 takes eight times the memory of the images.
     slices = np.array_split(images, -(-images.nbytes // 2**22))
     return np.concatenate([_teacher_logits(part, teacher).argmax(axis=1) for part in slices]).astype(np.int64)
 
@@ -98,7 +97,7 @@ def _create_teacher(options: Synthetic.Options, num_pixels: int, random: np.rand
         return [random.normal(size=(num_pixels, options.num_classes))]
     hidden = random.normal(size=(num_pixels, options.teacher_hidden))
     out = random.normal(size=(options.teacher_hidden, options.num_classes))
-    # What leaves a ReLU is positive on average. Columns with mean 0 and norm 1, over hidden units of equal
-    # strength, keep that average from giving most images to a few classes.
+    # The outputs of a ReLU are positive on average, which would give most images to a few classes. Columns with mean 0
+    # and norm 1, over hidden units of equal strength, cancel that average.
     out -= out.mean(axis=0)
     return [hidden / np.linalg.norm(hidden, axis=0), out / np.linalg.norm(out, axis=0)]

@@ -1,4 +1,4 @@
-"""Speech of one word for each digit, made up: the tones of a telephone's keys, in noise."""
+"""Synthetic sounds of telephone numbers: the tones of the keys, in noise, for small speech models."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.spectrogram import framing, log_spectrogram
-from ps_trainer.data.pipeline.data_source import ArraySource
-from ps_trainer.data.pipeline.memory_limit import check_bytes
+from ps_trainer.data.pipeline.array_source import ArraySource, check_bytes
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
 ROWS, COLUMNS = (697, 770, 852, 941), (1209, 1336, 1477)
+"""Frequencies in Hz of the rows and of the columns of the keys."""
+
 KEYS = "123456789*0#"
+
 AMPLITUDE = 0.3
+"""Amplitude of each of a key's two tones; 1 is the largest value that a file can hold."""
 
 # Seconds of the shortest and of the longest digit; no frame may be longer than a digit.
 _DIGIT_SECS = (0.06, 0.15)
-"""Of each of a key's two tones, where 1 is the loudest that a file can hold."""
 
 
 class Tones(ArraySource):
-    """Numbers dialled on a telephone: each digit is two tones at once; digits and pauses have random lengths, in noise.
+    """Telephone numbers as sounds: two tones at once for each digit, with random lengths and pauses, in noise.
 
-    Batches: "frames" float32 [B, T, F], log spectrograms, zeros after each one's end; "num_frames" int64 [B]; "ids"
-    int64 [B, L], the digits, -1 after the last; "num_ids" int64 [B]. T and L are those of the longest that can be.
+    Batches: "frames" float32 [B, T, F], log spectrograms with zeros after each sound's end; "num_frames" int64 [B];
+    "ids" int64 [B, L], the digits, -1 after the last; "num_ids" int64 [B]. T and L are those of the longest possible
+    sound.
 
     A sound is `min_digits` to `max_digits` digits, all equally likely, with a pause before, between and after them. A
-    digit lasts 60 to 150 ms, a pause 30 to 80 ms. Of a key in row r and column c the tones have the frequencies
-    `ROWS[r]` and `COLUMNS[c]`, in Hz (ITU-T Q.23), each with a phase of its own; normal noise of deviation `noise` is
-    added, where a tone has the amplitude 0.3. Who hears well makes no mistake.
+    digit lasts 60 to 150 ms, a pause 30 to 80 ms. The tones of a key in row r and column c have the frequencies
+    `ROWS[r]` and `COLUMNS[c]`, in Hz (ITU-T Q.23), each with a random phase and the amplitude 0.3. Normal noise with
+    the standard deviation `noise` is added. All digits can be recognised without error.
 
     Args:
-        options: sizes, noise and seed.
-        data_dir: not used.
+        options: Sizes, noise and seed.
+        data_dir: Not used.
     """
 
     digit_secs = _DIGIT_SECS
@@ -45,14 +48,16 @@ class Tones(ArraySource):
     class Options:
         """Options of `Tones`."""
 
-        min_digits: int = option(2, "digits of the shortest", least=1)
-        max_digits: int = option(6, "digits of the longest", least=1)
-        sample_rate: int = option(4000, "samples per second, twice the highest tone or more", least=3000)
-        window_secs: float = option(0.032, "seconds of a frame", above=0, most=_DIGIT_SECS[0])
-        hop_secs: float = option(0.016, "seconds from a frame to the next", above=0, most=_DIGIT_SECS[0])
+        min_digits: int = option(2, "number of digits in the shortest sound", least=1)
+        max_digits: int = option(6, "number of digits in the longest sound", least=1)
+        sample_rate: int = option(4000, "samples per second, at least twice the highest tone", least=3000)
+        window_secs: float = option(0.032, "length of a frame in seconds", above=0, most=_DIGIT_SECS[0])
+        hop_secs: float = option(
+            0.016, "seconds from the start of a frame to the start of the next", above=0, most=_DIGIT_SECS[0]
+        )
         noise: float = option(0.1, "standard deviation of the noise", least=0)
-        num_train: int = option(1024, "training examples", least=1)
-        num_test: int = option(256, "test examples", least=1)
+        num_train: int = option(1024, "number of training examples", least=1)
+        num_test: int = option(256, "number of test examples", least=1)
         seed: int = option(0, "seed of the sounds", least=0, below=2**32)
 
         def __post_init__(self) -> None:
@@ -63,14 +68,14 @@ class Tones(ArraySource):
 
         @property
         def max_samples(self) -> int:
-            """Samples of the longest sound that can be."""
+            """Number of samples in the longest possible sound."""
             longest = self.max_digits * Tones.digit_secs[1] + (self.max_digits + 1) * Tones.pause_secs[1]
             return int(longest * self.sample_rate)
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
         self._framing = framing(options.sample_rate, options.window_secs, options.hop_secs)
-        # RandomState, because its sequence is frozen for all versions of NumPy; that of default_rng is not.
+        # NumPy guarantees the sequence of RandomState for all versions, but not the sequence of default_rng.
         random = np.random.RandomState(options.seed)
         arrays = [_draw_all(options, count, random) for count in (options.num_train, options.num_test)]
         super().__init__(*arrays, num_classes=10)
@@ -98,7 +103,7 @@ def _draw_all(options: Tones.Options, count: int, random: np.random.RandomState)
 
 
 def _dial(digits: np.ndarray, options: Tones.Options, random: np.random.RandomState) -> np.ndarray:
-    """int16 [samples]."""
+    """Makes the sound of some digits, int16 [samples]."""
 
     def draw_samples(secs: tuple[float, float]) -> int:
         return int(random.uniform(*secs) * options.sample_rate)

@@ -1,4 +1,4 @@
-"""Datasets whose examples lie one after the other in files, of each of which it is known how many it has."""
+"""Datasets whose examples lie one after the other in files, with a known number of examples per file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ps_trainer.data.pipeline.data_source import DataSource, Shard
 from ps_trainer.errors import DataError
 
 _CHUNK_RECORDS = 64
-"""So many are numbered and chosen among at once: a call of a function for each is what costs."""
+"""Records that one call numbers and filters; a call of the function for each record would cost most of the time."""
 
 
 class CountedFile(NamedTuple):
     """A file of examples.
 
     Attributes:
-        path: absolute.
-        num_records: examples in it.
-        num_header_lines: lines before them, where they are lines.
-        is_packed: whether it is unpacked, by gzip, when it is read.
+        path: Absolute path of the file.
+        num_records: Number of examples in it.
+        num_header_lines: Number of lines before the first example, in a file of lines.
+        is_packed: Whether the file is compressed with gzip.
     """
 
     path: pathlib.Path
@@ -34,21 +34,22 @@ class CountedFile(NamedTuple):
 
 
 class FileSource(DataSource):
-    """Examples that lie in files, which are read anew in each epoch: they may be larger than the memory.
+    """Examples that lie in files. Each epoch reads the files again, so they may be larger than the memory.
 
-    A subclass reads a file by `_open`; where a record is broken, it names the place by `_place`.
+    A subclass reads a file in `_open`. Its messages about a broken record name the place with `_place`.
 
     Args:
-        train: files of the training examples, at least one.
-        test: files of the test examples; empty = of each training file the records 1, 1 + `test_every`, … instead.
-        test_every: see `test`.
+        train: Files of the training examples, at least one.
+        test: Files of the test examples. If empty, records 1, 1 + `test_every`, … of each training file are the test
+            examples.
+        test_every: Distance between two test examples of a training file. Unused if `test` has files.
 
     Raises:
-        DataError: there is no example to train on.
+        DataError: No example is left for training.
     """
 
     record_name = "record"
-    """What a record is called in messages."""
+    """Word for a record in messages."""
 
     def __init__(self, train: Sequence[CountedFile], test: Sequence[CountedFile], *, test_every: int = 10):
         self._files = [("train", file) for file in train] + [("test", file) for file in test]
@@ -71,20 +72,24 @@ class FileSource(DataSource):
 
     @abc.abstractmethod
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        """The records of a file in order, dicts of tensors, with what precedes the first and follows the last.
+        """Returns the records of a file in order, as dicts of tensors.
+
+        The result may begin with header lines and may have more records than the file's `num_records`; the caller cuts
+        both off.
 
         Args:
-            path: string [].
+            path: string [], path of the file.
             compression: string [], "GZIP" or "".
-            file: int64 [], its number, for `_place`.
+            file: int64 [], number of the file, for `_place`.
         """
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
-        """Records as `_open` gives them, with "file", its number, and "at", the record's, from 0; both int64."""
+        """Returns the records of `_open` with two more int64 entries: "file" and "at", the numbers from 0 of both."""
         wanted = "train" if self._test_every else split
         numbers = [number for number, (of, _) in enumerate(self._files) if of == wanted]
         counts = [self._num_of(split, self._files[number][1].num_records) for number in numbers]
-        before = dict(zip(numbers, itertools.accumulate(counts, initial=0), strict=False))  # of that split
+        # Shards count the examples of the whole split, so each file needs the number of examples in the files before.
+        before = dict(zip(numbers, itertools.accumulate(counts, initial=0), strict=False))
         firsts = [before.get(number, 0) for number in range(len(self._files))]
 
         def records_of(file: tf.Tensor) -> tf.data.Dataset:
@@ -103,7 +108,7 @@ class FileSource(DataSource):
     def _records_of(
         self, file: tf.Tensor, is_chosen: Callable[[tf.Tensor], tf.Tensor] = lambda at: tf.ones_like(at, tf.bool)
     ) -> tf.data.Dataset:
-        """Records of one file; `is_chosen` says of their numbers, int64 [n], which are wanted, bool [n]."""
+        """Returns records of one file; `is_chosen` maps their numbers, int64 [n], to a mask of those kept, bool [n]."""
         compression = tf.gather(["GZIP" if file.is_packed else "" for _, file in self._files], file)
         records = self._open(self._path(file), compression, file)
         chunks = records.skip(self._header_lines(file)).take(self._count(file)).batch(_CHUNK_RECORDS)
@@ -122,7 +127,7 @@ class FileSource(DataSource):
         return self._records_of(tf.constant(len(self._files) - 1, tf.int64))
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
-        """A file beside those of the dataset, checked as they are."""
+        """Checks a file that is not one of the dataset's own, and counts its records."""
         raise self._no_single_file(path)
 
     def _path(self, file: tf.Tensor) -> tf.Tensor:
@@ -135,7 +140,7 @@ class FileSource(DataSource):
         return tf.gather(tf.constant([file.num_header_lines for _, file in self._files], tf.int64), file)
 
     def _place(self, file: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
-        """File and number of records, counted from 1, in words: string, of the shape of `file` and `at`."""
+        """Names file and number of records, counted from 1: string, with the shape of `file` and `at`."""
         number = at + self._header_lines(file) + 1
         return tf.strings.join([self._path(file), f": {self.record_name} ", tf.strings.as_string(number)])
 
@@ -146,7 +151,7 @@ class FileSource(DataSource):
         return sum(self._num_of("test", file.num_records) for _, file in self._files)
 
     def _num_of(self, split: str, at: int | tf.Tensor) -> int | tf.Tensor:
-        """How many of a file's records before the one of number `at` are examples of a split."""
+        """Counts the examples of a split among the first `at` records of a file."""
         if not self._test_every:
             return at
         num_test = (at + self._test_every - 1) // self._test_every

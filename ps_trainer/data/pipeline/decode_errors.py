@@ -1,7 +1,8 @@
-"""Decoding of one record after the other, so that what cannot be decoded can be named."""
+"""Decodes records one by one, so that an error can name the record that cannot be decoded."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -15,22 +16,24 @@ _CHUNK_RECORDS = 16
 def map_with_context(
     function: Callable[[Record], Record], record: Record, explain: Callable[[Record], tf.Operation]
 ) -> Record:
-    """`function(record)`; where the function's ops fail, `explain` is run first, then the function again.
+    """Returns `function(record)`. If the function's ops fail, runs `explain`, then the function again.
 
-    An op that decodes an image or a sound says what is wrong with it, but not which one it was. All in C++; to be
-    called by a function that maps a dataset.
+    An op that decodes an image or a sound says what is wrong with it, but does not name the file. `explain` adds the
+    name. Everything runs in C++, inside a function that maps a dataset.
 
     Args:
-        function: of a record, or of a batch of them.
-        record: its argument.
-        explain: an op that fails, with a message that names the record; where it does not, the function's own message
-            stands.
+        function: Function of a record or of a batch of records.
+        record: Argument of the function.
+        explain: Function that builds an op that fails with a message that names the record. If the op does not fail,
+            the message of `function` reaches the user.
     """
 
     def explained(record: Record) -> Record:
         with tf.control_dependencies([explain(record)]):
             return function({name: tf.identity(value) for name, value in record.items()})
 
+    # A graph has no "try": a dataset whose only element fails is empty after `ignore_errors`, and then `take(1)` reads
+    # the element of the dataset behind it.
     alone = tf.data.Dataset.from_tensors(record)
     tried = alone.map(function).ignore_errors().concatenate(alone.map(explained))
     return tried.take(1).get_single_element()
@@ -39,10 +42,10 @@ def map_with_context(
 def map_named(
     records: tf.data.Dataset, function: Callable[[Record], Record], explain: Callable[[Record], tf.Operation]
 ) -> tf.data.Dataset:
-    """`records.map(function)`, in order, on all cores; a record that fails is explained as by `map_with_context`.
+    """Does `records.map(function)`, in order and on all cores; `explain` names a record that fails.
 
-    A chunk of records is tried at once, since trying takes longer than many a record. What `function` makes of a record
-    has the same shape for all.
+    `map_with_context` costs more than many a record's decoding, so it tries a chunk of records at once and goes through
+    them one by one only after an error. The result of `function` must have the same shape for all records.
     """
 
     def decode(chunk: Record) -> Record:
@@ -61,26 +64,11 @@ def map_named(
 
 
 def fail(*message: tf.Tensor | str) -> tf.Operation:
-    """An op that fails with a message, joined of its parts."""
+    """Builds an op that fails; its message is the parts joined."""
     return tf.debugging.Assert(condition=False, data=[tf.strings.join(message)])
 
 
-def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
-    """A JPEG, PNG, GIF (its first picture) or BMP file as pixels, brought to one size.
-
-    The sides are scaled each by its own factor, so another ratio of them distorts; where the image becomes smaller,
-    each pixel is a weighted mean of all that it stands for (bilinear with antialiasing).
-
-    Args:
-        data: string [], the file.
-        height: pixels.
-        width: pixels.
-        channels: 1, 3 or 4; grey becomes colour and colour grey where the file has others.
-
-    Returns:
-        float32 [height, width, channels] in 0..1.
-    """
-    image = tf.io.decode_image(data, channels=channels, expand_animations=False)
-    image.set_shape([None, None, channels])
-    resized = tf.compat.v2.image.resize(image, [height, width], method="bilinear", antialias=True)
-    return tf.clip_by_value(resized / 255, 0.0, 1.0)
+def problem_of(error: tf.errors.OpError) -> str:
+    """Returns the loader's own message about a broken record, or TensorFlow's message for any other error."""
+    said = re.search(r"assertion failed: \[(.*)\]$", error.message, re.MULTILINE)
+    return said[1] if said else error.message

@@ -1,4 +1,7 @@
-"""The words or characters of a text, numbered from the most frequent one on."""
+"""Vocabularies of running text: words or characters, numbered from the most frequent to the rarest.
+
+`sequence_vocabulary.py` is for single sentences: its lowest ids are reserved for padding, start and end.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,20 @@ UNKNOWN = {"char": "\ufffd", "word": "<unk>"}
 LINE_END = {"char": "\n", "word": "<eos>"}
 _LINE_END_WORD = b" <eos> "
 _NUM_CODES = 0x110000
-_NUM_HASHES = 2**62  # so many that two of a million words share one with a chance of 1 in 10 million
+_NUM_HASHES = 2**62  # among a million words, two have the same hash with a probability of 1 in 10 million
 
 
-class RankedVocabulary(NamedTuple):
-    """Which word or character has which id.
+class FrequencyVocabulary(NamedTuple):
+    """Ids of the words or characters of running text.
 
-    Ids go from the most frequent to the rarest; equally frequent ones as their bytes are sorted. Always there: what
-    stands for everything else ("<unk>"; of characters U+FFFD), and the end of a line ("<eos>"; the newline).
+    Ids go from the most frequent to the rarest token. Equally frequent tokens are sorted by their bytes. Every
+    vocabulary has a token for all unknown ones ("<unk>"; U+FFFD among characters) and one for the end of a line
+    ("<eos>"; the newline among characters).
 
     Attributes:
-        unit: "char" or "word".
-        tokens: id -> word or character.
-        counts: id -> how often it is in the text that the vocabulary was made from.
+        unit: Kind of the tokens, "char" or "word".
+        tokens: Words or characters by id.
+        counts: Occurrences of each token in the text that the vocabulary was made from, by id.
     """
 
     unit: str
@@ -36,27 +40,27 @@ class RankedVocabulary(NamedTuple):
 
     @property
     def unknown(self) -> int:
-        """The id of everything else."""
+        """Id of all tokens that the vocabulary does not have."""
         return self.tokens.index(UNKNOWN[self.unit])
 
     @property
     def line_end(self) -> int:
-        """The id of the end of a line."""
+        """Id of the end of a line."""
         return self.tokens.index(LINE_END[self.unit])
 
     @property
     def num_ids(self) -> int:
-        """Of the text that the vocabulary was made from."""
+        """Number of tokens in the text that the vocabulary was made from."""
         return sum(self.counts)
 
     def encoder(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """A function of a piece of text, scalar string, that gives its ids, int32 [N].
+        """Returns a function that maps a piece of text, scalar string, to its ids, int32 [N].
 
-        To be called in the graph in which the function is used.
+        The function can be used only in the graph in which `encoder` was called.
         """
         keys_of = _codes if self.unit == "char" else _hashes
         keys = keys_of(tf.constant("".join(self.tokens) if self.unit == "char" else " ".join(self.tokens)))
-        # By searching, because a lookup table is a resource that somebody would have to initialise.
+        # A lookup table would be a resource that every user of the dataset has to initialise; a binary search is not.
         ids = tf.argsort(keys)
         keys = tf.gather(keys, ids)
 
@@ -68,29 +72,29 @@ class RankedVocabulary(NamedTuple):
         return encode
 
     def stream(self, documents: Sequence[Document]) -> tf.data.Dataset:
-        """Vectors int32 that together are the ids of texts, one after the other, at least one text."""
+        """Returns int32 vectors which, joined, are the ids of the texts in order. At least one text is needed."""
         pieces = documents[0].pieces(self.unit)
         for one in documents[1:]:
             pieces = pieces.concatenate(one.pieces(self.unit))
         return pieces.map(self.encoder())
 
     def word_ids(self, document: Document) -> np.ndarray:
-        """The ids of a text of words, int32 [N], in Python and in memory; the same as those of `stream`."""
+        """Computes the ids of a text of words, int32 [N], in Python and in memory; they equal those of `stream`."""
         ids = {token.encode(): number for number, token in enumerate(self.tokens)}
         pieces = [[ids.get(word, self.unknown) for word in words] for words in _words(document)]
         return np.concatenate([np.array(piece, np.int32) for piece in pieces])
 
 
-def ranked_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int) -> RankedVocabulary:
-    """The vocabulary of texts, by reading them once.
+def make_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int) -> FrequencyVocabulary:
+    """Reads texts once and makes their vocabulary.
 
     Args:
-        documents: the texts.
-        unit: "char" or "word".
-        max_tokens: so many of the most frequent are kept; the others count as unknown. At least 2.
+        documents: Texts to read.
+        unit: Kind of the tokens, "char" or "word".
+        max_tokens: Most tokens to keep, at least 2; the rarer ones become the unknown token.
 
     Raises:
-        DataError: a file cannot be read, or is not UTF-8.
+        DataError: A file cannot be read, or is not UTF-8.
     """
     counts: Counter[str] = Counter()
     for one in documents:
@@ -102,25 +106,25 @@ def ranked_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int)
     special[unknown] += sum(number for _, number in ordered[kept:])
     ordered = sorted([*ordered[:kept], *special.items()], key=lambda item: (-item[1], item[0]))
     tokens, numbers = zip(*ordered, strict=True)
-    return RankedVocabulary(unit, tokens, numbers)
+    return FrequencyVocabulary(unit, tokens, numbers)
 
 
 def count(document: Document, unit: str) -> Counter[str]:
-    """How often each word or character is in a text; each newline is a word, "<eos>".
+    """Counts each word or character of a text. Among words, each newline counts as the word "<eos>".
 
     Raises:
-        DataError: the file cannot be read, or is not UTF-8.
+        DataError: The file cannot be read, or is not UTF-8.
     """
     return _count_chars(document) if unit == "char" else _count_words(document)
 
 
 def _codes(text: tf.Tensor) -> tf.Tensor:
-    """The number of each character in Unicode, int32 [N]."""
+    """Returns the Unicode code point of each character, int32 [N]."""
     return tf.strings.unicode_decode(text, "UTF-8")
 
 
 def _hashes(text: tf.Tensor) -> tf.Tensor:
-    """A number for each word, int64 [N]."""
+    """Returns the hash of each word, int64 [N]."""
     text = tf.strings.regex_replace(text, "\n", _LINE_END_WORD)
     return tf.strings.to_hash_bucket_fast(tf.strings.split([text], result_type="RaggedTensor").values, _NUM_HASHES)
 
@@ -129,7 +133,8 @@ def _count_chars(document: Document) -> Counter[str]:
     counts, left = np.zeros(_NUM_CODES, np.int64), b""
     for chunk in document.chunks():
         text = left + chunk
-        whole = text.decode("utf-8", "ignore")  # of text that is UTF-8 this leaves out a cut character at its end only
+        # `chunks` has checked that the text is UTF-8, so "ignore" drops only a character that the chunk's end cuts.
+        whole = text.decode("utf-8", "ignore")
         left = text[len(whole.encode()) :]
         counts += np.bincount(np.frombuffer(whole.encode("utf-32-le"), np.uint32), minlength=_NUM_CODES)
     return Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)})
@@ -143,7 +148,7 @@ def _count_words(document: Document) -> Counter[str]:
 
 
 def _words(document: Document) -> Iterator[list[bytes]]:
-    """The words of a text, many at a time."""
+    """Yields the words of a text in order, many at a time."""
     left = b""
     for chunk in document.chunks():
         text = left + chunk

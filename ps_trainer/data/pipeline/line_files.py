@@ -19,7 +19,7 @@ from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 SHUFFLED_LINES = 2**17
-"""Lines among which the next one is drawn: all of a smaller shard, a sliding window over a larger one."""
+"""Size of the shuffle buffer in lines; a smaller shard is shuffled as a whole."""
 
 _CHUNK_BYTES = 2**20
 _HEAD_BYTES = 2**16
@@ -29,18 +29,19 @@ _SHOWN_CHARACTERS = 80
 class LineSource(FileSource):
     """Examples that are lines of text files.
 
-    A subclass says what a line looks like by `pattern`, and makes tensors of a batch of lines by `_parse`. A line
-    that does not match ends the run, or the evaluation, with an error that names file and line.
+    A subclass gives the `pattern` of a line, and turns a batch of lines into tensors in `_parse`. A line that does not
+    match ends the run or the evaluation with an error that names file and line.
 
     Args:
-        train: files of the training examples, at least one.
-        test: files of the test examples; empty = of each training file the lines 1, 1 + `test_every`, … instead.
-        test_every: see `test`.
-        pattern: RE2, which must match a whole line.
-        form: the form of a line in words, for messages.
+        train: Files of the training examples, at least one.
+        test: Files of the test examples. If empty, lines 1, 1 + `test_every`, … of each training file are the test
+            examples.
+        pattern: Regular expression (RE2) that must match a whole line.
+        form: Form of a line in words, for messages.
+        test_every: Distance between two test examples of a training file. Unused if `test` has files.
 
     Raises:
-        DataError: there is no example to train on.
+        DataError: No example is left for training.
     """
 
     max_shuffled = SHUFFLED_LINES
@@ -60,10 +61,10 @@ class LineSource(FileSource):
 
     @abc.abstractmethod
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Lines, all of which match the pattern, as a batch for the model.
+        """Turns lines that match the pattern into a batch for the model.
 
         Args:
-            line_B: string [B].
+            line_B: string [B], lines without their ends.
         """
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
@@ -79,11 +80,12 @@ class LineSource(FileSource):
             return self._parse(tf.identity(line_B))
 
     def _assert(self, is_right_B: tf.Tensor, batch: dict[str, tf.Tensor], problem: str) -> tf.Operation:
-        """Fails where a line is not right, naming the first one."""
-        first = tf.argmin(tf.cast(is_right_B, tf.int32))
+        """Builds an op that fails if a line is wrong; its message names the first wrong line."""
+        first = tf.argmin(tf.cast(is_right_B, tf.int32))  # of equal values `argmin` returns the first
         line = batch["line"][first]
         shown = tf.strings.substr(line, 0, tf.minimum(_SHOWN_CHARACTERS, tf.strings.length(line)))
-        shown = tf.strings.unicode_transcode(shown, "UTF-8", "UTF-8")  # other bytes would hide the message in Python
+        # Python cannot decode an error message that is not UTF-8, and would hide all of it.
+        shown = tf.strings.unicode_transcode(shown, "UTF-8", "UTF-8")
         place = [self._place(batch["file"][first], batch["at"][first]), f": {problem}: ", shown]
         return tf.debugging.Assert(tf.reduce_all(is_right_B), [tf.strings.join(place)])
 
@@ -92,23 +94,23 @@ class LineSource(FileSource):
 class NamedFiles:
     """Options of a dataset whose files the user names."""
 
-    train_files: tuple[str, ...] = option((), "names of the files to train on, with commas")
-    test_files: tuple[str, ...] = option((), "names of the files to test on; none: a part of the training files")
-    test_every: int = option(10, "without test_files, of so many lines one is a test example", least=2)
+    train_files: tuple[str, ...] = option((), "names of the files to train on, separated by commas")
+    test_files: tuple[str, ...] = option((), "names of the files to test on; default: a part of the training files")
+    test_every: int = option(10, "without test_files, every n-th line of the files is a test example", least=2)
 
     def __post_init__(self) -> None:
         if not self.train_files:
-            raise OptionError("train_files is not given; name the files, such as train_files=a9a")
+            raise OptionError("train_files is not given; name the files, for example train_files=a9a")
 
     def find(self, dataset: str, data_dir: str | None) -> tuple[list[CountedFile], list[CountedFile]]:
-        """The files to train on and to test on, looked at.
+        """Checks the files to train on and the files to test on, and counts their lines.
 
         Args:
-            dataset: its name, for messages.
-            data_dir: their folder.
+            dataset: Name of the dataset, for messages.
+            data_dir: Folder of the files.
 
         Raises:
-            DataError: no folder, or a missing or empty file.
+            DataError: The folder or a file is missing, or a file is empty.
         """
         names = [*self.train_files, *self.test_files]
         needs = f"dataset {dataset} needs --data_dir=<folder> with {', '.join(names)}"
@@ -121,32 +123,32 @@ class NamedFiles:
 
 
 def text_file(path: pathlib.Path, *, num_header_lines: int = 0) -> CountedFile:
-    """Looks at a whole file: how many lines it has, and whether it is packed by gzip and can be unpacked.
+    """Reads a whole text file, plain or compressed with gzip, and counts its lines.
 
     Args:
-        path: of the file.
-        num_header_lines: lines before the first example.
+        path: Path of the file.
+        num_header_lines: Number of lines before the first example.
 
     Raises:
-        DataError: it cannot be read or unpacked, or it has no line after the header.
+        DataError: The file cannot be read or unpacked, or has no line after the header.
     """
     with unpacked(path) as (file, is_packed):
         num_lines = _count_lines(file)
     if num_lines <= num_header_lines:
         after = f" after the header of {num_header_lines}" if num_header_lines else ""
-        raise DataError(f"{path}: {num_lines} lines, none{after} to read; is it the right file?")
+        raise DataError(f"{path}: the file has {num_lines} lines and no example{after}; is it the right file?")
     return CountedFile(path.resolve(), num_lines - num_header_lines, num_header_lines, is_packed)
 
 
 @contextlib.contextmanager
 def unpacked(path: pathlib.Path) -> Iterator[tuple[BinaryIO, bool]]:
-    """Opens a file that may be packed by gzip, which its first bytes tell.
+    """Opens a file, and unpacks it while it is read if its first two bytes are those of gzip.
 
-    Gives:
-        The bytes, unpacked, and whether they had to be.
+    Yields:
+        The unpacked bytes as a file, and whether the file is compressed.
 
     Raises:
-        DataError: it cannot be opened, or, while it is read, cannot be read or unpacked.
+        DataError: The file cannot be opened, or cannot be read or unpacked later, in the `with` block.
     """
     try:
         with path.open("rb") as file:
@@ -154,19 +156,19 @@ def unpacked(path: pathlib.Path) -> Iterator[tuple[BinaryIO, bool]]:
         with (gzip.open if is_packed else open)(path, "rb") as file:
             yield file, is_packed
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}): fetch it again") from error
+        raise DataError(f"{path}: cannot be unpacked ({error}); download it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def head(path: pathlib.Path) -> bytes:
-    """The first 64 KB of a file, unpacked where it is packed by gzip."""
+    """Reads the first 64 KiB of a file, unpacked if it is compressed with gzip."""
     with unpacked(path) as (file, _):
         return file.read(_HEAD_BYTES)
 
 
 def first_line(path: pathlib.Path) -> str:
-    """The first line of a text file; "" where it is no text."""
+    """Reads the first line of a text file; "" if the line is not text in UTF-8."""
     line = head(path).partition(b"\n")[0].removesuffix(b"\r")
     try:
         return "" if b"\0" in line else line.decode("utf-8")
@@ -175,8 +177,9 @@ def first_line(path: pathlib.Path) -> str:
 
 
 def _count_lines(file: BinaryIO) -> int:
-    """Lines of a file, however it ends; empty ones at its end are none."""
-    before, after, has_text = 0, 0, False  # newlines before and after the last text so far
+    """Counts the lines of a file, with or without a newline at its end; empty lines at the end do not count."""
+    # Newlines before and after the last text so far: those after it count only if more text follows.
+    before, after, has_text = 0, 0, False
     while chunk := file.read(_CHUNK_BYTES):
         length = len(chunk.rstrip(b"\r\n"))
         if length:

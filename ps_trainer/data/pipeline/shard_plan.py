@@ -1,7 +1,7 @@
 """How training examples are cut into small shards that workers take one after the other (`--sharding dynamic`).
 
-No TensorFlow here: the ps task that hands out the shards, the worker that reads them, and the chief that sums up what
-was read count with the same numbers.
+The ps task hands out the shards, a worker reads them, and the chief sums up what was read. All three compute with the
+numbers of this file, so it imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SHARDS_PER_WORKER = 8
-"""Shards of an epoch for each worker, where the user gives no size."""
+"""Default number of shards per worker and epoch."""
 
 ROWS = 32
-"""Epochs whose examples are counted one by one; those before them are only summed up."""
+"""Number of latest epochs whose batches are counted one by one; of earlier epochs only sums are kept."""
 
 
 class Lease(NamedTuple):
-    """What a worker is to train on next.
+    """A shard that a ps task hands to a worker.
 
     Attributes:
-        epoch: from 0.
-        shard: from 0.
-        first: the batch of the shard to begin with: those before it have been trained on.
+        epoch: Number of the epoch, from 0.
+        shard: Number of the shard, from 0.
+        first: Number of the first batch to train on; another worker has trained on the batches before it.
     """
 
     epoch: int
@@ -35,15 +35,15 @@ class Lease(NamedTuple):
 class ShardPlan(NamedTuple):
     """Shard k of K has the examples k, k + K, k + 2 K, …, in batches of equal size, to within one example.
 
-    No batch has much less weight than another: rules that average, or apply each gradient with the same rate, take
-    them as equals.
+    The batches have equal size because update rules give them equal weight: they average gradients, or apply each with
+    the same learning rate.
 
     Attributes:
-        num_examples: of an epoch.
-        batch_size: the most examples of a batch.
-        num_shards: K.
-        num_epochs: passes of all workers together over all examples; None = without end.
-        seed: of the run.
+        num_examples: Number of examples of an epoch.
+        batch_size: Largest number of examples in a batch.
+        num_shards: Number of shards, K.
+        num_epochs: Number of passes of all workers together over all examples; None = endless.
+        seed: Seed of the run.
     """
 
     num_examples: int
@@ -54,36 +54,37 @@ class ShardPlan(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Epochs that are counted at the same time; epoch e is counted in row e modulo `rows`."""
+        """Number of epochs that are counted at the same time; epoch e is counted in row e modulo `rows`."""
         return min(ROWS, self.num_epochs or ROWS)
 
     @property
     def max_batches(self) -> int:
-        """Batches of the largest shard: the places that each shard has in a row."""
-        return self.num_batches(0)
+        """Number of batches of the largest shard, which is the number of places of every shard in a row."""
+        return self.num_batches(0)  # no shard is larger than the first
 
     def size(self, shard: int) -> int:
-        """Examples of a shard."""
+        """Counts the examples of a shard."""
         return len(range(shard, self.num_examples, self.num_shards))
 
     def num_batches(self, shard: int) -> int:
-        """Batches of a shard."""
-        return -(-self.size(shard) // self.batch_size)
+        """Counts the batches of a shard."""
+        return -(-self.size(shard) // self.batch_size)  # rounded up
 
     def batch_sizes(self, shard: int) -> list[int]:
-        """Examples of each batch of a shard; `DataSource.train_leased` cuts it so."""
+        """Returns the number of examples in each batch of a shard, as `DataSource.train_leased` cuts them."""
         size, count = self.size(shard), self.num_batches(shard)
         return [size * (i + 1) // count - size * i // count for i in range(count)]
 
     def order(self, epoch: int) -> list[int]:
-        """The order in which the shards of an epoch are handed out."""
+        """Returns the shards of an epoch in the order in which the ps task hands them out."""
+        # A ps task that restarts has to draw the same order again, so it follows from seed and epoch alone.
         return np.random.RandomState([self.seed % 2**32, epoch]).permutation(self.num_shards).tolist()
 
     def first_unseen(self, shard: int, row: np.ndarray) -> int | None:
-        """The first batch of a shard that nobody has trained on, or None.
+        """Finds the first batch of a shard that no worker has trained on, or None.
 
         Args:
-            shard: which one.
+            shard: Number of the shard.
             row: int [num_shards * max_batches], how often each batch of the epoch was trained on.
         """
         start = shard * self.max_batches
@@ -91,7 +92,11 @@ class ShardPlan(NamedTuple):
         return int(unseen[0]) if unseen.size else None
 
     def coverage(self, row: np.ndarray) -> dict[str, int]:
-        """How many examples of an epoch were seen "never", "once", "twice", or "more" often; `row` as above."""
+        """Counts the examples of an epoch that were seen "never", "once", "twice", and "more" often.
+
+        Args:
+            row: int [num_shards * max_batches], how often each batch of the epoch was trained on.
+        """
         counts = {"never": 0, "once": 0, "twice": 0, "more": 0}
         for shard in range(self.num_shards):
             for batch, size in enumerate(self.batch_sizes(shard)):
@@ -100,25 +105,26 @@ class ShardPlan(NamedTuple):
         return counts
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         return self._asdict()
 
 
 def plan(
     num_examples: int, batch_size: int, num_epochs: int | None, num_workers: int, size: int, seed: int
 ) -> ShardPlan:
-    """The plan of a run.
+    """Makes the plan of a run.
 
     Args:
-        num_examples: training examples.
-        batch_size: the most examples of a batch.
-        num_epochs: see `ShardPlan`.
-        num_workers: who take the shards.
-        size: most examples of a shard; 0 = so many whole batches that each worker gets `SHARDS_PER_WORKER` of them.
-        seed: of the run.
+        num_examples: Number of training examples.
+        batch_size: Largest number of examples in a batch.
+        num_epochs: Number of passes of all workers together over all examples; None = endless.
+        num_workers: Number of workers that take the shards.
+        size: Largest number of examples in a shard; 0 = whole batches, about `SHARDS_PER_WORKER` shards per worker.
+        seed: Seed of the run.
 
     Returns:
-        Its shards may be fewer than the workers; who refuses that knows what to say.
+        A plan, which may have fewer shards than there are workers. The caller has to reject that, because only the
+        caller can name the flags to change.
     """
     size = size or batch_size * max(1, num_examples // (batch_size * SHARDS_PER_WORKER * num_workers))
     return ShardPlan(num_examples, batch_size, math.ceil(num_examples / size), num_epochs, seed)

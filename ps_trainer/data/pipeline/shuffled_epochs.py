@@ -1,4 +1,4 @@
-"""Shuffled passes over the examples of a shard, from any example of any pass on."""
+"""Shuffled passes over the examples of a shard, which can begin at any example of any pass."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ def shuffled(
     num_epochs: int | None,
     start: int | tf.Tensor = 0,
 ) -> tf.data.Dataset:
-    """Pass after pass over `records`, each in another order.
+    """Reads `records` again in each epoch, each time in another order.
 
-    The order is that of `records.shuffle(num_shuffled, seed=seed).repeat(num_epochs)`. That dataset knows the order
-    of a pass only after all passes before it. This one draws the two numbers from which TensorFlow shuffles each pass
-    from the same generator, so it passes over whole epochs without reading them. Of the epoch in which `start` lies it
-    reads the records before `start`, and nothing is decoded for them.
+    The order is the same as with `records.shuffle(num_shuffled, seed=seed).repeat(num_epochs)`. That dataset knows the
+    order of an epoch only after it has read all epochs before it. TensorFlow shuffles each epoch from two random
+    numbers. This function draws them from the same generator, so it skips whole epochs without reading them. In the
+    epoch of `start` it reads the records before `start`, but does not decode them.
 
     Args:
-        records: of the shard, in file order.
-        num_examples: how many they are.
-        num_shuffled: records among which the next one is drawn.
-        seed: of the shard; the graph's seed counts as well.
-        num_epochs: passes; None = endless.
-        start: records to pass over, counted over all epochs; int64 scalar. Beyond the last epoch nothing is left.
+        records: Records of the shard, in file order.
+        num_examples: Number of records.
+        num_shuffled: Size of the shuffle buffer in records.
+        seed: Seed of the shard; the order depends on the graph's seed as well.
+        num_epochs: Number of passes; None = endless.
+        start: Number of records to skip, counted over all epochs; int64 scalar. The result is empty if `start` is
+            beyond the last epoch.
     """
     start = tf.convert_to_tensor(start, tf.int64)
     seeds = tf.data.Dataset.random(seed=seed).batch(2, drop_remainder=True)
@@ -36,7 +37,9 @@ def shuffled(
 
 
 def _shuffled_once(records: tf.data.Dataset, num_shuffled: int, seeds: tf.Tensor) -> tf.data.Dataset:
-    """`Dataset.shuffle` takes one number as its seed; the op that it is made of takes both."""
+    """Shuffles `records` from two seeds, int64 [2]."""
+    # `Dataset.shuffle` has only one argument for the seed and derives the second one from the graph's, so the op itself
+    # is needed.
     components = tf.nest.flatten(records.element_spec)
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(records),

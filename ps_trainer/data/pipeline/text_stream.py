@@ -1,4 +1,4 @@
-"""Running text as a stream: of pieces that cut no word, and of windows of ids; all in TensorFlow's C++."""
+"""Reads running text in pieces that cut no word, and makes windows of ids, all in TensorFlow's C++."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from ps_trainer.errors import DataError
 
 _BLOCK_IDS = 2**14
 _CHUNK_BYTES = 2**16
-_LAST_CUT = {"char": r"(?s)^.*", "word": r"(?s)^.*[ \n]"}  # "." is whole characters of UTF-8 only
+_LAST_CUT = {"char": r"(?s)^.*", "word": r"(?s)^.*[ \n]"}
+"""What a piece may keep, by unit. In RE2 "." matches whole UTF-8 characters only, so a cut character is left over."""
 
 
 class Document(NamedTuple):
-    """A text in UTF-8: a file, plain or packed by gzip, or bytes in memory.
+    """A text in UTF-8: a file, plain or compressed with gzip, or bytes in memory.
 
     Attributes:
-        path: of the file; None = `text` is it.
-        num_bytes: unpacked.
-        is_packed: whether the file is unpacked when it is read.
-        text: the bytes, where there is no file; they become part of the graph.
+        path: Path of the file; None if the text is in `text`.
+        num_bytes: Size of the unpacked text.
+        is_packed: Whether the file is compressed with gzip.
+        text: Bytes of a text without a file; they become part of the graph.
     """
 
     path: pathlib.Path | None
@@ -33,10 +34,10 @@ class Document(NamedTuple):
     text: bytes = b""
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes in order, for a look at all of them in Python.
+        """Yields the bytes in order, for Python.
 
         Raises:
-            DataError: the file cannot be read or unpacked, or is not UTF-8; with the position.
+            DataError: The file cannot be read or unpacked, or is not UTF-8; the message gives the position.
         """
         if self.path is None:
             yield self.text
@@ -57,13 +58,14 @@ class Document(NamedTuple):
                 position += len(chunk)
 
     def pieces(self, unit: str) -> tf.data.Dataset:
-        """The text as scalar strings that together are the text, none of which ends within a character or a word.
+        """Returns scalar strings which, joined, are the text. None of them ends within a character or a word.
 
         Args:
-            unit: what is not to be cut, "char" or "word".
+            unit: Unit that the pieces do not cut, "char" or "word".
         """
         if self.path is None:
             return tf.data.Dataset.from_tensors(tf.constant(self.text))
+        # FixedLengthRecordDataset drops a shorter record at the end, so a second dataset reads the rest of the file.
         num_before = (self.num_bytes - 1) // _CHUNK_BYTES * _CHUNK_BYTES
         chunks = self._bytes(self.num_bytes - num_before, header_bytes=num_before).map(lambda chunk: (chunk, True))
         if num_before:
@@ -84,28 +86,29 @@ class Document(NamedTuple):
 
 
 def document(path: pathlib.Path) -> Document:
-    """A file's document.
+    """Makes a `Document` of a file; reads all of it to check it and to count its bytes.
 
     Raises:
-        DataError: it cannot be read or unpacked, or it is empty.
+        DataError: The file cannot be read or unpacked, or is empty.
     """
     num_bytes = 0
     with unpacked(path) as (file, is_packed):
         while chunk := file.read(2**20):
             num_bytes += len(chunk)
     if not num_bytes:
-        raise DataError(f"{path}: no text in it; is it the right file?")
+        raise DataError(f"{path}: the file is empty; is it the right file?")
     return Document(path.resolve(), num_bytes, is_packed)
 
 
 def windows(ids: tf.data.Dataset, *, length: int, stride: int, before: list[int]) -> tf.data.Dataset:
-    """Windows int32 [length] on a stream of ids, one every `stride` ids; ids at the end that fill none are left out.
+    """Cuts a stream of ids into windows, int32 [length]; ids at the end that do not fill a window are left out.
 
     Args:
-        ids: vectors int32 of any lengths, which together are the stream.
-        length: ids of a window, more than `stride`.
-        stride: ids from one window's start to the next one's.
-        before: `length - stride` ids, with which the first window begins, so that it ends after `stride` ids.
+        ids: Vectors int32 of any lengths; joined, they are the stream.
+        length: Number of ids in a window, more than `stride`.
+        stride: Number of ids from the start of one window to the start of the next.
+        before: The `length - stride` ids at the beginning of the first window, which ends after `stride` ids of the
+            stream.
     """
     blocks = _blocks(ids, length, stride, before, padding=None)
     return blocks.map(lambda window, _: window).unbatch()
@@ -114,16 +117,16 @@ def windows(ids: tf.data.Dataset, *, length: int, stride: int, before: list[int]
 def padded_windows(
     ids: tf.data.Dataset, *, length: int, stride: int, before: list[int], padding: int
 ) -> tf.data.Dataset:
-    """The same on all ids: the last window is filled up with `padding`.
+    """Cuts a stream of ids into windows like `windows`, but keeps all ids and fills the last window with `padding`.
 
     Returns:
-        (window, number): int32 [length] and int32 [], how many of its last `stride` ids are the stream's.
+        (window, number): int32 [length], and int32 [], how many of the last `stride` ids are from the stream.
     """
     return _blocks(ids, length, stride, before, padding).unbatch()
 
 
 def _blocks(ids: tf.data.Dataset, length: int, stride: int, before: list[int], padding: int | None) -> tf.data.Dataset:
-    """Windows int32 [n, length] and their numbers int32 [n], for many ids at a time; see `padded_windows`."""
+    """Returns windows, int32 [n, length], and their counts of ids from the stream, int32 [n], many at a time."""
     overlap = length - stride
 
     def cut(last: tf.Tensor, block: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import ArraySource
+from ps_trainer.data.pipeline.array_source import ArraySource
 from ps_trainer.experiments.toolkit.sized_settings import DIM
 from ps_trainer.options import option
 from ps_trainer.store.trace import EMBEDDING_TABLES

@@ -48,15 +48,15 @@ def test_reads_one_dimension(tmp_path):
         (b"\x01" + GOOD[1:], 0, "magic is 0x01000803"),
         (b"\0\x02" + GOOD[2:], 0, "magic is 0x00020803"),
         (b"<html>", 0, "not an IDX file"),
-        (b"\0\0\x0d" + GOOD[3:], 2, r"type code 0x0d \(float32\)"),
-        (b"\0\0\x77" + GOOD[3:], 2, r"type code 0x77 \(unknown\)"),
+        (b"\0\0\x0d" + GOOD[3:], 2, r"the type code is 0x0d \(float32\)"),
+        (b"\0\0\x77" + GOOD[3:], 2, r"the type code is 0x77 \(unknown\)"),
         (b"\0\0\x08\x01" + GOOD[4:], 3, "1 dimensions, expected 3"),
         (HEADER[:9], 9, "inside its header of 16 bytes"),
         (HEADER[:8] + struct.pack(">2I", 0, 4) + GOOD[16:], 8, "dimension 1 is empty"),
-        (HEADER, 16, "24 bytes short of the 40 bytes"),
-        (GOOD[:-1], 39, "1 bytes short of the 40 bytes"),
-        (GOOD + b"\0\0", 40, "2 more bytes follow"),
-        (b"\0\0\x08\x03" + b"\xff" * 12 + GOOD[16:], 40, "short"),
+        (HEADER, 16, "24 bytes before the 40 bytes"),
+        (GOOD[:-1], 39, "1 bytes before the 40 bytes"),
+        (GOOD + b"\0\0", 40, "2 bytes follow after the end"),
+        (b"\0\0\x08\x03" + b"\xff" * 12 + GOOD[16:], 40, "the file ends here"),
         (gzip.compress(GOOD, mtime=0), 0, "add .gz to its name"),
     ],
 )
@@ -103,7 +103,7 @@ def test_damaged_gzip_stream_is_refused(tmp_path):
 def test_truncated_content_in_whole_gzip_counts_unpacked_bytes(tmp_path):
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(GOOD[:-5]))
-    assert _error(path).startswith(f"{path}: byte {len(GOOD) - 5}: file ends here, 5 bytes short")
+    assert _error(path).startswith(f"{path}: byte {len(GOOD) - 5}: the file ends here, 5 bytes before")
 
 
 def test_missing_file_and_folder_are_data_errors(tmp_path):

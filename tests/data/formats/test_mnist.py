@@ -161,7 +161,7 @@ def test_broken_file_is_found_when_the_dataset_is_created(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-2])
     end = 16 + NUM_TRAIN * HEIGHT * WIDTH
-    with pytest.raises(DataError, match=f"{path}: byte {end - 2}: file ends here, 2 bytes short"):
+    with pytest.raises(DataError, match=f"{path}: byte {end - 2}: the file ends here, 2 bytes before"):
         _create(tmp_path)
 
 
@@ -183,7 +183,7 @@ def test_a_file_of_images_is_read_with_label_0(tmp_path):
     np.testing.assert_allclose(read, images[..., np.newaxis] / np.float32(255), rtol=1e-6)
     assert [list(batch["label"]) for batch in batches] == [[0] * 4, [0] * 2]
     _write(tmp_path / "other", images[:, 1:])
-    with pytest.raises(DataError, match=r"other: images of \(4, 4\) pixels, wanted \(5, 4\)"):
+    with pytest.raises(DataError, match=r"other has images of \(4, 4\) pixels; they must be \(5, 4\)"):
         source.read(tmp_path / "other", 4)
 
 

@@ -45,14 +45,14 @@ def test_the_folder_of_the_archive_is_found_and_two_are_too_many(tmp_path):
     write(tmp_path / "ml-100k", "u.data")
     assert create(tmp_path, test_every=2).num_test_examples == 2
     write(tmp_path / "ml-1m", "ratings.dat")
-    with pytest.raises(DataError, match="has several: .*u.data.*ratings.dat"):
+    with pytest.raises(DataError, match="has several datasets: .*u.data.*ratings.dat"):
         create(tmp_path)
 
 
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match="--data_dir is not given; dataset movielens needs .*u.data or ratings.dat"):
         MovieLens(MovieLens.Options())
-    with pytest.raises(DataError, match="has none of them"):
+    with pytest.raises(DataError, match="has none of these files"):
         create(tmp_path)
 
 

@@ -102,7 +102,7 @@ def test_what_is_missing_is_named(tmp_path):
 
 def test_different_numbers_of_lines_are_both_named(tmp_path):
     write(tmp_path, "train", {"en": ["a", "b"], "zh": ["一"]})
-    with pytest.raises(DataError, match=r"train.en has 2 lines, .*train.zh has 1: line n of one must be"):
+    with pytest.raises(DataError, match=r"train.en has 2 lines, but .*train.zh has 1; line n of one must be"):
         create(tmp_path)
 
 

@@ -12,7 +12,7 @@ import pytest
 from ps_trainer.data.formats.text import Text, python_documentation
 from ps_trainer.data.pipeline import text_stream
 from ps_trainer.data.pipeline.data_source import Shard
-from ps_trainer.data.pipeline.frequency_vocabulary import ranked_vocabulary
+from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
 from ps_trainer.data.pipeline.text_stream import Document, document
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_column
@@ -96,7 +96,7 @@ def test_random_texts_come_back(tmp_path, monkeypatch, unit, seed):
 
 def test_rare_words_are_unknown_and_count_as_such():
     text = b"a a a b b c d e <unk>"
-    vocabulary = ranked_vocabulary([Document(None, len(text), text=text)], "word", max_tokens=4)
+    vocabulary = make_vocabulary([Document(None, len(text), text=text)], "word", max_tokens=4)
     assert vocabulary.tokens == ("<unk>", "a", "b", "<eos>")
     assert vocabulary.counts == (4, 3, 2, 0)
     assert (vocabulary.unknown, vocabulary.line_end, vocabulary.num_ids) == (0, 3, 9)
@@ -138,7 +138,7 @@ def test_the_built_in_text_is_pythons_documentation():
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(DataError, match="has none of them; a text needs .* ptb.train.txt or train.txt or text8"):
+    with pytest.raises(DataError, match="has none of these files; a text needs .* ptb.train.txt or train.txt or text8"):
         create(tmp_path)
     with pytest.raises(DataError, match="has no b.txt; a text needs --data_dir=<folder> with a.txt, b.txt"):
         (tmp_path / "a.txt").write_text("a")
@@ -147,7 +147,9 @@ def test_what_is_missing_is_named(tmp_path):
         create(None, train_files=("a.txt",))
     for name in ("train.txt", "text8"):
         (tmp_path / name).write_text("a b c")
-    with pytest.raises(DataError, match="has several: train.txt, text8; choose by --dataset_option=train_files="):
+    with pytest.raises(
+        DataError, match="has several texts: train.txt, text8; choose with --dataset_option=train_files="
+    ):
         create(tmp_path)
 
 
@@ -162,14 +164,14 @@ def test_a_broken_file_is_named_with_the_position(tmp_path):
     with pytest.raises(DataError, match="train.txt: cannot be unpacked"):
         create(tmp_path)
     (tmp_path / "train.txt").write_bytes(b"")
-    with pytest.raises(DataError, match="train.txt: no text in it"):
+    with pytest.raises(DataError, match="train.txt: the file is empty"):
         create(tmp_path)
     (tmp_path / "train.txt").write_bytes(b"a b c")
-    with pytest.raises(DataError, match="5 chars to train on and 5 to test on, too few for windows of 5"):
+    with pytest.raises(DataError, match="5 chars to train on and 5 to test on, which is too few for windows of 5"):
         create(tmp_path, context_length=5)
     (tmp_path / "train.txt").unlink()
     (tmp_path / "text8.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match="text8.zip: text8 cannot be unpacked beside it"):
+    with pytest.raises(DataError, match="text8.zip: cannot unpack text8 beside it"):
         create(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["text8.zip"]
 
@@ -177,7 +179,7 @@ def test_a_broken_file_is_named_with_the_position(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test_files": ("a",)}, "test_files=a without train_files"),
+        ({"test_files": ("a",)}, "test_files=a needs train_files"),
     ],
 )
 def test_wrong_option_is_named(options, message):

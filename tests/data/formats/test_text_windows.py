@@ -8,7 +8,7 @@ import pytest
 from ps_trainer.data.formats.text_windows import TextWindows
 from ps_trainer.data.pipeline import text_stream
 from ps_trainer.data.pipeline.data_source import Shard
-from ps_trainer.data.pipeline.frequency_vocabulary import ranked_vocabulary
+from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
 from ps_trainer.data.pipeline.text_stream import Document
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
@@ -68,7 +68,7 @@ def test_words_have_the_same_ids_in_python_and_in_the_stream(seed, tmp_path):
     random = np.random.RandomState(seed)
     text = "".join(random.choice(list("ab \n\té漢\r\x0b"), size=200)).encode()
     document = Document(None, len(text), text=text)
-    vocabulary = ranked_vocabulary([document], "word", 9)
+    vocabulary = make_vocabulary([document], "word", 9)
     batches = read_batches(lambda: vocabulary.stream([document]))
     np.testing.assert_array_equal(np.concatenate(batches), vocabulary.word_ids(document))
 

@@ -172,10 +172,12 @@ def test_a_truncated_file_is_named_with_the_place(tmp_path, packed):
 def test_a_file_of_something_else_is_named(tmp_path):
     file = tmp_path / "text"
     file.write_text("label\timage\n" * 3)
-    with pytest.raises(DataError, match="text: byte 0: record 1: the checksum of its length is wrong; .* no TFRecord"):
+    with pytest.raises(
+        DataError, match="text: byte 0: record 1: the checksum of its length is wrong; .* not a TFRecord"
+    ):
         record_file(file)
     file.write_bytes(b"")
-    with pytest.raises(DataError, match="text: it is empty"):
+    with pytest.raises(DataError, match="text: the file is empty"):
         record_file(file)
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
         record_file(tmp_path / "none")
@@ -216,11 +218,11 @@ def test_a_file_that_is_gone_ends_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (b"no example", "is no tf.train.Example"),
+        (b"no example", "is not a tf.train.Example"),
         (example(y=[1], raw=[b"1234"]), r"Feature: x \(data type: int64\) is required but could not be found"),
         (example(x=[1, 2], raw=[b"1234"]), "Key: x.*Number of int64 values != expected"),
         (example(x=[0.5], raw=[b"1234"]), "Key: x.*Data types don't match"),
-        (example(x=[1], raw=[b"123"]), r"feature raw has not the 4 bytes of \(2, 2\)"),
+        (example(x=[1], raw=[b"123"]), r"feature raw must have 4 bytes, the size of shape \(2, 2\)"),
     ],
     ids=["none", "missing", "too long", "other type", "too short"],  # the bytes are not the same in each process
 )
@@ -241,7 +243,7 @@ def test_an_image_that_is_none_is_named(tmp_path):
     source = create(tmp_path, "image=i:image[4x4x3]", test_files=("test*",))
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         all_of_test(source)
-    assert f"{tmp_path / 'test.tfrecord'}: record 3: i is no image that can be decoded" in str(raised.value)
+    assert f"{tmp_path / 'test.tfrecord'}: record 3: i cannot be decoded as an image" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -262,18 +264,21 @@ def test_features_are_written_in_a_word(text, feature):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "features is not given; name them, such as"),
+        ([], "features is not given; name them, for example"),
         (["features=x"], "features=x: write .*with kind one of int64, float32, bytes, uint8, image"),
         (["features=x:int32"], "features=x:int32: write"),
         (["features=x:int64[2xx]"], r"features=x:int64\[2xx\]"),
-        (["features=x:int64[2x*]"], "the shape is written"),
-        (["features=x:int64[0]"], "a size is 0; the least is 1"),
+        (["features=x:int64[2x*]"], "write the shape as"),
+        (["features=x:int64[0]"], "a size is 0; it must be at least 1"),
         (["features=x:bytes[*]"], "only int64 and float32"),
         (["features=x:uint8"], "uint8 needs a shape"),
-        (["features=x:image[9x9]"], r"give height, width and 1, 3 or 4 channels, such as x:image\[224x224x3\]"),
+        (
+            ["features=x:image[9x9]"],
+            r"to resize it to: height, width and 1, 3 or 4 channels, such as x:image\[224x224x3\]",
+        ),
         (["features=x:image[9x9x2]"], "1, 3 or 4 channels"),
-        (["features=x:int64,x=y:int64"], "a name is given twice"),
-        (["features=x:int64,y=x:int64"], "a key is given twice"),
+        (["features=x:int64,x=y:int64"], "a name occurs twice"),
+        (["features=x:int64,y=x:int64"], "a key occurs twice"),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -33,5 +33,5 @@ def test_characters_have_the_numbers_of_the_dataset_text():
 
 
 def test_too_much_is_refused():
-    with pytest.raises(DataError, match="num_topics=8 length=100000: there are not so many topics"):
+    with pytest.raises(DataError, match="num_topics=8 length=100000: the text has fewer topics"):
         Topics(Topics.Options(length=100_000))

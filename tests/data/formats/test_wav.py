@@ -110,7 +110,7 @@ def test_another_list_is_read_from_its_own_folder(tmp_path):
     assert list(batch["num_frames"]) == [30, 9, 4]
     assert batch["frames"].shape == (3, 30, WINDOW // 2 + 1)
     edit(tmp_path / "other", 3, lambda line: line.replace("ca", "cd"), name="mine.csv")
-    with pytest.raises(DataError, match="mine.csv: line 3: the transcript holds 'd', which alphabet has not"):
+    with pytest.raises(DataError, match="mine.csv: line 3: the transcript has 'd', which alphabet does not have"):
         source.read(tmp_path / "other" / "mine.csv", 3)
 
 
@@ -152,14 +152,17 @@ def test_a_broken_list_is_named_with_the_line(tmp_path):
     for change, message in (
         (
             lambda line: line + ",more",
-            "line 3: 4 columns, wanted 3, wav_filename, wav_filesize, transcript: train/00001",
+            r"line 3: the line has 4 columns; it must have 3 \(wav_filename, wav_filesize, transcript\): train/00001",
         ),
-        (lambda line: line.replace("two", "Two!"), "line 3: the transcript holds '!T', which alphabet has not: 'Two!'"),
+        (
+            lambda line: line.replace("two", "Two!"),
+            "line 3: the transcript has '!T', which alphabet does not have: 'Two!'",
+        ),
         (lambda line: line.replace("two", ""), "line 3: the transcript is empty"),
         (lambda line: line.replace("00001", "7"), "line 3: .*train/7.wav: cannot be read: No such file"),
         (
             lambda line: line.replace("two", "t" * 11),
-            "train/00001.wav: 20 frames cannot tell .* 11 .* needs 21; lower hop",
+            "train/00001.wav has 20 frames, but .* 11 .* needs 21; lower hop",
         ),
     ):
         edit(tmp_path, 3, change)
@@ -167,7 +170,7 @@ def test_a_broken_list_is_named_with_the_line(tmp_path):
             create(tmp_path)
         (tmp_path / "train.csv").write_text(original)
     edit(tmp_path, 1, lambda line: "a,b,c")
-    with pytest.raises(DataError, match="line 1: must be wav_filename,wav_filesize,transcript"):
+    with pytest.raises(DataError, match="line 1 must be wav_filename,wav_filesize,transcript"):
         create(tmp_path)
     with pytest.raises(DataError, match="has no other.csv; dataset wav needs"):
         create(tmp_path, train_files=("other.csv",))
@@ -179,16 +182,16 @@ def test_a_sound_of_another_form_is_named(tmp_path):
     original = file.read_bytes()
     for data, message in (
         (original[:100], "200 samples in 100 bytes; it is truncated or empty"),
-        (b"ID3" + original, "is no WAV file of PCM"),
-        (b"", "is no WAV file of PCM"),
+        (b"ID3" + original, "not a PCM WAV file"),
+        (b"", "not a PCM WAV file"),
     ):
         file.write_bytes(data)
         with pytest.raises(DataError, match=f"train.csv: line 3: {file}: {message}"):
             create(tmp_path)
     for channels, width, rate, message in (
-        (2, 2, RATE, "2 channels of 16 bits; wanted 1 of 16"),
+        (2, 2, RATE, "2 channels of 16 bits; it must have 1 of 16"),
         (1, 1, RATE, "1 channels of 8 bits"),
-        (1, 2, 2 * RATE, "2000 samples per second, those before 1000"),
+        (1, 2, 2 * RATE, "2000 samples per second, but the sounds before it 1000"),
     ):
         with wave.open(str(file), "wb") as sound:
             sound.setparams((channels, width, rate, 0, "NONE", ""))
@@ -204,14 +207,18 @@ def test_a_sound_that_breaks_later_is_named_with_its_line(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         all_of_test(source)
     name = tmp_path / "train" / "00002.wav"
-    assert f"{tmp_path / 'train.csv'}: line 4: {name} is no sound that can be decoded" in str(raised.value)
+    assert f"{tmp_path / 'train.csv'}: line 4: {name} cannot be decoded as a sound" in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
-        ("wav", ["train_files="], "train_files names no list"),
-        ("wav", ["alphabet=aba"], "alphabet='aba' must have characters, each once, and no comma or tab"),
+        ("wav", ["train_files="], "train_files is empty; name a list"),
+        (
+            "wav",
+            ["alphabet=aba"],
+            "alphabet='aba' must have at least one character, each only once, and no comma or tab",
+        ),
         ("wav", ["alphabet=a,b"], "no comma or tab"),
         ("tones", ["max_digits=1"], "max_digits=1 is less than min_digits=2"),
         ("tones", ["num_train=100000"], "lower num_train, num_test, max_digits or sample_rate"),

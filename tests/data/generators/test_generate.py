@@ -66,7 +66,7 @@ def test_same_options_same_bytes(tmp_path, name):
 
 def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "mine").write_text("x")
-    with pytest.raises(DataError, match="is not empty; nothing is overwritten"):
+    with pytest.raises(DataError, match="is not empty, and this command overwrites no file"):
         generate.generate("glyphs", COUNTS, tmp_path)
     with pytest.raises(DataError, match="mine is a file"):
         generate.generate("glyphs", COUNTS, tmp_path / "mine")
@@ -84,15 +84,19 @@ def test_a_run_broken_off_is_noticed(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         generate.generate("glyphs", (), tmp_path / "set")
     assert [path.name for path in tmp_path.iterdir()] == ["set.partial"]
-    with pytest.raises(DataError, match="set.partial is there: a run that wrote it was broken off"):
+    with pytest.raises(DataError, match="set.partial exists: another command is still writing it, or was interrupted"):
         generate.generate("glyphs", (), tmp_path / "set")
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("glyphs", ["channels=3"], "size=28 channels=3: no file format for these"),
-        ("glyphs", ["size=32", "channels=3", "num_train=4"], "num_train=4 is too small; CIFAR-10 has 5"),
+        ("glyphs", ["channels=3"], "size=28 channels=3: no file format has these"),
+        (
+            "glyphs",
+            ["size=32", "channels=3", "num_train=4"],
+            "num_train=4 must be at least 5, the number of CIFAR-10's training files",
+        ),
         ("glyphs", ["sise=8"], "unknown key 'sise'; did you mean size"),
         ("synthetic", ["channels=2"], "channels=2: files like MNIST's have one"),
         ("synthetic", ["num_classes=11"], "num_classes=11: files like MNIST's have at most 10"),
@@ -105,5 +109,5 @@ def test_what_no_format_has_room_for_is_refused_and_leaves_nothing(tmp_path, nam
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UnknownNameError, match="no such set; did you mean glyphs[?] known: glyphs, synthetic"):
+    with pytest.raises(UnknownNameError, match="unknown name; did you mean glyphs[?] known: glyphs, synthetic"):
         generate.load("glyph")

@@ -63,7 +63,7 @@ def test_words_differ_however_many_there_are():
     ("options", "message"),
     [
         ({"num_successors": 11}, "num_successors=11 exceeds num_words=10"),
-        ({"num_words": 1000}, "num_words=1000 order=2: .* is 4000000, the most is 1000000; lower them"),
+        ({"num_words": 1000}, "num_words=1000 order=2 .* is 4000000, but at most 1000000 is allowed"),
     ],
 )
 def test_wrong_option_is_named(options, message):

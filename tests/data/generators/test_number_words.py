@@ -83,7 +83,10 @@ def test_the_files_are_read_as_the_built_in_set(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_number": 99, "num_train": 90, "num_test": 11}, "num_train=90 and num_test=11 exceed the 100 numbers"),
+        (
+            {"max_number": 99, "num_train": 90, "num_test": 11},
+            "num_train=90 and num_test=11 together exceed the 100 numbers",
+        ),
     ],
 )
 def test_wrong_option_is_named(options, message):

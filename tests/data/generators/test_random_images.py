@@ -61,7 +61,7 @@ def test_options_come_from_the_command_line():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("num_train=10000000", r"the examples take 720000000 bytes, the most is 33554432"),
+        ("num_train=10000000", r"the examples take 720000000 bytes, but at most 33554432 are allowed"),
     ],
 )
 def test_wrong_option_is_named(option, message):

@@ -6,24 +6,17 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import data_source
-from ps_trainer.data.pipeline.data_source import ArraySource, Shard
+from ps_trainer.data.pipeline.array_source import ArraySource
+from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.errors import DataError
-from tests.data.reading import read_batches, read_column
+from tests.data.reading import numbered_columns, read_batches, read_column
 
 NUM_TRAIN, NUM_TEST = 25, 7
 
 
-def _columns(num_examples):
-    """Label i at position i, and an image whose first pixel is i."""
-    images = np.zeros((num_examples, 2, 3, 1), np.uint8)
-    images[:, 0, 0, 0] = np.arange(num_examples)
-    return {"image": images, "label": np.arange(num_examples, dtype=np.int64)}
-
-
 @pytest.fixture
 def source():
-    return ArraySource(_columns(NUM_TRAIN), _columns(NUM_TEST), num_classes=NUM_TRAIN)
+    return ArraySource(numbered_columns(NUM_TRAIN), numbered_columns(NUM_TEST), num_classes=NUM_TRAIN)
 
 
 def _epoch(source, index, count, *, seed=0, num_epochs=1):
@@ -54,7 +47,7 @@ def test_order_differs_between_seeds_and_from_the_file(source):
 
 
 def test_order_within_the_shard_differs_between_workers():
-    source = ArraySource(_columns(40), _columns(1), num_classes=40)
+    source = ArraySource(numbered_columns(40), numbered_columns(1), num_classes=40)
     positions = [(_epoch(source, index, 2) - index) // 2 for index in range(2)]
     assert sorted(positions[0]) == sorted(positions[1])
     assert list(positions[0]) != list(positions[1])
@@ -158,19 +151,6 @@ def test_test_gives_every_example_once_in_order_with_a_smaller_last_batch(source
     assert [list(batch["label"]) for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_image_belongs_to_its_label_and_is_scaled(source):
-    for batch in read_batches(lambda: source.train(shard=Shard(1, 2), batch_size=4, seed=0, num_epochs=1)):
-        np.testing.assert_allclose(batch["image"][:, 0, 0, 0], batch["label"] / 255, rtol=1e-6)
-        assert not batch["image"][:, 1].any()
-
-
-def test_columns_that_are_no_bytes_pass_unchanged():
-    arrays = {"image": np.full((2, 1), 0.25, np.float32), "weight": np.array([3.5, 4.5])}
-    batch = read_batches(lambda: ArraySource(arrays, arrays, num_classes=None).test(batch_size=2))[0]
-    np.testing.assert_array_equal(batch["image"], arrays["image"])
-    np.testing.assert_array_equal(batch["weight"], arrays["weight"])
-
-
 def test_shard_smaller_than_a_batch_names_sizes_and_cure(source):
     with pytest.raises(DataError, match=r"batch_size=9 exceeds the 8 training examples of worker 2.*25.*3 workers"):
         source.train(shard=Shard(2, 3), batch_size=9, seed=0, num_epochs=None)
@@ -180,59 +160,3 @@ def test_shard_smaller_than_a_batch_names_sizes_and_cure(source):
 def test_shard_index_out_of_range_is_refused(source, index):
     with pytest.raises(ValueError, match=f"shard index {index} of 3"):
         source.train(shard=Shard(index, 3), batch_size=1, seed=0, num_epochs=None)
-
-
-def test_arrays_of_different_length_are_refused():
-    arrays = {**_columns(3), "label": np.arange(2)}
-    with pytest.raises(DataError, match=r"test arrays .*'image': 3, 'label': 2"):
-        ArraySource(_columns(3), arrays, num_classes=3)
-
-
-def test_empty_arrays_are_refused():
-    with pytest.raises(DataError, match="at least 1"):
-        ArraySource(_columns(0), _columns(3), num_classes=3)
-
-
-def test_other_columns_in_test_are_refused():
-    with pytest.raises(DataError, match=r"\['image', 'label'\], test arrays \['label'\]"):
-        ArraySource(_columns(3), {"label": np.arange(3)}, num_classes=3)
-
-
-def test_arrays_too_large_for_the_graph_are_refused():
-    # broadcast_to has the size but not the memory of that many bytes.
-    images = np.broadcast_to(np.uint8(0), (data_source.MAX_ARRAY_BYTES + 1, 1))
-    with pytest.raises(DataError, match=f"{data_source.MAX_ARRAY_BYTES + 1} bytes"):
-        ArraySource({"image": images}, {"image": images[:1]}, num_classes=None)
-
-
-class TestArchives:
-    def read(self, source, path, **arrays):
-        np.savez(path, **arrays)
-        return read_batches(lambda: source.read(path, 2))
-
-    def test_are_read_like_the_arrays_and_may_have_no_labels(self, source, tmp_path):
-        columns = _columns(3)
-        batches = self.read(source, tmp_path / "a.npz", **columns)
-        assert [list(batch["label"]) for batch in batches] == [[0, 1], [2]]
-        assert batches[1]["image"][0, 0, 0, 0] == pytest.approx(2 / 255)
-        batches = self.read(source, tmp_path / "a.npz", image=columns["image"])
-        assert [list(batch["label"]) for batch in batches] == [[0, 0], [0]]
-
-    @pytest.mark.parametrize(
-        ("arrays", "message"),
-        [
-            ({"label": np.zeros(3, np.int64)}, "with image, label: .*image"),
-            ({"image": np.zeros([3, 2, 3, 1])}, r"'image' is float64 \[examples, 2, 3, 1\], wanted uint8"),
-            ({"image": np.zeros([3, 2, 2, 1], np.uint8)}, r"'image' is uint8 \[examples, 2, 2, 1\], wanted uint8"),
-            ({"image": np.zeros([0, 2, 3, 1], np.uint8)}, "at least 1"),
-        ],
-    )
-    def test_of_another_form_are_named(self, source, tmp_path, arrays, message):
-        with pytest.raises(DataError, match=f"a.npz.*{message}"):
-            self.read(source, tmp_path / "a.npz", **arrays)
-
-    @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut"])
-    def test_that_are_none_are_named(self, source, tmp_path, content):
-        (tmp_path / "a.npz").write_bytes(content)
-        with pytest.raises(DataError, match=r"a.npz: should be a NumPy archive \(.npz\) with image, label"):
-            source.read(tmp_path / "a.npz", 2)

@@ -115,9 +115,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
         text_file(tmp_path / "none")
     (tmp_path / "empty").write_text("\n\n")
-    with pytest.raises(DataError, match="empty: 0 lines, none to read"):
+    with pytest.raises(DataError, match="empty: the file has 0 lines and no example"):
         text_file(tmp_path / "empty")
-    with pytest.raises(DataError, match="head: 1 lines, none after the header of 1"):
+    with pytest.raises(DataError, match="head: the file has 1 lines and no example after the header of 1"):
         text_file(write(tmp_path / "head", ["number"]), num_header_lines=1)
     packed = gzip.compress(b"1\n2\n" * 1000)
     (tmp_path / "cut.gz").write_bytes(packed[:-9])

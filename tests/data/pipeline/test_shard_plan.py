@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import shard_plan
-from ps_trainer.data.pipeline.data_source import ArraySource
+from ps_trainer.data.pipeline.array_source import ArraySource
 from ps_trainer.data.pipeline.shard_plan import ROWS, ShardPlan
 from tests.data.reading import read_batches
 

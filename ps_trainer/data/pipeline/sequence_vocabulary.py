@@ -1,4 +1,7 @@
-"""Texts as numbers: symbols, which are words or characters, counted and numbered."""
+"""Vocabularies of single texts, such as sentences: the lowest numbers are reserved for padding, start and end.
+
+`frequency_vocabulary.py` is for running text, which needs no such numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,20 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 
 PADDING, START, END, UNKNOWN = range(4)
-"""The numbers that no symbol has: filling up, in front of a text, behind it, in place of a symbol not known."""
+"""Reserved numbers: padding, the start of a text, the end of a text, and a symbol that the vocabulary does not have."""
 
 UNITS = ("word", "char")
+"""Kinds of symbols."""
 
 
-class Vocabulary:
-    """Symbols and their numbers, from 4 on; those below are `PADDING`, `START`, `END` and `UNKNOWN`.
+class SequenceVocabulary:
+    """Symbols (words or characters) and their numbers, from 4 on, above `PADDING`, `START`, `END` and `UNKNOWN`.
 
-    A "word" is what stands between ASCII white space, a "char" a character of Unicode, white space included.
+    Words are separated by ASCII white space. A "char" is any Unicode character, white space included.
 
     Args:
-        symbols: in UTF-8, each once, in the order of their numbers.
-        unit: "word" or "char".
+        symbols: Symbols in UTF-8, each once, in the order of their numbers.
+        unit: Kind of the symbols, "word" or "char".
     """
 
     def __init__(self, symbols: Sequence[bytes], unit: str):
@@ -31,16 +35,16 @@ class Vocabulary:
         self._numbers = {symbol: number for number, symbol in enumerate(self.symbols, UNKNOWN + 1)}
 
     @classmethod
-    def of(cls, texts: Iterable[bytes], unit: str, max_size: int) -> Vocabulary:
-        """The most frequent symbols of some texts, the most frequent one first; of equal ones the lesser first.
+    def of(cls, texts: Iterable[bytes], unit: str, max_size: int) -> SequenceVocabulary:
+        """Makes a vocabulary of the most frequent symbols of some texts, sorted by frequency, then by bytes.
 
         Args:
-            texts: UTF-8; of other bytes each counts as U+FFFD where the unit is "char".
-            unit: "word" or "char".
-            max_size: the most numbers there may be, the lowest four included.
+            texts: Texts in UTF-8. Every other byte counts as U+FFFD if the unit is "char".
+            unit: Kind of the symbols, "word" or "char".
+            max_size: Largest number of numbers, the four reserved ones included.
 
         Raises:
-            OptionError: no such unit.
+            OptionError: `unit` is not a known unit.
         """
         check_unit("unit", unit)
         counts = collections.Counter(symbol for text in texts for symbol in split(text, unit))
@@ -48,16 +52,16 @@ class Vocabulary:
         return cls(ranked[: max_size - len(range(UNKNOWN + 1))], unit)
 
     def __len__(self) -> int:
-        """How many numbers there are; all are less."""
+        """Number of numbers, the reserved ones included; every number is less."""
         return UNKNOWN + 1 + len(self.symbols)
 
     def encode(self, text: bytes, length: int) -> list[int]:
-        """The numbers of a text's symbols, then `END`, then `PADDING`; a text that is too long has no end."""
+        """Returns the numbers of a text's symbols, then `END`, then `PADDING`; a longer text is cut, without `END`."""
         numbers = [self._numbers.get(symbol, UNKNOWN) for symbol in split(text, self.unit)]
         return [*numbers, END, *[PADDING] * length][:length]
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """The text up to the first `END` or `PADDING`; a symbol not known, or a start, is U+FFFD."""
+        """Returns the text up to the first `END` or `PADDING`; `UNKNOWN` and `START` become U+FFFD."""
         words = []
         for number in numbers:
             if number in (END, PADDING):
@@ -66,11 +70,11 @@ class Vocabulary:
         return (" " if self.unit == "word" else "").join(words)
 
     def encode_batch(self, text_B: tf.Tensor, length: int) -> tf.Tensor:
-        """`encode` for many texts, by ops; needs `tf.tables_initializer` to be run.
+        """Builds the ops of `encode` for a batch of texts. The session has to run `tf.tables_initializer` first.
 
         Args:
-            text_B: string [B].
-            length: L.
+            text_B: string [B], the texts.
+            length: Number of columns of the result, L.
 
         Returns:
             int64 [B, L].
@@ -91,11 +95,11 @@ class Vocabulary:
 
 
 def check_unit(name: str, unit: str) -> None:
-    """Raises OptionError where an option's value is no unit."""
+    """Raises OptionError if an option's value is not a unit."""
     if unit not in UNITS:
         raise OptionError(f"{name}={unit} must be one of {', '.join(UNITS)}")
 
 
 def split(text: bytes, unit: str) -> list[bytes]:
-    """The symbols of a text in UTF-8."""
+    """Splits a text in UTF-8 into symbols."""
     return text.split() if unit == "word" else [symbol.encode() for symbol in text.decode(errors="replace")]

@@ -1,0 +1,31 @@
+"""Images as tensors for a model."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+
+def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
+    """Decodes a JPEG, PNG, GIF (first picture) or BMP file and resizes it.
+
+    Each side is scaled by its own factor, so an image of another aspect ratio is distorted. In a smaller result each
+    pixel is a weighted mean of all pixels that it replaces (bilinear with antialiasing).
+
+    Args:
+        data: string [], content of the file.
+        height: Height of the result in pixels.
+        width: Width of the result in pixels.
+        channels: 1 (grey), 3 (colour) or 4 (colour and transparency); files with other channels are converted.
+
+    Returns:
+        float32 [height, width, channels] in 0..1.
+    """
+    image = tf.io.decode_image(data, channels=channels, expand_animations=False)
+    image.set_shape([None, None, channels])
+    resized = tf.compat.v2.image.resize(image, [height, width], method="bilinear", antialias=True)
+    return tf.clip_by_value(resized / 255, 0.0, 1.0)
+
+
+def scale_image(image: tf.Tensor, scale: float) -> tf.Tensor:
+    """Converts uint8 pixels of any shape to float32 and multiplies them by `scale`."""
+    return tf.cast(image, tf.float32) * scale
