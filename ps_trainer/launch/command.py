@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ps_trainer.errors import RunError
-from ps_trainer.launch.forkserver import PROGRAM, ForkedProcess, ForkServer
-from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.forkserver import PROGRAM, ForkServer
+from ps_trainer.launch.process import StartedProcess, TaskProcess
 
 OUTPUT_NAME = "output.txt"
 
@@ -120,6 +120,6 @@ def shared_server(logdir: pathlib.Path) -> ForkServer | None:
     return _servers[0]
 
 
-def _preloaded_popen(logdir: pathlib.Path) -> Callable[..., ForkedProcess | subprocess.Popen]:
+def _preloaded_popen(logdir: pathlib.Path) -> Callable[..., StartedProcess]:
     server = shared_server(logdir)
     return server.popen if server else subprocess.Popen

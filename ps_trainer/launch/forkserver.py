@@ -35,6 +35,7 @@ from typing import IO, Any, NamedTuple
 
 from ps_trainer.errors import RunError
 from ps_trainer.launch import tail
+from ps_trainer.launch.process import StartedProcess
 
 READY = b"ready"
 PROGRAM = (sys.executable, "-m", "ps_trainer")  # what can be forked: commands that start like this
@@ -75,8 +76,8 @@ class ForkServer:
         self._environ = environ
         self._log_path = log_path
         self._label = label
-        self._process: subprocess.Popen | ForkedProcess | None = None
-        self._socket: socket.socket | None = None
+        self._process: StartedProcess  # set on entering, as is the socket
+        self._socket: socket.socket
         self._is_ready = False
 
     @staticmethod
@@ -159,7 +160,7 @@ class ForkServer:
             raise OSError(answer.message["error"])
         return ForkedProcess(answer.message["pid"])
 
-    def _spawn(self, theirs: socket.socket, log: IO[bytes]) -> subprocess.Popen:
+    def _spawn(self, theirs: socket.socket, log: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(theirs.fileno()), self._label],
             pass_fds=[theirs.fileno()],

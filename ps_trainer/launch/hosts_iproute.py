@@ -101,11 +101,23 @@ def owner(pid: int | str = "self") -> Owner | None:
     return None if fields[0] in "ZX" else Owner(int(text.split(maxsplit=1)[0]), int(fields[22 - 3]))
 
 
+def own_process() -> Owner:
+    """The process that calls.
+
+    Raises:
+        RunError: `/proc` does not show it.
+    """
+    found = owner()
+    if found is None:
+        raise RunError(f"{_PROC}/self/stat cannot be read; mount /proc")
+    return found
+
+
 def probe(run: Run = run) -> Facilities:
     """Tries out, in a namespace that is removed again, everything that shaped hosts need. Takes about 0.1 s."""
     if problem := _missing_tool():
         return Facilities(problem, has_netem=False)
-    name = owner().namespace("probe")
+    name = own_process().namespace("probe")
     needed = (
         ["ip", "netns", "add", name],
         ["ip", "netns", "exec", name, "true"],

@@ -94,8 +94,8 @@ class NetnsHosts:
     def __init__(self, *, ps_rate: int | None, worker_rate: int | None, run: Run = hosts_iproute.run):
         self._rates = {"ps": ps_rate, "worker": worker_rate}
         self._run = run
-        self._owner: Owner | None = None
-        self._facilities: Facilities | None = None
+        self._owner: Owner  # set on entering, as are the facilities
+        self._facilities: Facilities
         self._made: list[str] = []  # namespaces
         self._hosts: dict[str, TaskHost] = {}
 
@@ -106,7 +106,7 @@ class NetnsHosts:
                 "--hosts=netns is not available here: it needs Linux, root (CAP_NET_ADMIN and CAP_SYS_ADMIN), ip, tc"
                 f" and tbf. {self._facilities.problem}. Without it: --hosts=local"
             )
-        self._owner = hosts_iproute.owner()
+        self._owner = hosts_iproute.own_process()
         for name in hosts_iproute.remove_leftovers(self._run):
             logging.info("removed the namespace %s of a launcher that is dead", name)
         return self
@@ -152,7 +152,7 @@ class NetnsHosts:
         """
         self._run(ip(self._owner.namespace(_SWITCH), f"link set dev {task} {'up' if is_up else 'down'}"))
 
-    def traffic(self) -> dict[str, HostTraffic]:
+    def traffic(self) -> Mapping[str, HostTraffic]:
         """What each task's host has received and sent so far; differences of two calls tell what came between.
 
         Raises:

@@ -162,7 +162,7 @@ class Injector:
     def _is_due(self, fault: Fault) -> bool:
         if fault.after_secs is not None:
             return self._clock() >= self._started_at + fault.after_secs
-        return (self._board.reached_step or 0) >= fault.step
+        return fault.step is not None and (self._board.reached_step or 0) >= fault.step
 
     def _do(self, fault: Fault, task: TaskProcess, tell: Callable[[TaskProcess, str], None]) -> None:
         if not task.is_running or self._killed.get(task.name) == task.pid:
@@ -208,7 +208,7 @@ class Injector:
             self._ongoing.remove(ongoing)
             self._note(ongoing.end_event, ongoing.fault, tell)  # first, as in `_do`: what the task does comes later
             ongoing.end()
-        elif ongoing.next_at is not None and now >= ongoing.next_at:
+        elif ongoing.next_at is not None and ongoing.fault.ms is not None and now >= ongoing.next_at:
             ongoing.is_stopped = not ongoing.is_stopped
             ongoing.next_at = now + ongoing.fault.ms * _MILLI
             task.send(signal.SIGSTOP if ongoing.is_stopped else signal.SIGCONT)

@@ -24,7 +24,7 @@ from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.injector import Injector
-from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.process import StartedProcess, TaskProcess
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
@@ -117,7 +117,7 @@ def run(
     *,
     server: ForkServer | None = None,
     hosts: Hosts | None = None,
-    spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
+    spawn: Callable[..., StartedProcess] = subprocess.Popen,
     clock: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] = os.environ,
     console: Console | None = None,
@@ -192,7 +192,7 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
     return path
 
 
-def temporary_folder() -> tempfile.TemporaryDirectory:
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A new folder for temporary files; on entering, its path; on leaving, it is removed with what is in it.
 
     Raises:

@@ -9,9 +9,21 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from ps_trainer.errors import RunError
 from ps_trainer.launch import tail
+
+
+class StartedProcess(Protocol):
+    """The part of `subprocess.Popen` that `TaskProcess` uses."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    def wait(self) -> int:
+        """Waits for the end of the process; returns its exit code, negative for the number of a signal."""
 
 
 class TaskProcess:
@@ -39,7 +51,7 @@ class TaskProcess:
         command: Sequence[str],
         log_path: pathlib.Path,
         env: Mapping[str, str] | None = None,
-        spawn: Callable[..., subprocess.Popen] = subprocess.Popen,
+        spawn: Callable[..., StartedProcess] = subprocess.Popen,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.job_name = job_name
@@ -54,7 +66,7 @@ class TaskProcess:
         self._command = list(command)
         self._spawn = spawn
         self._clock = clock
-        self._popen: subprocess.Popen | None = None
+        self._popen: StartedProcess | None = None
         self._log_start = 0
 
     @property
@@ -70,7 +82,7 @@ class TaskProcess:
     @property
     def is_running(self) -> bool:
         """Whether it was started and the last `poll` did not find it ended."""
-        return self._popen is not None and self.exit_code is None
+        return self._running is not None
 
     @property
     def elapsed_secs(self) -> float:
@@ -108,32 +120,35 @@ class TaskProcess:
 
     def poll(self) -> int | None:
         """The exit code if the child has ended (negative: number of the signal), else None; never blocks."""
-        if not self.is_running:
+        child = self._running
+        if child is None:
             return self.exit_code
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         # Only while the dead child is not yet collected can its group's number not belong to somebody else.
-        self._signal_group(signal.SIGKILL)
-        self.exit_code = self._popen.wait()
+        _signal_group(child, signal.SIGKILL)
+        self.exit_code = child.wait()
         self.ended_at = self._clock()
         return self.exit_code
 
     def terminate(self) -> None:
         """Asks the child to end, by SIGTERM; its own children are its own affair. Nothing if it has ended."""
-        if self.poll() is None and self.is_running:
+        self.poll()
+        if child := self._running:
             self.is_asked_to_end = True
-            os.kill(self.pid, signal.SIGTERM)  # cannot meet a stranger: the child is not collected
+            os.kill(child.pid, signal.SIGTERM)  # cannot meet a stranger: the child is not collected
 
     def kill(self) -> None:
         """Kills the child and its process group by SIGKILL. Nothing if it has ended."""
-        if self.poll() is None and self.is_running:
+        self.poll()
+        if child := self._running:
             self.is_asked_to_end = True
-            self._signal_group(signal.SIGKILL)
+            _signal_group(child, signal.SIGKILL)
 
     def send(self, signum: int) -> None:
         """Sends a signal that is not meant to end the run. Nothing if the last `poll` found the child ended."""
-        if self.is_running:
-            os.kill(self.pid, signum)  # cannot meet a stranger: the child is not collected
+        if child := self._running:
+            os.kill(child.pid, signum)  # cannot meet a stranger: the child is not collected
 
     def outcome(self) -> str:
         """How it ended, in words for a table: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""
@@ -153,10 +168,16 @@ class TaskProcess:
         """The last lines that this run wrote to the log."""
         return tail.last_lines(self.log_path, num_lines, start=self._log_start)
 
-    def _signal_group(self, signum: int) -> None:
-        # Nobody may be left in it; macOS answers EPERM where only the dead child is.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signum)
+    @property
+    def _running(self) -> StartedProcess | None:
+        """The child, unless the last `poll` found that it has ended."""
+        return self._popen if self.exit_code is None else None
+
+
+def _signal_group(child: StartedProcess, signum: int) -> None:
+    # Nobody may be left in it; macOS answers EPERM where only the dead child is.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signum)
 
 
 def _signal_name(signum: int) -> str:

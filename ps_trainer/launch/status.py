@@ -81,9 +81,10 @@ class TaskStatus:
     @property
     def mean_steps_per_sec(self) -> float | None:
         """The worker's own steps per second between its first and its last report."""
-        if self._first_report is None or self._first_report[0] >= self._last_report[0]:
+        first, last = self._first_report, self._last_report
+        if first is None or last is None or first[0] >= last[0]:
             return self.steps_per_sec
-        return (self._last_report[1] - self._first_report[1]) / (self._last_report[0] - self._first_report[0])
+        return (last[1] - first[1]) / (last[0] - first[0])
 
     def read(self) -> list[tuple[float, int]]:
         """Takes in the new lines; returns (wall time, global step) of the new training reports."""
@@ -132,11 +133,11 @@ class TaskStatus:
         given = record.get("metrics")
         names = given if isinstance(given, Mapping) else {}
         metrics = {str(name): value for name in names if (value := _number(names, name)) is not None}
-        step = _count(record, "global_step", 0)
+        step = _count(record, "global_step") or 0
         self.global_step = step if self.process.job_name == "evaluator" else self.global_step
         self.loss = metrics.get("loss", self.loss) if self.process.job_name == "evaluator" else self.loss
         self.evaluations.append(
-            ReportedEvaluation(global_step=step, wall_time=_number(record, "wall_time", 0.0), metrics=metrics)
+            ReportedEvaluation(global_step=step, wall_time=_number(record, "wall_time") or 0.0, metrics=metrics)
         )
 
 

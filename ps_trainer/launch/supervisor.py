@@ -177,7 +177,7 @@ class Supervisor:
         ended.sort(key=lambda task: task.job_name == "ps")
         found = [task for task in ended if not self._will_restart(task) and not self._is_excused(task)]
         if found:
-            found.sort(key=lambda task: (task.exit_code > 0, _ORDER.index(task.job_name), task.task_index))
+            found.sort(key=lambda task: ((task.exit_code or 0) > 0, _ORDER.index(task.job_name), task.task_index))
             self._failed += found
             self._failed_at = self._clock() if self._failed_at is None else self._failed_at
 
@@ -238,7 +238,7 @@ class Supervisor:
         return any(task.job_name == "worker" and (task.is_running or task in self._restart_at) for task in self._tasks)
 
     def _failure(self) -> RunOutcome | None:
-        if not self._failed:
+        if not self._failed or self._failed_at is None:
             return None
         self._board.refresh()
         causes = [task for task in self._failed if not self._board.status_of(task).is_peer_failure]
@@ -264,25 +264,25 @@ class Supervisor:
         return None
 
     def _end(self, tick: Callable[[], None]) -> None:
-        if self._end_at is None:
-            self._end_at = self._clock()
+        end_at = self._end_at = self._clock() if self._end_at is None else self._end_at
         if self._injector is not None:
             self._injector.end()  # who is frozen could not end
         ps = [task for task in self._tasks if task.job_name == "ps"]
         try:
-            self._ask([task for task in self._tasks if task not in ps], self._end_at + self._limits.workers_end, tick)
-            self._ask(ps, self._end_at + self._limits.all_end, tick)
+            others = [task for task in self._tasks if task not in ps]
+            self._ask(others, end_at, end_at + self._limits.workers_end, tick)
+            self._ask(ps, end_at, end_at + self._limits.all_end, tick)
         finally:
             for task in self._tasks:
                 task.kill()
             self._collect(self._clock() + 1.0)
         tick()
 
-    def _ask(self, tasks: Sequence[TaskProcess], until: float, tick: Callable[[], None]) -> None:
+    def _ask(self, tasks: Sequence[TaskProcess], end_at: float, until: float, tick: Callable[[], None]) -> None:
         for task in tasks:
             task.terminate()
         while _still_running(tasks) and self._clock() < until:
-            if self._signals.has_ctrl_c_after(self._end_at + REPEATED_SIGNAL_SECS):
+            if self._signals.has_ctrl_c_after(end_at + REPEATED_SIGNAL_SECS):
                 return
             tick()
             self._sleep(POLL_SECS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from absl import logging
 from ps_trainer.config import PARENT_PID_VARIABLE
 from ps_trainer.launch.forkserver import PROGRAM, ForkServer, ForkServerEndedError
 from ps_trainer.launch.hosts import Hosts, TaskHost
-from ps_trainer.launch.process import TaskProcess
+from ps_trainer.launch.process import StartedProcess, TaskProcess
 
 TASK_COMMAND = (*PROGRAM, "task")
 
@@ -38,7 +37,7 @@ class TaskFactory:
     logdir: pathlib.Path
     environment: Mapping[str, str]
     server: ForkServer | None
-    spawn: Callable[..., subprocess.Popen]
+    spawn: Callable[..., StartedProcess]
     clock: Callable[[], float]
 
     def create_all(self, task_ids: Sequence[tuple[str, int]], hosts: Hosts) -> list[TaskProcess]:

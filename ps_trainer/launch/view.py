@@ -74,6 +74,8 @@ class View(abc.ABC):
         """Prints the last lines of the culprit's log, at once: the other tasks may take seconds to end."""
         self._show_last()
         task = outcome.culprit
+        if task is None:
+            return
         lines = task.log_tail(NUM_LOG_LINES)
         self._print("")
         self._print(f"{task.name}: {outcome.problem}; last lines of {task.log_path}:", style="bold red")

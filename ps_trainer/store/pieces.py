@@ -34,6 +34,17 @@ class Piece(NamedTuple):
     device: str = ""
     replica: tf.Variable | None = None
 
+    @property
+    def kept(self) -> tf.Variable:
+        """The replica of a piece that has one.
+
+        Raises:
+            ValueError: the update rule keeps no replica, or none of this piece.
+        """
+        if self.replica is None:
+            raise ValueError(f"{self.variable.op.name} has no replica on the worker")
+        return self.replica
+
 
 class DensePart(NamedTuple):
     """A dense variable on ps task `ps`, as a layout creates it, and the ranges of model variables in it."""

@@ -12,7 +12,7 @@ from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.asynchronous import Async
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.options import AccumulateOptions as Options
+from ps_trainer.updates.options import AccumulateOptions
 from ps_trainer.updates.synchronous import Sync
 
 _PUSH, _HOLD = 0, 1
@@ -49,9 +49,9 @@ class Accumulate(UpdateRule):
     last push. Traffic per step and worker: O(parameters / k) each way, beside the rows of tables that a batch reads.
     """
 
-    Options = Options
+    Options = AccumulateOptions
 
-    def __init__(self, options: Options):
+    def __init__(self, options: AccumulateOptions):
         self._options = options
         if options.rule == "sync":
             self._wrapped: UpdateRule = Sync(options.of_sync)

@@ -10,7 +10,7 @@ from ps_trainer.errors import OptionError
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.options import AllReduceOptions as Options
+from ps_trainer.updates.options import AllReduceOptions
 from ps_trainer.updates.ring import Ring, RingExchange
 
 
@@ -47,12 +47,12 @@ class AllReduce(UpdateRule):
     Departs from Horovod: gradients are fused when all are there, not while the rest is still computed.
     """
 
-    Options = Options
+    Options = AllReduceOptions
     holds_tables = False
     keeps_replica = True
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: AllReduceOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:

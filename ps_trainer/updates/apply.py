@@ -20,7 +20,7 @@ from ps_trainer.optimizers.assigned import Optimizers
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
 
-T = TypeVar("T", bound=tuple)
+T = TypeVar("T", bound=tuple[Any, ...])
 
 _REPLICA = -1  # the worker's replica, where else the index of a ps task stands
 

@@ -11,7 +11,7 @@ from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
 from ps_trainer.updates.group_policy import GroupPolicy
-from ps_trainer.updates.options import BackupOptions as Options
+from ps_trainer.updates.options import BackupOptions
 
 
 class Backup(UpdateRule):
@@ -45,10 +45,10 @@ class Backup(UpdateRule):
     of the parameters is left out.
     """
 
-    Options = Options
+    Options = BackupOptions
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: BackupOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:

@@ -90,5 +90,5 @@ def counted_phase(store: ParameterStore, steps: Sequence[Counted], targets: Sequ
             targets=targets,
             applied=[count.op for count in counts],
             pushed=pushed,
-            pulled=None if steps[0].pulled is None else [step.pulled for step in steps],
+            pulled=[step.pulled for step in steps if step.pulled is not None] or None,
         )

@@ -12,7 +12,7 @@ from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.counted import Counted, counted_exclusively, counted_phase
-from ps_trainer.updates.options import DcAsgdOptions as Options
+from ps_trainer.updates.options import DcAsgdOptions
 
 _DECAY = 0.95
 _EPSILON = 1e-7
@@ -49,10 +49,10 @@ class DcAsgd(UpdateRule):
     tables are refused: they are not pulled whole, so there is no w_bak.
     """
 
-    Options = Options
+    Options = DcAsgdOptions
     holds_tables = False
 
-    def __init__(self, options: Options):
+    def __init__(self, options: DcAsgdOptions):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:

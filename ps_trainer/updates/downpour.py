@@ -20,7 +20,7 @@ from ps_trainer.updates.base import (
     UpdateRule,
     grouped_by_ps,
 )
-from ps_trainer.updates.options import DownpourOptions as Options
+from ps_trainer.updates.options import DownpourOptions
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
 
 
@@ -58,11 +58,11 @@ class Downpour(UpdateRule):
     last push is the one to which they belong, and else begins without (`training/worker_state.py`).
     """
 
-    Options = Options
+    Options = DownpourOptions
     holds_tables = False
     keeps_replica = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: DownpourOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
@@ -127,7 +127,9 @@ class Downpour(UpdateRule):
 class _Graph:
     """The parts that the phases are put together from."""
 
-    def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, options: Options):
+    def __init__(
+        self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, options: DownpourOptions
+    ):
         self._store = store
         self._context = context
         self._gradients = gradients
@@ -198,9 +200,7 @@ class _Graph:
         with tf.device(self._store.worker_device):
             rate = self._context.applier.learning_rate(self.replica.global_step)
             return [
-                gradient.piece.replica.assign_sub(
-                    tf.cast(rate, gradient.value.dtype) * gradient.value, read_value=False
-                )
+                gradient.piece.kept.assign_sub(tf.cast(rate, gradient.value.dtype) * gradient.value, read_value=False)
                 for gradient in self._gradients
             ]
 

@@ -11,7 +11,7 @@ from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.updates.apply import Applier, count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.counted import counted_exclusively, counted_phase
-from ps_trainer.updates.options import DropStaleOptions as Options
+from ps_trainer.updates.options import DropStaleOptions
 
 _DROPPED = -1
 
@@ -47,9 +47,9 @@ class DropStale(UpdateRule):
     may be staler than the bound; drops are counted per worker (`gradients_dropped`), not in a variable.
     """
 
-    Options = Options
+    Options = DropStaleOptions
 
-    def __init__(self, options: Options):
+    def __init__(self, options: DropStaleOptions):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
@@ -67,7 +67,10 @@ class DropStale(UpdateRule):
         for ps, part in enumerate(by_ps[1:], 1):
 
             def follow(
-                clock_read: tf.Tensor, *arrived: tf.Tensor | tf.IndexedSlices, ps: int = ps, part: Sequence = part
+                clock_read: tf.Tensor,
+                *arrived: tf.Tensor | tf.IndexedSlices,
+                ps: int = ps,
+                part: Sequence[Gradient] = part,
             ) -> tf.Tensor:
                 *values, is_fresh = arrived
                 return _apply_or_drop(is_fresh, clock_read, store, ps, _pairs(part, values), context.applier)

@@ -12,7 +12,7 @@ from ps_trainer.store.pieces import Gradient, Snapshot
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.options import EasgdOptions as Options
+from ps_trainer.updates.options import EasgdOptions
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
 
 
@@ -51,11 +51,11 @@ class Easgd(UpdateRule):
     is computed back from it; the same up to rounding.
     """
 
-    Options = Options
+    Options = EasgdOptions
     holds_tables = False
     keeps_replica = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: EasgdOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
@@ -144,7 +144,7 @@ class _LocalSgd:
             if differences is not None:
                 moves = [move - difference for move, difference in zip(moves, differences, strict=True)]
             return [
-                gradient.piece.replica.assign_add(move, read_value=False)
+                gradient.piece.kept.assign_add(move, read_value=False)
                 for gradient, move in zip(self.gradients, moves, strict=True)
             ]
 

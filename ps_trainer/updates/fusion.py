@@ -48,7 +48,8 @@ class Fusion:
 
     def split(self, vectors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Out of sums of `vectors`: int64 [num_workers], 1 for each worker in them, and the sums of the gradients."""
-        left, found = list(vectors), {}
+        left = list(vectors)
+        found: dict[int, tf.Tensor] = {}
         for number, (dtype, cuts) in enumerate(zip(self._groups, self._cuts, strict=True)):
             parts, left = left[: len(cuts)], left[len(cuts) :]
             members = [i for i, own in enumerate(self._dtypes) if own == dtype]

@@ -8,6 +8,7 @@ so the memory grows with the number of pushed rows, not with the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,7 +17,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Piece
 from ps_trainer.store.variables import create_variable
 
-Value = tf.Tensor | tf.IndexedSlices
+Value: TypeAlias = tf.Tensor | tf.IndexedSlices
 
 
 class GradientSums:

@@ -40,7 +40,7 @@ class GroupState(NamedTuple):
     @classmethod
     def create(cls, name: str, ps: int, num_workers: int) -> GroupState:
         """Creates the variables, all zero, in the device scope of ps task `ps`."""
-        shapes = {"version": [], "size": [], "released": []}
+        shapes: dict[str, list[int]] = {"version": [], "size": [], "released": []}
         return cls(
             *(
                 create_variable(f"{name}/{field}_{ps}", shapes.get(field, [num_workers]), "int64")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
-from ps_trainer.updates.all_reduce import Options, create_slots, refuse_packed
+from ps_trainer.updates.all_reduce import create_slots, refuse_packed
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gradient_sums import GradientSums
+from ps_trainer.updates.options import AllReduceOptions
 from ps_trainer.updates.ring import Ring, RingExchange
 
 
@@ -44,12 +46,12 @@ class Hybrid(UpdateRule):
     (`--layout_option table_partitions`), not searched for.
     """
 
-    Options = Options
+    Options = AllReduceOptions
     needs_tables = True
     keeps_replica = True
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: AllReduceOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
@@ -93,7 +95,7 @@ class _Tables:
                 apply_ops.append(_apply(store, ps, sums, 1.0 / self._num_gradients, context))
         self.push_ops.append(_count_bytes(store, gradients, context))
         self._apply_op = tf.group(*apply_ops)
-        self._apply: Callable | None = None
+        self._apply: Callable[[int], Any] | None = None
 
     def apply(self, session: tf.Session, num_gradients: int) -> None:
         """Applies the mean of what `num_gradients` workers have pushed."""

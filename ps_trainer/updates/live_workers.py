@@ -73,7 +73,7 @@ class LiveWorkers(ChiefService):
     def __init__(self, name: str, ops: LiveWorkerOps):
         self._name = name
         self._ops = ops
-        self._session: tf.Session | None = None
+        self._session: tf.Session  # set by `start`; no call is taken before
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_open = False  # between `start` and `stop`; calls are taken then

@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates import averaging
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule
-from ps_trainer.updates.options import LocalSgdOptions as Options
+from ps_trainer.updates.options import LocalSgdOptions
 
 
 class LocalSgd(UpdateRule):
@@ -44,12 +44,12 @@ class LocalSgd(UpdateRule):
     learning rate first decays, here at the given step.
     """
 
-    Options = Options
+    Options = LocalSgdOptions
     holds_tables = False
     keeps_replica = True
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: LocalSgdOptions):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:

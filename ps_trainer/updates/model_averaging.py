@@ -11,7 +11,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates import averaging
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
-from ps_trainer.updates.options import ModelAveragingOptions as Options
+from ps_trainer.updates.options import ModelAveragingOptions
 
 
 class ModelAveraging(UpdateRule):
@@ -44,12 +44,12 @@ class ModelAveraging(UpdateRule):
     that are left.
     """
 
-    Options = Options
+    Options = ModelAveragingOptions
     holds_tables = False
     keeps_replica = True
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: ModelAveragingOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:

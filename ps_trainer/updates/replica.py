@@ -38,7 +38,7 @@ class Replica:
     @property
     def variables(self) -> list[tf.Variable]:
         """The copies themselves, for `TrainStep.worker_state`."""
-        return [piece.replica for piece in self._store.dense]
+        return [piece.kept for piece in self._store.dense]
 
     def fetch(
         self, after: Sequence[tf.Operation] | None = None, before_assign: Sequence[tf.Operation] = ()
@@ -55,8 +55,8 @@ class Replica:
             for clock, read in zip(self.fetched, snapshot.clocks, strict=True):
                 assigns.append(clock.assign(read, read_value=False))
             for piece, value in snapshot.values:
-                value = tf.cast(value, piece.replica.dtype.base_dtype)
-                assigns.append(piece.replica.assign(value, read_value=False))
+                value = tf.cast(value, piece.kept.dtype.base_dtype)
+                assigns.append(piece.kept.assign(value, read_value=False))
             return tf.group(*assigns)
 
     def hear(self, global_step: tf.Tensor) -> tf.Operation:

@@ -85,7 +85,7 @@ class Ring:
         self.join_op = self._build_join(fusion)
         self._publish_op = tf.group(*self._build_publish(), *self._build_count())
         self._count_op = tf.group(*self._build_count())
-        self._calls: dict[str, Callable] = {}
+        self._calls: dict[str, Callable[[], list[int]]] = {}
 
     def prepare(self, session: tf.Session) -> None:
         """Makes the leader begin the numbering of the runs, before any other worker can ask for it."""

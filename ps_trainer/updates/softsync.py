@@ -11,7 +11,7 @@ from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
 from ps_trainer.updates.group_policy import GroupPolicy
-from ps_trainer.updates.options import SoftSyncOptions as Options
+from ps_trainer.updates.options import SoftSyncOptions
 
 
 class SoftSync(UpdateRule):
@@ -39,10 +39,10 @@ class SoftSync(UpdateRule):
     tasks each forms groups of c by itself, whose members may differ.
     """
 
-    Options = Options
+    Options = SoftSyncOptions
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: SoftSyncOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:

@@ -15,7 +15,7 @@ from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, Upd
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers
-from ps_trainer.updates.options import SspOptions as Options
+from ps_trainer.updates.options import SspOptions
 
 
 class Ssp(UpdateRule):
@@ -53,10 +53,10 @@ class Ssp(UpdateRule):
     as `async`'s, which the paper's conditions allow; and clocks count batches, not passes over the data.
     """
 
-    Options = Options
+    Options = SspOptions
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: SspOptions):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
@@ -125,7 +125,8 @@ class WorkerClocks:
         self._context = context
         self._staleness = staleness
         self._gate = Gate(store, 0, context.num_workers, "ssp")
-        shapes = _State(*[[context.num_workers]] * 3, [], [])
+        n = context.num_workers
+        shapes = _State(steps=[n], gone=[n], joinings=[n], slowest=[], released=[])
         with tf.device(store.ps_device(0)):
             self._variables = _State(
                 *(

@@ -11,7 +11,7 @@ from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule
 from ps_trainer.updates.gradient_collector import build_step
 from ps_trainer.updates.group_policy import GroupPolicy
-from ps_trainer.updates.options import SyncOptions as Options
+from ps_trainer.updates.options import SyncOptions
 
 
 class Sync(UpdateRule):
@@ -49,10 +49,10 @@ class Sync(UpdateRule):
     equally fast.
     """
 
-    Options = Options
+    Options = SyncOptions
     waits_for_others = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: SyncOptions):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from ps_trainer import registry
 from ps_trainer.errors import OptionError
-from ps_trainer.updates.accumulate import Accumulate, Options
+from ps_trainer.updates.accumulate import Accumulate
 from ps_trainer.updates.base import RunPlan
+from ps_trainer.updates.options import AccumulateOptions
 from tests.testing.cluster import config_of
 from tests.testing.components import Dense, Embedded, global_batches, plain_loop
 from tests.updates import scripted
@@ -108,9 +109,9 @@ def test_options_that_do_not_go_together_are_refused(strings, message):
 
 
 def test_the_wrapped_rules_own_limits_hold():
-    rule = Accumulate(Options(rule="sync", replicas_to_aggregate=3))
+    rule = Accumulate(AccumulateOptions(rule="sync", replicas_to_aggregate=3))
     assert rule.min_workers(4) == 3
     with pytest.raises(OptionError, match="replicas_to_aggregate=3 exceeds num_workers=2"):
         rule.check(RunPlan(2))
-    assert Accumulate(Options(rule="sync")).min_workers(4) == 4
-    assert Accumulate(Options()).min_workers(4) == 1
+    assert Accumulate(AccumulateOptions(rule="sync")).min_workers(4) == 4
+    assert Accumulate(AccumulateOptions()).min_workers(4) == 1

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from ps_trainer.errors import OptionError
-from ps_trainer.updates.backup import Backup, Options
+from ps_trainer.updates.backup import Backup
 from ps_trainer.updates.base import RunPlan
+from ps_trainer.updates.options import BackupOptions
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.groups import check_script
 from tests.testing.repetitions import repetitions
@@ -102,7 +103,7 @@ def test_a_worker_that_runs_out_of_data_holds_nobody_up(cluster, first):
 
 
 def test_backup_workers_must_leave_somebody_to_wait_for():
-    rule = Backup(Options(backup_workers=3))
+    rule = Backup(BackupOptions(backup_workers=3))
     with pytest.raises(OptionError, match="backup_workers=3 leaves none of num_workers=3.*at most 2"):
         rule.check(RunPlan(num_workers=3))
     rule.check(RunPlan(num_workers=4))

@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer.errors import OptionError
 from ps_trainer.training import components as components_lib
-from ps_trainer.updates.dc_asgd import Options
+from ps_trainer.updates.options import DcAsgdOptions
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.updates import scripted
 
@@ -96,9 +96,9 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path):
 
 
 def test_the_usual_strength_of_each_form_is_the_default():
-    assert Options().strength == 0.04
-    assert Options(adaptive=True).strength == 2.0
-    assert Options(lambda_=0.5, adaptive=True).strength == 0.5
+    assert DcAsgdOptions().strength == 0.04
+    assert DcAsgdOptions(adaptive=True).strength == 2.0
+    assert DcAsgdOptions(lambda_=0.5, adaptive=True).strength == 0.5
 
 
 def test_embedding_tables_are_refused():

@@ -9,7 +9,8 @@ from ps_trainer.errors import Interrupted, OptionError
 from ps_trainer.optimizers.adam import Adam, AdamOptions
 from ps_trainer.optimizers.stock import Momentum, Sgd
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.downpour import Downpour, Options
+from ps_trainer.updates.downpour import Downpour
+from ps_trainer.updates.options import DownpourOptions
 from tests.testing import oracles_local, replicas
 from tests.testing.cluster import config_of, wait_until
 from tests.updates.scripted import assert_same, play
@@ -153,6 +154,6 @@ def test_refuses_a_velocity_on_the_ps_with_a_period(optimizer, name):
     plan = RunPlan(2, optimizer, name)
     for period in ({"n_push": 2}, {"n_fetch": 2}):
         with pytest.raises(OptionError, match=f"--optimizer={name} .momentum 0.9.*use --optimizer=sgd or adagrad"):
-            Downpour(Options(**period)).check(plan)
-    Downpour(Options()).check(plan)
-    Downpour(Options(n_push=2)).check(RunPlan(2, Sgd(Sgd.Options()), "sgd"))
+            Downpour(DownpourOptions(**period)).check(plan)
+    Downpour(DownpourOptions()).check(plan)
+    Downpour(DownpourOptions(n_push=2)).check(RunPlan(2, Sgd(Sgd.Options()), "sgd"))

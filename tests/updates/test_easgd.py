@@ -7,7 +7,8 @@ import pytest
 
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.easgd import Easgd, Options
+from ps_trainer.updates.easgd import Easgd
+from ps_trainer.updates.options import EasgdOptions
 from tests.testing import oracles, oracles_local, replicas, script
 from tests.testing.cluster import config_of
 from tests.testing.components import Dense, global_batches, plain_loop
@@ -126,16 +127,16 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
 def test_refuses_an_optimizer_that_would_have_nothing_to_apply(name):
     message = f"--optimizer={name}: .*use --optimizer=sgd.*--update_option momentum=0.9"
     with pytest.raises(OptionError, match=message):
-        Easgd(Options()).check(RunPlan(2, None, name))
-    Easgd(Options()).check(RunPlan(2))
+        Easgd(EasgdOptions()).check(RunPlan(2, None, name))
+    Easgd(EasgdOptions()).check(RunPlan(2))
 
 
 def test_refuses_a_beta_above_the_number_of_workers():
     with pytest.raises(OptionError, match="beta=2.5 exceeds num_workers=2"):
-        Easgd(Options(beta=2.5)).check(RunPlan(2))
-    Easgd(Options(beta=2.5)).check(RunPlan(3))
+        Easgd(EasgdOptions(beta=2.5)).check(RunPlan(2))
+    Easgd(EasgdOptions(beta=2.5)).check(RunPlan(3))
 
 
 def test_alpha_and_beta_say_the_same_so_only_one_is_given():
     with pytest.raises(OptionError, match="alpha=0.1 and beta=0.9: give one of them"):
-        Options(alpha=0.1, beta=0.9)
+        EasgdOptions(alpha=0.1, beta=0.9)

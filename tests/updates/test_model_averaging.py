@@ -7,7 +7,8 @@ import pytest
 
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.model_averaging import ModelAveraging, Options
+from ps_trainer.updates.model_averaging import ModelAveraging
+from ps_trainer.updates.options import ModelAveragingOptions
 from tests.testing import replicas
 from tests.testing.cluster import config_of
 from tests.updates.scripted import assert_same
@@ -63,5 +64,5 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, tmp_path)
 def test_refuses_to_compress_parameters():
     plan = RunPlan(2, transforms=["clip_norm", "top_k"], is_lossy=True)
     with pytest.raises(OptionError, match="--gradient_transform top_k: .*use --update=local_sgd"):
-        ModelAveraging(Options()).check(plan)
-    ModelAveraging(Options()).check(RunPlan(2, transforms=["clip_norm"]))
+        ModelAveraging(ModelAveragingOptions()).check(plan)
+    ModelAveraging(ModelAveragingOptions()).check(RunPlan(2, transforms=["clip_norm"]))

@@ -7,7 +7,8 @@ import pytest
 
 from ps_trainer.errors import OptionError, StartTimeoutError
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.synchronous import Options, Sync
+from ps_trainer.updates.options import SyncOptions
+from ps_trainer.updates.synchronous import Sync
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
 LAYOUTS = ("packed", "per_variable")
@@ -111,7 +112,7 @@ def test_a_run_after_another_with_other_settings_starts_afresh():
 
 
 def test_more_replicas_to_aggregate_than_workers_are_refused():
-    rule = Sync(Options(replicas_to_aggregate=5))
+    rule = Sync(SyncOptions(replicas_to_aggregate=5))
     with pytest.raises(OptionError, match="replicas_to_aggregate=5 exceeds num_workers=4"):
         rule.check(RunPlan(4))
     rule.check(RunPlan(5))

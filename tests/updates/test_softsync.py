@@ -7,7 +7,8 @@ import pytest
 
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.softsync import Options, SoftSync
+from ps_trainer.updates.options import SoftSyncOptions
+from ps_trainer.updates.softsync import SoftSync
 from tests.testing.cluster import config_of
 from tests.testing.groups import check_script
 
@@ -61,5 +62,5 @@ def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
 
 def test_more_splits_than_workers_are_refused():
     with pytest.raises(OptionError, match="splits=4 exceeds num_workers=3.*--update=async"):
-        SoftSync(Options(splits=4)).check(RunPlan(num_workers=3))
-    SoftSync(Options(splits=3)).check(RunPlan(num_workers=3))
+        SoftSync(SoftSyncOptions(splits=4)).check(RunPlan(num_workers=3))
+    SoftSync(SoftSyncOptions(splits=3)).check(RunPlan(num_workers=3))

@@ -14,7 +14,8 @@ from ps_trainer.runtime.server import session_config
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.base import RuleContext
 from ps_trainer.updates.exclusive import initializers
-from ps_trainer.updates.ssp import Options, Ssp, WorkerClocks
+from ps_trainer.updates.options import SspOptions
+from ps_trainer.updates.ssp import Ssp, WorkerClocks
 from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
@@ -63,7 +64,7 @@ class Jittery:
 
 def start(cluster, config, staleness, workers=range(3)):
     WatchedSsp.seen = []
-    components = components_lib.load(config, 3)._replace(rule=WatchedSsp(Options(staleness=staleness)))
+    components = components_lib.load(config, 3)._replace(rule=WatchedSsp(SspOptions(staleness=staleness)))
     return [cluster.start(config, worker, components=components) for worker in workers]
 
 
@@ -123,7 +124,7 @@ def test_gradients_are_applied_one_by_one_as_in_async(cluster, model, layout):
 def test_a_worker_waits_for_the_slowest_and_goes_on_with_its_step(cluster, staleness):
     config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=100)
     with Turnstile(cluster) as gate:
-        components = components_lib.load(config, 3)._replace(rule=Ssp(Options(staleness=staleness)))
+        components = components_lib.load(config, 3)._replace(rule=Ssp(SspOptions(staleness=staleness)))
         gate.start(config, components=components)
         for worker in range(3):
             gate.wait_arrived(worker, 1)
@@ -144,7 +145,7 @@ def test_a_worker_that_dies_holds_the_others_until_it_is_said_to_have_left(clust
     config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=60)
     services = []
     with Turnstile(cluster) as gate:
-        components = components_lib.load(config, 3)._replace(rule=Ssp(Options(staleness=1)))
+        components = components_lib.load(config, 3)._replace(rule=Ssp(SspOptions(staleness=1)))
         build = components.rule.build
 
         def noting(store, gradients, context):
@@ -205,7 +206,7 @@ def test_a_worker_that_comes_late_starts_at_the_slowest_ones_clock(cluster):
     calls = start(cluster, config, 1, workers=(0, 1))
     wait_until(lambda: len(WatchedSsp.seen) > 50)
     late = cluster.start(
-        config, 2, components=components_lib.load(config, 3)._replace(rule=WatchedSsp(Options(staleness=1)))
+        config, 2, components=components_lib.load(config, 3)._replace(rule=WatchedSsp(SspOptions(staleness=1)))
     )
     assert cluster.finish(late).code == 0
     own = [clocks for worker, clocks in WatchedSsp.seen if worker == 2]

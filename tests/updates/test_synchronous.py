@@ -7,7 +7,8 @@ import pytest
 
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
-from ps_trainer.updates.synchronous import Options, Sync
+from ps_trainer.updates.options import SyncOptions
+from ps_trainer.updates.synchronous import Sync
 from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, config_of
@@ -95,12 +96,12 @@ def test_a_worker_that_is_frozen_while_it_waits_takes_nobodys_turn(cluster):
 
 
 def test_limits_and_default_of_min_workers():
-    rule = Sync(Options(replicas_to_aggregate=3, min_workers=2))
+    rule = Sync(SyncOptions(replicas_to_aggregate=3, min_workers=2))
     rule.check(RunPlan(num_workers=3))
-    assert (rule.min_workers(4), Sync(Options(replicas_to_aggregate=3)).min_workers(4)) == (2, 3)
-    assert Sync(Options()).min_workers(4) == 4
+    assert (rule.min_workers(4), Sync(SyncOptions(replicas_to_aggregate=3)).min_workers(4)) == (2, 3)
+    assert Sync(SyncOptions()).min_workers(4) == 4
     with pytest.raises(OptionError, match="min_workers=5 exceeds num_workers=4"):
-        Sync(Options(min_workers=5)).check(RunPlan(num_workers=4))
+        Sync(SyncOptions(min_workers=5)).check(RunPlan(num_workers=4))
 
 
 def params_before(model):
