@@ -1,4 +1,4 @@
-"""A whole cluster in the test's own process: real servers, each task's code in a thread."""
+"""A whole cluster in the test's own process: the servers are real, and each task's code runs in a thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEADLINE_SECS = 180.0
 
 
 class Recorder(WorkerProgress):
-    """Progress that keeps every step's numbers."""
+    """A `Progress` that keeps the numbers of every step."""
 
     def __init__(self, batch_size: int):
         super().__init__(batch_size)
@@ -61,10 +61,10 @@ class Outcome(NamedTuple):
 
 
 class _Servers:
-    """Servers of a cluster, whose ps tasks serve job after job.
+    """Servers of a cluster, whose ps tasks serve one job after another.
 
-    TensorFlow cannot stop a server: each keeps some twenty threads until the process ends. So a cluster that
-    ended well leaves its servers to the next of its shape.
+    TensorFlow cannot stop a server: each one keeps about twenty threads until the process ends. So a cluster that
+    ended well leaves its servers to the next cluster of its shape.
     """
 
     _free: dict[tuple[int, int], list[_Servers]] = {}
@@ -85,16 +85,16 @@ class _Servers:
 
     @classmethod
     def take(cls, num_ps: int, num_workers: int) -> _Servers:
-        """Servers that nobody uses, made if there are none."""
+        """Returns servers that no cluster uses; creates them if there are none."""
         free = cls._free.setdefault((num_ps, num_workers), [])
         return free.pop() if free else cls(num_ps, num_workers)
 
     def give_back(self) -> None:
-        """Leaves the servers to another cluster; nothing may be running on them."""
+        """Leaves the servers to another cluster; no job may be running on them."""
         self._free.setdefault((len(self.jobs["ps"]), len(self.jobs["worker"])), []).append(self)
 
     def end(self) -> None:
-        """Ends the ps tasks; for servers on which something may still be waiting."""
+        """Ends the ps tasks of servers on which an op may still be waiting."""
         self._stop.request(Interrupted(15))
         for call in self._ps_calls:
             call.join(DEADLINE_SECS)
@@ -111,9 +111,9 @@ class InProcessCluster:
     """A cluster in this process; its ps tasks serve job after job until `close`.
 
     Args:
-        num_ps: ps tasks.
-        num_workers: workers.
-        is_new: whether no job has run on its servers before, of which they could tell.
+        num_ps: Number of ps tasks.
+        num_workers: Number of workers.
+        is_new: Whether the servers must be new ones, which keep nothing of an earlier job.
     """
 
     def __init__(self, num_ps: int, num_workers: int, *, is_new: bool = False):
@@ -125,7 +125,7 @@ class InProcessCluster:
         return self._servers.task(job_name, index)
 
     def start(self, config: TrainConfig, index: int, **overrides: Any) -> _Call:
-        """Starts worker `index` in a thread; its config may differ by `overrides` (components of its own)."""
+        """Starts worker `index` in a thread; `overrides` replace fields of its config, such as its components."""
         cluster = self.task("worker", index)
         components = overrides.get("components") or components_lib.load(config, cluster.num_workers)
         made: list[Recorder] = []
@@ -148,7 +148,7 @@ class InProcessCluster:
         return call
 
     def run(self, config: TrainConfig, **overrides: Any) -> list[Outcome]:
-        """Runs all workers to their end; raises what any of them raised."""
+        """Runs all workers to their end; raises the exception of a worker that failed."""
         calls = [self.start(config, index, **overrides) for index in range(self.num_workers)]
         outcomes = [self.finish(call) for call in calls]
         for outcome in outcomes:
@@ -157,7 +157,7 @@ class InProcessCluster:
         return outcomes
 
     def finish_call(self, call: _Call, deadline_secs: float = DEADLINE_SECS) -> _Call:
-        """`call` when it has ended; unlike `finish` also where no step was made."""
+        """Returns a worker's call once it has ended; unlike `finish`, it accepts a worker without steps."""
         call.join(deadline_secs)
         return call
 
@@ -166,7 +166,7 @@ class InProcessCluster:
         return Outcome(call.result, call.error, call.worker, call.made[-1])
 
     def close(self) -> None:
-        """Ends the cluster; one with workers that did not end well is not used again."""
+        """Ends the cluster; later clusters use its servers only if all its workers ended well."""
         if all(call.ended_well for call in self._calls):
             self._servers.give_back()
         else:
@@ -197,7 +197,7 @@ class _Call:
 
     @property
     def ended_well(self) -> bool:
-        """Whether the call is over, with nothing raised."""
+        """Whether the call has ended without an exception."""
         return not self._thread.is_alive() and self.error is None
 
     def join(self, deadline_secs: float) -> None:
@@ -216,9 +216,9 @@ def wait_until(condition: Callable[[], bool], deadline_secs: float = DEADLINE_SE
 
 
 def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: Any) -> TrainConfig:
-    """A `TrainConfig` for tests: short timeouts, components of `tests.testing.components` by class name.
+    """A `TrainConfig` for tests, with short timeouts; models and datasets are classes of `tests.testing.components`.
 
-    A model or dataset of another module is given in full, as `package.module:Class`.
+    A model or dataset of another module is given as `package.module:Class`.
     """
     waits = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "recover_timeout_secs": 0.0}
     fields = {**waits, "report_secs": 0.2, **fields}

@@ -1,4 +1,4 @@
-"""Small models and datasets for tests, and the plain single-process loop they are compared with."""
+"""Small models and datasets for tests, and the plain single-process loop that tests compare them with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowOptions:
 
 
 class Rows(DataSource):
-    """Random rows in file order, so that it is known which worker sees which: no shuffling, strided shards."""
+    """Random rows in file order, without shuffling, in strided shards: a test knows which worker reads which row."""
 
     Options = RowOptions
     num_classes = NUM_CLASSES
@@ -61,7 +61,7 @@ class Rows(DataSource):
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
         size = len(self.arrays["label"])
-        arrays = self.arrays | {"worker": np.full(size, shard.index, np.int64)}  # who reads, for scripts
+        arrays = self.arrays | {"worker": np.full(size, shard.index, np.int64)}  # the reading worker, for scripts
         return tf.data.Dataset.from_tensor_slices(arrays).shard(shard.count, shard.index)
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -69,7 +69,7 @@ class Rows(DataSource):
 
 
 class Shuffled(Rows):
-    """The first 100 of `Rows`, or as many as asked for, in the order in which any dataset is read."""
+    """The first 100 of `Rows`, or the number asked for, shuffled in the same way as any dataset."""
 
     train = DataSource.train
 
@@ -78,7 +78,7 @@ class Shuffled(Rows):
 
 
 class Pictures(Rows):
-    """Random pictures of 8x8 pixels, with the labels and in the order of `Rows`."""
+    """Random pictures of 8x8 pixels, with the labels and the order of `Rows`."""
 
     def __init__(self, options: RowOptions, *, data_dir: str | None = None):
         super().__init__(options, data_dir=data_dir)
@@ -88,7 +88,7 @@ class Pictures(Rows):
 
 
 class Texts(Rows):
-    """Random texts of symbols 4..8, each with an end and filled up: "source", "target", and "ids" without an end."""
+    """Random texts of symbols 4..8, with an end symbol and padding: "source", "target", and "ids" without an end."""
 
     def __init__(self, options: RowOptions, *, data_dir: str | None = None):
         super().__init__(options, data_dir=data_dir)
@@ -121,7 +121,7 @@ class Sounds(Rows):
 
 
 class Dense:
-    """Two dense layers; weights of both are larger than a ps task's even share of some cluster sizes."""
+    """Two dense layers; for some cluster sizes the weights of each are larger than a ps task's even share."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         hidden_BH = layers.dense(batch["x"], 5, "hidden", activation=tf.nn.tanh)
@@ -129,7 +129,7 @@ class Dense:
 
 
 class Embedded:
-    """Mean of embedded ids, beside the dense features."""
+    """A dense layer on the mean of embedded ids and the dense features."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         rows_BND = layers.embedding("table", VOCAB_SIZE, 4, batch["ids"])
@@ -138,10 +138,11 @@ class Embedded:
 
 
 class Credits:
-    """Worker w's gradient is 1 for the parameters numbered w and 0 for all others, whatever their values are.
+    """A model whose parameters count each worker's gradients.
 
-    So the parameters say how often, and with which weight, each worker's gradient moved them. There are two vectors,
-    [MAX_WORKERS] each, that two ps tasks hold.
+    Worker w's gradient is 1 for the parameters with index w and 0 for all others, whatever their values are. So the
+    parameters tell how often, and with which weight, each worker's gradient changed them. There are two vectors of
+    shape [MAX_WORKERS], which two ps tasks hold.
     """
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
@@ -152,7 +153,7 @@ class Credits:
 
 
 class CreditRows(Credits):
-    """As `Credits`, with a row of an embedding table, [MAX_WORKERS, 1], for each worker as well."""
+    """`Credits` with an embedding table, [MAX_WORKERS, 1], that has a row for each worker."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         dense = super().build(batch, training=training)
@@ -174,13 +175,13 @@ def _output(logits_BC: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:
 def plain_loop(
     model: Any, batches: Sequence[dict[str, np.ndarray]], optimizer: tf.train.Optimizer, seed: int = 0
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Trains in one process with nothing of this package but the seeds; returns losses and variables.
+    """Trains in one process and uses only the seeds of this package; returns losses and variables.
 
     Args:
-        model: with `build`.
-        batches: one per step.
-        optimizer: makes a `tf.train.Optimizer`; called in the loop's graph.
-        seed: of the initial values.
+        model: Object with a method `build`.
+        batches: One batch per step.
+        optimizer: Function that creates a `tf.train.Optimizer`; called in the loop's graph.
+        seed: Seed of the initial values.
     """
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(seed)
@@ -202,7 +203,7 @@ def plain_loop(
 
 
 def global_batches(batch_size: int, num_steps: int, num_workers: int = 1) -> list[dict[str, np.ndarray]]:
-    """What `num_workers` workers together read from `Rows` at each step: worker w's rows w, w + n, …"""
+    """Batches that `num_workers` workers together read from `Rows` at each step: worker w reads rows w, w + n, …"""
     arrays = Rows(RowOptions()).arrays
     size = len(arrays["label"])
     batches = []

@@ -1,4 +1,4 @@
-"""The runs that the checks of the conformance suite share: each job once, however many checks look at it."""
+"""The runs that the conformance suite checks: each job runs once, and all checks share its result."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ ALONE, THREE = (1, 1), (2, 3)
 
 NUM_EXAMPLES, SEED, RUN_SECS, THREAD_SECS = 24, 3, 180.0, 30.0
 LEARNING_RATE = 0.2
-PS_THREADS = {"mail", "liveness"}  # of the living ps tasks, which may begin them when a job has started already
+PS_THREADS = {"mail", "liveness"}  # threads of the live ps tasks, which may start them after a job has started
 
 
 class Place(NamedTuple):
-    """Where an op with a resource that outlives a step is."""
+    """The device of an op that holds a resource beyond one step."""
 
     name: str
     op_type: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 class WorkerGraph(NamedTuple):
-    """What is kept of a worker's graph: its run, its own device, and the places of its resources."""
+    """The kept facts of a worker's graph: its run, its own device, and the places of its resources."""
 
     run_id: str
     worker_device: str
@@ -51,13 +51,13 @@ class Result(NamedTuple):
     """A run that ended.
 
     Attributes:
-        codes: exit code of each worker.
-        losses: of each worker's steps.
-        dropped: gradients of each worker that ps 0 did not use.
-        values: the chief's final values.
-        loss: mean loss of the final values over all examples.
-        left_threads: names of the threads that the run left behind.
-        graphs: of each worker, in the order in which they were built.
+        codes: Exit code of each worker.
+        losses: Losses of each worker's steps.
+        dropped: Number of each worker's gradients that ps 0 did not use.
+        values: Final values that the chief reads.
+        loss: Mean loss of the final values over all examples.
+        left_threads: Names of the threads that the run left behind.
+        graphs: Facts of each worker's graph, in the order in which the workers built them.
     """
 
     codes: list[int]
@@ -70,19 +70,19 @@ class Result(NamedTuple):
 
     @property
     def steps(self) -> list[int]:
-        """Steps of each worker."""
+        """Number of steps of each worker."""
         return [len(losses) for losses in self.losses]
 
     @property
     def global_step(self) -> int:
-        """At the end."""
+        """The global step at the end."""
         return int(self.values["global_step"])
 
 
 class Runs:
-    """Runs jobs on one cluster per shape, one after the other, each job once however many checks look at it.
+    """Runs each job once, on one cluster per shape, and keeps its result for all checks.
 
-    A cluster on which a job failed is given up, as something of the job may still be waiting there.
+    A cluster on which a job failed is not used again, because an op of that job may still be waiting there.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Runs:
         self._done: dict[tuple[tuple[int, int], TrainConfig], Result | BaseException] = {}
 
     def result(self, shape: tuple[int, int], config: TrainConfig) -> Result:
-        """The result of a job, which is run if it was not yet; raises what any of its workers raised."""
+        """Returns the result of a job, running it on the first call; raises the exception of a worker that failed."""
         key = (shape, config)
         if key not in self._done:
             try:
@@ -103,7 +103,7 @@ class Runs:
         return found
 
     def run(self, shape: tuple[int, int], config: TrainConfig) -> Result:
-        """Runs a job, also if it was run before."""
+        """Runs a job, even if it ran before."""
         if shape not in self._clusters:
             self._clusters[shape] = InProcessCluster(*shape)
         cluster, graphs, threads = self._clusters[shape], [], set(threading.enumerate())
@@ -140,7 +140,7 @@ class Runs:
 
 
 def job(rule: str, layout: str, shape: tuple[int, int], model: str | None = None, **fields: Any) -> TrainConfig:
-    """A job of a rule with its options, on the first `NUM_EXAMPLES` rows; batches of one worker repeat after 6 steps.
+    """A job of a rule on the first `NUM_EXAMPLES` rows; the batches of one worker repeat after 6 steps.
 
     With three workers a batch is a worker's whole shard, so that the loss falls evenly.
     """
@@ -161,25 +161,25 @@ def job(rule: str, layout: str, shape: tuple[int, int], model: str | None = None
 
 
 def lone_batches(num_steps: int) -> list[dict[str, np.ndarray]]:
-    """What the worker of a `job` with one worker reads."""
+    """Batches that the worker reads in a `job` with one worker."""
     arrays = all_examples()
     indices = [np.arange(step * 4, (step + 1) * 4) % NUM_EXAMPLES for step in range(num_steps)]
     return [{name: array[picked] for name, array in arrays.items()} for picked in indices]
 
 
 def all_examples() -> dict[str, np.ndarray]:
-    """The data of a `job`; worker w of n has the examples w, w + n, …"""
+    """The data of a `job`; worker w of n reads the examples w, w + n, …"""
     return small.Rows(small.RowOptions(num_examples=NUM_EXAMPLES)).arrays
 
 
 def loss_of(config: TrainConfig, values: Mapping[str, np.ndarray]) -> float:
-    """The mean loss over all rows of a job's data, by its model with these values."""
+    """The mean loss of these values over all rows of the job's data."""
     return evaluate(components_lib.load(config, 3), values)["loss"]
 
 
 @contextmanager
 def _noting_graphs(graphs: list[WorkerGraph]) -> Iterator[None]:
-    """Adds what is of interest of each worker's graph to `graphs` when it is built."""
+    """Adds the facts of each worker's graph to `graphs` when the worker builds it."""
     build = graph_lib.build
 
     def noting(components: Any, cluster: Any, config: Any, run_id: str, **options: Any) -> graph_lib.TrainGraph:
@@ -195,7 +195,7 @@ def _noting_graphs(graphs: list[WorkerGraph]) -> Iterator[None]:
 
 
 def _places(graph: tf.Graph) -> list[Place]:
-    """Variables, queues, accumulators, staging areas … : every op with a container."""
+    """The places of all ops with a container: variables, queues, accumulators, staging areas and others."""
     return [
         Place(op.name, op.type, op.device, op.get_attr("container").decode())
         for op in graph.get_operations()
@@ -204,7 +204,7 @@ def _places(graph: tf.Graph) -> list[Place]:
 
 
 def _left_of(before: set[threading.Thread]) -> list[str]:
-    """Names of the threads that were not there `before` and do not end."""
+    """Names of the threads that started after `before` was taken and that do not end."""
 
     def left() -> list[str]:
         return [t.name for t in threading.enumerate() if t not in before and t.name not in PS_THREADS]

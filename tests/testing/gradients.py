@@ -1,4 +1,4 @@
-"""Whether gradients are what they must be, for tests of models."""
+"""Check of a model's gradients against difference quotients."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import tensorflow.compat.v1 as tf
 
 
 def assert_gradients_are_slopes(loss: tf.Tensor, seed: int = 0) -> None:
-    """Along a random direction in the space of all parameters, by the difference quotient.
+    """Asserts that the gradients match the difference quotient along a random direction of all parameters.
 
     Args:
-        loss: scalar, without randomness of its own, in the default graph, which nothing has been run in.
-        seed: of the direction.
+        loss: Deterministic scalar in the default graph, in which no session has run yet.
+        seed: Seed of the direction.
     """
     random = np.random.RandomState(seed)
     variables = tf.trainable_variables()

@@ -1,4 +1,4 @@
-"""Rules that make an update of a group of gradients: their NumPy form, and their steps in scripted order."""
+"""Rules that update by groups of gradients: their NumPy form, and their steps in scripted order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MODELS = {
 
 
 class Trajectory(NamedTuple):
-    """What a rule does under a script.
+    """The behaviour of a rule under a script.
 
     Attributes:
-        values: parameters after each entry of the script.
-        ended: for each entry the workers whose step ends with it.
-        losses: for each worker the losses of its ended steps.
-        staleness: for each worker those of its ended steps, -1 where the gradient was dropped.
-        global_steps: for each worker what its ended steps returned.
+        values: Parameters after each entry of the script.
+        ended: Workers whose step ends with each entry of the script.
+        losses: Losses of each worker's ended steps.
+        staleness: Staleness of each worker's ended steps; -1 where the rule dropped the gradient.
+        global_steps: Global steps that each worker's ended steps returned.
     """
 
     values: list[Values]
@@ -57,14 +57,14 @@ def group_sgd(
     """Plain SGD on the averages of groups of gradients.
 
     Args:
-        loss_and_gradient: of the model.
-        initial: what every worker pulls first.
-        script: the worker of each push.
-        batch_of: (worker, number of its step) -> batch.
-        num_workers: workers.
-        required: updates made -> gradients that the next one takes.
-        is_fresh_only: whether gradients of older parameters are dropped.
-        waits: whether a worker waits for the update that its gradient is in.
+        loss_and_gradient: Function of the model, from parameters and batch.
+        initial: Parameters that every worker pulls first.
+        script: Worker of each push.
+        batch_of: Function (worker, number of its step) -> batch.
+        num_workers: Number of workers.
+        required: Function: number of updates so far -> number of gradients in the next update.
+        is_fresh_only: Whether the rule drops gradients of older parameters.
+        waits: Whether a worker waits for the update that contains its gradient.
     """
     clock, params = 0, dict(initial)
     pulled = [(0, params)] * num_workers
@@ -97,13 +97,13 @@ def group_sgd(
 
 
 class GroupScript:
-    """A run whose pushes come in scripted order, though workers wait for one another.
+    """A run whose pushes come in scripted order, although workers wait for one another.
 
     Args:
-        cluster: where to run.
-        gate: entered.
-        model: key of `MODELS`.
-        **fields: of the run's configuration.
+        cluster: Cluster that runs the workers.
+        gate: Turnstile that is entered.
+        model: Key of `MODELS`.
+        **fields: Fields of the run's configuration.
     """
 
     def __init__(self, cluster: InProcessCluster, gate: Turnstile, model: str, **fields: Any):
@@ -132,7 +132,7 @@ class GroupScript:
     def push(self, worker: int, ended: Sequence[int]) -> None:
         """Lets `worker` push; returns when the steps of `ended` are over and those workers are at the gate again.
 
-        If none ends, returns when the gradient has been added on every ps task.
+        If no step ends, it returns when every ps task has added the gradient.
         """
         accepted = self.read("accepted_")
         steps = {of: self._gate.steps(of) for of in ended}
@@ -144,7 +144,7 @@ class GroupScript:
             wait_until(lambda: np.all(self.read("accepted_")[:, worker] == accepted[:, worker] + 1))
 
     def play(self, script: Sequence[int], trajectory: Trajectory) -> None:
-        """Plays a script, comparing the parameters with the oracle's after each entry."""
+        """Plays a script and compares the parameters with the oracle's after each entry."""
         for worker, ended, values in zip(script, trajectory.ended, trajectory.values, strict=True):
             self.push(worker, ended)
             now = self._gate.values()
@@ -152,7 +152,7 @@ class GroupScript:
                 np.testing.assert_allclose(now[name], value, rtol=0, atol=1e-6, err_msg=name)
 
     def read(self, part: str) -> np.ndarray:
-        """The rule's ps variables with `part` in their names, an entry per variable."""
+        """The rule's ps variables with `part` in their names, one entry per variable."""
         (step,) = self._built
         with tf.Graph().as_default():
             reads = [_read_of(variable) for variable in step.state if part in variable.op.name]
@@ -178,14 +178,16 @@ def check_script(
     waits: bool,
     **fields: Any,
 ) -> Trajectory:
-    """Plays a script on a cluster, and compares all that it does with `group_sgd`; returns that.
+    """Plays a script on a cluster, compares its behaviour with `group_sgd`, and returns the oracle's trajectory.
 
     Args:
-        cluster: where to run.
-        model: key of `MODELS`.
-        script: the worker of each push.
-        required, is_fresh_only, waits: see `group_sgd`.
-        **fields: of the run's configuration.
+        cluster: Cluster that runs the workers.
+        model: Key of `MODELS`.
+        script: Worker of each push.
+        required: Function: number of updates so far -> number of gradients in the next update.
+        is_fresh_only: Whether the rule drops gradients of older parameters.
+        waits: Whether a worker waits for the update that contains its gradient.
+        **fields: Fields of the run's configuration.
     """
     num_workers, num_ps = cluster.num_workers, cluster.num_ps
     model_class = getattr(script_lib, MODELS[model][0].partition(":")[2])

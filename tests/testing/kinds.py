@@ -1,4 +1,4 @@
-"""What a test needs: only its own process ("light"), a cluster in it ("cluster"), or other processes ("process")."""
+"""The kind of a test: "light" needs its own process only, "cluster" a cluster in it, "process" other processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROCESS_FOLDER = "processes"
 
 
 def kind_of(item: pytest.Item) -> str:
-    """One of `KINDS`. A test of real processes has the fixture for them, or says so by `pytest.mark.process`."""
+    """One of `KINDS`. A test of real processes has the fixture for them, or the mark `pytest.mark.process`."""
     is_process = item.get_closest_marker("process") or _PROCESS_FIXTURE in getattr(item, "fixturenames", ())
     if is_process or item.path.parent.name == _PROCESS_FOLDER:
         return "process"
@@ -25,7 +25,7 @@ def kind_of(item: pytest.Item) -> str:
 
 @functools.cache
 def _uses_cluster(module: types.ModuleType) -> bool:
-    """Whether a module of tests uses a cluster itself, or a helper of the tests that does."""
+    """Whether a test module, or a test helper that it imports, starts a cluster."""
     if _CLUSTER in vars(module):
         return True
     helpers = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()}

@@ -1,4 +1,4 @@
-"""What absl logs, for tests to look at."""
+"""Access for tests to the messages that absl logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from absl import logging
 
 @contextlib.contextmanager
 def log_lines() -> Iterator[list[str]]:
-    """The messages that absl logs inside."""
+    """The messages that absl logs inside the context."""
     lines: list[str] = []
 
     class Keeper(standard_logging.Handler):

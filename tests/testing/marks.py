@@ -1,9 +1,9 @@
-"""Runs whose parameters tell which gradients have made which update: for rules that average.
+"""Runs of averaging rules whose parameters tell which gradients are in which update.
 
-Each step's gradient is 1 in an entry of its own of every variable, and 0 elsewhere, and each update t has a learning
-rate of its own, 7^−t. So at the end an entry is −7^−t / k where its gradient was one of k in update t, and 0 where it
-was dropped. Workers' steps run on real servers in the order that a test says; a worker may be killed in a step, which
-is cancelled as at its connection's end, and come back.
+Each step's gradient is 1 in an entry of its own of every variable, and 0 elsewhere. Each update t has a learning rate
+of its own, 7^−t. So at the end an entry is −7^−t / k if its gradient was one of k in update t, and 0 if the rule
+dropped it. The workers' steps run on real servers in the order of the test. A test may kill a worker in a step: the
+step is cancelled, as at the end of its connection, and the worker may come back.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wa
 from tests.testing.script import _read_of
 
 NUM_WORKERS = 3
-NUM_CODES = 90  # steps of all workers together
+NUM_CODES = 90  # limit on the steps of all workers together
 _BASE = 7.0
 
 
 class Marks:
-    """Two vectors; the gradient of each has a 1 where the step's code says."""
+    """Two vectors; the gradient of each has a 1 at the index that is the step's code."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         code = MarkedRun.code_of(batch["worker"])
@@ -44,7 +44,7 @@ class Marks:
 
 
 class MarksInTables:
-    """As `Marks`, and two rows of a table, one in each half of it."""
+    """`Marks` with two rows of a table, one in each half of it."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         code = MarkedRun.code_of(batch["worker"])
@@ -57,12 +57,12 @@ class MarksInTables:
 
 
 class Push(NamedTuple):
-    """A push, as its worker knows it.
+    """A push as its worker saw it.
 
     Attributes:
-        worker: whose.
-        codes: of the steps whose gradients are in it.
-        staleness: as the step returned it, an entry per ps task; None where the worker was killed in it.
+        worker: Worker that pushed.
+        codes: Codes of the steps whose gradients are in the push.
+        staleness: Staleness that the step returned, one entry per ps task; None if the test killed the worker in it.
     """
 
     worker: int
@@ -71,7 +71,7 @@ class Push(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What the rule has counted on a ps task, by worker."""
+    """The rule's counts on a ps task, by worker."""
 
     pushed: np.ndarray
     accepted: np.ndarray
@@ -83,7 +83,7 @@ class Counts(NamedTuple):
 
 
 class _Process:
-    """One process of a worker: its graph, its session, and a thread for the step that it makes."""
+    """One process of a worker: its graph, its session, and the thread of its current step."""
 
     def __init__(self, run: MarkedRun, worker: int):
         task = run.cluster.task("worker", worker)
@@ -94,13 +94,13 @@ class _Process:
         self.session.run(self.train.scaffold.local_init_op)
         run._all.append(self)
         self.error: BaseException | None = None
-        self.codes: list[int] = []  # of steps that are not pushed yet
+        self.codes: list[int] = []  # codes of the steps that are not pushed yet
         self.is_pushing = False
         self._global_step = 0
         self._thread: threading.Thread | None = None
 
     def join(self) -> None:
-        """Joins the run, in a thread."""
+        """Joins the run in a thread."""
 
         def join() -> None:
             for op in self.train.join_ops:
@@ -113,7 +113,7 @@ class _Process:
         self._start(join)
 
     def step(self, run: MarkedRun, timeout_in_ms: int = 0) -> None:
-        """Makes a step, in a thread; it is cancelled after that time, as if the worker were killed."""
+        """Makes a step in a thread and cancels it after that time, as if the worker were killed."""
         choose = self.train.step.choose or (lambda global_step: 0)
         phase = choose(self._global_step)
         self.is_pushing = phase == 0
@@ -132,17 +132,17 @@ class _Process:
         self._start(step)
 
     def leave(self) -> None:
-        """Ends in order."""
+        """Leaves the run in order."""
         if self.train.step.leave_op is not None:
             self.session.run(self.train.step.leave_op)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a step or the joining is not over."""
+        """Whether a step or the joining is still running."""
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self) -> None:
-        """Waits until nothing is under way."""
+        """Waits until the current step or joining has ended."""
         self._thread.join(DEADLINE_SECS)
         assert not self.is_busy, f"worker {self.worker} hangs"
 
@@ -150,7 +150,7 @@ class _Process:
         def run() -> None:
             try:
                 call()
-            except BaseException as error:  # noqa: BLE001 - looked at by the test
+            except BaseException as error:  # raised by the test later
                 self.error = error
 
         self._thread = threading.Thread(target=run, daemon=True)
@@ -158,17 +158,17 @@ class _Process:
 
 
 class MarkedRun:
-    """A run of three workers on a cluster, whose steps a test makes one by one or some at once.
+    """A run of three workers on a cluster; a test makes its steps one by one or several at once.
 
     Args:
-        cluster: where to run.
-        name: of the container on the ps tasks.
-        with_tables: whether the model has a table.
-        **fields: of the run's configuration.
+        cluster: Cluster that runs the workers.
+        name: Name of the container on the ps tasks.
+        with_tables: Whether the model has a table.
+        **fields: Fields of the run's configuration.
 
     Attributes:
-        pushes: made so far.
-        processes: of each worker that has not left.
+        pushes: Pushes so far.
+        processes: Process of each worker that has not left.
     """
 
     active: MarkedRun | None = None
@@ -202,7 +202,7 @@ class MarkedRun:
 
     @staticmethod
     def code_of(worker_B: tf.Tensor) -> tf.Tensor:
-        """The code of the step, a new one in each; int64 scalar."""
+        """A code for the step, different for each step; int64 scalar."""
         run = MarkedRun.active
         if run is None:
             return tf.constant(0, tf.int64)
@@ -210,7 +210,7 @@ class MarkedRun:
         return tf.ensure_shape(code, [])
 
     def step(self, workers: Sequence[int]) -> None:
-        """Makes a step of each at once; returns when each is over, or waits for others."""
+        """Makes one step of each given worker at the same time; returns when each step is over or waits for others."""
         pushed = [self.counts(ps).pushed for ps in range(self.cluster.num_ps)]
         for worker in workers:
             self.processes[worker].step(self)
@@ -225,7 +225,7 @@ class MarkedRun:
         self.settle()
 
     def settle(self) -> None:
-        """Returns when all that are not in an open group have gone on; only these are busy then."""
+        """Returns when only workers in an open group are busy and all others have gone on."""
 
         def is_settled() -> bool:
             members = self.counts(0).members
@@ -237,13 +237,13 @@ class MarkedRun:
             raise AssertionError("a step failed") from errors[0]
 
     def kill(self, worker: int, *, is_noticed: bool, is_late: bool, comes_back: bool) -> None:
-        """Kills a worker in its next push: on two ps tasks when only ps 0 has got it.
+        """Kills a worker in its next push; with two ps tasks only ps 0 has received the push.
 
         Args:
-            worker: that is not busy.
-            is_noticed: whether the chief takes it out of the live set.
-            is_late: what has not come to ps 1 comes when the worker is back, else it never does.
-            comes_back: whether there is a new process of it.
+            worker: Worker that is not busy.
+            is_noticed: Whether the chief takes the worker out of the live set.
+            is_late: Whether ps 1 receives the rest of the push when the worker is back; otherwise it never does.
+            comes_back: Whether a new process of the worker starts.
         """
         process = self.processes[worker]
         self._held = worker
@@ -264,7 +264,7 @@ class MarkedRun:
         self.settle()
 
     def leave(self, worker: int) -> None:
-        """A worker has no data left."""
+        """Ends a worker in order, as when it has no data left."""
         process = self.processes.pop(worker)
         process.leave()
         if worker == 0:
@@ -272,24 +272,24 @@ class MarkedRun:
         self.settle()
 
     def notice(self, worker: int) -> None:
-        """The chief takes a worker out of the live set."""
+        """Takes a worker out of the live set, as the chief does when it notices a loss."""
         ops = self._chief.train.step.service._ops
         self._chief.session.run(ops.leave, {ops.worker: worker, ops.joining: self.num_processes(worker)})
 
     def num_processes(self, worker: int) -> int:
-        """Processes of a worker so far."""
+        """Number of processes of a worker so far."""
         return sum(process.worker == worker for process in self._all)
 
     def counts(self, ps: int) -> Counts:
-        """What the rule has counted there."""
+        """The rule's counts on that ps task."""
         return Counts(*self._reading.run(self._counts[ps]))
 
     def clock(self, ps: int) -> int:
-        """Updates made there."""
+        """Number of updates on that ps task."""
         return int(self._reading.run(self._clocks[ps]))
 
     def marks(self) -> list[dict[str, dict[int, tuple[int, int]]]]:
-        """For each ps task and part of a variable there: code -> (update, gradients in it)."""
+        """For each ps task and each part of a variable on it: code -> (update, number of gradients in it)."""
         store = self._chief.train.store
         values = self._reading.run(self._values)
         places = [np.full(value.shape, piece.ps) for piece, value in zip(store.pieces, values, strict=True)]
@@ -305,7 +305,7 @@ class MarkedRun:
         return found
 
     def close(self) -> None:
-        """Frees what the run has on the ps tasks."""
+        """Frees the run's resources on the ps tasks."""
         self._may_go_on.set()
         self._chief.session.run(self._chief.train.free_op)
         for process in self._all:
@@ -326,7 +326,7 @@ class MarkedRun:
         return np.int32(0)
 
     def _open_reading(self, train: graph_lib.TrainGraph) -> None:
-        """A session that reads what lies on the ps tasks."""
+        """A session that reads the variables on the ps tasks."""
         by_name = {variable.op.name: variable for variable in train.step.state}
         with tf.Graph().as_default() as graph:
             self._counts = []
@@ -342,7 +342,7 @@ class MarkedRun:
 
 @contextmanager
 def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[MarkedRun]:
-    """A `MarkedRun`, in which what arrives at the second ps task can be held back; one at a time."""
+    """A `MarkedRun` that can hold back pushes to the second ps task; only one at a time."""
     push = gradient_collector.GradientCollector.push
 
     def held_push(
@@ -363,14 +363,14 @@ def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[
 
 
 def _held(gradients: Sequence[Any], worker: int) -> list[Any]:
-    """Gradients after all of the second ps task have arrived there, and their worker is not held any more."""
+    """The gradients, after all of the second ps task have arrived there and their worker is no longer held."""
     late = [gradient for gradient in gradients if gradient.piece.ps]
     if not late:
         return list(gradients)
     with tf.device(late[0].piece.variable.device):
         came = [arrived(gradient.value) for gradient in late]
         with tf.control_dependencies([getattr(value, "values", value) for value in came]):
-            # One for all of them: the servers of a process share few threads.
+            # One op holds back all gradients, because the servers of a process share few threads.
             held = tf.numpy_function(MarkedRun.active._hold, [tf.constant(worker, tf.int64)], tf.int32)
         with tf.control_dependencies([held]):
             came = iter([arrived(value) for value in came])
@@ -378,10 +378,10 @@ def _held(gradients: Sequence[Any], worker: int) -> list[Any]:
 
 
 def _decode(entry: float) -> tuple[int, int]:
-    """(t, k) of 7^-t / k."""
+    """The pair (t, k) of a value 7^-t / k."""
     for update in range(40):
         size = _BASE**-update / entry
         if 0.99 < size < 6.99:
-            assert abs(size - round(size)) < 1e-3 * size, f"{entry} is no mean"
+            assert abs(size - round(size)) < 1e-3 * size, f"{entry} is not an average of gradients"
             return update, round(size)
-    raise AssertionError(f"{entry} is of no update")
+    raise AssertionError(f"{entry} belongs to no update")

@@ -1,6 +1,6 @@
-"""NumPy forms of the scripted models and of the plain rules, to compare a cluster's numbers with.
+"""NumPy forms of the scripted models and of the plain rules, as oracles for a cluster's numbers.
 
-Arithmetic inside is float64; parameters and gradients are float32, as on the cluster.
+The arithmetic inside is float64; parameters and gradients are float32, as on the cluster.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ LossAndGradient = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
 
 
 class Trajectory(NamedTuple):
-    """What a rule does under a script.
+    """The behaviour of a rule under a script.
 
     Attributes:
-        values: parameters after each entry of the script.
-        losses: for each worker the losses of its steps, each before its update.
-        staleness: for each worker the staleness of its gradients.
+        values: Parameters after each entry of the script.
+        losses: Losses of each worker's steps, each before the step's update.
+        staleness: Staleness of each worker's gradients.
     """
 
     values: list[Values]
@@ -35,8 +35,8 @@ def linear(params: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) ->
     """Loss and gradient of `tests.testing.script.Linear`.
 
     Args:
-        params: "kernel" [6, 4] and "bias" [4].
-        batch: "x" [B, 6] and "label" [B].
+        params: Arrays "kernel" [6, 4] and "bias" [4].
+        batch: Arrays "x" [B, 6] and "label" [B].
     """
     loss, logits_gradient, features = _softmax_regression(params, batch["x"], batch["label"])
     return loss, _float32(kernel=features.T @ logits_gradient, bias=logits_gradient.sum(axis=0))
@@ -46,8 +46,8 @@ def embedded_linear(params: Mapping[str, np.ndarray], batch: Mapping[str, np.nda
     """Loss and gradient of `tests.testing.script.EmbeddedLinear`; the table's gradient is dense, [VOCAB_SIZE, D].
 
     Args:
-        params: "table" [VOCAB_SIZE, D], "kernel" [D + 6, 4] and "bias" [4].
-        batch: "ids" [B, 3], "x" [B, 6] and "label" [B].
+        params: Arrays "table" [VOCAB_SIZE, D], "kernel" [D + 6, 4] and "bias" [4].
+        batch: Arrays "ids" [B, 3], "x" [B, 6] and "label" [B].
     """
     table, ids = params["table"].astype(np.float64), batch["ids"]
     mean_rows = table[ids].mean(axis=1)
@@ -56,20 +56,20 @@ def embedded_linear(params: Mapping[str, np.ndarray], batch: Mapping[str, np.nda
     )
     rows_gradient = (logits_gradient @ params["kernel"].astype(np.float64).T)[:, : table.shape[1]] / ids.shape[1]
     table_gradient = np.zeros_like(table)
-    np.add.at(table_gradient, ids, rows_gradient[:, None, :])  # an id that comes twice counts twice
+    np.add.at(table_gradient, ids, rows_gradient[:, None, :])  # an id that occurs twice counts twice
     return loss, _float32(
         table=table_gradient, kernel=features.T @ logits_gradient, bias=logits_gradient.sum(axis=0)
     )  # fmt: skip
 
 
 def sgd(params: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray], learning_rate: float) -> Values:
-    """`params − learning_rate · gradient`, as new arrays; a parameter without gradient stays."""
+    """New arrays `params − learning_rate · gradient`; a parameter without a gradient keeps its value."""
     rate = np.float32(learning_rate)
     return {name: value - rate * gradient[name] if name in gradient else value for name, value in params.items()}
 
 
 def mean(gradients: Sequence[Mapping[str, np.ndarray]]) -> Values:
-    """The average of gradients, each with the same names."""
+    """The average of several gradients, which have the same names."""
     return _float32(**{name: np.mean([g[name] for g in gradients], axis=0, dtype=np.float64) for name in gradients[0]})
 
 
@@ -80,14 +80,14 @@ def async_sgd(
     batch_of: Callable[[int, int], Mapping[str, np.ndarray]],
     learning_rate: float,
 ) -> Trajectory:
-    """Update rule `async`, with every pull right after the worker's own apply.
+    """Update rule `async`, where every worker pulls right after its own apply.
 
     Args:
-        loss_and_gradient: of the model.
-        initial: what every worker pulls first.
-        script: the worker of each step, in the order in which gradients are applied.
-        batch_of: (worker, number of its step) -> batch.
-        learning_rate: of plain SGD.
+        loss_and_gradient: Function of the model, from parameters and batch.
+        initial: Parameters that every worker pulls first.
+        script: Worker of each step, in the order in which the ps tasks apply the gradients.
+        batch_of: Function (worker, number of its step) -> batch.
+        learning_rate: Learning rate of plain SGD.
     """
     num_workers = max(script) + 1
     params = dict(initial)
@@ -112,7 +112,7 @@ def sync_sgd(
     batch_of: Callable[[int, int], Mapping[str, np.ndarray]],
     learning_rate: float,
 ) -> Trajectory:
-    """Synchronous SGD by the average of all workers' gradients; an entry of `values` per update."""
+    """Synchronous SGD by the average of all workers' gradients; `values` has one entry per update."""
     params = dict(initial)
     trajectory = Trajectory([], [[] for _ in range(num_workers)], [[0] * num_steps for _ in range(num_workers)])
     for step in range(num_steps):

@@ -1,4 +1,4 @@
-"""What each gradient transform does, in NumPy and straight from its equation; float32 throughout."""
+"""Oracles of the gradient transforms: each equation in plain NumPy, in float32 throughout."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Parts = Sequence[slice]
 
 
 def clip_norm(values: Sequence[np.ndarray], norm: float) -> list[np.ndarray]:
-    """g · min(1, norm / ‖g‖₂) over all arrays together."""
+    """g · min(1, norm / ‖g‖₂), where the norm covers all arrays together."""
     total = math.sqrt(sum(float(np.sum(np.square(value, dtype=np.float64))) for value in values))
     return [value * np.float32(min(1.0, norm / total)) for value in values]
 
 
 def cast(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Rounded to the nearest 16-bit number, ties to even; bfloat16 is the upper half of a float32."""
+    """Values rounded to the nearest 16-bit number, ties to even; bfloat16 is the upper half of a float32."""
     if dtype == "float16":
         return values.astype(np.float16).astype(np.float32)
     bits = values.view(np.uint32)
@@ -38,7 +38,7 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def one_bit(values: np.ndarray, parts: Parts) -> np.ndarray:
-    """Each element becomes the mean of its part's elements of the same sign."""
+    """Each element replaced by the mean of its part's elements of the same sign."""
     result = np.empty_like(values)
     for part in parts:
         is_positive = values[part] >= 0
@@ -49,7 +49,7 @@ def one_bit(values: np.ndarray, parts: Parts) -> np.ndarray:
 
 
 def sign(values: np.ndarray, parts: Parts, scaled: bool) -> np.ndarray:
-    """±1, times the part's mean magnitude where `scaled`."""
+    """±1, times the part's mean magnitude if `scaled`."""
     result = np.where(values >= 0, np.float32(1), np.float32(-1))
     for part in parts:
         result[part] *= np.abs(values[part]).mean() if scaled else 1
@@ -57,7 +57,7 @@ def sign(values: np.ndarray, parts: Parts, scaled: bool) -> np.ndarray:
 
 
 def terngrad(values: np.ndarray, parts: Parts, random: np.ndarray, sigma: float | None = None) -> np.ndarray:
-    """s · sign(g) where random < |g| / s, else 0; s the part's largest magnitude, after clipping at sigma · σ."""
+    """s · sign(g) where random < |g| / s, else 0; s is the part's largest magnitude after clipping at sigma · σ."""
     result = np.zeros_like(values)
     for part in parts:
         own = values[part]
@@ -82,7 +82,7 @@ def qsgd(values: np.ndarray, levels: int, bucket_size: int, norm: str, random: n
 
 
 def power_sgd(matrix: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(P Qᵀ, Q) of one subspace iteration that starts with `q`."""
+    """(P Qᵀ, Q) of one subspace iteration that starts at `q`."""
     p = np.linalg.qr(matrix.astype(np.float64) @ q)[0]
     q = matrix.T @ p
     return (p @ q.T).astype(np.float32), q
@@ -103,14 +103,14 @@ class ErrorFeedback:
 
 
 class Dgc:
-    """Lin et al. 2018, Algorithm 4, where the whole variable is the sample: exactly k elements are sent."""
+    """Lin et al. 2018, Algorithm 4, where the sample is the whole variable: exactly k elements are sent."""
 
     def __init__(self, size: int, momentum: float):
         self.u, self.v = np.zeros(size, np.float32), np.zeros(size, np.float32)
         self._momentum = np.float32(momentum)
 
     def send(self, gradient: np.ndarray, parts: Parts, counts: Sequence[int]) -> np.ndarray:
-        """Of each part its count of elements with the largest |v|."""
+        """From each part, its own count of elements with the largest |v|."""
         self.u = self._momentum * self.u + gradient
         self.v = self.v + self.u
         chosen = np.concatenate([part.start + largest(self.v[part], k) for part, k in zip(parts, counts, strict=True)])

@@ -1,6 +1,6 @@
-"""NumPy forms of the rules that train a copy on each worker, under the scripts of `tests.updates.scripted`.
+"""NumPy forms of the rules that train a replica on each worker, under the scripts of `tests.updates.scripted`.
 
-All train `script.Linear` with batches of `scripted.BATCH_SIZE`, by two workers unless said.
+All train `script.Linear` with batches of `scripted.BATCH_SIZE`, with two workers if not stated otherwise.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tests.updates.scripted import BATCH_SIZE, Optimizer, Played
 
 
 def combined(*terms: tuple[float, Values]) -> Values:
-    """The sum of factor · value, by variable."""
+    """The sum of factor · values over all terms, for each variable."""
     return {name: sum(np.float32(factor) * value[name] for factor, value in terms) for name in terms[0][1]}
 
 
 class Worker:
-    """One worker's copy, and what its steps return.
+    """One worker's replica, and the results of its steps.
 
     Args:
-        index: its own.
-        params: the copy at first.
-        num_workers: of the cluster.
+        index: Index of the worker.
+        params: Initial values of the replica.
+        num_workers: Number of workers in the cluster.
     """
 
     def __init__(self, index: int, params: Values, num_workers: int = 2):
@@ -40,7 +40,7 @@ class Worker:
         self.global_steps: list[int] = []
 
     def gradient(self) -> Values:
-        """Begins a step: the gradient of its batch at the copy."""
+        """Begins a step: the gradient of its batch at the replica."""
         batch = script.worker_batch(self.index, self.num_workers, BATCH_SIZE, self.count)
         loss, gradient = oracles.linear(self.copy, batch)
         self.count += 1
@@ -48,13 +48,13 @@ class Worker:
         return gradient
 
     def end_step(self, staleness: int | None) -> None:
-        """Notes what the step returns; without a staleness it was local."""
+        """Records the step's results; a step without a staleness was local."""
         self.global_steps.append(self.known)
         self.staleness.append([] if staleness is None else [staleness])
 
 
 def played(workers: Sequence[Worker], values: list[Values]) -> Played:
-    """What was noted, in the form of a script that was played."""
+    """The recorded results, in the form of a played script."""
     return Played(
         values, [w.losses for w in workers], [w.staleness for w in workers], [w.global_steps for w in workers]
     )
@@ -68,15 +68,15 @@ def downpour(
     optimizer: str = "sgd",
     schedule: Callable[[int], float] = lambda step: 1.0,
 ) -> Played:
-    """Rule `downpour`, with one worker after the other making a step.
+    """Rule `downpour`, where the workers make their steps one after the other.
 
     Args:
-        entries: the worker of each step.
-        n_push: see the rule.
-        n_fetch: see the rule.
-        learning_rate: before the schedule.
-        optimizer: on the ps.
-        schedule: factor of the rate at a global step.
+        entries: Worker of each step.
+        n_push: Number of steps between two pushes.
+        n_fetch: Number of steps between two fetches.
+        learning_rate: Learning rate before the schedule.
+        optimizer: Optimizer on the ps.
+        schedule: Factor of the learning rate at a global step.
     """
     params, clock, values = script.initial_values(script.Linear()), 0, []
     workers = [Worker(index, params) for index in (0, 1)]
@@ -103,14 +103,14 @@ def downpour(
 
 
 def easgd(entries: Sequence[int], period: int, alpha: float, learning_rate: float, momentum: float = 0.0) -> Played:
-    """Rule `easgd` as in the paper: x and v apart, the gradient taken at x + momentum · v.
+    """Rule `easgd` as in the paper: x and v are kept apart, and the gradient is taken at x + momentum · v.
 
     Args:
-        entries: the worker of each step; an exchange is not interrupted by the other worker.
-        period: see the rule.
-        alpha: see the rule.
-        learning_rate: constant.
-        momentum: see the rule.
+        entries: Worker of each step; the other worker never interrupts an exchange.
+        period: Number of local steps between two exchanges.
+        alpha: Moving rate of an exchange.
+        learning_rate: Constant learning rate.
+        momentum: Momentum of the local steps.
     """
     centre, clock, values = script.initial_values(script.Linear()), 0, []
     workers = [Worker(index, centre) for index in (0, 1)]
@@ -134,13 +134,13 @@ def easgd(entries: Sequence[int], period: int, alpha: float, learning_rate: floa
 
 
 def averaging(periods: Sequence[int], num_workers: int, learning_rate: float, optimizer: str = "sgd") -> Played:
-    """Rules `local_sgd` and `model_averaging`: an entry of `values` per round.
+    """Rules `local_sgd` and `model_averaging`; `values` has one entry per round.
 
     Args:
-        periods: local steps of each round.
-        num_workers: all of which take part in each round.
-        learning_rate: constant.
-        optimizer: of the local steps, with slots for each worker.
+        periods: Number of local steps in each round.
+        num_workers: Number of workers, all of which take part in each round.
+        learning_rate: Constant learning rate.
+        optimizer: Optimizer of the local steps, with slots for each worker.
     """
     centre, values = script.initial_values(script.Linear()), []
     workers = [Worker(index, centre, num_workers) for index in range(num_workers)]

@@ -1,4 +1,4 @@
-"""A cluster of real processes: start its tasks, wait for what they say and do, and leave none behind."""
+"""A cluster of real processes: a test starts its tasks, waits for their output and state, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _FLAGS = (
     "--start_timeout_secs=60",
     "--stall_timeout_secs=60",
 )
-_NO_RECOVERY = "--recover_timeout_secs=0"  # unless a test asks for one
+_NO_RECOVERY = "--recover_timeout_secs=0"  # default, which a test with recovery overrides
 
 
 def wait_until(condition: Callable[[], Any], deadline_secs: float, what: str) -> Any:
-    """The first true value of `condition`, asked again and again; raises AssertionError after the deadline."""
+    """The first true value of `condition`, which is polled; raises AssertionError after the deadline."""
     deadline = time.monotonic() + deadline_secs
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -52,13 +52,13 @@ def wait_until(condition: Callable[[], Any], deadline_secs: float, what: str) ->
 
 
 def wait_until_frozen(pid: int, name: str) -> None:
-    """Returns when SIGSTOP has stopped the process; AssertionError if it goes on."""
+    """Returns when SIGSTOP has stopped the process; raises AssertionError if the process continues."""
     stat = pathlib.Path(f"/proc/{pid}/stat")
     wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", START_SECS, f"{name} is not stopped")
 
 
 class _Forked:
-    """What `Task` uses of `subprocess.Popen`, for a process that was forked of one with TensorFlow imported."""
+    """The part of `subprocess.Popen` that `Task` uses, for a process forked from one that has imported TensorFlow."""
 
     def __init__(self, server: ForkServer, arguments: Sequence[str], **kwargs: Any):
         self._process = server.popen([*PROGRAM, *arguments], **kwargs)
@@ -84,14 +84,14 @@ class _Forked:
 
 
 class Task:
-    """A process of the project's, in a session of its own, its output in a log file.
+    """A process of the project, in a session of its own, with its output in a log file.
 
     Args:
-        name: for messages.
-        command: arguments of `python`; of `python -m ps_trainer`, if it is forked.
-        log_path: file for the output; appended to.
-        env: its whole environment.
-        server: of which it is forked; None = a fresh process.
+        name: Name of the process in messages.
+        command: Arguments of `python`; for a forked process the arguments of `python -m ps_trainer`.
+        log_path: File to which the output is appended.
+        env: The whole environment of the process.
+        server: Fork server that starts the process; None starts a fresh process.
     """
 
     def __init__(
@@ -125,65 +125,65 @@ class Task:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """Exit code; None while the process runs."""
         return self._popen.poll()
 
     @property
     def log(self) -> str:
-        """Its output so far."""
+        """Output so far."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def send(self, signum: int) -> None:
-        """Sends a signal to this process alone."""
+        """Sends a signal to this process only."""
         self._popen.send_signal(signum)
 
     def freeze(self) -> None:
-        """Stops this process; returns when it does nothing any more, which is a moment after the signal."""
+        """Stops this process and returns once it has stopped, which takes a moment after the signal."""
         self.send(signal.SIGSTOP)
         wait_until_frozen(self.pid, self.name)
 
     def thaw(self) -> None:
-        """Lets it go on."""
+        """Lets the process continue."""
         self.send(signal.SIGCONT)
 
     def wait(self, deadline_secs: float) -> int:
-        """Its exit code; AssertionError when it still runs after the deadline."""
+        """Waits for the process and returns its exit code; raises AssertionError if it still runs at the deadline."""
         wait_until(lambda: self.exit_code is not None, deadline_secs, f"{self.name} (pid {self.pid}) still runs")
         return self.exit_code
 
     def wait_for_log(self, pattern: str, deadline_secs: float = START_SECS) -> None:
-        """Waits until its output has a match of `pattern`; AssertionError also when it ends without."""
+        """Waits until the output matches `pattern`; AssertionError at the deadline or if the process ends first."""
 
         def is_there() -> bool:
-            has_ended = self.exit_code is not None  # asked before the look: what it said last counts
+            has_ended = self.exit_code is not None  # asked before the log is read, so that the last output counts
             if re.search(pattern, self.log):
                 return True
-            assert not has_ended, f"{self.name} ended with {self.exit_code} and never said {pattern!r}"
+            assert not has_ended, f"{self.name} ended with {self.exit_code} and never logged {pattern!r}"
             return False
 
         wait_until(is_there, deadline_secs, f"{self.name} has not said {pattern!r}")
 
     def kill(self) -> None:
-        """Kills and collects it, if it still runs."""
+        """Kills the process if it still runs, and reaps it."""
         if self.exit_code is None:
             self._popen.kill()
         self._popen.wait()
 
 
 class ClusterRun:
-    """One run's processes, ports and log folder. Use as a context manager.
+    """The processes, ports and log folder of one run. Use as a context manager.
 
-    On leaving, what still runs is killed by pid, and the end of every log is printed (pytest shows that
-    only when the test failed).
+    On exit it kills by pid each process that still runs, and prints the end of every log. Pytest shows these only if
+    the test failed.
 
     Args:
-        folder: existing empty folder; the run's logdir, unique on this machine, lies in it.
-        num_ps: ps tasks.
-        num_workers: worker tasks.
-        flags: for every task, after the ones that are always given.
-        env: added to the environment.
-        server: of which all are forked, so that they start at once; None = each is a fresh process, started by
-            `run_ps.py` or `run_worker.py`.
+        folder: Existing empty folder; it holds the run's logdir, which is unique on this machine.
+        num_ps: Number of ps tasks.
+        num_workers: Number of workers.
+        flags: Flags for every task, after the standard ones.
+        env: Variables to add to the environment.
+        server: Fork server that starts all tasks at once; None starts each as a fresh process by `run_ps.py` or
+            `run_worker.py`.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class ClusterRun:
         return started + [self.start_worker(index, *flags) for index in range(self.num_workers)]
 
     def start_local(self, *flags: str) -> Task:
-        """Starts `python -m ps_trainer local` for this run's numbers of tasks."""
+        """Starts `python -m ps_trainer local` with this run's numbers of tasks."""
         counts = [f"--num_ps={len(self.ps_hosts)}", f"--num_workers={self.num_workers}"]
         return self.start_command("local", *counts, *self._flags, f"--logdir={self.logdir}", *flags)
 
@@ -247,10 +247,10 @@ class ClusterRun:
         return self._start(log_name or command, [*program, command, *flags])
 
     def wait_for_step(self, step: int, deadline_secs: float = START_SECS, workers: Sequence[int] | None = None) -> None:
-        """Waits until each of `workers` (None = all) has reported a global_step of at least `step`.
+        """Waits until each of `workers` (None means all) has reported a global_step of at least `step`.
 
         Raises:
-            AssertionError: too late, or a task has ended meanwhile that was running at the call.
+            AssertionError: If the deadline passes, or if a task that was running at the call ends.
         """
         running = [task for task in self.tasks if task.exit_code is None]
         wanted = range(self.num_workers) if workers is None else workers
@@ -278,25 +278,25 @@ class ClusterRun:
         for line in self.metrics(task_name, "state"):
             if re.search(pattern, line["state"]):
                 return line["wall_time"]
-        raise AssertionError(f"{task_name} has reported no state {pattern!r}")
+        raise AssertionError(f"{task_name} has not reported a state that matches {pattern!r}")
 
     def summary(self) -> dict[str, Any]:
-        """What summary.json holds."""
+        """The contents of summary.json."""
         return json.loads((self.logdir / "summary.json").read_text(encoding="utf-8"))
 
     def checkpoint_step(self) -> int:
-        """global_step of the latest checkpoint; every tensor is read, with a plain TensorFlow reader."""
+        """The global_step of the latest checkpoint; it reads every tensor with a plain TensorFlow reader."""
         reader = tf.train.load_checkpoint(str(self.logdir / "checkpoints"))
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        assert len(values) > 1, f"only {list(values)} in the checkpoint"
+        assert len(values) > 1, f"the checkpoint holds only {list(values)}"
         return int(values["global_step"])
 
     def remaining(self) -> list[int]:
-        """Pids of living processes of this run."""
+        """Pids of this run's live processes."""
         return list(leftovers.living(self.folder))
 
     def wait_until_gone(self, deadline_secs: float) -> None:
-        """Waits until no process of this run is left."""
+        """Waits until all processes of this run have ended."""
         wait_until(lambda: not self.remaining(), deadline_secs, f"pids {self.remaining()} still run")
 
     def _start(self, name: str, arguments: Sequence[str]) -> Task:

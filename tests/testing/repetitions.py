@@ -1,4 +1,4 @@
-"""Which combinations of parameters the longest tests run: a covering part, or all with `PS_TRAINER_FULL_TESTS=true`."""
+"""Combinations of parameters for the longest tests: a covering part, or all with `PS_TRAINER_FULL_TESTS=true`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IS_FULL = os.environ.get("PS_TRAINER_FULL_TESTS") == "true"  # `make test-full`
 def repetitions(values: Sequence[T], *, every: int = 2, first: int = 0) -> list[T]:
     """The value at index `first` and each `every`-th after it; all values in a full run.
 
-    For parameters that repeat the same assertions in another setting, never for the assertions themselves.
+    It serves parameters that repeat the same assertions in another setting, never the assertions themselves.
     """
     return list(values if IS_FULL else values[first::every])
 
@@ -35,7 +35,7 @@ def covering(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def _covering(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Takes the item with the most values that no earlier item had, until every value occurs."""
+    """Takes the item with the most values that no earlier item has, until every value occurs."""
     values = [
         {(name, repr(value)) for name, value in item.callspec.params.items()}
         if hasattr(item, "callspec")

@@ -1,4 +1,4 @@
-"""One worker's graph of a rule with replicas in a session of its own, to look at each phase's partitions."""
+"""A worker's graph of a rule with replicas, in a session that shows the partitions of each phase."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.testing.cluster import InProcessCluster
 
 
 class WorkerSession:
-    """A joined worker 0 of a cluster whose jobs are over or have not begun.
+    """A joined worker 0 of a cluster on which no job runs.
 
     Args:
-        train: its graph.
-        session: on its server.
+        train: The worker's graph.
+        session: Session on the worker's server.
     """
 
     def __init__(self, train: graph_lib.TrainGraph, session: tf.Session):
@@ -28,11 +28,11 @@ class WorkerSession:
         self._global_step = 0
 
     def phase_of_next_step(self) -> int:
-        """What the rule chooses for the worker's next step."""
+        """The phase that the rule chooses for the worker's next step."""
         return self.train.step.choose(self._global_step)
 
     def jobs_of_phase(self, phase: int) -> set[str]:
-        """Runs a step; returns the jobs of all ops that it executed, as TensorFlow has partitioned them."""
+        """Runs a step; returns the jobs of all ops that TensorFlow placed in the step's partitions."""
         metadata = tf.RunMetadata()
         run_options = tf.RunOptions(output_partition_graphs=True)
         self._global_step = self.session.run(self.train.fetches[phase], options=run_options, run_metadata=metadata)[0]
@@ -42,7 +42,7 @@ class WorkerSession:
 
 @contextmanager
 def one_worker_session(cluster: InProcessCluster, config: TrainConfig) -> Iterator[WorkerSession]:
-    """Sets up a run as its chief does, and joins it."""
+    """Sets up a run as its chief does, and joins it as worker 0."""
     task = cluster.task("worker", 0)
     components = components_lib.load(config, cluster.num_workers)
     train = graph_lib.build(components, task, config, "lookedat")

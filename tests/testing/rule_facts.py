@@ -1,4 +1,4 @@
-"""What each update rule's docstring promises, as a table for the conformance suite."""
+"""A table of the promises in each update rule's docstring, for the conformance suite."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ Counts = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a rule's docstring says of it.
+    """The promises in a rule's docstring.
 
     Attributes:
-        counts: global_step out of the workers' steps.
-        options: of the rule in a cluster of three workers.
-        alone: of the rule with one worker.
-        plain: of the rule with one worker that computes what plain SGD does; None where none does.
-        steps_per_update: steps of such a worker per global step.
-        overshoot: how far above max_steps a run of three workers may end.
-        model: what it is run on where the model does not matter.
-        holds_tables: whether it trains embedding tables.
-        takes_momentum: whether it runs with --optimizer=momentum.
-        takes_lossy: whether it runs with lossy gradient transforms.
-        max_steps: global steps of a run of three workers.
-        gradients_per_update: how many gradients in full the parameters move by in one global step: 1 where an update
-            is one gradient or the average of several; None where that depends on when they come.
-        share: which part of each gradient that is used moves the parameters in a run of three workers that ends at
-            `max_steps`; None where one that came last may wait for others in vain.
-        drops: whether a gradient that was sent may be left out.
+        counts: Function from the workers' steps to global_step.
+        options: Options of the rule in a cluster of three workers.
+        alone: Options of the rule with one worker.
+        plain: Options with which one worker computes the same as plain SGD; None if there are none.
+        steps_per_update: Steps of such a worker per global step.
+        overshoot: Number of steps by which a run of three workers may exceed max_steps.
+        model: Model for the checks that work with any model.
+        holds_tables: Whether the rule trains embedding tables.
+        takes_momentum: Whether the rule runs with --optimizer=momentum.
+        takes_lossy: Whether the rule runs with lossy gradient transforms.
+        max_steps: Global steps of a run of three workers.
+        gradients_per_update: Number of whole gradients by which one global step moves the parameters: 1 if an update is
+            one gradient or an average; None if it depends on the order of arrival.
+        share: Part of each used gradient that moves the parameters in a run of three workers that ends at `max_steps`;
+            None if the last gradient may wait for others in vain.
+        drops: Whether the rule may leave out a gradient that it received.
     """
 
     counts: Counts
@@ -53,7 +53,7 @@ def _each_used(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
 
 
 def _rounds_of(period: int) -> Counts:
-    """An update for every `period` steps of all workers that have so many left."""
+    """One update for every `period` steps of all workers that have that number left."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
         return max(steps) // period, max(steps) // period
@@ -62,7 +62,7 @@ def _rounds_of(period: int) -> Counts:
 
 
 def _one_in(period: int) -> Counts:
-    """An update of the worker's own in every `period` of its steps; what is left over at its end makes none."""
+    """One update per worker for every `period` of its steps; its remaining steps at the end make none."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
         total = sum(num_steps // period for num_steps in steps)
@@ -72,7 +72,7 @@ def _one_in(period: int) -> Counts:
 
 
 def _first_of(period: int) -> Counts:
-    """An update of the worker's own with the first of every `period` of its steps."""
+    """One update per worker with the first of every `period` of its steps."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
         total = sum(-(-num_steps // period) for num_steps in steps)
@@ -82,7 +82,7 @@ def _first_of(period: int) -> Counts:
 
 
 def _groups_of(size: int) -> Counts:
-    """An update for every `size` gradients, whoever they come from; an open group at the end makes none."""
+    """One update for every `size` gradients from any workers; an open group at the end makes none."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
         total = (sum(steps) - sum(dropped)) // size
@@ -92,9 +92,9 @@ def _groups_of(size: int) -> Counts:
 
 
 def _pairs_of_workers(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
-    """An update for one gradient of each of two workers, or of the last that is left."""
+    """One update for a gradient from each of two workers, or from the last worker alone."""
     used = [made - lost for made, lost in zip(steps, dropped, strict=True)]
-    others = sum(used) - max(used)  # when these are used up, one worker may be left, and makes updates alone
+    others = sum(used) - max(used)  # when these are used up, one worker may remain, and makes updates alone
     return max(max(used), sum(used) // 2), sum(used) - others // 2
 
 
@@ -103,7 +103,7 @@ FACTS = {
     "downpour": Facts(
         counts=_one_in(2),
         options=("n_push=2", "n_fetch=3"),
-        alone=("n_push=2", "n_fetch=5"),  # a restart after 14 steps is between two fetches
+        alone=("n_push=2", "n_fetch=5"),  # a restart after 14 steps falls between two fetches
         # Local SGD and the push of the sum are the same step when the fetch comes with a push.
         plain=("n_push=2", "n_fetch=4"),
         steps_per_update=2,
@@ -134,9 +134,9 @@ FACTS = {
     "easgd": Facts(
         counts=_first_of(2),
         options=("period=2",),
-        # The exchange is with the first step of a period: 7 of them are over after 43 steps, 12 after 78.
+        # The exchange belongs to the first step of a period: 7 of them are over after 43 steps, 12 after 78.
         alone=("period=7",),
-        plain=None,  # the centre follows the copy
+        plain=None,  # the centre follows the replica
         overshoot=2,
         holds_tables=False,
         takes_momentum=False,

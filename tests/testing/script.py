@@ -1,13 +1,13 @@
 """Scripted arrival order on a real in-process cluster: which worker's gradient is pushed when.
 
     with InProcessCluster(1, 2) as cluster, Turnstile(cluster) as gate:
-        gate.start(config)  # its model is `Linear` or `EmbeddedLinear`, built while the turnstile is there
+        gate.start(config)  # its model is `Linear` or `EmbeddedLinear`, built inside the turnstile
         gate.play([0, 1, 1, 0])
         gate.values()  # the parameters on the ps tasks, while every worker stands at the gate
 
-The gate is in the model's forward pass: a worker comes to it with its batch and the parameters' values
-in hand, and computes loss and gradient behind it. A wait there takes no thread (it is a queue's dequeue;
-all servers of a process share one pool of threads, which workers that block would use up).
+The gate is in the model's forward pass: a worker arrives there with its batch and the parameters' values, and computes
+loss and gradient behind it. A wait at the gate takes no thread, because it is a queue's dequeue. All servers of a
+process share one pool of threads, which blocking workers would use up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TABLE_DIM = 4
 
 
 class Linear:
-    """Softmax regression on "x": `kernel` [6, 4] and `bias` [4]. In NumPy: `oracles.linear`."""
+    """Softmax regression on "x": `kernel` [6, 4] and `bias` [4]. Its NumPy form is `oracles.linear`."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         kernel, bias = _get_kernel_and_bias(batch["x"])
@@ -45,7 +45,7 @@ class Linear:
 
 
 class EmbeddedLinear:
-    """Softmax regression on the mean of embedded "ids" beside "x". In NumPy: `oracles.embedded_linear`."""
+    """Softmax regression on "x" and the mean of embedded "ids". Its NumPy form is `oracles.embedded_linear`."""
 
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
         rows_BND = layers.embedding("table", VOCAB_SIZE, TABLE_DIM, batch["ids"])
@@ -56,20 +56,20 @@ class EmbeddedLinear:
 
 
 class Turnstile:
-    """Lets the steps of a cluster's workers pass as the test says.
+    """Lets the steps of a cluster's workers pass in the order of the test.
 
-    Models that are built while it is entered have its gate; one turnstile at a time. Leaving it opens it.
-    Every wait ends with an AssertionError after `DEADLINE_SECS`, or when a worker has failed.
+    Models that are built inside its context have its gate; only one turnstile exists at a time. Leaving the context
+    opens the gate. Every wait ends with an AssertionError after `DEADLINE_SECS`, or when a worker has failed.
 
     Args:
-        cluster: whose workers are scripted.
+        cluster: Cluster whose workers follow the script.
     """
 
     active: Turnstile | None = None
     _numbers = itertools.count()
 
     def __init__(self, cluster: InProcessCluster):
-        # A container's name may hold letters, digits, dots, dashes and slashes.
+        # A container's name may consist of letters, digits, dots, dashes and slashes.
         self.name = f"turnstile-{next(self._numbers)}"
         self.calls: dict[int, Any] = {}
         self._cluster = cluster
@@ -80,7 +80,7 @@ class Turnstile:
         self._store: ParameterStore | None = None
 
     def start(self, config: TrainConfig, workers: Sequence[int] | None = None, **overrides: Any) -> list[Any]:
-        """Starts workers (default: all), whose calls are kept in `calls`; see `InProcessCluster.start`."""
+        """Starts the given workers (default: all) in threads, and keeps their calls in `calls`."""
         given = overrides.pop("components", None)
         for worker in range(self._cluster.num_workers) if workers is None else workers:
             components = given or components_lib.load(config, self._cluster.num_workers)
@@ -92,13 +92,13 @@ class Turnstile:
     def play(self, script: Sequence[int], present: Sequence[int] | None = None) -> None:
         """Lets one worker after the other make one step; returns when the last step is over.
 
-        A step is over when it is recorded and its worker is at the gate again, or makes no further step.
-        So in each entry nothing moves but one worker. Only for rules in which a step needs no other's.
+        A step is over when it is recorded and its worker is at the gate again or has ended. So only one worker moves in
+        each entry. It suits only rules in which a step does not need another worker's step.
 
         Args:
-            script: the worker of each step.
-            present: who must have come to the gate before anything moves; None: all that were started. A rule
-                that lets a worker begin late needs fewer.
+            script: Worker of each step.
+            present: Workers that must have arrived at the gate before the first step; None means all that were started.
+                A rule that lets a worker begin late needs fewer.
         """
         for worker in self.calls if present is None else present:
             self.wait_arrived(worker, 1)
@@ -109,7 +109,7 @@ class Turnstile:
             self.wait_arrived(worker, arrived + 1, or_ended=True)
 
     def release(self, worker: int) -> None:
-        """Lets `worker` pass once, now or when it comes; does not wait."""
+        """Lets `worker` pass once, now or when it arrives; returns at once."""
         if worker not in self._sessions:
             self._sessions[worker] = self._open_session(worker)
         session, enqueue_op = self._sessions[worker]
@@ -124,7 +124,7 @@ class Turnstile:
         self._wait(lambda: self.steps(worker) >= count, f"worker {worker} has made {count} steps")
 
     def wait_arrived(self, worker: int, count: int, *, or_ended: bool = False) -> None:
-        """Waits until `worker` has come to the gate `count` times: with its step before over, and having pulled."""
+        """Waits until `worker` has arrived at the gate `count` times: its previous step is over, and it has pulled."""
 
         def has_come() -> bool:
             ended = or_ended and not self.calls[worker].worker._is_stepping
@@ -133,7 +133,7 @@ class Turnstile:
         self._wait(has_come, f"worker {worker} has come to the gate {count} times")
 
     def values(self) -> dict[str, np.ndarray]:
-        """The model's variables and "global_step" on the ps tasks at present, by name; worker 0 must have started."""
+        """The model's variables and "global_step" on the ps tasks now, by name; worker 0 must have started."""
         store = self._store
         with tf.Graph().as_default():
             reads = [_read_of(variable) for variable in [*(piece.variable for piece in store.pieces), store.clocks[0]]]
@@ -143,14 +143,14 @@ class Turnstile:
         return extents.from_pieces(store.specs, parts) | {"global_step": step}
 
     def open(self) -> None:
-        """Lets all pass from now on."""
+        """Lets all workers pass from now on."""
         with self._lock:
             self._is_open = True
         for worker in self.calls:
             self.release(worker)
 
     def build_gate(self, worker_B: tf.Tensor, after: Sequence[tf.Tensor]) -> tf.Operation:
-        """The op in a model's graph that a worker with `after` in hand waits for."""
+        """The op in a model's graph at which a worker waits once it has computed `after`."""
         with tf.control_dependencies(after):
             num_tokens = tf.numpy_function(self._arrive, [worker_B[0]], tf.int32)
         return _tokens(self.name).dequeue_many(num_tokens).op
@@ -203,7 +203,7 @@ class Turnstile:
 
 
 def initial_values(model: Any, seed: int = 0) -> dict[str, np.ndarray]:
-    """What a cluster's parameters are before the first step of `model` with that seed, by name."""
+    """A cluster's parameters before the first step of `model` with that seed, by name."""
     batch = worker_batch(0, 1, 1, 0)
 
     def build() -> None:
@@ -213,7 +213,7 @@ def initial_values(model: Any, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def worker_batch(worker: int, num_workers: int, batch_size: int, step: int) -> dict[str, np.ndarray]:
-    """What `worker` reads from `Rows` (with its default options) in its step number `step`, from 0."""
+    """The batch of `Rows` (with its default options) that `worker` reads in its step number `step`, from 0."""
     arrays = Rows(RowOptions()).arrays
     own = np.arange(worker, len(arrays["label"]), num_workers)
     picked = own[np.arange(step * batch_size, (step + 1) * batch_size) % len(own)]
@@ -228,7 +228,7 @@ def _get_kernel_and_bias(features_BF: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def behind_gate(batch: Mapping[str, tf.Tensor], training: bool, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """`values` as they are behind the gate: nothing computed from them has begun before it opens."""
+    """`values` as seen behind the gate: no op that depends on them runs before the gate opens."""
     if Turnstile.active is None or not training:
         return list(values)
     with tf.control_dependencies([Turnstile.active.build_gate(batch["worker"], values)]):
@@ -236,13 +236,13 @@ def behind_gate(batch: Mapping[str, tf.Tensor], training: bool, values: Sequence
 
 
 def _tokens(name: str) -> tf.FIFOQueue:
-    """The queue of what lets a worker pass, on the device of the scope; apart from the run's own container."""
+    """The queue of tokens that let a worker pass, on the device of the scope; it is not in the run's container."""
     with tf.get_default_graph().container(name):
         return tf.FIFOQueue(-1, [tf.bool], shapes=[[]], shared_name=name)
 
 
 def _read_of(variable: tf.Variable) -> tf.Tensor:
-    """A read, in the default graph, of a variable of another graph."""
+    """A read op, in the default graph, of a variable of another graph."""
     handle = variable.handle.op
     with tf.device(variable.device):
         same = tf.raw_ops.VarHandleOp(

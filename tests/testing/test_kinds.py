@@ -25,7 +25,7 @@ def item(module, *, mark=None, fixtures=(), folder="updates"):
     [
         (item(test_extents), "light"),
         (item(test_gate), "cluster"),
-        (item(test_conformance), "cluster"),  # by a helper
+        (item(test_conformance), "cluster"),  # through a helper
         (item(test_signals, folder="processes"), "process"),
         (item(test_extents, fixtures=("create_run",)), "process"),
         (item(test_gate, mark=pytest.mark.process), "process"),

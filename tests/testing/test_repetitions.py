@@ -1,4 +1,4 @@
-"""Which combinations of parameters a run tests that is not full."""
+"""Tests of the choice of parameter combinations in a run that is not full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_value_occurs_in_as_few_items_as_the_longest_parameter_has():
         assert {one.callspec.params[name] for one in kept} == set(values)
 
 
-def test_what_has_one_parameter_or_none_is_kept_whole_and_in_order():
+def test_items_with_at_most_one_parameter_are_kept_whole_and_in_order():
     items = [item("one", a=a) for a in range(4)] + [SimpleNamespace(nodeid="tests/test_a.py::none")]
     items += [item("two", a=a) for a in range(4)]
     assert covering(items) == items

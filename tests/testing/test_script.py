@@ -1,4 +1,4 @@
-"""Scripts are kept to, and the NumPy forms of models and plain rules give a cluster's numbers."""
+"""Tests that a cluster follows scripts, and that NumPy forms of models and plain rules give its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 MODELS = {"Linear": oracles.linear, "EmbeddedLinear": oracles.embedded_linear}
 SCRIPT = [0, 1, 1, 0, 1, 0]
-STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of others since the worker's own step before
+STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of other workers since the worker's own previous step
 BATCH_SIZE, LEARNING_RATE = 4, 0.5
 
 
@@ -25,7 +25,7 @@ def cluster(request):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_loss_and_gradient_are_those_of_tensorflow(model):
+def test_loss_and_gradient_equal_tensorflows(model):
     instance = getattr(script, model)()
     (batch,) = global_batches(16, 1)
     losses, values = plain_loop(instance, [batch], lambda: tf.train.GradientDescentOptimizer(1.0), seed=5)
@@ -60,7 +60,7 @@ def test_async_follows_the_script(cluster, model, layout):
 
 
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
-def test_sync_waits_for_the_gradient_that_is_held_back(cluster, layout):
+def test_sync_waits_for_a_held_back_gradient(cluster, layout):
     wanted = oracles.sync_sgd(oracles.linear, initial_values(script.Linear()), 2, 3, _batch_of, LEARNING_RATE)
     with Turnstile(cluster) as gate:
         calls = gate.start(_config("Linear", update="sync", layout=layout, lengths="4,4"))
@@ -79,10 +79,10 @@ def test_sync_waits_for_the_gradient_that_is_held_back(cluster, layout):
     for worker, outcome in enumerate(outcomes):
         assert outcome.error is None
         np.testing.assert_allclose(outcome.losses[:3], wanted.losses[worker], rtol=0, atol=1e-6)
-        assert len(outcome.losses) == 4  # the last one after the gate was opened
+        assert len(outcome.losses) == 4  # the last step passed after the gate was opened
 
 
-def test_nobody_passes_unless_released(cluster):
+def test_a_worker_passes_only_when_released(cluster):
     with Turnstile(cluster) as gate:
         gate.start(_config("Linear", update="async", lengths="5,5"))
         gate.play([0, 0, 0])
@@ -94,7 +94,7 @@ def test_nobody_passes_unless_released(cluster):
     assert all(cluster.finish(call).code == 0 for call in gate.calls.values())
 
 
-def test_a_wait_for_what_does_not_come_ends_and_says_what_was_there(cluster, monkeypatch):
+def test_a_wait_in_vain_ends_and_lists_steps_and_arrivals(cluster, monkeypatch):
     monkeypatch.setattr(script, "DEADLINE_SECS", 0.3)
     with Turnstile(cluster) as gate:
         calls = gate.start(_config("Linear", update="async", lengths="2,2"))

@@ -1,4 +1,4 @@
-"""The groups of two ps tasks, visited one by one, as the parts of a step may be, by workers that may be killed."""
+"""Gradient groups on two ps tasks, which workers visit one after the other, and which may kill workers between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ps_trainer.updates.group_policy import GroupPolicy
 
 
 class TwoPs:
-    """As much of a store as groups need, each ps with one vector of two."""
+    """The part of a store that groups need: one vector of two entries on each ps task."""
 
     def __init__(self):
         self.clocks, self.pieces = [], []
@@ -38,13 +38,13 @@ class Processes:
     """One process of each worker: its graph and session, on the cluster's first worker.
 
     Args:
-        cluster: with two ps tasks.
-        container: on the ps tasks; the same for all processes of a test.
-        num_workers: workers.
-        required: gradients per group.
-        in_update: called on the ps in the middle of each update.
-        joining: number of this joining of each worker.
-        **grouping: else all workers' fresh gradients, and workers wait.
+        cluster: Cluster with two ps tasks.
+        container: Container on the ps tasks; the same for all processes of a test.
+        num_workers: Number of workers.
+        required: Number of gradients per group.
+        in_update: Function that the ps task calls in the middle of each update.
+        joining: Number of this joining of each worker.
+        **grouping: Options of the groups; the default groups take all workers' fresh gradients, and workers wait.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class Processes:
 
 
 class Groups:
-    """The groups, with two processes of each worker: the one that is there at first, and the one that comes after it.
+    """The groups, with two processes of each worker: the first one, and the one that comes after it.
 
     Args:
-        cluster: with two ps tasks.
-        container: on the ps tasks.
-        num_workers: workers; all have joined.
-        required: gradients per group.
-        **grouping: see `Processes`.
+        cluster: Cluster with two ps tasks.
+        container: Container on the ps tasks.
+        num_workers: Number of workers; all have joined.
+        required: Number of gradients per group.
+        **grouping: Options of the groups, as for `Processes`.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Groups:
         return self._visit(one, one.pushes[ps][worker], ps, notice, feed, cancel_after_ms)
 
     def join(self, worker: int, process: int = 1) -> np.ndarray:
-        """Joins on both ps tasks; returns ps 0's notice."""
+        """Joins on both ps tasks; returns the notice of ps 0."""
         one = self._processes[process]
         _, notice = self._visit(one, one.joins[0][worker], 0, None, {})
         self._visit(one, one.joins[1][worker], 1, notice, {})
@@ -149,12 +149,12 @@ class Groups:
     def leave(
         self, ps: int, worker: int, notice: Sequence[int] | None = None, *, process: int = 1
     ) -> tuple[int, np.ndarray]:
-        """What the chief does when that process of a worker is gone."""
+        """Removes that process of a worker, as the chief does when the process has ended."""
         one = self._processes[0]
         return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker, one.joining_over: process + 1})
 
     def wait(self, ps: int, worker: int, notice: Sequence[int], process: int = 0) -> threading.Thread:
-        """Waits as after a visit with that notice, in a thread."""
+        """Waits in a thread, as a worker does after a visit with that notice."""
         one = self._processes[process]
         thread = threading.Thread(
             target=lambda: one.session.run(one.waits[ps][worker], {one.goes_on_at: notice[4]}), daemon=True
@@ -163,12 +163,12 @@ class Groups:
         return thread
 
     def values(self, ps: int) -> tuple[float, int]:
-        """An entry of the vector, and the clock."""
+        """One entry of the vector, and the clock."""
         vector, clock = self._processes[0].session.run(self._processes[0].values[ps])
         return vector[0], clock
 
     def counts(self, ps: int) -> tuple[list[int], list[int]]:
-        """Gradients pushed, and used, of each worker."""
+        """Number of gradients that each worker pushed, and number of them that were used."""
         pushed, used = self._processes[0].session.run(self._processes[0].counts[ps])
         return pushed.tolist(), used.tolist()
 
