@@ -1,4 +1,4 @@
-"""A run of real processes per test, all ended with it."""
+"""The fixture that makes runs of real processes; all processes end with their test."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tests.testing.processes import ClusterRun
 def create_run(
     tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., ClusterRun]]:
-    """Makes a `ClusterRun` with the given arguments; more than one call makes more than one run.
+    """Makes a `ClusterRun` with the given arguments; each call makes another run.
 
-    Tasks are forked, where the system can, but in modules with `FRESH_PROCESSES`: those about how processes start.
+    Tasks are forked where the system allows it, except in modules with `FRESH_PROCESSES`, which test how processes
+    start.
     """
     is_fresh = getattr(request.module, "FRESH_PROCESSES", False)
     server = None if is_fresh else shared_server(tmp_path_factory.getbasetemp())

@@ -19,9 +19,9 @@ FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
 
 
 class StopOnRequest(tf.train.SessionRunHook):
-    """Counts its calls, and ends training once the file `stop` is there.
+    """Counts its calls, and ends training once the file `stop` exists.
 
-    In the folder that the environment variable names; the counts are written to `calls-<pid>` at the end.
+    An environment variable names the folder of the file. At the end the hook writes its counts to `calls-<pid>` there.
     """
 
     def __init__(self):
@@ -41,7 +41,7 @@ class StopOnRequest(tf.train.SessionRunHook):
 
 
 class FreezeInSave(tf.train.SessionRunHook):
-    """Stops the chief's process in the middle of the first save after the file `freeze` is there; removes that."""
+    """Stops the chief's process in the middle of the first save after the file `freeze` appears; removes that file."""
 
     def __init__(self):
         self._request = pathlib.Path(os.environ[FOLDER_VARIABLE], "freeze")
@@ -56,7 +56,7 @@ class FreezeInSave(tf.train.SessionRunHook):
 
 
 class SpoiledLoss(tf.train.SessionRunHook):
-    """Ends worker 1 after its first step as if its loss were no number; does nothing in the chief."""
+    """Ends worker 1 after its first step as if its loss were NaN; does nothing in the chief."""
 
     def after_run(self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues) -> None:
         if "--task_index=1" in sys.argv:
@@ -64,9 +64,9 @@ class SpoiledLoss(tf.train.SessionRunHook):
 
 
 class _Wait(tf.train.SessionRunHook):
-    """Holds the chief up where a subclass says, once the file `hold` is there and until it is removed.
+    """Holds the chief up in a place that a subclass chooses, from when the file `hold` appears until it is removed.
 
-    The file `held` says that the chief is there.
+    The file `held` shows that the chief is waiting there.
     """
 
     def __init__(self):
@@ -99,7 +99,7 @@ class HoldSave(_Wait):
 
 
 class HoldEvaluation(_Wait):
-    """Holds the chief up before it evaluates at the end."""
+    """Holds the chief up before its evaluation at the end."""
 
     def _install(self) -> None:
         evaluate = worker.evaluate
@@ -112,7 +112,7 @@ class HoldEvaluation(_Wait):
 
 
 class HoldSteps(_Wait):
-    """Holds the chief up before each step; the file `worker-1-steps` says that worker 1 has begun a step."""
+    """Holds the chief up before each step; the file `worker-1-steps` shows that worker 1 has begun a step."""
 
     def _install(self) -> None:
         self.before_run = lambda run_context: self._hold()

@@ -1,4 +1,4 @@
-"""Rules whose workers need each other: when one is killed or interrupted, all end, with a word on which one."""
+"""Rules whose workers need each other: if one worker is killed or interrupted, all end and name it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_terminated_worker_ends_the_others_and_is_named(create_run):
     assert run.checkpoint_step() >= 100
 
 
-def test_started_again_after_a_kill_training_goes_on_from_the_checkpoint(create_run):
+def test_training_continues_from_the_checkpoint_when_restarted_after_a_kill(create_run):
     run = create_run(num_workers=2)
     tasks = run.start_all(UNLIMITED, *RULES["all_reduce"], "--save_checkpoint_steps=50")
     run.wait_for_step(100)

@@ -1,4 +1,4 @@
-"""Chaos and soak in a short form: real tasks are killed at random, and the drivers find nothing wrong."""
+"""Short forms of the chaos and soak drivers: real tasks are killed at random, and the drivers report no fault."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.testing.repetitions import IS_FULL, repetitions
 
 @pytest.mark.parametrize("update", repetitions(["sync", "async"]))
 def test_run_with_tasks_killed_at_random_is_as_good_as_the_undisturbed_one(tmp_path, update, monkeypatch):
-    monkeypatch.setattr(chaos, "SAVE_SLACK_SECS", 15.0)  # a machine with much other work saves late
-    monkeypatch.setattr(chaos, "MAX_ACCURACY_LOST", 0.03)  # a short run is less far on the plateau
+    monkeypatch.setattr(chaos, "SAVE_SLACK_SECS", 15.0)  # a busy machine saves late
+    monkeypatch.setattr(chaos, "MAX_ACCURACY_LOST", 0.03)  # a short run is not yet as far on the plateau
     out_dir = tmp_path / "out"
     max_steps = {"async": 2000, "sync": 800}[update]
     code = chaos.main(
@@ -29,7 +29,7 @@ def test_run_with_tasks_killed_at_random_is_as_good_as_the_undisturbed_one(tmp_p
 
 
 def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(soak, "MAX_GROWTH", 0.15)  # a quarter of two minutes holds few processes
+    monkeypatch.setattr(soak, "MAX_GROWTH", 0.15)  # a quarter of two minutes contains few processes
     out_dir = tmp_path / "out"
     flags = [f"--minutes={2.5 if IS_FULL else 1.25}", "--kill_every_secs=18", "--warmup_secs=30", "--sample_secs=2"]
     code = soak.main([*flags, f"--out_dir={out_dir}"])

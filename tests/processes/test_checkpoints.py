@@ -1,4 +1,4 @@
-"""Checkpoints of real runs: a disk that is full or gone, files damaged between two runs."""
+"""Checkpoints of real runs on a full or missing disk, and with files that were damaged between two runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFTEN = ("--save_checkpoint_secs=0.2", "--update=async")
 
 @contextlib.contextmanager
 def small_disk(folder, size):
-    """A file system of `size` mounted at `folder`; skips the test where the system does not allow it."""
+    """A mounted file system of `size` at `folder`; skips the test where the system does not allow the mount."""
     folder.mkdir(parents=True)
     mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, text=True
@@ -40,15 +40,15 @@ def saved_steps(run):
 
 
 def train(run, *flags):
-    """Trains to the end; returns the chief."""
+    """Trains to the end and returns the chief."""
     ps, chief = run.start_all("--update=async", *flags)
     assert chief.wait(START_SECS) == 0
-    assert ps.wait(END_SECS) == 0  # its port is wanted by the next one
+    assert ps.wait(END_SECS) == 0  # the next ps task needs its port
     return chief
 
 
-def test_a_disk_that_is_gone_ends_the_run_after_some_saves_and_it_goes_on_when_it_is_back(create_run):
-    """The folder is moved away and a file put in its place, which stops root as well."""
+def test_a_missing_disk_ends_the_run_after_some_saves_and_a_restart_continues(create_run):
+    """A file takes the place of the moved folder, because that stops root's writes as well."""
     run = create_run(num_workers=1)
     checkpoints, aside = run.logdir / "checkpoints", run.logdir / "aside"
     ps, chief = run.start_all(UNLIMITED, *OFTEN)
@@ -70,8 +70,8 @@ def test_a_disk_that_is_gone_ends_the_run_after_some_saves_and_it_goes_on_when_i
     assert f"model.ckpt-{saved}, at step {saved}" in train(run, f"--max_steps={saved + 5}").log
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint_and_training_goes_on_for_some_saves(create_run):
-    """The whole logdir lies on it: metrics cannot be written either, and that ends nothing."""
+def test_a_full_disk_leaves_the_last_good_checkpoint_and_training_continues_for_some_saves(create_run):
+    """The whole logdir is on that disk, so writes of metrics fail too, and do not end the run."""
     run = create_run(num_workers=1)
     with small_disk(run.logdir, "300k"):
         ps, chief = run.start_all(UNLIMITED, *OFTEN, "--keep_checkpoints=1000", "--max_failed_saves=5")
@@ -102,9 +102,9 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
     wait_until_frozen(chief.pid, "the chief")
     ps.wait_for_log("worker 0 lost: no sign of life for", LOST_SECS)
     half = [path.name for path in (run.logdir / "checkpoints").glob("writing-*")]
-    assert half, "it was not in the middle of a save"
+    assert half, "the chief was not frozen in the middle of a save"
     newest = saved_steps(run)[-1]
-    assert run.checkpoint_step() == newest, "the checkpoint before is whole"
+    assert run.checkpoint_step() == newest, "the previous checkpoint is damaged"
     run.wait_for_step(run.last_step(1) + 200, workers=[1])
     reached = run.last_step(1)
     chief.send(signal.SIGCONT)
@@ -116,7 +116,7 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
     assert run.checkpoint_step() == saved_steps(run)[-1]
 
 
-def test_a_run_goes_on_from_the_newest_loadable_one_and_names_the_broken_one(create_run):
+def test_a_run_continues_from_the_newest_loadable_checkpoint_and_names_the_broken_one(create_run):
     run = create_run(num_workers=1)
     train(run, "--max_steps=10")
     train(run, "--max_steps=20")

@@ -1,4 +1,4 @@
-"""The doctor beside real tasks: before, during, with one frozen; and that it disturbs nobody."""
+"""The doctor beside real tasks: before a job, during it, and with a frozen task; it does not disturb the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE, FAILED = 0, 1
 
 
 def ask(run, *flags):
-    """Runs the doctor with the run's addresses; its exit code, and its findings without the rest of stderr."""
+    """Runs the doctor with the run's addresses; returns its exit code, and its findings without the rest of stderr."""
     hosts = [f"--ps_hosts={','.join(run.ps_hosts)}", f"--worker_hosts={','.join(run.worker_hosts)}"]
     doctor = run.start_command("doctor", *hosts, "--isolation=test", *flags, log_name=f"doctor-{len(run.tasks)}")
     code = doctor.wait(START_SECS)
@@ -25,7 +25,7 @@ def lines_of(findings, level, topic):
 
 
 def test_the_doctor_before_and_during_a_job(create_run):
-    run = create_run(flags=(UNLIMITED, "--straggler=det:mean_ms=50"))  # so that training leaves the cores to others
+    run = create_run(flags=(UNLIMITED, "--straggler=det:mean_ms=50"))  # to leave CPU time
 
     code, findings = ask(run)
     assert code == DONE
@@ -48,7 +48,7 @@ def test_the_doctor_before_and_during_a_job(create_run):
     assert "--learning_rate: chief 0.1, this command 0.7" in lines_of(findings, "will fail", "settings")[0]
     assert f"worker-1 ({run.worker_hosts[1]})" in lines_of(findings, "will fail", "tasks")[0]
 
-    run.wait_for_step(max(run.last_step(0), run.last_step(1)) + 5)  # nobody was disturbed
+    run.wait_for_step(max(run.last_step(0), run.last_step(1)) + 5)  # the doctor did not disturb the training
     chief.send(signal.SIGTERM)
     assert chief.wait(END_SECS + START_SECS) == 128 + signal.SIGTERM
     ps.wait(START_SECS)
@@ -75,7 +75,7 @@ def test_the_doctor_asks_workers_that_need_each_other_about_each_other(create_ru
         assert task.wait(END_SECS) == FAILED
 
 
-def test_a_worker_that_a_ps_does_not_reach_does_not_start_and_says_so(create_run):
+def test_a_worker_that_a_ps_cannot_reach_does_not_start_and_names_the_address(create_run):
     run = create_run(num_workers=1)
     right, run.worker_hosts = run.worker_hosts, ["no-such-host.invalid:2222"]
     ps = run.start_ps()

@@ -1,4 +1,4 @@
-"""The evaluator task and the commands that use a trained model, on the same run."""
+"""The evaluator task and the commands that use a trained model, on one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.testing.processes import START_SECS, ClusterRun
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRun]:
-    """A run with an evaluator, at its end."""
+    """A finished run with an evaluator."""
     with ClusterRun(tmp_path_factory.mktemp("finished"), num_workers=1) as run:
         launcher = run.start_local("--num_evaluators=1", "--save_checkpoint_steps=150", "--max_steps=300")
         assert launcher.wait(START_SECS) == 0
@@ -43,7 +43,7 @@ def test_evaluate_prints_the_metrics_of_the_last_checkpoint_and_refuses_another_
     assert "model variable" in other.log and "give the --model" in other.log
 
 
-# Knows nothing of this package: it is not even on its path.
+# This script does not know this package, which is not even on its path.
 PLAIN = """
 import sys
 import numpy as np

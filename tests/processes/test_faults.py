@@ -1,4 +1,4 @@
-"""Drills and restarts of `local`, with real tasks that are really killed, frozen and cut off."""
+"""Drills and restarts of `local`, with real tasks that are killed, frozen and cut off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.testing.repetitions import repetitions
 FAILED = 1
 USAGE = 2
 RECOVER = "--recover_timeout_secs=90"
-SLOW = "--straggler=det:mean_ms=20"  # steps take long beside a restart, and leave it the CPU
+SLOW = "--straggler=det:mean_ms=20"  # slow steps leave the CPU to a restart, and are long beside it
 
 
 def events(run, *names):
@@ -30,7 +30,7 @@ def events(run, *names):
 
 
 def pid_of(run, task_name):
-    """Pid of that task of the run, as its command line says."""
+    """Pid of that task of the run, found by its command line."""
     job, _, index = task_name.partition("-")
     for pid in run.remaining():
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
@@ -41,7 +41,7 @@ def pid_of(run, task_name):
 
 
 def assert_silence(run, least_secs, until):
-    """Worker 1 has reported nothing for at least `least_secs` until that event, and something after it."""
+    """Asserts that worker 1 reported nothing for at least `least_secs` before that event, and something after it."""
     times = [line["wall_time"] for line in run.metrics("worker-1", "train")]
     begin, end = max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])
     assert end - begin >= least_secs
@@ -49,9 +49,9 @@ def assert_silence(run, least_secs, until):
 
 
 def child_of(parent, name):
-    """Pid of the child of `parent` whose name matches; None before it is there."""
+    """Pid of the child of `parent` whose name matches; None before it exists."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the process may end meanwhile
             its_parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if its_parent == parent and re.match(name, (folder / "comm").read_text()):
                 return int(folder.name)
@@ -59,7 +59,7 @@ def child_of(parent, name):
 
 
 def fork_server_of(launcher):
-    """Pid of a launcher's fork server: its child that has no task's name; None before it is there."""
+    """Pid of a launcher's fork server, which is its child without a task's name; None before it exists."""
     return child_of(launcher.pid, r"(?!(ps|worker)-\d)")
 
 
@@ -86,7 +86,7 @@ def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
     assert (restart["event"], restart["number"], restart["ended"]) == ("restart", 1, "killed (SIGKILL)")
     assert "started again in 1 s (restart 1 of 2)" in launcher.log
     trained = [line["wall_time"] for line in run.metrics("worker-1", "train")]
-    assert max(trained) > restart["wall_time"] + 1.0, "it has made no step since"
+    assert max(trained) > restart["wall_time"] + 1.0, "worker 1 has made no step since its restart"
     summary = run.summary()
     assert summary["restarts"] == {"worker-1": 1}
     assert [fault["task"] for fault in summary["faults"]] == ["worker-1"]
@@ -103,7 +103,7 @@ def test_without_preloading_a_fresh_process_is_started(create_run):
     assert run.remaining() == []
 
 
-def test_without_its_fork_server_a_task_is_started_again_all_the_same(create_run):
+def test_without_its_fork_server_a_task_is_restarted_all_the_same(create_run):
     run = create_run(flags=(RECOVER,))
     launcher = run.start_local(UNLIMITED, "--max_restarts=1")
     run.wait_for_step(1)
@@ -141,7 +141,7 @@ def test_run_fails_when_the_restarts_of_a_task_are_used_up(create_run):
     assert run.remaining() == []
 
 
-def test_frozen_worker_goes_on_and_the_run_is_done(create_run):
+def test_frozen_worker_continues_and_the_run_ends_well(create_run):
     run = create_run()
     launcher = run.start_local("--max_steps=3000", "--update=async", "--fault=freeze:worker:1@step=300,secs=2")
     assert launcher.wait(START_SECS) == 0
@@ -173,7 +173,7 @@ def test_tasks_of_a_launcher_killed_at_the_start_end_by_themselves(create_run, p
     run.wait_until_gone(START_SECS)
 
 
-def test_interrupted_drill_wakes_who_is_frozen(create_run):
+def test_interrupted_drill_thaws_frozen_tasks(create_run):
     run = create_run()
     launcher = run.start_local(UNLIMITED, "--fault=freeze:worker:1@step=100,secs=600")
     wait_until(lambda: events(run, "freeze"), START_SECS, "worker-1 is not frozen")
@@ -183,7 +183,7 @@ def test_interrupted_drill_wakes_who_is_frozen(create_run):
 
 
 @pytest.mark.skipif(bool(hosts_iproute.probe().problem), reason="no shaped hosts here")
-def test_link_that_was_cut_carries_again(create_run):
+def test_link_that_was_cut_works_again(create_run):
     run = create_run()
     launcher = run.start_local(
         "--max_steps=3000", "--update=async", "--hosts=netns", "--fault=cut:worker:1@step=300,secs=1.5"
@@ -191,7 +191,7 @@ def test_link_that_was_cut_carries_again(create_run):
     assert launcher.wait(START_SECS) == 0
     cut, restored = events(run)
     assert [cut["event"], restored["event"]] == ["cut", "restore"]
-    assert_silence(run, 1.5 - 0.3, until=restored)  # what was on its way when the link was cut is still reported
+    assert_silence(run, 1.5 - 0.3, until=restored)  # data on its way at the cut still counts
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_link_that_was_cut_carries_again(create_run):
         [
             ("sync", "cut:worker:1"),
             ("ssp", "freeze:worker:1"),
-            ("all_reduce", "cut:worker:1"),  # its collective is broken for good: all workers are started again
+            ("all_reduce", "cut:worker:1"),  # its collective stays broken, so all workers are restarted
             ("sync", "freeze:worker:1"),
             ("ssp", "cut:ps:1"),
             ("async", "freeze:ps:0"),
@@ -208,13 +208,13 @@ def test_link_that_was_cut_carries_again(create_run):
         ]
     ),
 )
-def test_who_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run, update, fault):
+def test_a_task_that_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run, update, fault):
     is_cut = fault.startswith("cut")
     if is_cut and hosts_iproute.probe().problem:
         pytest.skip("no shaped hosts here")
     run = create_run(num_ps=2, flags=(RECOVER, SLOW, "--heartbeat_timeout_secs=3", f"--update={update}"))
     flags = ["--hosts=netns"] if is_cut else []
-    max_steps = 800 if update == "ssp" else 400  # of ssp the other one goes on: it must not be at the end before
+    max_steps = 800 if update == "ssp" else 400  # under ssp the other worker continues: it must not end first
     launcher = run.start_local(
         f"--max_steps={max_steps}", "--max_restarts=2", "--step_log", f"--fault={fault}@step=100,secs=10", *flags
     )
@@ -233,11 +233,11 @@ def test_who_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run,
         assert max(line["wall_time"] for line in run.metrics(name, "train")) > over["wall_time"]
     books = accounting.read(run.logdir, summary["global_step"], is_joined=update not in ("ssp", "async"))
     assert books.is_balanced(run.num_workers, num_kills=1), books
-    assert [rollback for rollback in books.rollbacks if update != "all_reduce"] == [], "nothing is lost with silence"
+    assert [rollback for rollback in books.rollbacks if update != "all_reduce"] == [], "a silence has cost steps"
     assert run.remaining() == []
 
 
-def test_wrong_fault_ends_with_2_before_anything_is_made(create_run):
+def test_wrong_fault_ends_with_2_before_a_run_is_set_up(create_run):
     run = create_run()
     launcher = run.start_local("--fault=kill:worker:2@step=5")
     assert launcher.wait(END_SECS) == USAGE

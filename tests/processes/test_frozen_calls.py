@@ -1,4 +1,4 @@
-"""What a deadline is worth: TensorFlow's calls to a ps task that is frozen."""
+"""The deadlines of TensorFlow's calls to a frozen ps task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PEERS = ("/job:ps",)
 
 
 def outcomes(calls):
-    """The error that each call ends with, or its value, all begun at once; AssertionError if one does not end."""
+    """The error or value of each call, all begun at once; AssertionError if a call does not end."""
     ended = {}
 
     def run(index, call):
@@ -26,7 +26,7 @@ def outcomes(calls):
         except tf.errors.OpError as error:
             ended[index] = error
 
-    # Daemons: one that hangs must not keep the tests from ending.
+    # Daemon threads, so that a hanging call does not keep the test process alive.
     threads = [threading.Thread(target=run, args=item, daemon=True) for item in enumerate(calls)]
     for thread in threads:
         thread.start()
@@ -36,7 +36,7 @@ def outcomes(calls):
     return [ended[index] for index in range(len(threads))]
 
 
-def test_every_call_of_a_session_with_a_deadline_ends_by_it_also_the_first_one_and_the_last(create_run):
+def test_every_call_of_a_session_with_a_deadline_ends_by_it_including_the_first_and_the_last(create_run):
     run = create_run(num_ps=2, num_workers=1)
     frozen = [run.start_ps(0), run.start_ps(1)][1]
     for task in run.tasks:

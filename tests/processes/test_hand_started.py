@@ -1,4 +1,4 @@
-"""Tasks started by hand, each a process: any start order, and an end by themselves."""
+"""Tasks started by hand, each a process: they may start in any order, and end by themselves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.testing.repetitions import repetitions
 
 FRESH_PROCESSES = True
 
-# Each task is started when the one before has said that it waits, so some seconds apart.
+# Each task starts when the previous one reports that it waits, so the starts are some seconds apart.
 WAITING = {"ps-0": "serving on", "worker-0": "waiting for the ps", "worker-1": "waiting for the (ps|chief)"}
 ORDERS = {
     "ps last": ("worker-1", "worker-0", "ps-0"),
     "chief last": ("ps-0", "worker-1", "worker-0"),
 }
-JOIN_SECS = 10.0  # far from usual (under 1 s) and from TensorFlow's own poll (30 s)
+JOIN_SECS = 10.0  # far from the usual time (under 1 s) and from TensorFlow's own poll (30 s)
 
 
 def start_one_by_one(run, order, *flags):
@@ -65,7 +65,7 @@ def test_worker_joins_training_that_has_begun(create_run):
 
 
 def test_http_proxy_in_the_environment_does_not_matter(create_run):
-    proxy = "http://127.0.0.1:9"  # nobody listens there
+    proxy = "http://127.0.0.1:9"  # no process listens there
     run = create_run(
         num_workers=1, env=dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), proxy)
     )

@@ -1,4 +1,4 @@
-"""ps_trainer from a wheel, from an editable install and from a clone, in a folder with a `models` of the user's own."""
+"""ps_trainer from a wheel, an editable install and a clone, in a folder with a `models` that belongs to the user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Mine:
         logits = layers.dense(layers.flatten(batch["image"]), 10, "mine")
         return layers.classifier_output(logits, batch["label"])
 '''
-# Where each model comes from, as one line.
+# Prints the file of each model in one line.
 FIND = """
 import inspect, sys
 from ps_trainer.registry import MODELS
@@ -39,13 +39,13 @@ print(*(inspect.getfile(MODELS.load(name)) for name in sys.argv[1:]), sep="\\n")
 
 
 class Installed:
-    """A ps_trainer of its own.
+    """One installed or cloned ps_trainer.
 
     Attributes:
-        python: interpreter that finds it.
-        environ: for that interpreter.
-        sources: the clone.
-        is_clone: whether nothing is installed and the clone is on the path.
+        python: Interpreter that finds it.
+        environ: Environment for that interpreter.
+        sources: Folder of the clone.
+        is_clone: Whether nothing is installed and the clone is on the path.
     """
 
     def __init__(self, folder: pathlib.Path, how: str):
@@ -60,7 +60,7 @@ class Installed:
         self.environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.python = folder / "venv" / "bin" / "python"
         venv.create(folder / "venv", symlinks=True, with_pip=False)
-        # What ps_trainer needs comes from the environment of the tests; a path file there is not read.
+        # ps_trainer's dependencies come from the environment of the tests; Python does not read path files there.
         site_packages = subprocess.check_output(
             [self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
         )
@@ -74,7 +74,7 @@ class Installed:
             subprocess.run(pip, check=True, timeout=START_SECS, env=self.environ)
 
     def start(self, folder: pathlib.Path, *command: str) -> subprocess.CompletedProcess:
-        """Runs `python *command` in a folder to its end."""
+        """Runs `python *command` to its end in a folder."""
         return subprocess.run(
             [self.python, *command], cwd=folder, env=self.environ, capture_output=True, text=True, timeout=START_SECS
         )
@@ -99,7 +99,7 @@ def own_package(tmp_path):
     return tmp_path
 
 
-def test_trains_the_users_model_of_a_package_models_and_finds_its_own(installed, own_package):
+def test_trains_the_users_model_of_a_package_models_and_finds_the_projects_own(installed, own_package):
     shipped, recorded, mine = installed.run(
         own_package, "-c", FIND, "cnn", "models.cnn:Cnn", "models.mine:Mine"
     ).split()

@@ -1,4 +1,4 @@
-"""Tasks killed without a word: the others say so and end."""
+"""Tasks killed without notice: the others report the loss and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
         assert task.wait(END_SECS) == FAILED
 
 
-def test_killed_worker_does_not_hold_async_up_and_the_ps_ends(create_run):
+def test_killed_worker_does_not_hold_up_async_and_the_ps_ends(create_run):
     run = create_run()
     ps, chief, worker = run.start_all("--max_steps=4000", "--update=async")
     run.wait_for_step(100)
@@ -42,7 +42,7 @@ def test_killed_worker_does_not_hold_async_up_and_the_ps_ends(create_run):
         [("backup", "backup_workers=1", 1500), ("ssp", "staleness=2", 3000), ("k_batch_sync", "k=3", 800)], every=3
     ),
 )
-def test_killed_worker_does_not_hold_up_a_rule_that_can_do_without(create_run, update, option, max_steps):
+def test_killed_worker_does_not_hold_up_a_rule_that_can_continue_without_it(create_run, update, option, max_steps):
     run = create_run(num_workers=3)
     ps, chief, second, third = run.start_all(
         f"--max_steps={max_steps}", f"--update={update}", f"--update_option={option}"

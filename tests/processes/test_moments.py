@@ -1,4 +1,4 @@
-"""Tasks that are lost before training begins, and when it is over: started again, they find their way."""
+"""Tasks that are lost before training begins or after its end: once restarted, they rejoin or finish the run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def wait_for_state(run, task_name, pattern):
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync", "all_reduce"]))
 @pytest.mark.parametrize("role", ["chief", "worker", "ps"])
-def test_who_is_killed_while_joining_is_started_again_and_the_run_is_done(create_run, update, role):
+def test_a_task_killed_while_joining_is_restarted_and_the_run_ends_well(create_run, update, role):
     run = create_run(num_ps=2, flags=(RECOVER, "--max_steps=100", f"--update={update}", "--join_wait_secs=60"))
     tasks = {"ps-0": run.start_ps(0), "ps-1": run.start_ps(1)}
-    if role == "chief":  # alone, so that it waits for the worker when it has set up the run
+    if role == "chief":  # started alone, so that it waits for the worker once it has set up the run
         tasks["chief"] = run.start_worker(0)
         wait_for_state(run, "worker-0", "waiting for worker-1")
         killed = "chief"
@@ -53,7 +53,7 @@ def test_who_is_killed_while_joining_is_started_again_and_the_run_is_done(create
 
 
 class TestAtTheEnd:
-    """The chief has trained to the end, and waits for the last step of worker 1, which takes long."""
+    """The chief has trained to the end, and waits for the long last step of worker 1."""
 
     @pytest.fixture
     def start(self, create_run, tmp_path):
@@ -75,8 +75,8 @@ class TestAtTheEnd:
 
         return start
 
-    def test_a_worker_that_is_killed_is_not_waited_for(self, start):
-        run, ps, chief, worker = start(step_secs=600)  # it is killed before it is done
+    def test_a_killed_worker_is_not_waited_for(self, start):
+        run, ps, chief, worker = start(step_secs=600)  # killed before its step is over
         worker.send(signal.SIGKILL)
         assert chief.wait(LOST_SECS) == 0
         assert run.summary()["workers"]["1"]["status"] in ("lost", "failed")
@@ -84,7 +84,7 @@ class TestAtTheEnd:
         assert ps.wait(END_SECS) == FAILED
         assert "worker 1 failed" in ps.log
 
-    def test_a_chief_that_is_killed_closes_the_run_when_it_is_back(self, start):
+    def test_a_killed_chief_closes_the_run_when_it_is_back(self, start):
         run, ps, chief, worker = start()
         chief.send(signal.SIGKILL)
         assert chief.wait(END_SECS) == -signal.SIGKILL
@@ -97,7 +97,7 @@ class TestAtTheEnd:
         assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
         assert run.checkpoint_step() == summary["global_step"] >= 60
 
-    def test_a_ps_that_is_killed_is_waited_for_and_what_was_lost_is_made_again(self, start):
+    def test_a_killed_ps_is_waited_for_and_its_lost_steps_are_repeated(self, start):
         run, ps, chief, worker = start()
         ps.send(signal.SIGKILL)
         assert ps.wait(END_SECS) == -signal.SIGKILL
@@ -106,7 +106,7 @@ class TestAtTheEnd:
         assert run.checkpoint_step() == run.summary()["global_step"] >= 60
 
 
-def test_an_evaluator_that_is_killed_is_started_again_and_evaluates_the_rest(create_run):
+def test_a_killed_evaluator_is_restarted_and_evaluates_the_rest(create_run):
     run = create_run(flags=(RECOVER, "--save_checkpoint_secs=1", "--keep_checkpoints=100"))
     launcher = run.start_local(
         "--num_evaluators=1", "--max_steps=400", "--max_restarts=1", "--fault=kill:evaluator:0@step=50",

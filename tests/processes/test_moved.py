@@ -1,6 +1,6 @@
-"""A ps task that comes back under another IP address, as pods do: the same name leads to it.
+"""A ps task that comes back under another IP address, as pods do: tasks find it by the same name.
 
-Each task has a network namespace of its own, and names from a file alone (`/etc/netns/<namespace>/hosts`).
+Each task has its own network namespace, and finds names only in a file (`/etc/netns/<namespace>/hosts`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TASKS = ["ps-0", "worker-0", "worker-1"]
 ENTER = "import os, sys; os.execvp('ip', ['ip', 'netns', 'exec', sys.argv[1], sys.executable, *sys.argv[2:]])"
 
-# A worker's server that asks for a ps task by its name, which leads to a wrong address, then to the right one.
+# A worker's server asks for a ps task by its name, which first leads to a wrong address and then to the right one.
 ASK_AGAIN = """
 import pathlib, sys, time
 from ps_trainer.runtime import environment
@@ -51,17 +51,17 @@ while not found():
     assert time.monotonic() < deadline, "the name was not looked up again"
     time.sleep(0.05)
 """
-# Less than the 30 s for which gRPC does not look a name up again, unless it is told to (`runtime/environment.py`).
+# Below the 30 s for which gRPC does not look a name up again by default (`runtime/environment.py` changes that).
 LOOK_UP_SECS = 20.0
 
 
 class Pods(ClusterRun):
-    """A run whose tasks are known by names only, each in a namespace.
+    """A run whose tasks are known only by names, each in its own namespace.
 
     Args:
-        folder: see `ClusterRun`.
-        hosts: of the tasks, and of "ps-1", the spare one.
-        flags: see `ClusterRun`.
+        folder: Existing empty folder of the run.
+        hosts: Hosts of the tasks, and of "ps-1", the spare one.
+        flags: Flags for every task.
     """
 
     def __init__(self, folder, hosts, flags):
@@ -80,7 +80,7 @@ class Pods(ClusterRun):
             shutil.rmtree(self._file(space).parent)
 
     def move(self, task, place):
-        """From now on the task's name leads to another host, where it will be started."""
+        """Moves the task's name to another host, on which the test then starts the task."""
         self._places[task] = place
         self._write_names()
 
@@ -94,7 +94,7 @@ class Pods(ClusterRun):
             f"digits-{task}": self._hosts[place].address.partition(":")[0] for task, place in self._places.items()
         }
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items())]
-        for space in self._spaces.values():  # in place: `ip netns exec` binds the file itself
+        for space in self._spaces.values():  # written in place, because `ip netns exec` binds the file itself
             self._file(space).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     @staticmethod
@@ -103,13 +103,13 @@ class Pods(ClusterRun):
 
 
 def names_of(space):
-    """The file of names in a namespace."""
+    """The file of host names in a namespace."""
     return pathlib.Path("/etc/netns") / space / "hosts"
 
 
 @needs_namespaces
 def test_a_worker_looks_up_the_name_of_a_ps_task_again():
-    """Its server keeps the connection to a ps task, and so what it looked up, between sessions."""
+    """A worker's server keeps its connection to a ps task, and so the address it looked up, between sessions."""
     with NetnsHosts(ps_rate=None, worker_rate=None) as netns:
         hosts = netns.place(["worker-0", "ps-0"])
         names = names_of(hosts["worker-0"].netns)

@@ -1,4 +1,4 @@
-"""What a worker alone knows, when a ps task is lost and the run goes back to a checkpoint that was due by the clock."""
+"""Workers' own state when a ps task is lost and the run returns to a checkpoint that was saved by the clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPRESSION = ("--gradient_transform=error_feedback", "--gradient_transform=top_
     ),
     ids=lambda flags: flags[0].partition("=")[2],
 )
-def test_after_the_loss_of_a_ps_each_worker_goes_on_with_what_it_knew_at_the_checkpoint(create_run, flags):
+def test_after_the_loss_of_a_ps_each_worker_loads_its_own_state_of_the_checkpoint(create_run, flags):
     run = create_run(num_ps=2, flags=("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02"))
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, *flags)
     run.wait_for_step(50)

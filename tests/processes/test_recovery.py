@@ -1,6 +1,6 @@
-"""Tasks that are killed or frozen and come back: the others wait or go on, and nothing that was saved is lost.
+"""Tasks that are killed or frozen and come back: the others wait or continue, and nothing that was saved is lost.
 
-Started again by hand here; by the launcher, with every role under `async` and `sync`, in `test_restarts.py`.
+These tests restart tasks by hand. `test_restarts.py` tests the launcher with every role under `async` and `sync`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def recovered(run, task_name="worker-0"):
 
 
 def end(run, tasks):
-    """Ends a run of unlimited steps by SIGTERM to the chief; all end, and the last checkpoint is there."""
+    """Ends a run of unlimited steps by SIGTERM to the chief; all tasks must end, with a last checkpoint."""
     for task in tasks:
         if "worker-0" in task.name:
             task.send(signal.SIGTERM)
@@ -30,7 +30,7 @@ def end(run, tasks):
         assert task.wait(END_SECS + 15) != 0
 
 
-def test_a_ps_that_is_killed_and_started_again(create_run):
+def test_a_ps_that_is_killed_and_restarted(create_run):
     run = create_run(num_ps=2, flags=RECOVERY)
     flags = (UNLIMITED, "--update=sync")
     ps_0, ps_1, chief, worker = run.start_all(*flags)
@@ -48,7 +48,7 @@ def test_a_ps_that_is_killed_and_started_again(create_run):
     end(run, [ps_0, ps_1, chief, worker])
 
 
-def test_a_wait_for_a_ps_that_is_longer_than_a_step_may_take_is_no_stall(create_run):
+def test_a_wait_for_a_ps_that_is_longer_than_the_stall_timeout_is_not_a_stall(create_run):
     run = create_run(flags=(*RECOVERY, "--stall_timeout_secs=10", "--max_steps=400", "--update=sync"))
     ps, chief, worker = run.start_all()
     run.wait_for_step(100)
@@ -60,7 +60,7 @@ def test_a_wait_for_a_ps_that_is_longer_than_a_step_may_take_is_no_stall(create_
 
 
 @pytest.mark.parametrize("update", repetitions(["sync", "ssp"]))
-def test_a_chief_that_is_killed_and_started_again_goes_on_with_the_live_state(create_run, update):
+def test_a_killed_chief_continues_from_the_live_state_when_restarted(create_run, update):
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, f"--update={update}")
     ps, chief, worker = run.start_all(*flags)
@@ -75,7 +75,7 @@ def test_a_chief_that_is_killed_and_started_again_goes_on_with_the_live_state(cr
     assert run.checkpoint_step() >= reached
 
 
-def test_a_worker_that_is_killed_and_started_again(create_run):
+def test_a_worker_that_is_killed_and_restarted(create_run):
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, "--update=ssp")
     ps, chief, worker = run.start_all(*flags)
@@ -90,7 +90,7 @@ def test_a_worker_that_is_killed_and_started_again(create_run):
     assert run.checkpoint_step() >= reached
 
 
-def test_a_restart_under_sync_costs_the_other_workers_nothing(create_run):
+def test_a_restart_under_sync_costs_the_other_workers_no_step(create_run):
     run = create_run(num_ps=2, num_workers=3, flags=(*RECOVERY, "--step_log"))
     flags = (UNLIMITED, "--update=sync")
     *ps, chief, worker, other = run.start_all(*flags)
@@ -104,7 +104,7 @@ def test_a_restart_under_sync_costs_the_other_workers_nothing(create_run):
         reached = run.last_step(0)
         worker = run.start_worker(1, *flags)
         run.wait_for_step(reached + 100)
-    assert run_id_of(run) == run_id  # nothing on the ps tasks is made a second time
+    assert run_id_of(run) == run_id  # the chief sets up nothing on the ps tasks a second time
     end(run, [*ps, chief, worker, other])
     for index in (0, 2):
         states = [line["state"] for line in run.metrics(f"worker-{index}", "state")]
@@ -122,7 +122,7 @@ def run_id_of(run):
         ps_0.close()
 
 
-def test_sync_goes_on_with_min_workers_and_counts_a_worker_again_that_is_back(create_run):
+def test_sync_continues_with_min_workers_and_counts_a_worker_again_that_is_back(create_run):
     run = create_run(num_workers=3, flags=RECOVERY)
     flags = (UNLIMITED, "--update=sync", "--update_option=min_workers=2")
     ps, chief, second, third = run.start_all(*flags)
@@ -137,7 +137,7 @@ def test_sync_goes_on_with_min_workers_and_counts_a_worker_again_that_is_back(cr
 
 
 @pytest.mark.parametrize("update", repetitions(["sync", "backup"]))
-def test_a_worker_that_is_preempted_is_waited_for_where_it_is_needed(create_run, update):
+def test_a_preempted_worker_is_waited_for_where_it_is_needed(create_run, update):
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, f"--update={update}", *(["--update_option=backup_workers=0"] if update == "backup" else []))
     ps, chief, worker = run.start_all(*flags)
@@ -148,7 +148,7 @@ def test_a_worker_that_is_preempted_is_waited_for_where_it_is_needed(create_run,
     reached = run.last_step(0)
     worker = run.start_worker(1, *flags)
     run.wait_for_step(reached + 200)
-    assert recovered(run) == []  # the chief has waited within its step
+    assert recovered(run) == []  # the chief waited within its step
     end(run, [ps, chief, worker])
 
 
@@ -170,7 +170,7 @@ FROZEN = ("--heartbeat_timeout_secs=3", *RECOVERY)
 
 
 @pytest.mark.parametrize(("update", "frozen"), repetitions([("async", 1), ("sync", 0)], first=1))
-def test_a_worker_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run, update, frozen):
+def test_a_frozen_worker_is_named_and_continues_when_it_thaws(create_run, update, frozen):
     run = create_run(flags=FROZEN)
     ps, *workers = run.start_all(UNLIMITED, f"--update={update}")
     run.wait_for_step(200)
@@ -187,7 +187,7 @@ def test_a_worker_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run, 
 
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync"]))
-def test_a_ps_that_is_frozen_is_named_and_nothing_is_lost_when_it_thaws(create_run, update):
+def test_a_frozen_ps_is_named_and_nothing_is_lost_when_it_thaws(create_run, update):
     run = create_run(num_ps=2, flags=FROZEN)
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, f"--update={update}")
     run.wait_for_step(200)
@@ -198,5 +198,5 @@ def test_a_ps_that_is_frozen_is_named_and_nothing_is_lost_when_it_thaws(create_r
     ps_1.thaw()
     run.wait_for_step(reached + 400)
     for event in recovered(run):
-        assert event["global_step"] >= reached  # the live state was attached to, no checkpoint
+        assert event["global_step"] >= reached  # attached to the live state, not to a checkpoint
     end(run, [ps_0, ps_1, *workers])

@@ -1,4 +1,4 @@
-"""Real tasks on hosts of their own with links of limited rate; and the refusal where there can be none."""
+"""Real tasks on emulated hosts with links of limited rate; and the error on systems that cannot emulate them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CNN_BYTES = 4 * ((3 * 3 * 1 * 32 + 32) + (3 * 3 * 32 * 64 + 64) + (2 * 2 * 64 * 
 
 
 def namespaces_of(pid):
-    """Names of the namespaces that the launcher with this pid has made, also when it has ended."""
+    """Names of the namespaces that the launcher with this pid has made, even if it has ended."""
     return [name for name in hosts_iproute.namespaces() if name.startswith(f"ps_trainer-{pid}-")]
 
 
-def test_where_there_can_be_none_the_launcher_says_why_before_anything_is_made(create_run, tmp_path):
-    run = create_run(env={"PATH": str(tmp_path)})  # no ip, no tc
+def test_without_support_the_launcher_says_why_before_it_makes_anything(create_run, tmp_path):
+    run = create_run(env={"PATH": str(tmp_path)})  # without ip and tc
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
     assert launcher.wait(START_SECS) == USAGE
     assert launcher.log.startswith("error: --hosts=netns is not available here: it needs Linux, root")
@@ -34,7 +34,7 @@ def test_where_there_can_be_none_the_launcher_says_why_before_anything_is_made(c
 
 
 @needs_namespaces
-def test_a_run_trains_over_shaped_links_and_tells_what_they_carried(create_run):
+def test_a_run_trains_over_shaped_links_and_reports_their_traffic(create_run):
     run = create_run(flags=("--model=cnn", "--update=sync", "--max_steps=200"))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
     launcher.wait_for_log("serving on 10.0.0.1:2222")
@@ -52,7 +52,7 @@ def test_a_run_trains_over_shaped_links_and_tells_what_they_carried(create_run):
         assert least < hosts[worker]["rx_bytes"] < 1.3 * least
         assert least < hosts[worker]["tx_bytes"] < 1.3 * least
     assert 2 * least < hosts["ps-0"]["rx_bytes"] < 1.3 * 2 * least
-    # No more than the rate allows in the time that it took: both directions of the ps task's link are full-duplex.
+    # At most the bytes that the rate allows in that time: both directions of the ps task's link are full-duplex.
     secs = run.time_of_state("ps-0", "^done") - run.time_of_state("ps-0", "^serving")
     assert hosts["ps-0"]["tx_bytes"] * 8 < 200e6 * secs
 

@@ -1,4 +1,4 @@
-"""What is read when tasks are really killed: no example is lost, and at most a batch is seen twice."""
+"""The examples that workers read when tasks are killed: none is lost, and at most one batch is read twice."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from tests.testing.processes import START_SECS
 
 NUM_EPOCHS, NUM_EXAMPLES, BATCH_SIZE = 3, 1437, 32
-SLOW = "--straggler=det:mean_ms=20"  # so that nobody is done before the fault
+SLOW = "--straggler=det:mean_ms=20"  # so that no worker ends before the fault
 
 
 @pytest.mark.parametrize(
     ("update", "fault", "most_seen_twice"),
     [
-        ("async", "kill:worker:1@step=30", BATCH_SIZE),  # another one reads what it had
-        ("sync", "kill:ps:0@step=30", 0),  # what was counted since the checkpoint is rolled back with the parameters
+        ("async", "kill:worker:1@step=30", BATCH_SIZE),  # another worker reads the rest of its shard
+        ("sync", "kill:ps:0@step=30", 0),  # counts since the checkpoint are rolled back with the parameters
     ],
 )
-def test_every_example_is_seen_though_a_task_is_killed(create_run, update, fault, most_seen_twice):
+def test_every_example_is_seen_although_a_task_is_killed(create_run, update, fault, most_seen_twice):
     run = create_run(flags=("--recover_timeout_secs=90",))
     launcher = run.start_local(
         f"--update={update}", "--sharding=dynamic", f"--num_epochs={NUM_EPOCHS}", "--max_steps=none",
@@ -39,7 +39,7 @@ def test_every_example_is_seen_though_a_task_is_killed(create_run, update, fault
     assert len(summary["faults"]) == 1
 
 
-def test_a_worker_that_thaws_drops_what_others_were_given(create_run):
+def test_a_thawed_worker_drops_examples_that_others_were_given(create_run):
     run = create_run(flags=("--recover_timeout_secs=90",))
     launcher = run.start_local(
         "--update=async", "--sharding=dynamic", "--num_epochs=3", "--max_steps=none", "--heartbeat_timeout_secs=3",
@@ -49,7 +49,7 @@ def test_a_worker_that_thaws_drops_what_others_were_given(create_run):
     coverage = run.summary()["coverage"].values()
     assert len(run.summary()["faults"]) == 1
     assert all(epoch["never"] == epoch["more"] == 0 for epoch in coverage)
-    # The step that was under way is over when its worker thaws.
+    # The frozen worker's step ends when the worker thaws.
     assert sum(epoch["twice"] for epoch in coverage) <= BATCH_SIZE
     assert "shards of this worker were given to others" in (run.logdir / "logs" / "worker-1.log").read_text()
 
@@ -57,12 +57,12 @@ def test_a_worker_that_thaws_drops_what_others_were_given(create_run):
 NUM_BATCHES = NUM_EPOCHS * (NUM_EXAMPLES // 2) // BATCH_SIZE
 STATIC = (
     f"--num_epochs={NUM_EPOCHS}", "--max_steps=none", "--step_log", "--max_restarts=2", SLOW,
-    "--learning_rate=1e-30",  # so that the loss of a step says which batch it was
+    "--learning_rate=1e-30",  # so that the loss of a step identifies its batch
 )  # fmt: skip
 
 
 def losses(run, worker):
-    """(global_step, loss) of each step of a worker, whichever of its processes made it."""
+    """(global_step, loss) of each step of a worker, from all of its processes."""
     lines = (run.logdir / "steps" / f"worker-{worker}.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     return [(record["global_step"], record["loss"]) for record in records if "loss" in record]
@@ -72,7 +72,7 @@ def position(run):
     return checkpoint_lib.latest(run.logdir / "checkpoints")["data/position"].tolist()
 
 
-def test_a_worker_that_is_started_again_reads_on(create_run):
+def test_a_restarted_worker_reads_on(create_run):
     run = create_run(flags=("--recover_timeout_secs=90",))
     launcher = run.start_local("--update=async", "--fault=kill:worker:1@step=30", *STATIC)
     assert launcher.wait(START_SECS) == 0
@@ -84,7 +84,7 @@ def test_a_worker_that_is_started_again_reads_on(create_run):
     assert len(set(read)) >= NUM_BATCHES - 1
 
 
-def test_what_was_read_is_rolled_back_with_the_parameters(create_run):
+def test_reading_positions_are_rolled_back_with_the_parameters(create_run):
     run = create_run(flags=("--recover_timeout_secs=90",))
     launcher = run.start_local("--update=sync", "--fault=kill:ps:0@step=33", "--save_checkpoint_steps=10", *STATIC)
     assert launcher.wait(START_SECS) == 0
@@ -95,6 +95,6 @@ def test_what_was_read_is_rolled_back_with_the_parameters(create_run):
         for step, loss in losses(run, worker):
             by_step[step].add(loss)
         assert sorted(by_step) == list(range(1, NUM_BATCHES + 1))
-        assert all(len(read) == 1 for read in by_step.values())  # the steps made again, with the same batches
+        assert all(len(read) == 1 for read in by_step.values())  # the repeated steps read the same batches
         assert len({read for (read,) in by_step.values()}) == NUM_BATCHES
         assert len(losses(run, worker)) > NUM_BATCHES

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the launcher and on each role: a checkpoint, the right exit code, and nobody left."""
+"""Ctrl-C and SIGTERM to the launcher and to each role: a checkpoint, the right exit code, and no process left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(creat
     assert step >= 100
     assert run.summary()["status"] == "interrupted"
     if signum == signal.SIGTERM:
-        return  # resuming once is enough
+        return  # one resumed run is enough
     assert run.start_local(f"--max_steps={step + 100}").wait(START_SECS) == 0
     assert run.time_of_state("worker-0", rf"^restored .*model\.ckpt-{step}, at step {step}$")
     assert run.summary()["global_step"] in (step + 100, step + 101)

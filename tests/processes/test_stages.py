@@ -1,4 +1,4 @@
-"""A model whose stages are on two workers: the losses of one place; a lost stage ends the run, or is taken in again."""
+"""A model with stages on two workers: losses as on one worker; a lost stage ends the run or rejoins it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_losses_are_those_of_the_model_in_one_place(create_run, model):
+def test_losses_equal_those_of_the_model_on_one_worker(create_run, model):
     split, whole = create_run(), create_run(num_workers=1)
     flags = (f"--model={model}", *MODELS[model], "--batch_size=8", "--max_steps=10", "--step_log", "--seed=3")
     for run, more in ((split, SPLIT[1:]), (whole, ())):
@@ -47,7 +47,7 @@ def test_a_killed_stage_ends_the_run_with_a_message(create_run):
     assert ps.wait(LOST_SECS) == 1
 
 
-def test_a_stage_that_is_started_again_is_taken_in_and_no_step_is_lost(create_run):
+def test_a_restarted_stage_rejoins_and_no_step_is_lost(create_run):
     run = create_run(flags=(*SPLIT, "--recover_timeout_secs=120", "--max_steps=600"))
     ps, trains, computes = run.start_all()
     run.wait_for_step(5, workers=[0])
@@ -60,7 +60,7 @@ def test_a_stage_that_is_started_again_is_taken_in_and_no_step_is_lost(create_ru
     assert run.summary()["global_step"] == 600
 
 
-def test_a_stage_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run):
+def test_a_frozen_stage_is_named_and_continues_when_it_thaws(create_run):
     run = create_run(flags=(*SPLIT, "--heartbeat_timeout_secs=3", "--recover_timeout_secs=120"))
     ps, trains, computes = run.start_all(UNLIMITED)
     run.wait_for_step(5, workers=[0])
@@ -79,7 +79,7 @@ def test_a_stage_that_is_frozen_is_named_and_goes_on_when_it_thaws(create_run):
     assert run.checkpoint_step() >= reached + 200
 
 
-def test_the_worker_that_trains_is_started_again_and_its_stage_waits_for_it(create_run):
+def test_the_worker_that_trains_is_restarted_and_its_stage_waits_for_it(create_run):
     run = create_run(flags=(*SPLIT, "--recover_timeout_secs=120", "--max_steps=600"))
     ps, trains, computes = run.start_all()
     run.wait_for_step(5, workers=[0])

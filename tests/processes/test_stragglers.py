@@ -1,4 +1,4 @@
-"""Workers that are slow on purpose, as processes of their own."""
+"""Deliberately slow workers, as real processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 USAGE = 2
 
 
-def test_a_worker_in_a_long_delay_holds_nobody_up_and_obeys_a_signal(create_run):
+def test_a_worker_in_a_long_delay_blocks_no_other_and_obeys_a_signal(create_run):
     run = create_run(
         flags=(UNLIMITED, "--step_log", "--straggler=det:mean_ms=50", "--straggler=exp:mean_ms=1e9,worker=1")
     )
@@ -24,7 +24,7 @@ def test_a_worker_in_a_long_delay_holds_nobody_up_and_obeys_a_signal(create_run)
     chief.send(signal.SIGTERM)
     assert chief.wait(END_SECS) == 128 + signal.SIGTERM
     steps = [json.loads(line) for line in (run.logdir / "steps" / "worker-0.jsonl").read_text().splitlines()]
-    whole = [step for step in steps if step["injected_delay"] > 0]  # the last one may have been cut short
+    whole = [step for step in steps if step["injected_delay"] > 0]  # a signal may have cut the last delay short
     assert len(whole) >= 19
     for step in whole:
         assert 0.05 * (1 - 0.02) <= step["injected_delay"] <= 0.05 * (1 + 0.02)
@@ -34,7 +34,7 @@ def test_a_worker_in_a_long_delay_holds_nobody_up_and_obeys_a_signal(create_run)
     assert ps.wait(START_SECS) == 1
 
 
-def test_the_launcher_refuses_a_delay_for_a_worker_that_there_is_not(create_run):
+def test_the_launcher_rejects_a_delay_for_a_worker_that_does_not_exist(create_run):
     run = create_run()
     launcher = run.start_local("--straggler=exp:worker=2")
     assert launcher.wait(START_SECS) == USAGE

@@ -1,4 +1,4 @@
-"""`--target_metric` ends a run of real processes, every role with 0."""
+"""`--target_metric` ends a run of real processes; every role exits with 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TARGET = "--target_metric=accuracy>=0.9"
 
 
 @pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"]))
-def test_all_end_once_a_checkpoint_is_good_enough_and_a_second_run_at_once(create_run, update):
+def test_all_end_once_a_checkpoint_reaches_the_target_and_a_second_run_ends_at_once(create_run, update):
     run = create_run(num_workers=2, flags=(UNLIMITED, f"--update={update}", TARGET, "--save_checkpoint_secs=1"))
     tasks = run.start_all()
     assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
@@ -29,10 +29,10 @@ def test_all_end_once_a_checkpoint_is_good_enough_and_a_second_run_at_once(creat
 
     tasks = run.start_all()
     assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
-    assert run.summary()["global_step"] == summary["global_step"], "it has trained on"
+    assert run.summary()["global_step"] == summary["global_step"], "the second run has trained further"
 
 
-def test_a_target_that_is_not_reached_is_no_failure(create_run):
+def test_a_target_that_is_not_reached_is_not_a_failure(create_run):
     run = create_run()
     launcher = run.start_local("--max_steps=60", "--target_metric=loss<=-1", "--save_checkpoint_steps=20")
     assert launcher.wait(START_SECS) == 0
@@ -42,7 +42,7 @@ def test_a_target_that_is_not_reached_is_no_failure(create_run):
     assert evaluated[-1] == run.summary()["global_step"]
 
 
-def test_a_metric_that_the_model_has_not_ends_with_2_before_anything_is_trained(create_run):
+def test_a_metric_that_the_model_lacks_ends_with_2_before_training(create_run):
     run = create_run()
     launcher = run.start_local("--max_steps=60", "--target_metric=acuracy>=0.9")
     assert launcher.wait(START_SECS) == USAGE

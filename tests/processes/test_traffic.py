@@ -1,4 +1,4 @@
-"""What a real worker's metrics say about the bytes on the wire: the parameters, once each way per step."""
+"""A real worker's metrics of bytes on the wire: each step carries the parameters once each way."""
 
 from __future__ import annotations
 

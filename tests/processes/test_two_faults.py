@@ -1,7 +1,7 @@
-"""Two tasks lost together, and a ps task lost while the chief makes no step, under rules that a chief's service helps.
+"""Two tasks lost together, or a ps task lost while the chief makes no step, under rules with a chief's service.
 
-Such a rule goes on without a worker that is gone: the chief's service says so on every ps task, one of which may be
-gone as well.
+Such a rule continues without a lost worker: the chief's service reports the loss to every ps task, one of which may be
+lost as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOFT = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rat
 
 
 def start(create_run, update, option, *flags, **kwargs):
-    """A run of 2 ps tasks and 3 workers under a rule; returns it with its tasks."""
+    """A run of 2 ps tasks and 3 workers under a rule; returns the run and its tasks."""
     flags = (*SOFT, f"--update={update}", f"--update_option={option}", *flags)
     run = create_run(num_ps=2, num_workers=3, flags=flags, **kwargs)
     return run, *run.start_all()
@@ -36,7 +36,7 @@ def kill(task):
 
 
 def assert_done(run, *tasks):
-    """All end with 0, and so does what the summary says of the workers."""
+    """Asserts that all tasks end with 0 and that the summary reports every worker as done."""
     assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
     assert {worker["status"] for worker in run.summary()["workers"].values()} == {"done"}
     assert run.checkpoint_step() == run.summary()["global_step"]
@@ -68,7 +68,7 @@ def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited
 
 
 def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_time(create_run):
-    """Within heartbeat and recovery timeouts, and the 8 s that a task has to leave; more on a busy machine."""
+    """The limit is the heartbeat and recovery timeouts, the 8 s in which a task leaves, and some slack."""
     run = create_run(num_ps=2, num_workers=3, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
     run.wait_for_step(100)
@@ -81,11 +81,11 @@ def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_ti
 
 
 class TestWhileTheChief:
-    """A ps task is killed while the chief makes no step; another worker meets the loss first."""
+    """A ps task is killed while the chief makes no step, so another worker notices the loss first."""
 
     @pytest.mark.parametrize("killed", [0, 1])
     def test_waits_for_the_others_at_the_end(self, create_run, killed):
-        """Worker 1 is done, and its process has ended: the run goes on without it from the last checkpoint."""
+        """Worker 1 is done and its process has ended, so the run rolls back to the last checkpoint without it."""
         slow = "--straggler=det:mean_ms=6000,worker=2"
         run, *tasks = start(create_run, "k_sync", "k=2", "--max_steps=60", "--save_checkpoint_steps=5", slow)
         tasks[2].wait_for_log("waiting for worker (1, )?2")
@@ -100,7 +100,7 @@ class TestWhileTheChief:
         run, *tasks = self.held(create_run, tmp_path, "HoldSave", "--max_steps=1500")
         kill(tasks[1])
         tasks[3].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
-        tasks[2].wait_for_log("worker 1 lost", LOST_SECS)  # by its own word, while the chief saves
+        tasks[2].wait_for_log("worker 1 lost", LOST_SECS)  # reported by the worker itself while the chief saves
         (tmp_path / "hold").unlink()
         tasks[2].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
         tasks[1] = run.start_ps(1)

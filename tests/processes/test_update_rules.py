@@ -21,24 +21,24 @@ DONE_SECS = 300.0  # a run takes 10 to 20 s of two free cores
 CNN_PARAMETERS = (3 * 3 * 1 * 32 + 32) + (3 * 3 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10)
 CNN_BYTES = 4 * CNN_PARAMETERS
 
-# With one worker, so that a test is short. The slowest transform is at 90 % of the test digits after so many steps
-# (300 steps are 6.7 passes over the training digits); a guess is right in 10 %.
+# One worker, so that a test is short. After that number of steps the slowest transform is right on 90 % of the test
+# digits; 300 steps are 6.7 passes over the training digits. A guess is right on 10 %.
 TRANSFORM_STEPS = 300
 TRANSFORM_ACCURACY = 0.85
 
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server(tmp_path_factory):
-    """What the launchers are forked of; its own output is not in the folder of a run."""
+    """The fork server of all launchers; its own output is not in the folder of a run."""
     shared_server(tmp_path_factory.mktemp("server"))
 
 
 def run_to_its_end(folder: pathlib.Path, setting: TrainingSetting, *flags: str) -> TrainingOutcome:
     """Trains by the launcher, which must end with 0 and leave no process behind.
 
-    The launcher is forked of a process that has TensorFlow imported, which all these tests share.
+    All these tests share one process that has imported TensorFlow, from which the launcher is forked.
     """
-    # Of a flag given twice the last one counts.
+    # The last value of a repeated flag counts.
     wall_secs = run_local([*setting.flags, *flags], folder, DONE_SECS, preloaded=True)
     assert leftovers.processes(folder, END_SECS) == []
     return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)

@@ -1,4 +1,4 @@
-"""Tasks that are missing, wrong, or do not fit together: a message that says so, and no hang."""
+"""Tasks that are missing, wrong, or do not fit together: an error message names the problem, and no task hangs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def end(ps):
     assert ps.wait(END_SECS) == 128 + signal.SIGTERM
 
 
-def test_tasks_that_wait_in_vain_name_who_is_missing(create_run):
-    # Two halves of different clusters, side by side to save time.
+def test_tasks_that_wait_in_vain_name_the_missing_tasks(create_run):
+    # Two halves of different clusters run side by side to save time.
     without_ps, without_workers = create_run(), create_run()
     worker = without_ps.start_worker(1, SHORT_WAIT)
     ps = without_workers.start_ps(0, SHORT_WAIT)
@@ -36,7 +36,7 @@ def test_tasks_that_wait_in_vain_name_who_is_missing(create_run):
 def test_sync_names_the_worker_that_did_not_come(create_run):
     run = create_run(flags=("--update=sync",))
     ps = run.start_ps()
-    ps.wait_for_log("serving on")  # the chief's short wait must not be used up by the start of the ps task
+    ps.wait_for_log("serving on")  # the start of the ps task must not use up the chief's short wait
     chief = run.start_worker(0, SHORT_WAIT)
     assert chief.wait(START_SECS) == FAILED
     assert "update rule sync needs 2 workers; worker-1 did not come within" in chief.log
@@ -44,7 +44,7 @@ def test_sync_names_the_worker_that_did_not_come(create_run):
 
 
 @pytest.mark.parametrize("job_name", ["ps", "worker"])
-def test_port_in_use_is_told_before_anything_starts(create_run, job_name):
+def test_port_in_use_is_reported_before_a_task_starts(create_run, job_name):
     run = create_run(num_workers=1)
     (address,) = run.ps_hosts if job_name == "ps" else run.worker_hosts
     port = int(address.rpartition(":")[2])
@@ -68,7 +68,7 @@ def test_worker_with_other_settings_than_the_chief_names_the_flags(create_run):
     assert ps.wait(END_SECS) == FAILED
 
 
-def test_worker_of_another_cluster_is_refused(create_run):
+def test_worker_of_another_cluster_is_rejected(create_run):
     run = create_run()
     ps = run.start_ps()
     run.worker_hosts = run.worker_hosts[:1]
@@ -79,21 +79,21 @@ def test_worker_of_another_cluster_is_refused(create_run):
     end(ps)
 
 
-def test_loss_that_is_no_number_fails_the_run_and_the_launcher_says_so(create_run):
+def test_nan_loss_fails_the_run_and_the_launcher_reports_it(create_run):
     run = create_run(flags=("--model=mlp", "--learning_rate=1e30", "--max_steps=1000"))
     launcher = run.start_local()
     assert launcher.wait(START_SECS) == FAILED
     assert "the loss is nan at global step" in launcher.log
     assert "lower --learning_rate" in launcher.log
     assert run.remaining() == []
-    assert run.summary()["status"] in ("failed", "interrupted")  # the chief met it, or was ended by the launcher
+    assert run.summary()["status"] in ("failed", "interrupted")  # the chief noticed it, or the launcher ended the chief
 
 
-def test_chief_saves_no_checkpoint_when_another_workers_loss_is_no_number(create_run):
+def test_chief_saves_no_checkpoint_when_another_workers_loss_is_nan(create_run):
     run = create_run(flags=(UNLIMITED, "--hook=tests.processes.hooks:SpoiledLoss"))
     launcher = run.start_local()
     assert launcher.wait(START_SECS) == FAILED
     assert "worker-1: failed (exit 1)" in launcher.log
     chief_log = (run.logdir / "logs" / "worker-0.log").read_text()
     assert "no checkpoint was saved: worker 1 reported a NaN loss" in chief_log
-    assert run.checkpoint_step() == 0  # the one of the start is untouched
+    assert run.checkpoint_step() == 0  # the checkpoint of the start is untouched
