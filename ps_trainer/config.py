@@ -1,9 +1,8 @@
 """`TrainConfig`: a whole training run as data.
 
-The one place that lists what can be set about a run, with default and help text: the command line's
-flags are made from these fields (`ps_trainer.cli.flags`), and `<logdir>/config.json` holds their values.
-A setting of one component only (an update rule, an optimizer …) is not here but in that component's
-own options, given as `--<component>_option key=value`.
+This file alone lists the settings of a run, each with default and help text. `ps_trainer.cli.flags` makes the
+command line's flags from these fields, and `<logdir>/config.json` holds their values. A setting of a single component
+(an update rule, an optimizer …) is an option of that component: `--<component>_option key=value`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option, repeatable
 
-# Environment variable by which the launcher tells a task its pid: a task ends when that process is gone.
+# The launcher sets this environment variable to its pid; a task ends when the process with that pid has ended.
 PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
 
 SHARDINGS = ("static", "dynamic")
@@ -29,9 +28,9 @@ PLACEMENTS = ("data_parallel", MODEL_PARALLEL)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What to train, on what, by which rule, for how long.
+    """Model, data, update rule, length and surroundings of a training run.
 
-    `*_option` fields hold `key=value` strings. Units are in the names. Call `check` before use. Each field says why all
+    `*_option` fields hold `key=value` strings. Names contain the unit. Call `check` before use. Each field says why all
     workers must have the same value (`shared`), or why each may have its own (`own`).
     """
 
@@ -49,8 +48,8 @@ class TrainConfig:
     )
     data_dir: str | None = option(
         None,
-        "folder of the dataset's files, where it needs any",
-        own="the same files may lie elsewhere on each machine",
+        "folder with the files of the dataset, if it reads any",
+        own="each machine may keep the files in another folder",
     )
     batch_size: int = option(
         32,
@@ -60,59 +59,59 @@ class TrainConfig:
     )
     num_epochs: int | None = option(
         None,
-        "passes of each worker over its shard; none = until max_steps",
+        "passes of each worker over its shard; none = train until max_steps",
         least=1,
-        shared="each example is to be read equally often",
+        shared="the workers read every example equally often",
     )
     max_steps: int | None = option(
         1000,
-        "value of global_step at which training ends; none = at the end of the data",
+        "global_step at which training ends; none = train until the data end",
         least=1,
-        shared="the workers end at one step",
+        shared="all workers end at the same step",
     )
 
     target_metric: str | None = option(
         None,
-        "test metric that is enough, as accuracy>=0.97; training then ends, too. Looked at with each checkpoint",
-        own="the chief tests, and tells the others",
+        "stop when a test metric reaches a bound, e.g. accuracy>=0.97; evaluated at every checkpoint",
+        own="the chief evaluates, and tells the other workers",
     )
 
     sharding: str = option(
         "static",
-        "static: each worker has its part of the data; dynamic: workers take small shards, and none is lost",
+        "static: each worker reads a fixed part of the data; dynamic: workers take small shards, so that none is lost",
         choices=SHARDINGS,
-        shared="examples are dealt out in one way",
+        shared="all workers must divide the examples in the same way",
     )
     shard_examples: int = option(
         0,
-        "most examples of a dynamic shard; 0 = an eighth of a worker's share",
+        "maximum number of examples in a dynamic shard; 0 = an eighth of a worker's share",
         least=0,
-        shared="examples are cut into shards in one way",
+        shared="all workers must cut the same shards",
     )
 
-    update: str = option("async", "update rule", shared="the workers push, wait and average by one rule")
+    update: str = option("async", "update rule", shared="all workers must push, wait and average by the same rule")
     update_option: tuple[str, ...] = repeatable(
-        "key=value for the update rule", shared="the workers push, wait and average by one rule"
+        "key=value for the update rule", shared="all workers must push, wait and average by the same rule"
     )
     gradient_transform: tuple[str, ...] = repeatable(
-        "name:key=value,… of what is done to gradients before they are sent; repeat it for several, in order",
+        "name:key=value,… of a transform of gradients before they are sent; repeat the flag to chain several",
         shared="the ps tasks decode what the workers encode",
     )
     pull_dtype: str = option(
         "float32",
-        "type in which parameters travel to the workers",
+        "number type in which parameters are sent to the workers",
         choices=PULL_DTYPES,
-        shared="the workers compute with equally rounded parameters",
+        shared="all workers must round the parameters equally",
     )
     optimizer: str = option(
-        "sgd", "optimizer that the parameter servers apply", shared="the ps tasks apply all gradients by one optimizer"
+        "sgd", "optimizer that the ps tasks run", shared="the ps tasks apply all gradients with one optimizer"
     )
     optimizer_option: tuple[str, ...] = repeatable(
-        "key=value for the optimizer", shared="the ps tasks apply all gradients by one optimizer"
+        "key=value for the optimizer", shared="the ps tasks apply all gradients with one optimizer"
     )
     optimizer_for: tuple[str, ...] = repeatable(
-        "pattern=name:key=value,… of another optimizer for variables whose names match; learning_rate is a key, too",
-        shared="the ps tasks apply all gradients by one optimizer",
+        "pattern=name:key=value,… of another optimizer for variables whose names match; learning_rate is also a key",
+        shared="the ps tasks apply all gradients with one optimizer",
     )
     learning_rate: float = option(
         0.1, "learning rate, before the schedule", above=0, shared="the ps tasks apply all gradients at one rate"
@@ -125,112 +124,127 @@ class TrainConfig:
     )
     placement: str = option(
         "data_parallel",
-        "data_parallel: each worker computes the whole model; model_parallel: its stages, in groups of as many workers",
+        "data_parallel: each worker computes the whole model; model_parallel: a group of workers, one stage each",
         choices=PLACEMENTS,
-        shared="it says which workers train and which compute for another one",
+        shared="it decides which workers train and which compute a stage for another worker",
     )
-    layout: str = option("packed", "how parameters lie on the ps tasks", shared="it says where each parameter lies")
-    layout_option: tuple[str, ...] = repeatable("key=value for the layout", shared="it says where each parameter lies")
+    layout: str = option(
+        "packed", "layout of the parameters on the ps tasks", shared="it decides which ps task holds each parameter"
+    )
+    layout_option: tuple[str, ...] = repeatable(
+        "key=value for the layout", shared="it decides which ps task holds each parameter"
+    )
     seed: int = option(
         0,
         "seed of initial values, data order and the model's random ops (each worker draws its own)",
         least=0,
-        shared="the data are dealt out in one order, and a run can be repeated",
+        shared="all workers must use the same order of the data, and a run must be repeatable",
     )
 
     init_from: str | None = option(
         None,
-        "checkpoint, or folder of some, whose variables of the same name and shape a new run begins with",
+        "checkpoint, or folder of checkpoints, that initialises variables of the same name and shape in a new run",
         own="the chief sets the initial values",
     )
     logdir: str | None = option(
         None,
-        "folder for checkpoints, metrics and summary; none = nothing is kept",
+        "folder for checkpoints, metrics and summary; none = write no files",
         own="each worker writes to its own disk",
     )
     save_checkpoint_secs: float = option(
-        60.0, "seconds between checkpoints by the chief; 0 = by steps only", least=0, own="the chief saves checkpoints"
+        60.0,
+        "seconds between checkpoints; 0 = use save_checkpoint_steps only",
+        least=0,
+        own="the chief saves checkpoints",
     )
     save_checkpoint_steps: int = option(
-        0, "global steps between checkpoints; 0 = by seconds only", least=0, own="the chief saves checkpoints"
+        0,
+        "global steps between checkpoints; 0 = use save_checkpoint_secs only",
+        least=0,
+        own="the chief saves checkpoints",
     )
-    keep_checkpoints: int = option(5, "number of checkpoints kept", least=1, own="it is about this worker's own disk")
+    keep_checkpoints: int = option(
+        5, "number of checkpoints to keep", least=1, own="it concerns this worker's own disk"
+    )
     max_failed_saves: int = option(
         3,
-        "saves that fail in a row (disk full …) and end the run; before, it only warns",
+        "consecutive failed saves after which the run fails; earlier failures only warn",
         least=1,
-        own="it is about the chief's disk",
+        own="it concerns the chief's disk",
     )
     report_secs: float = option(
-        5.0, "seconds between two reports of a worker (log, metrics)", above=0, own="it is about this worker's own log"
+        5.0,
+        "seconds between two reports of a worker (log and metrics)",
+        above=0,
+        own="it concerns this worker's own log",
     )
     step_log: bool = option(
-        False, "a line per step of each worker, in <logdir>/steps", own="it is about this worker's own log"
+        False, "write one line per step of each worker to <logdir>/steps", own="it concerns this worker's own log"
     )
     straggler: tuple[str, ...] = repeatable(
-        "name:key=value,… of a delay in each step, between pull and push; of several, the last that names a worker",
-        own="how long a worker computes changes no gradient, and machines differ",
+        "name:key=value,… of a delay between pull and push of each step; the last one that matches a worker counts",
+        own="a delay changes no gradient, and machines differ in speed",
     )
     hook: tuple[str, ...] = repeatable(
         "package.module:Class of a tf.train.SessionRunHook to add to every worker",
-        own="a hook may watch one worker alone",
+        own="a hook may observe a single worker",
     )
 
     start_timeout_secs: float = option(
         300.0,
-        "how long a task waits for the others to appear",
+        "seconds that a task waits for the other tasks to start",
         above=0,
-        own="a task may have its own patience; the result is the same",
+        own="each task may wait for its own length of time; the result is the same",
     )
     join_wait_secs: float = option(
         30.0,
-        "how long the first step waits for all workers; async then starts without",
+        "seconds that the first step waits for all workers; then async starts without the missing ones",
         least=0,
-        own="a task may have its own patience; the result is the same",
+        own="each task may wait for its own length of time; the result is the same",
     )
     stall_timeout_secs: float = option(
         600.0,
-        "how long a task waits for a step to complete before it fails",
+        "seconds without a completed step after which a task fails",
         above=0,
-        own="a task may have its own patience; the result is the same",
+        own="each task may wait for its own length of time; the result is the same",
     )
     heartbeat_timeout_secs: float = option(
         30.0,
-        "silence after which a task counts as lost, though its port answers",
+        "seconds of silence after which a task counts as lost, although its port accepts connections",
         above=0,
-        own="a task may have its own patience; the result is the same",
+        own="each task may wait for its own length of time; the result is the same",
     )
     recover_timeout_secs: float = option(
         120.0,
-        "how long tasks wait for a lost one to come back (who starts it again is your affair); 0 = end at once",
+        "seconds to wait for a lost task to be restarted by --max_restarts or your supervisor; 0 = fail at once",
         least=0,
-        own="a task may have its own patience; the result is the same",
+        own="each task may wait for its own length of time; the result is the same",
     )
     isolation: str | None = option(
         None,
-        "what keeps strangers from the tasks' ports (firewall …); ends the warning",
-        own="it is about this machine's ports",
+        "what keeps strangers away from the tasks' ports, e.g. a firewall; silences the warning about open ports",
+        own="it concerns this machine's ports",
     )
     intra_op_threads: int = option(
         0,
-        "threads inside one TensorFlow op; 0 = cores / tasks on this host",
+        "threads inside one TensorFlow op; 0 = number of cores / tasks on this host",
         least=0,
         most=4096,
-        own="it is about this machine's cores",
+        own="it concerns this machine's cores",
     )
     inter_op_threads: int = option(
         0,
-        "TensorFlow ops at the same time; 0 = cores / tasks on this host, at least 2",
+        "TensorFlow ops that run at the same time; 0 = number of cores / tasks on this host, but at least 2",
         least=0,
         most=4096,
-        own="it is about this machine's cores",
+        own="it concerns this machine's cores",
     )
 
     def check(self) -> None:
         """Checks values and names without importing TensorFlow.
 
         Raises:
-            OptionError: a value is out of range, or nothing would end the run.
+            OptionError: a value is out of range, or the run would never end.
             UnknownNameError: a component is not registered.
         """
         options.check(self)
@@ -245,7 +259,7 @@ class TrainConfig:
         for transform in self.gradient_transform:
             registry.GRADIENT_TRANSFORMS.check(split_inline(transform)[0])
         if self.shard_examples and self.sharding != "dynamic":
-            raise OptionError(f"--shard_examples={self.shard_examples} is for --sharding=dynamic; set that as well")
+            raise OptionError(f"--shard_examples={self.shard_examples} needs --sharding=dynamic; add that flag")
         for spec in self.straggler:
             registry.DELAYS.check(split_inline(spec)[0])
         for name in self.hook:
@@ -253,7 +267,7 @@ class TrainConfig:
         if self.target_metric is not None:
             target_metric.parse(self.target_metric)
         if self.max_steps is None and self.num_epochs is None:
-            raise OptionError("--max_steps=none and --num_epochs=none: nothing would end the run; set one of them")
+            raise OptionError("--max_steps=none and --num_epochs=none: the run would never end; set one of them")
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -265,13 +279,13 @@ class TrainConfig:
         return pathlib.Path(self.logdir) / "checkpoints" if self.logdir else None
 
     def agreement(self) -> dict[str, Any]:
-        """The part that every worker of one job must have the same, as JSON values."""
+        """The settings that must be the same for every worker of a job, as JSON values."""
         shared = [field.name for field in dataclasses.fields(self) if "shared" in field.metadata]
         return json.loads(json.dumps({name: getattr(self, name) for name in shared}))
 
 
 def recorded(logdir: pathlib.Path) -> dict[str, Any] | None:
-    """The fields of the last run in `logdir`, as its config.json has them; None where there is none."""
+    """The settings that config.json holds for the last run in `logdir`; None if there is no such file."""
     try:
         train = json.loads((logdir / "config.json").read_text(encoding="utf-8"))["train"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The errors a user of `ps_trainer` can meet, and the exit code of each.
+"""The errors that `ps_trainer` raises for its users, and the exit code of each.
 
     PsTrainerError
     ├── UsageError             exit 2: the input is wrong; nothing was started, nothing is lost
@@ -7,19 +7,19 @@
     │   ├── UnknownNameError     a model, dataset, update rule … that is not registered
     │   ├── DataError            a data file that is missing, broken or out of range
     │   └── CheckpointError      a checkpoint directory that cannot be continued from
-    └── RunError               exit 1: a job that was right to start, and failed
+    └── RunError               exit 1: the input was right, and the job failed while it ran
         ├── StartTimeoutError    a task did not appear before the deadline
-        ├── LostError            a part of the job is gone, and may come back within --recover_timeout_secs
+        ├── LostError            a part of the job is lost, and may return within --recover_timeout_secs
         │   ├── PsLostError        a parameter server stopped answering, or lost its state
-        │   ├── PeerLostError      a worker is gone without which no step can be made
-        │   └── RunReplacedError   the chief has begun the run anew
+        │   ├── PeerLostError      a worker is lost that every step needs
+        │   └── RunReplacedError   the chief has replaced the run by a new one
         ├── StalledError         no step completed before the deadline
         ├── PeerFailedError      another task of the job failed or was interrupted
-        ├── NanLossError         the loss is not a number any more
-        └── SaveError            a checkpoint, or what is made of one, could not be written
+        ├── NanLossError         the loss is NaN or infinite
+        └── SaveError            a checkpoint, or a file made from one, could not be written
 
-A task that a signal ends raises `Interrupted` (exit 128 + signal: 130 for Ctrl-C, 143 for SIGTERM),
-which is no error of the job.
+A task that a signal ends raises `Interrupted` (exit 128 + signal: 130 for Ctrl-C, 143 for SIGTERM).
+That is not an error of the job.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ClusterConfigError(UsageError):
 
 
 class OptionError(UsageError):
-    """An option of a component is wrong, or components do not go together."""
+    """An option of a component is wrong, or components cannot be combined."""
 
 
 class UnknownNameError(UsageError):
@@ -66,7 +66,7 @@ class CheckpointError(UsageError):
 
 
 class RunError(PsTrainerError):
-    """A job that was right to start failed while it ran."""
+    """The input was right, and the job failed while it ran."""
 
 
 class StartTimeoutError(RunError):
@@ -74,7 +74,7 @@ class StartTimeoutError(RunError):
 
 
 class LostError(RunError):
-    """A part of the job is gone that may come back: a task that meets it waits `--recover_timeout_secs` for that."""
+    """A part of the job is lost; the task that notices waits up to `--recover_timeout_secs` for its return."""
 
 
 class PsLostError(LostError):
@@ -82,11 +82,11 @@ class PsLostError(LostError):
 
 
 class PeerLostError(LostError):
-    """A worker is gone without which no step can be made."""
+    """A worker is lost that every step needs."""
 
 
 class RunReplacedError(LostError):
-    """The chief has begun the run anew; this worker is to join that one."""
+    """The chief has replaced the run by a new one, which this worker must join."""
 
 
 class StalledError(RunError):
@@ -102,14 +102,14 @@ class NanLossError(RunError):
 
 
 class SaveError(RunError):
-    """A checkpoint, or what is made of one, could not be written; what was there before is untouched."""
+    """A checkpoint, or a file made from one, could not be written; earlier files are unchanged."""
 
 
 class Interrupted(Exception):
     """A signal asked this task to end.
 
     Args:
-        signum: the signal's number.
+        signum: Number of the signal.
     """
 
     def __init__(self, signum: int):
@@ -118,6 +118,6 @@ class Interrupted(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str], dashes: str = "") -> str:
-    """The words "did you mean cnn? " for messages about an unknown name; empty where none of `known` is like it."""
+    """The words "did you mean cnn? " for messages about an unknown name; empty if no known name is similar."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {dashes}{nearest[0]}? " if nearest else ""

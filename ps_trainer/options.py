@@ -1,10 +1,10 @@
 """Turns `key=value` strings into a component's typed options, and checks that each value is in its range.
 
-A component declares its options as a frozen, keyword-only dataclass whose fields have the type `bool`,
+A component declares its options as a frozen, keyword-only dataclass. Every field has a default, and its type is `bool`,
 `int`, `float`, `str`, `tuple[int, ...]`, `tuple[float, ...]` or `tuple[str, ...]` (written `1,2,3`), or
-one of these `| None` (written `none`), each with a default. `option` declares a field with help text and range;
-`parse` and `check` reject a value outside of it, so `__post_init__` only relates fields to each other, and raises
-`OptionError`. A key that is a Python keyword has a field with `_` at its end: `lambda=0.1` sets `lambda_`.
+one of these `| None` (written `none`). `option` declares a field with help text and range.
+`parse` and `check` reject a value outside of the range. So `__post_init__` only compares fields with each other, and
+raises `OptionError`. The field for a key that is a Python keyword ends in `_`: `lambda=0.1` sets `lambda_`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-# TensorFlow counts in 64 bits.
+# TensorFlow's counters are int64; a larger value would fail inside of it, without the name of the option.
 MAX_INT = 2**63 - 1
 
 _TRUE = ("true", "1", "yes")
@@ -41,36 +41,37 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 def option(default: Any, help_text: str, **declared: Any) -> Any:
     """A dataclass field with a default, a help text and a range.
 
-    A range holds for each value of a tuple, and `none` is always in it. Without `most=math.inf` a float must be finite.
+    The range applies to each value of a tuple, and `none` is always allowed. A float must be finite unless the field
+    declares `most=math.inf`.
 
     Args:
-        default: of the field.
-        help_text: what a person reads about it; without the range, which help texts show by themselves.
-        **declared: `least` and `most` (bounds that are allowed), `above` and `below` (bounds that are not), `choices`
-            (all that is allowed); in `TrainConfig` also `shared` or `own`, see `ps_trainer.shared_settings`.
+        default: Default value of the field.
+        help_text: Help for the user, without the range, which help texts add.
+        **declared: Inclusive bounds `least` and `most`, exclusive bounds `above` and `below`, or all allowed values as
+            `choices`; in `TrainConfig` also the reason why a setting is `shared` by all workers or a worker's `own`.
     """
     return dataclasses.field(default=default, metadata={"help": help_text, **declared})
 
 
 def repeatable(help_text: str, default: tuple[str, ...] = (), **declared: Any) -> Any:
-    """A field of a command's flags of which each value is given by a flag of its own, as a value may hold a comma."""
+    """A field of several values; the user repeats the flag for each, because a value may contain a comma."""
     return option(default, help_text, is_repeatable=True, **declared)
 
 
 def same_as(owner: type, name: str, **changed: Any) -> Any:
-    """A dataclass field with default, help text and range of another one.
+    """A dataclass field with the default, help text and range of a field of another dataclass.
 
     Args:
-        owner: the dataclass that declares it.
-        name: of its field.
-        **changed: see `dataclasses.field`.
+        owner: Dataclass that declares the field.
+        name: Name of that field.
+        **changed: Arguments of `dataclasses.field` that differ.
     """
     field = next(field for field in dataclasses.fields(owner) if field.name == name)
     return dataclasses.field(**{"default": field.default, "metadata": field.metadata, **changed})
 
 
 def range_of(field: dataclasses.Field[Any]) -> str:
-    """The declared range in words, "at least 0 and below 1"; empty where there is none."""
+    """The declared range in words, "at least 0 and below 1"; empty without a declared range."""
     if "choices" in field.metadata:
         return f"one of {', '.join(map(str, field.metadata['choices']))}"
     bounds = [f"{words} {field.metadata[name]}" for name, (words, _) in _BOUNDS.items() if name in field.metadata]
@@ -78,7 +79,7 @@ def range_of(field: dataclasses.Field[Any]) -> str:
 
 
 def check(options: Any, prefix: str = "--") -> None:
-    """Checks every field of a dataclass; `prefix` stands before `key=value` in messages.
+    """Checks every field of a dataclass; messages put `prefix` before `key=value`.
 
     Raises:
         OptionError: a value is outside of its range.
@@ -89,7 +90,7 @@ def check(options: Any, prefix: str = "--") -> None:
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
-    """The key by which a field is given: its name, without the `_` of a Python keyword's."""
+    """The key of a field for the user: its name, without the final `_` if the rest is a Python keyword."""
     name = field.name.removesuffix("_")
     return name if keyword.iskeyword(name) else field.name
 
@@ -98,12 +99,12 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
     """An `options_type` with the given fields set and the others at their defaults.
 
     Args:
-        options_type: dataclass as described in the module's docstring.
-        strings: `key=value` each.
-        flag: the flag they came from ("--update_option"), for messages.
+        options_type: Dataclass as the module's docstring describes it.
+        strings: Strings of the form `key=value`.
+        flag: Flag that they came from ("--update_option"), for messages.
 
     Raises:
-        OptionError: not `key=value`, an unknown or repeated key, a value of the wrong type or range.
+        OptionError: a string is not `key=value`, a key is unknown or repeated, or a value has a wrong type or range.
     """
     fields = {key_of(field): field for field in dataclasses.fields(options_type)}
     hints = typing.get_type_hints(options_type)
@@ -128,16 +129,16 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
 
 
 def parse_if_any(options_type: type[T] | None, strings: Sequence[str], flag: str, owner: str) -> T | None:
-    """`parse`, for a component that may have no options; None then.
+    """Like `parse`, but for a component that may have no options; the result is None then.
 
     Args:
-        options_type: see `parse`; None for a component without options.
-        strings: see there.
-        flag: see there.
-        owner: the component in words ("update rule 'async'"), for messages.
+        options_type: Dataclass of the options; None for a component without options.
+        strings: Strings of the form `key=value`.
+        flag: Flag that they came from ("--update_option"), for messages.
+        owner: The component in words ("update rule 'async'"), for messages.
 
     Raises:
-        OptionError: see `parse`; or there are strings, and no options.
+        OptionError: `parse` rejects a string, or there are strings for a component without options.
     """
     if options_type is not None:
         return parse(options_type, strings, flag)
@@ -153,7 +154,7 @@ def convert(text: str, hint: Any, where: str) -> Any:
         OptionError: the text is not of that type; the message starts with `where`.
     """
     if "\0" in text:
-        raise OptionError(f"{where}: {text!r} holds a null character, which no name or path can have")
+        raise OptionError(f"{where}: {text!r} contains a null character, which names and paths cannot contain")
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         if text.lower() == "none":
             return None
@@ -211,7 +212,7 @@ def _allowed(field: dataclasses.Field[Any], value: Any) -> str:
 
 
 def _limit_of_type(field: dataclasses.Field[Any], value: Any) -> str:
-    """What a number must be whatever its field declares, in words; empty where `value` is that."""
+    """The limit of a number's type that `value` violates, in words; empty if it violates none."""
     if isinstance(value, float) and not math.isfinite(value) and field.metadata.get("most") != math.inf:
         return "finite"
     if isinstance(value, int) and abs(value) > MAX_INT:

@@ -1,7 +1,7 @@
-"""How the settings of a worker differ from the chief's, in words.
+"""Describes how the settings of a worker differ from the settings of the chief.
 
-A setting must agree where a difference makes the result wrong or meaningless. The others belong to one task (its
-folders, threads, patience), or only the chief looks at them. Every field of `TrainConfig` says which, and why.
+All workers must share a setting if a difference would make the result wrong or meaningless. Other settings belong to
+one task (its folders, threads, timeouts), or only the chief reads them. Every field of `TrainConfig` says which it is.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _REASONS = {field.name: field.metadata.get("shared") for field in dataclasses.fi
 
 
 def differences(chief: Mapping[str, Any], own: Mapping[str, Any], task_name: str) -> list[str]:
-    """The settings of `own` that the chief has otherwise: flag, both values, why they must agree, and the fix.
+    """One line for each setting that differs: flag, both values, why they must be equal, and the fix.
 
     Args:
-        chief: the chief's `TrainConfig.agreement`.
-        own: this task's, or a part of it.
-        task_name: whose `own` is, for the words.
+        chief: Shared settings of the chief, from `TrainConfig.agreement`.
+        own: Shared settings of another task, or a part of them.
+        task_name: Name of that other task.
     """
     return [
         f"--{name}: chief {chief.get(name)!r}, {task_name} {own[name]!r}"

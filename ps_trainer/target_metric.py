@@ -13,12 +13,12 @@ _FORM = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=)\s*(\S+)\s*")
 
 
 class Target(NamedTuple):
-    """What is to be reached.
+    """A bound for a test metric.
 
     Attributes:
-        metric: name of one of the model's test metrics, or "loss".
-        sense: ">=" or "<=".
-        bound: for the metric.
+        metric: Name of one of the model's test metrics, or "loss".
+        sense: Direction of the bound, ">=" or "<=".
+        bound: Value that the metric must reach.
     """
 
     metric: str
@@ -29,7 +29,7 @@ class Target(NamedTuple):
         return f"{self.metric}{self.sense}{self.bound:g}"
 
     def is_met(self, metrics: Mapping[str, float]) -> bool:
-        """Whether `metrics`, which hold this one, have reached the bound; what is no number has not."""
+        """Whether the metric of this target has reached the bound; NaN never has."""
         value = metrics[self.metric]
         return value >= self.bound if self.sense == ">=" else value <= self.bound
 
@@ -38,7 +38,7 @@ def parse(text: str) -> Target:
     """The target that the flag's value describes.
 
     Raises:
-        OptionError: it has another form, or the bound is no finite number.
+        OptionError: the text is malformed, or the bound is not a finite number.
     """
     match = _FORM.fullmatch(text)
     try:

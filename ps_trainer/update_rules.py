@@ -1,14 +1,14 @@
-"""The update rules by the names of `--update`: the one table of where each rule's parts are.
+"""The update rules by the names of `--update`: the only table of the modules that hold the parts of each rule.
 
-A rule has up to four parts, each a class or function of its own, named as `module:Class` within its folder:
+A rule has up to four parts. Each part is a class or a function, named `module:Class` within its folder:
 
-    update      what tasks of a cluster do: TensorFlow ops, in `updates/`
-    schedule    who goes on when in virtual time, event by event, in `simulation/rules/`
+    update      the TensorFlow ops of a cluster's tasks, in `updates/`
+    schedule    the events in virtual time: which worker continues when, in `simulation/rules/`
     arithmetic  the same updates in NumPy, along such a schedule, in `simulation/replay/`
     vectorised  the same schedule by NumPy for many workers, in `simulation/vectorised/`; optional
 
-The parts share the rule's options (`updates/options.py`). This file imports none of them, so that a simulation needs
-no TensorFlow.
+The parts share the rule's options (`updates/options.py`). This file imports no part, so that a simulation needs no
+TensorFlow.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_the_defaults_are_right():
 
 def test_shards_have_a_size_where_they_are_dealt_out_as_the_run_goes():
     TrainConfig(sharding="dynamic", shard_examples=64).check()
-    with pytest.raises(OptionError, match="--shard_examples=64 is for --sharding=dynamic; set that as well"):
+    with pytest.raises(OptionError, match="--shard_examples=64 needs --sharding=dynamic; add that flag"):
         TrainConfig(shard_examples=64).check()
     with pytest.raises(OptionError, match="--sharding=random: sharding must be one of static, dynamic"):
         TrainConfig(sharding="random").check()
@@ -80,7 +80,7 @@ def test_shards_have_a_size_where_they_are_dealt_out_as_the_run_goes():
 def test_steps_or_epochs_end_a_run():
     TrainConfig(max_steps=None, num_epochs=1).check()
     TrainConfig(max_steps=1, num_epochs=None).check()
-    with pytest.raises(OptionError, match="nothing would end the run"):
+    with pytest.raises(OptionError, match="the run would never end"):
         TrainConfig(max_steps=None, num_epochs=None).check()
 
 

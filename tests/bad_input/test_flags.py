@@ -28,7 +28,7 @@ WORKER = {
     f"--{'x' * 5000}=1": "the name of a flag is thousands of characters long",
     "--max_steps=0": "--max_steps=0: max_steps must be at least 1",
     "--max_steps=1.5": "--max_steps: '1.5' is not of type int",
-    "--max_steps=none": "--max_steps=none and --num_epochs=none: nothing would end the run",
+    "--max_steps=none": "--max_steps=none and --num_epochs=none: the run would never end",
     "--max_steps=9223372036854775808": "max_steps must be at least 1 and at most 9223372036854775807",
     "--nomax_steps": "unknown flag --nomax_steps; did you mean --max_steps?",
     "--target_metric=accuracy": "--target_metric=accuracy: write a metric, >= or <=, and a number",
@@ -229,7 +229,7 @@ def test_other_commands(refuse, command, args, words):
         (b"batch_size=3\n", "'batch_size=3' is not a flag"),
         (b"\xff\xfe--batch_size\n", "--flagfile is not UTF-8 text"),
         (b"--flagfile=/no/such\n", "--flagfile cannot be read"),
-        (b"--logdir=a\0b\n", "--logdir: 'a\\x00b' holds a null character"),
+        (b"--logdir=a\0b\n", "--logdir: 'a\\x00b' contains a null character"),
     ],
 )
 def test_flag_files(refuse, tmp_path, content, words):
