@@ -1,1 +1,1 @@
-"""Checkpoints: what is stored, how it is written and read, and which runs can load it."""
+"""Checkpoints: their content, how they are written and read, and which runs can load them."""

@@ -1,6 +1,6 @@
-"""Does a checkpoint fit a run: which tensors would be restored, which are missing, of another shape, or not used.
+"""Compares a checkpoint with a run: tensors to restore, missing ones, ones of another shape, and unused ones.
 
-Restoring and `python -m ps_trainer checkpoint plan` both ask here, so that the plan says what will happen.
+Restoring and `python -m ps_trainer checkpoint plan` both use this comparison, so the plan says what will happen.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, listed
 from ps_trainer.store.extents import VariableSpec
 
 DATA_PREFIX = "data/"
-"""Of the names of tensors that say which examples have been read."""
+"""Prefix of the names of the tensors that record which examples were read."""
 
 
 class Fit(NamedTuple):
-    """What a run finds in a checkpoint.
+    """The comparison of a run with a checkpoint.
 
     Attributes:
-        restored: names of the tensors that the run takes.
-        converted: of these, the ones whose floating-point type changes on the way.
-        missing: what the run wants and the checkpoint lacks.
-        differing: (wanted, shape, dtype) of what is there in another shape, or in a type that cannot be converted.
-        ignored: names of the tensors that the run does not take.
+        restored: Names of the tensors that the run takes.
+        converted: Names of the restored tensors whose floating-point type changes.
+        missing: Tensors that the run needs and the checkpoint lacks.
+        differing: (needed, shape, dtype) of the tensors that have another shape, or a type that cannot be converted.
+        ignored: Names of the tensors that the run does not take.
     """
 
     restored: list[str]
@@ -35,10 +35,10 @@ class Fit(NamedTuple):
     ignored: list[str]
 
     def faults(self, limit: int = 5) -> list[str]:
-        """Why the run would refuse the checkpoint, a sentence each; empty where it fits.
+        """Returns the reasons why the run would reject the checkpoint; empty if the checkpoint fits.
 
         Args:
-            limit: how many of the missing ones, and of those that differ, are named.
+            limit: Largest number of missing tensors, and of differing tensors, that the reasons name.
         """
         found = []
         if self.missing:
@@ -46,7 +46,7 @@ class Fit(NamedTuple):
                 f"it lacks {listed([f'{spec.name} {in_brackets(spec.shape)}' for spec in self.missing], limit)}"
             )
         found += [
-            f"{spec.name} has the shape {in_brackets(shape)} and the type {dtype}, the run wants"
+            f"{spec.name} has the shape {in_brackets(shape)} and the type {dtype}, but the run needs"
             f" {in_brackets(spec.shape)} of {spec.dtype}"
             for spec, shape, dtype in self.differing[:limit]
         ]
@@ -59,8 +59,8 @@ def compare(wanted: Sequence[VariableSpec], checkpoint: Checkpoint) -> Fit:
     """Compares names, shapes and types, without reading any value.
 
     Args:
-        wanted: model variables and slots of the run; global_step and what was read of the data go without saying.
-        checkpoint: what there is.
+        wanted: Model variables and slots of the run. Leave out global_step and the record of the data that was read.
+        checkpoint: The checkpoint.
     """
     others = set(checkpoint) - {spec.name for spec in wanted} - {"global_step"}
     fit = Fit([], [], [], [], sorted(name for name in others if not name.startswith(DATA_PREFIX)))

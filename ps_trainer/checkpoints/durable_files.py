@@ -1,4 +1,4 @@
-"""Writing files so that after a crash or a power cut there is the old content or the new one, never half of it."""
+"""Writes files so that after a crash or a power cut they hold the old content or the new one, never half of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def sync(path: str | os.PathLike[str]) -> None:
     """Waits until a file's content, or a folder's list of names, is on the disk.
 
     Raises:
-        OSError: it is not there, or the disk failed.
+        OSError: The path does not exist, or the disk failed.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -23,7 +23,11 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 def make_folder(directory: pathlib.Path) -> None:
-    """Makes a folder, and those above it, durably; OSError where that fails."""
+    """Creates a folder and its parents durably.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
     if directory.is_dir():
         return
     make_folder(directory.parent)
@@ -32,19 +36,20 @@ def make_folder(directory: pathlib.Path) -> None:
 
 
 def replace(path: pathlib.Path, write: Callable[[BinaryIO], object], temporary: pathlib.Path) -> None:
-    """Puts what `write` writes in the place of a file's content, in one piece.
+    """Replaces a file's content atomically by what `write` writes.
 
     Args:
-        path: the file; it need not exist.
-        write: called with the open file.
-        temporary: where it is written first, in the same folder; nothing is left there.
+        path: The file; it need not exist.
+        write: Called with the open file.
+        temporary: Path in the same folder for the unfinished file. Nothing is left there.
 
     Raises:
-        OSError: the disk is full, or not writable; the old content is untouched.
+        OSError: The disk is full or not writable; the old content is unchanged.
     """
     try:
         with temporary.open("wb") as file:
             write(file)
+        # The content is on the disk before the name points to it; otherwise a power cut could leave an empty file.
         sync(temporary)
         os.replace(temporary, path)
     except BaseException:
@@ -55,5 +60,5 @@ def replace(path: pathlib.Path, write: Callable[[BinaryIO], object], temporary: 
 
 
 def replace_text(path: pathlib.Path, text: str, temporary: pathlib.Path) -> None:
-    """The same with `text`, as UTF-8."""
+    """Replaces a file's content atomically by `text`, encoded as UTF-8."""
     replace(path, lambda file: file.write(text.encode("utf-8")), temporary)

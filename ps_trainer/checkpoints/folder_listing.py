@@ -1,11 +1,11 @@
-"""What lies in a folder of checkpoints, by name alone: nothing is opened but the state file.
+"""Lists a folder of checkpoints by file names alone; it opens only the state file.
 
-    model.ckpt-1200.index, model.ckpt-1200.data-00000-of-00001     one checkpoint; the index is put there last
-    checkpoint                                                     TensorFlow's state file: which one is the newest
-    writing-…                                                      what a save is writing, or has left, killed
+    model.ckpt-1200.index, model.ckpt-1200.data-00000-of-00001     one checkpoint; the index is renamed last
+    checkpoint                                                     TensorFlow's state file, which names the newest one
+    writing-…                                                      files of a save that is under way or was killed
 
-Other files (`worker-0-1200.npz`, a user's own) are nobody's business here, except for checkpoints under other names:
-a folder that holds only those is not empty, and a run must not begin at step 0 beside them.
+Other files (`worker-0-1200.npz`, a user's own) are ignored, except for checkpoints under other names: a folder that
+holds only those is not empty, and a run must not begin at step 0 beside them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ps_trainer.errors import CheckpointError
 STATE = "checkpoint"
 TEMPORARY = "writing-"
 DATA_SUFFIX = ".data-00000-of-00001"
-"""Of the checkpoints that are written here; those of a sharded `tf.train.Saver` have several data files."""
+"""Suffix of the one data file of a checkpoint that ps_trainer writes; a sharded `tf.train.Saver` writes several."""
 
 _NAME = re.compile(r"model\.ckpt-(\d+)$")
 _FILE = re.compile(r"(?P<prefix>.+)\.(?P<end>index|data-(?P<shard>\d{5})-of-(?P<shards>\d{5}))")
-# SaveV2 itself writes into `<file>.tempstate<number>` and renames.
+# TensorFlow's SaveV2 op writes into `<file>.tempstate<number>` and then renames that file.
 _TEMPORARY_FILE = re.compile(
     rf"{TEMPORARY}(?:{STATE}|model\.ckpt-\d+\.(?:index|data-\d{{5}}-of-\d{{5}})(?:\.tempstate\d+)?)"
 )
@@ -32,11 +32,11 @@ _NEWEST = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)+)"\s*$', re.MULT
 
 
 class StateFile(NamedTuple):
-    """What TensorFlow's state file says.
+    """The content of TensorFlow's state file.
 
     Attributes:
-        newest: the path in it, as written; "" where it names none.
-        fault: why it cannot be used, in words; "" if it can.
+        newest: Path of the newest checkpoint as written in the file; "" if it names none.
+        fault: Reason why the file cannot be used, such as "is empty"; "" if it can.
     """
 
     newest: str
@@ -52,12 +52,12 @@ class Folder(NamedTuple):
     """The names in a folder of checkpoints.
 
     Attributes:
-        path: the folder.
-        steps: of the checkpoints that have an index, ascending.
-        data: step -> names of the data files of that checkpoint, with or without an index.
-        temporary: names of what interrupted saves have left, or a running one is writing.
-        others: prefixes of checkpoints that are not called model.ckpt-<step>.
-        state: of the state file.
+        path: The folder.
+        steps: Steps of the checkpoints that have an index, ascending.
+        data: Names of the data files of each step, with or without an index.
+        temporary: Names of files that interrupted saves have left, or that a running save is writing.
+        others: Prefixes of checkpoints that are not called model.ckpt-<step>.
+        state: Content of the state file.
     """
 
     path: pathlib.Path
@@ -69,12 +69,12 @@ class Folder(NamedTuple):
 
     @property
     def orphans(self) -> list[int]:
-        """Steps of which there is data without an index."""
+        """Steps that have data files but no index."""
         return sorted(set(self.data) - set(self.steps))
 
     @property
     def remains(self) -> list[str]:
-        """What of checkpoints there is, in words; empty in a folder in which a run may begin at step 0."""
+        """Checkpoints and remains of checkpoints, in words; empty if a run may begin at step 0 in this folder."""
         words = [f"{prefix_of(self.path, step).name} without its .index" for step in self.orphans]
         words += [f"{name}, a checkpoint of another name" for name in self.others]
         if self.state.newest:
@@ -88,14 +88,14 @@ MISSING = "is missing"
 
 
 def look(directory: pathlib.Path) -> Folder:
-    """Reads the names in `directory`; one that does not exist holds nothing.
+    """Lists `directory`; a directory that does not exist counts as empty.
 
     Raises:
-        CheckpointError: it is no folder, or may not be read.
+        CheckpointError: It is not a folder, or it may not be read.
     """
     if directory.is_symlink() and not directory.exists():
         raise CheckpointError(
-            f"{directory} is a link to {os.readlink(directory)}, which is not there; is its disk mounted?"
+            f"{directory} is a link to {os.readlink(directory)}, which does not exist; is its disk mounted?"
         )
     try:
         names = sorted(os.listdir(directory))
@@ -103,7 +103,7 @@ def look(directory: pathlib.Path) -> Folder:
         names = []
     except NotADirectoryError as error:
         raise CheckpointError(
-            f"{directory} is no folder, so it can hold no checkpoints; remove it, or use another --logdir"
+            f"{directory} is not a folder, so it cannot hold checkpoints; remove it, or use another --logdir"
         ) from error
     except OSError as error:
         raise CheckpointError(f"{directory} cannot be read: {error.strerror}; change its owner or mode") from error
@@ -126,7 +126,7 @@ def look(directory: pathlib.Path) -> Folder:
 
 
 def read_state(directory: pathlib.Path) -> StateFile:
-    """What the state file of `directory` says."""
+    """Reads the state file of `directory`."""
     path = directory / STATE
     try:
         text = path.read_text(encoding="utf-8")
@@ -143,18 +143,18 @@ def read_state(directory: pathlib.Path) -> StateFile:
 
 
 def prefix_of(directory: pathlib.Path, step: int) -> pathlib.Path:
-    """Path of the checkpoint of `step`, without ".index"."""
+    """Returns the path of the checkpoint of `step`, without ".index"."""
     return directory / f"model.ckpt-{step}"
 
 
 def step_of(prefix: str | os.PathLike[str]) -> int | None:
-    """The step in a checkpoint's name; None where it is not called model.ckpt-<step>."""
+    """Returns the step in a checkpoint's name; None if it is not called model.ckpt-<step>."""
     match = _NAME.search(os.fspath(prefix))
-    # "007" would be written "7": a name that is not ours, and two of which may be there.
+    # ps_trainer never writes "007", so such a name is somebody else's; it may lie beside "7".
     return int(match[1]) if match and str(int(match[1])) == match[1] else None
 
 
 def temporary_step(name: str) -> int | None:
-    """The step of a save's temporary index; None for any other name."""
+    """Returns the step of a save's temporary index; None for any other name."""
     prefix = name.removesuffix(".index")
     return step_of(prefix) if name.startswith(TEMPORARY) and prefix != name else None

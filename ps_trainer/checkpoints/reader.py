@@ -1,9 +1,7 @@
-"""Reading checkpoints in TensorFlow's format, and the choice of the one to go on from.
+"""Reads checkpoints in TensorFlow's format, and chooses the one from which a run goes on.
 
-The newest *loadable* checkpoint is used; what the state file says is only a hint. Where there is anything of a
-checkpoint and none loads, that is an error: a run never begins at step 0 beside checkpoints.
-
-`folder_listing.py` says what lies in a folder, `writer.py` writes.
+A run uses the newest *loadable* checkpoint; the state file is only a hint. If a folder holds checkpoints or remains of
+some and none loads, the run ends with an error: it never begins at step 0 beside checkpoints.
 """
 
 from __future__ import annotations
@@ -21,18 +19,18 @@ from ps_trainer.checkpoints import folder_listing
 from ps_trainer.errors import CheckpointError
 
 _STEP = "global_step"
-# All that TensorFlow's reader raises: `py_checkpoint_reader.error_translator` makes Python errors of some.
+# TensorFlow's reader raises all of these: `py_checkpoint_reader.error_translator` turns some errors into Python's own.
 _READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError, TypeError, UnicodeDecodeError)
 
 
 class Checkpoint(Mapping[str, np.ndarray]):
-    """A checkpoint on disk: name -> value, each read when asked for.
+    """A checkpoint on disk: a mapping of names to values, each of which is read on access.
 
     Args:
-        prefix: path without ".index".
+        prefix: Path without ".index".
 
     Raises:
-        CheckpointError: the files are missing or damaged.
+        CheckpointError: The files are missing or damaged.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]):
@@ -47,7 +45,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
         except _READ_ERRORS as error:
             raise CheckpointError(
                 f"checkpoint {self.prefix} cannot be read: {pathlib.Path(self.prefix).name}.index is damaged"
-                f" ({_said(error)})"
+                f" ({_message_of(error)})"
             ) from error
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -57,7 +55,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
             return np.asarray(self._reader.get_tensor(name))
         except _READ_ERRORS as error:
             raise CheckpointError(
-                f"checkpoint {self.prefix}: {name} cannot be read: {_data_fault(error)} ({_said(error)})"
+                f"checkpoint {self.prefix}: {name} cannot be read: {_data_fault(error)} ({_message_of(error)})"
             ) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -67,11 +65,11 @@ class Checkpoint(Mapping[str, np.ndarray]):
         return len(self._shapes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of tensor `name`, without reading it."""
+        """Returns the shape of tensor `name` without reading it."""
         return tuple(self._shapes[name])
 
     def dtype(self, name: str) -> np.dtype:
-        """The dtype of tensor `name`, without reading it; `object` for strings."""
+        """Returns the dtype of tensor `name` without reading it; `object` for strings."""
         return np.dtype(self._dtypes[name].as_numpy_dtype)
 
     @property
@@ -82,46 +80,47 @@ class Checkpoint(Mapping[str, np.ndarray]):
 
     @property
     def step(self) -> int:
-        """Its global_step.
+        """The global_step that it holds.
 
         Raises:
-            CheckpointError: it has none, or one that cannot be a step.
+            CheckpointError: It holds none, or a value that cannot be a step.
         """
         if _STEP not in self:
             raise CheckpointError(
-                f"checkpoint {self.prefix} holds no {_STEP}, so it is none of a run: TensorFlow 2's tf.train.Checkpoint"
-                " writes others; a tf.train.Saver whose graph has tf.train.get_or_create_global_step() writes one"
+                f"checkpoint {self.prefix} holds no {_STEP}, so a run cannot load it. TensorFlow 2's"
+                " tf.train.Checkpoint writes such files; a tf.train.Saver writes the step if its graph has"
+                " tf.train.get_or_create_global_step()"
             )
         value = self[_STEP]
         if value.shape != () or value.dtype.kind not in "iu" or value < 0:
             raise CheckpointError(
-                f"checkpoint {self.prefix}: {_STEP} is {value!r}, and should be a whole number from 0 on"
+                f"checkpoint {self.prefix}: {_STEP} is {value!r}, but must be a whole number of at least 0"
             )
         return int(value)
 
     def verify(self) -> None:
-        """Reads everything, which checks every checksum, and compares the name with the step inside.
+        """Reads every tensor, which checks every checksum, and compares the step in the name with the stored one.
 
         Raises:
-            CheckpointError: something is damaged.
+            CheckpointError: A file is damaged, or was renamed.
         """
         for name in self:
             self[name]
         named = folder_listing.step_of(self.prefix)
         if named is not None and named != self.step:
             raise CheckpointError(
-                f"checkpoint {self.prefix} holds {_STEP} {self.step}: it was renamed; call its files"
-                f" model.ckpt-{self.step}.* again, as the newest is known by name"
+                f"checkpoint {self.prefix} holds {_STEP} {self.step}: it was renamed. Rename its files to"
+                f" model.ckpt-{self.step}.*, because the name tells which checkpoint is the newest"
             )
 
 
 def latest(directory: pathlib.Path) -> Checkpoint | None:
-    """The newest checkpoint in `directory` that loads, or None where there is nothing of any checkpoint.
+    """Returns the newest checkpoint in `directory` that loads, or None if the folder holds no trace of a checkpoint.
 
-    A damaged newer one is named in a warning. A missing or broken state file does not matter.
+    A warning names each damaged newer one. A missing or damaged state file does not matter.
 
     Raises:
-        CheckpointError: there are checkpoints, or remains of some, and none loads; or `directory` is no folder.
+        CheckpointError: The folder holds checkpoints or remains of some, and none loads; or it is not a folder.
     """
     folder = folder_listing.look(directory)
     faults: list[CheckpointError] = []
@@ -145,28 +144,28 @@ def latest(directory: pathlib.Path) -> Checkpoint | None:
 
 
 def list_prefixes(directory: pathlib.Path) -> list[str]:
-    """Prefixes of the checkpoints in `directory` that are complete by name, oldest first."""
+    """Returns the prefixes of the checkpoints in `directory` that have an index, oldest first."""
     return [str(folder_listing.prefix_of(directory, step)) for step in folder_listing.look(directory).steps]
 
 
 def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:
-    """The data files of a checkpoint that are there."""
+    """Returns the data files of a checkpoint that exist."""
     start = f"{prefix.name}.data-"
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(start) and "-of-" in path.name)
 
 
 def listed(words: Sequence[str], limit: int = 5) -> str:
-    """The first `limit` words with commas, and how many more there are."""
+    """Joins the first `limit` words with commas, and adds the number of the others."""
     return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")
 
 
 def in_brackets(shape: Sequence[int]) -> str:
-    """A shape as messages show it: "[2, 3]"."""
+    """Formats a shape for messages: "[2, 3]"."""
     return str(list(shape))
 
 
 def _file_fault(prefix: pathlib.Path) -> str:
-    """What is wrong with the files of a checkpoint as one sees from outside, in words; "" if nothing is."""
+    """Returns what is wrong with a checkpoint's files, without reading their content; "" if nothing is."""
     index = prefix.with_name(f"{prefix.name}.index")
     try:
         if not index.exists():
@@ -174,7 +173,7 @@ def _file_fault(prefix: pathlib.Path) -> str:
         data = data_files(prefix)
         for path in [index, *data]:
             if not path.is_file():
-                return f"{path.name} is no file"
+                return f"{path.name} is not a file"
             if path is index and not path.stat().st_size:
                 return f"{path.name} is empty"
             with path.open("rb"):
@@ -189,7 +188,7 @@ def _file_fault(prefix: pathlib.Path) -> str:
 def _shard_fault(data: list[pathlib.Path]) -> str:
     totals = {path.name.rpartition("-of-")[2] for path in data}
     if len(totals) > 1:
-        return f"its data files are of several checkpoints: {', '.join(path.name for path in data)}"
+        return f"its data files belong to several checkpoints: {', '.join(path.name for path in data)}"
     (total,) = totals
     start = data[0].name.partition(".data-")[0]
     wanted = [f"{start}.data-{shard:05d}-of-{total}" for shard in range(int(total) if total.isdecimal() else 0)]
@@ -198,28 +197,28 @@ def _shard_fault(data: list[pathlib.Path]) -> str:
 
 
 def _data_fault(error: Exception) -> str:
-    """What a failed read of a tensor means, in words."""
+    """Returns what a failed read of a tensor means, in words."""
     if isinstance(error, tf.errors.OutOfRangeError | IndexError):
-        return "its data file is cut short"
+        return "its data file is truncated"
     if isinstance(error, tf.errors.NotFoundError):
         return "its data file is missing"
     return "its file is damaged"
 
 
-def _said(error: Exception) -> str:
-    """The first line of what TensorFlow says."""
+def _message_of(error: Exception) -> str:
+    """Returns the first line of TensorFlow's message."""
     message = getattr(error, "message", None) or str(error)
     return f"TensorFlow: {message.splitlines()[0] if message else type(error).__name__}"
 
 
 def _warn_of_lost(folder: folder_listing.Folder, step: int) -> None:
-    """Warns where something says that there was a newer checkpoint than any whose index is there."""
+    """Warns if the state file or a data file shows that there was a newer checkpoint than any with an index."""
     named = folder_listing.step_of(folder.state.newest) if folder.state.newest else None
     lost = {other for other in [named, *folder.orphans] if other is not None and other > max(folder.steps)}
     for other in sorted(lost):
-        how = "the state file names it" if other == named else "its data is there"
+        how = "the state file names it" if other == named else "its data file exists"
         logging.warning(
-            "%s has no .index (%s): it was never finished, or files are missing; going on from model.ckpt-%d",
+            "%s has no .index (%s): its save never ended, or files are missing; going on from model.ckpt-%d",
             folder_listing.prefix_of(folder.path, other),
             how,
             step,

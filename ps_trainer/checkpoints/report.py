@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and which of a folder's checkpoints are whole: what `ps_trainer checkpoint` prints."""
+"""Text of `ps_trainer checkpoint`: the content of a checkpoint, and which checkpoints of a folder are intact."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _RECORDED = ("model", "dataset", "update", "optimizer", "learning_rate", "schedu
 
 
 class CheckpointFinding(NamedTuple):
-    """One checkpoint, or remains of one, and what is wrong with it.
+    """One checkpoint, or remains of one, and its fault.
 
     Attributes:
-        name: "model.ckpt-1200", or the name of what is left.
-        step: in the name; None where it has none.
-        fault: in words; "" if it can be loaded.
-        num_tensors: in it.
-        num_bytes: of its files.
+        name: Name of the checkpoint, such as "model.ckpt-1200", or of its remains.
+        step: Step in the name; None if the name has none.
+        fault: Reason why it cannot be loaded; "" if it can.
+        num_tensors: Number of tensors.
+        num_bytes: Size of its files in bytes.
     """
 
     name: str
@@ -37,41 +37,41 @@ class CheckpointFinding(NamedTuple):
 
 
 def find_folder(path: pathlib.Path) -> pathlib.Path:
-    """The folder of checkpoints that `path` means: itself, or the one of a logdir.
+    """Returns the folder of checkpoints that `path` means: `path` itself, or the folder in a logdir.
 
     Raises:
-        CheckpointError: there is no such folder.
+        CheckpointError: `path` is not a folder.
     """
     if not path.is_dir():
-        raise CheckpointError(f"{path} is no folder; give the folder of the checkpoints, or the --logdir of a run")
+        raise CheckpointError(f"{path} is not a folder; give the folder of the checkpoints, or the --logdir of a run")
     inner = path / "checkpoints"
     return inner if inner.is_dir() and not look(path).remains else path
 
 
 def find_checkpoint(path: pathlib.Path) -> Checkpoint:
-    """The checkpoint that `path` means: the newest loadable one of a folder, or the one with that prefix or file.
+    """Returns the checkpoint that `path` means: the newest loadable one of a folder, or the one of a prefix or file.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: The checkpoint does not exist, or is damaged.
     """
     if path.is_dir():
         folder = find_folder(path)
         checkpoint = latest(folder)
         if checkpoint is None:
             raise CheckpointError(
-                f"{folder} holds no checkpoint; give the folder or the --logdir of a run that has saved"
+                f"{folder} holds no checkpoint; give the folder or the --logdir of a run that has saved one"
             )
         return checkpoint
     prefix = path.with_name(path.name.removesuffix(".index").partition(".data-")[0])
     if not prefix.with_name(f"{prefix.name}.index").exists():
         there = look(prefix.parent).steps if prefix.parent.is_dir() else []
         known = f"; {prefix.parent} has {', '.join(f'model.ckpt-{step}' for step in there[-5:])}" if there else ""
-        raise CheckpointError(f"{prefix}.index is not there{known}; give a folder, or the prefix of a checkpoint")
+        raise CheckpointError(f"{prefix}.index does not exist{known}; give a folder, or the prefix of a checkpoint")
     return Checkpoint(prefix)
 
 
 def describe(checkpoint: Checkpoint) -> str:
-    """Step, age, files, every tensor with shape, type, bytes and part, and what is recorded beside it, as text."""
+    """Describes a checkpoint as text: step, age, files, every tensor, and the run that `config.json` records."""
     rows: list[tuple[str, ...]] = [("tensor", "shape", "type", "bytes", "what it is")]
     sizes: dict[str, int] = {"variable": 0, "slot": 0, "clock": 0}
     for name in sorted(checkpoint):
@@ -97,13 +97,13 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def check(directory: pathlib.Path) -> list[CheckpointFinding]:
-    """Reads every tensor of every checkpoint in `directory`, and names what else is left of checkpoints.
+    """Reads every tensor of every checkpoint in `directory`, and names remains of other checkpoints.
 
     Returns:
-        A finding for each, the newest last; those without a step in their name first.
+        A finding for each checkpoint, the newest last; those without a step in their name come first.
 
     Raises:
-        CheckpointError: `directory` is no folder, or may not be read.
+        CheckpointError: `directory` is not a folder, or may not be read.
     """
     folder = look(directory)
     findings = [_checked(directory / name, None) for name in folder.others]
@@ -111,8 +111,8 @@ def check(directory: pathlib.Path) -> list[CheckpointFinding]:
         findings.append(_checked(prefix_of(directory, step), step))
     named = folder_listing.step_of(folder.state.newest) if folder.state.newest else None
     if named is not None and named not in folder.steps and named not in folder.data:
-        findings.append(CheckpointFinding(f"model.ckpt-{named}", named, "the state file names it, and it is not there"))
-    # A run that goes on beside us removes the oldest.
+        findings.append(CheckpointFinding(f"model.ckpt-{named}", named, "the state file names it, but it is missing"))
+    # A run that trains in this folder at the same time removes the oldest checkpoints.
     gone = [step for step in folder.steps if not (directory / f"model.ckpt-{step}.index").exists()]
     return sorted(
         (f for f in findings if f.step is None or f.step not in gone), key=lambda f: -1 if f.step is None else f.step
@@ -120,13 +120,13 @@ def check(directory: pathlib.Path) -> list[CheckpointFinding]:
 
 
 def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
-    """The findings of `check`, leftovers and the state file, as text."""
+    """Formats the findings of `check`, the leftovers of saves and the state file as text."""
     folder = look(directory)
     rows: list[tuple[str, ...]] = [("checkpoint", "tensors", "bytes", "")]
     for finding in findings:
         figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")
-        said = f"{'NOT USED' if finding.step is None else 'BROKEN'}: {finding.fault}" if finding.fault else "whole"
-        rows.append((finding.name, *figures, said))
+        verdict = f"{'NOT USED' if finding.step is None else 'BROKEN'}: {finding.fault}" if finding.fault else "whole"
+        rows.append((finding.name, *figures, verdict))
     lines = [str(directory), *_table(rows), *_leftovers(folder), f"  state file: {_state(folder, findings)}"]
     good = newest_loadable(findings)
     if good is None:
@@ -137,24 +137,24 @@ def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
 
 
 def newest_loadable(findings: list[CheckpointFinding]) -> CheckpointFinding | None:
-    """What a run goes on from."""
+    """Returns the finding of the checkpoint from which a run goes on, or None."""
     return next((f for f in reversed(findings) if f.step is not None and not f.fault), None)
 
 
 def worker_files(directory: pathlib.Path) -> list[str]:
-    """A line for each file of what one worker alone knows (`training/worker_state.py`)."""
+    """Returns a line for each file with the state of one worker (`training/worker_state.py`)."""
     lines = []
     for path in sorted(worker_file.find(directory)):
         try:
             saved = worker_file.read(path)
             num_bytes = sum(value.nbytes for value in saved.values.values())
             belongs = f"after {saved.pushes:,} of its pushes" if saved.pushes is not None else "NOT USED, as it is old"
-            said = f"step {saved.step:,}, {belongs}, {len(saved.values)} tensors, {num_bytes:,} bytes"
+            content = f"step {saved.step:,}, {belongs}, {len(saved.values)} tensors, {num_bytes:,} bytes"
         except FileNotFoundError:
-            continue  # it has just been written anew, or was removed
+            continue  # its worker has replaced or removed it since the listing
         except CheckpointError:
-            said = "BROKEN; that worker starts without what it alone knew"
-        lines.append(f"  {path.name}: {said}")
+            content = "BROKEN; that worker starts without its own state"
+        lines.append(f"  {path.name}: {content}")
     return lines
 
 
@@ -164,7 +164,7 @@ def _checked(prefix: pathlib.Path, step: int | None) -> CheckpointFinding:
         checkpoint.verify()
         num_bytes = sum(path.stat().st_size for path in checkpoint.files)
     except (CheckpointError, OSError) as error:
-        # The message begins with the prefix, which the table has already.
+        # The message begins with the prefix, which the table shows already.
         fault = (
             str(error).removeprefix(f"checkpoint {prefix}").removeprefix(" cannot be read").removeprefix(":").strip()
         )
@@ -181,20 +181,21 @@ def _checked(prefix: pathlib.Path, step: int | None) -> CheckpointFinding:
 def _leftovers(folder: Folder) -> list[str]:
     if not folder.temporary:
         return []
-    return [f"  of a save that goes on or was interrupted, removed by the next one: {', '.join(folder.temporary)}"]
+    names = ", ".join(folder.temporary)
+    return [f"  files of a save that is under way or was interrupted; the next save removes them: {names}"]
 
 
 def _state(folder: Folder, findings: list[CheckpointFinding]) -> str:
     good = newest_loadable(findings)
     if folder.state.newest and good is not None and folder.state.newest == good.name:
         return f"names {good.name}"
-    said = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
-    mended = "; the next run mends it" if good is not None else ""
-    return said + mended if folder.state.fault != MISSING or folder.steps else said
+    content = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
+    repaired = "; the next run repairs it" if good is not None else ""
+    return content + repaired if folder.state.fault != MISSING or folder.steps else content
 
 
 def _part(checkpoint: Checkpoint, name: str) -> str:
-    """What a tensor is: a slot has the name and the shape of its variable, and a suffix of one part."""
+    """Says what a tensor is: a slot has the shape of its variable, and its name plus one more part."""
     if name == _STEP:
         return "clock of every ps task"
     variable = name.rpartition("/")[0]
@@ -211,13 +212,13 @@ def _num_bytes(checkpoint: Checkpoint, name: str) -> int:
 def _recorded(directory: pathlib.Path) -> list[str]:
     train = recorded(directory.parent)
     if train is None:
-        return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or holds no run"]
+        return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or describes no run"]
     words = [f"--{name}={train[name]}" for name in _RECORDED if name in train]
     return [f"  recorded in {directory.parent / 'config.json'}, by the last run there: {' '.join(words)}"]
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns side by side; those whose every entry under the head is a number are set to the right."""
+    """Lays out columns; a column is aligned to the right if every entry below its head is a number."""
     columns = list(zip(*rows, strict=True))
     widths = [max(len(cell) for cell in column) for column in columns]
     is_number = [all(cell.replace(",", "").isdigit() or not cell for cell in column[1:]) for column in columns]

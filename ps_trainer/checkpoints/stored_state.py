@@ -1,7 +1,7 @@
-"""`StoredState`: everything a checkpoint holds, under the model's names, whatever the layout.
+"""`StoredState`: everything that a checkpoint holds, under the model's names, whatever the layout.
 
-Model variables come under their own name, optimizer slots under `<variable>/<slot>` as in plain
-TensorFlow (`w/Adam`, `w/Adam_1`), and `global_step`. All values pass through the chief as NumPy arrays.
+A model variable has its own name, and an optimizer slot the name `<variable>/<slot>` as in plain TensorFlow (`w/Adam`,
+`w/Adam_1`). The clock of ps 0 is `global_step`. All values pass through the chief as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ps_trainer.store.pieces import Piece
 
 
 class Count(NamedTuple):
-    """What is saved besides the parameters, under its own name.
+    """A count that is saved beside the parameters, under its own name.
 
     Attributes:
-        variable: on a ps task.
-        adapt: the value in a checkpoint, None where it has none -> the value with which a run goes on from there.
-        saved: on the same ps task, what a checkpoint holds of it; None: the variable as it is.
+        variable: Variable on a ps task.
+        adapt: Maps the value in a checkpoint, None if it has none, to the value with which the run goes on.
+        saved: Tensor on the same ps task that a checkpoint holds. None: the variable's value.
     """
 
     variable: tf.Variable
@@ -35,7 +35,9 @@ class Count(NamedTuple):
     saved: tf.Tensor | None = None
 
 
-class _Held(NamedTuple):
+class _SavedVariable(NamedTuple):
+    """A ps variable, and the ranges of saved tensors that it holds."""
+
     variable: tf.Variable
     extents: tuple[Extent, ...]
     is_slot: bool
@@ -45,12 +47,13 @@ class StoredState:
     """The saved state of a run, as seen from the chief's graph.
 
     Args:
-        store: the created store.
-        slots: for each piece that the optimizer keeps slots for: slot variables, of the piece's shape.
-        counts: what else is saved; zeros at the start.
+        store: The created store.
+        slots: Pairs of a piece and one of its optimizer slots, of the piece's shape.
+        counts: Counts that are saved as well; they start at zero.
 
     Attributes:
-        count_names: names of the counts.
+        count_names: Names of the counts.
+        variables: All saved variables on the ps tasks.
     """
 
     def __init__(
@@ -65,17 +68,18 @@ class StoredState:
         self._clocks = store.clocks
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
-        self._held = [_Held(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
+        self._held = [_SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
         for piece, slot in slots:
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
-            self._held.append(_Held(slot, renamed, is_slot=True))
+            self._held.append(_SavedVariable(slot, renamed, is_slot=True))
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
         self.variables = [held.variable for held in self._held] + self._clocks
         self.variables += [count.variable for count in counts]
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
+        # Counts first: every push that a count includes has then been applied on ps 0 before its parameters are read.
         with tf.control_dependencies(list(self._count_reads.values())):
             self._reads = [held.variable.read_value() for held in self._held]
             self._step_read = store.clocks[0].read_value()
@@ -83,11 +87,11 @@ class StoredState:
 
     @property
     def specs(self) -> list[VariableSpec]:
-        """The saved tensors but global_step: model variables, then slots."""
+        """The saved tensors except global_step: model variables, then slots."""
         return list(self._specs.values())
 
     def lost(self, session: tf.Session) -> list[str]:
-        """Names of the ps variables that hold no value at present."""
+        """Returns the names of the ps variables that hold no value at present."""
         alive = session.run(self._are_initialized)
         return [variable.op.name for variable, is_alive in zip(self.variables, alive, strict=True) if not is_alive]
 
@@ -104,13 +108,13 @@ class StoredState:
         """Sets everything from a checkpoint; returns its global_step.
 
         Raises:
-            CheckpointError: a tensor is missing or has another shape.
+            CheckpointError: A tensor is missing or has another shape.
         """
         self._check(checkpoint)
         return self.load(session, checkpoint)
 
     def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> int:
-        """Sets everything from values as `snapshot` gives them; returns their global_step."""
+        """Sets everything from values as `snapshot` returns them; returns their global_step."""
         for held in self._held:
             _load(session, held, values)
         self._load_counts(session, values)
@@ -119,14 +123,14 @@ class StoredState:
         return step
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """The values at present, by name; other workers go on meanwhile.
+        """Reads the present values, by name, while other workers go on training.
 
-        Each piece is read atomically. An update that is made at that moment may be in one piece and not in another, in
-        its slot or on the clock; so may any that comes between the reads of two ps tasks. Counts are read before the
-        parameters, so what they count has been applied on ps task 0.
+        Each piece is read atomically. An update that is made at that moment may be in one piece and missing in another
+        piece, in its slot or in the clock. The same holds for updates between the reads of two ps tasks. Counts are
+        read before the parameters, so the pushes that they count have been applied on ps task 0.
 
-        An exact snapshot of a ps task needs a section that each push enters as well. That costs 3 % more CPU time a
-        step (`benchmarks.step_rate --rules=drop_stale`, whose pushes do, in 8 and in 10 rounds beside `async`).
+        An exact snapshot of a ps task would need a section that every push enters, too. That costs 3 % more CPU time
+        per step: `benchmarks.step_rate --rules=drop_stale`, whose pushes do so, in 8 and in 10 rounds beside `async`.
         """
         values, step, counts = session.run([self._reads, self._step_read, self._count_reads])
         pieces = [(held.extents, value) for held, value in zip(self._held, values, strict=True)]
@@ -154,7 +158,7 @@ def _saved(count: Count) -> tf.Tensor:
     return count.variable.read_value() if count.saved is None else count.saved
 
 
-def _load(session: tf.Session, held: _Held, values: Mapping[str, np.ndarray]) -> None:
+def _load(session: tf.Session, held: _SavedVariable, values: Mapping[str, np.ndarray]) -> None:
     value = extents_lib.to_piece(held.extents, held.variable.shape.as_list(), values)
-    # The initializer's input is fed, so that no graph of assignments is needed.
+    # Feeding the initializer's input assigns the value without an assign op and a placeholder for each variable.
     session.run(held.variable.initializer, {held.variable.initializer.inputs[1]: value})

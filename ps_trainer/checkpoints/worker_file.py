@@ -1,4 +1,4 @@
-"""`worker-<index>-<pushes>.npz`, in which a worker keeps what it alone knows (`training/worker_state.py`)."""
+"""Reads and writes `worker-<index>-<pushes>.npz`: state that only one worker has (`training/worker_state.py`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STEP, LINEAGE, PUSHES = "global_step", "lineage", "pushes"
 _NAME = re.compile(r"worker-(\d+)(?:-(\d+))?\.npz")
 
 
-class Saved(NamedTuple):
-    """What a worker alone knew.
+class SavedWorkerState(NamedTuple):
+    """The saved state of one worker.
 
     Attributes:
-        values: by name of the variable.
-        step: global_step, as that worker knew it.
-        lineage: see `training.push_counts.Mark`.
-        pushes: of that worker, made until then; None in files of versions that did not say.
+        values: Values by name of the variable.
+        step: Last global_step that the worker knew.
+        lineage: Number of the run that saved the state (`training.push_counts.Mark`).
+        pushes: Number of pushes that the worker had made. None in files of older versions, which did not record it.
     """
 
     values: Mapping[str, np.ndarray]
@@ -33,23 +33,23 @@ class Saved(NamedTuple):
 
 
 def path_of(directory: pathlib.Path, worker_index: int, pushes: int) -> pathlib.Path:
-    """Where the state after so many pushes is."""
+    """Returns the path of a worker's state after `pushes` pushes."""
     return directory / f"worker-{worker_index}-{pushes}.npz"
 
 
 def old_path_of(directory: pathlib.Path, worker_index: int) -> pathlib.Path:
-    """Where versions that did not say to how many pushes a state belongs had it."""
+    """Returns the path of a worker's state in older versions, which did not record the number of pushes."""
     return directory / f"worker-{worker_index}.npz"
 
 
 def pushes_of(path: pathlib.Path) -> int | None:
-    """To how many pushes the state in a file belongs, by its name; None for a file of versions that did not say."""
+    """Returns the number of pushes in a file's name; None for a file of an older version."""
     match = _NAME.fullmatch(path.name)
     return int(match[2]) if match and match[2] else None
 
 
 def find(directory: pathlib.Path, worker_index: int | None = None) -> list[pathlib.Path]:
-    """The files of a worker, or of all, those written last at the end; those of older versions among them."""
+    """Returns the files of a worker, or of all workers, oldest first; files of older versions are included."""
     found = []
     for path in directory.glob("worker-*.npz"):
         match = _NAME.fullmatch(path.name)
@@ -58,32 +58,32 @@ def find(directory: pathlib.Path, worker_index: int | None = None) -> list[pathl
     return sorted(found, key=lambda path: (_written_at(path), path.name))
 
 
-def read(path: pathlib.Path) -> Saved:
-    """What a file holds.
+def read(path: pathlib.Path) -> SavedWorkerState:
+    """Reads a file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: it is damaged, or something else.
+        FileNotFoundError: The file does not exist.
+        CheckpointError: The file is damaged, or holds something else.
     """
     try:
         with np.load(path) as file:
             values = {name: file[name] for name in file.files}
         step = int(values.pop(STEP))
         if PUSHES not in values:
-            return Saved(values, step, 0, None)
+            return SavedWorkerState(values, step, 0, None)
         lineage, pushes = (values.pop(name) for name in (LINEAGE, PUSHES))
-        return Saved(values, step, int(lineage), int(pushes))
+        return SavedWorkerState(values, step, int(lineage), int(pushes))
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise CheckpointError(f"{path} is broken and is not used: {error or type(error).__name__}") from error
+        raise CheckpointError(f"{path} is damaged and is not used: {error or type(error).__name__}") from error
 
 
-def write(path: pathlib.Path, saved: Saved) -> None:
-    """Writes a file in one piece.
+def write(path: pathlib.Path, saved: SavedWorkerState) -> None:
+    """Writes a file atomically.
 
     Raises:
-        OSError: the disk is full, or not writable; what was there is untouched.
+        OSError: The disk is full or not writable; the old content is unchanged.
     """
     if saved.pushes is None:
         raise ValueError(f"{path}: the state names no number of pushes; only files of older versions have none")
@@ -91,7 +91,7 @@ def write(path: pathlib.Path, saved: Saved) -> None:
     # Any: NumPy types the named arrays as it types its own keyword `allow_pickle`.
     arrays: dict[str, Any] = {**saved.values, **{name: np.int64(mark) for name, mark in marks.items()}}
     durable_files.make_folder(path.parent)
-    temporary = path.with_name(f"{path.stem.rpartition('-')[0]}.tmp")  # one name: a killed save's is overwritten
+    temporary = path.with_name(f"{path.stem.rpartition('-')[0]}.tmp")  # always the same: overwrites a killed save's
     durable_files.replace(path, lambda file: np.savez(file, **arrays), temporary)
 
 
@@ -99,4 +99,4 @@ def _written_at(path: pathlib.Path) -> int:
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
-        return 0  # it was removed meanwhile
+        return 0  # its worker removed it after the listing

@@ -1,8 +1,8 @@
-"""Writing checkpoints on the chief's own disk, in TensorFlow's format (`tf.train.load_checkpoint` reads them).
+"""Writes checkpoints on the chief's own disk, in TensorFlow's format (`tf.train.load_checkpoint` reads them).
 
-A checkpoint is written under a temporary name (`writing-model.ckpt-1200.*`), synced to disk, and renamed, the
-index last: a name that exists with its index is whole. A save that was killed leaves temporary files, which the
-next start of the chief completes where they are whole, and else removes; the next save removes them as well.
+The chief writes a checkpoint under a temporary name (`writing-model.ckpt-1200.*`), syncs it to disk and renames it, the
+index last. So a checkpoint whose index has its final name is complete. A killed save leaves temporary files. The next
+start of the chief completes the save if the files are complete, and otherwise removes them; so does the next save.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _SUFFIXES = (DATA_SUFFIX, ".index")  # in the order in which they are renamed
 def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], keep: int = 5) -> str:
     """Writes a checkpoint and deletes all but the newest `keep`; returns its prefix.
 
-    Newer ones, which were passed over because they are damaged, do not count and are left.
+    Damaged newer checkpoints, which the run skipped when it started, do not count and stay.
 
     Args:
-        directory: made if it does not exist.
-        step: global_step, part of the name.
-        values: name -> value.
-        keep: number of checkpoints kept.
+        directory: Folder; it is created if it does not exist.
+        step: The global_step, which is part of the name.
+        values: Values by name.
+        keep: Number of checkpoints to keep.
 
     Raises:
-        SaveError: the disk is full or not writable; older checkpoints are untouched.
+        SaveError: The disk is full or not writable; older checkpoints are unchanged.
     """
     prefix = prefix_of(directory, step)
     try:
@@ -59,13 +59,13 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
 
 
 def repair(directory: pathlib.Path) -> None:
-    """Puts in order what an earlier run has left in `directory`, before the chief goes on from it.
+    """Repairs what an earlier run has left in `directory`, before the chief goes on from it.
 
-    A save that was killed is completed where its files are whole, and else removed. The state file is made to
-    name the newest loadable checkpoint, by a relative path, so that plain TensorFlow finds the same one.
+    The function completes a killed save if its files are complete, and otherwise removes them. It makes the state file
+    name the newest loadable checkpoint by a relative path, so that plain TensorFlow finds the same one.
 
     Raises:
-        CheckpointError: there are checkpoints, or remains of some, and none loads; or the folder is not writable.
+        CheckpointError: The folder holds checkpoints or remains of some, and none loads; or it is not writable.
     """
     try:
         _complete(directory)
@@ -77,12 +77,12 @@ def repair(directory: pathlib.Path) -> None:
         name = pathlib.Path(newest.prefix).name
         if folder.state.newest == name:
             return
-        said = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
+        content = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
         _write_state(directory, [step for step in folder.steps if step <= newest.step])
-        logging.warning("the state file %s %s; it names %s now", directory / STATE, said, name)
+        logging.warning("the state file %s %s; it names %s now", directory / STATE, content, name)
     except OSError as error:
         raise CheckpointError(
-            f"{directory} cannot be written: {error.strerror}; a run could save no checkpoint there: free some room,"
+            f"{directory} cannot be written: {error.strerror}. A run could not save checkpoints there: free disk space,"
             " change owner or mode, or use another --logdir"
         ) from error
 
@@ -100,7 +100,7 @@ def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
 
 
 def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
-    """Both files are on the disk before the first is renamed: whoever finds one renamed may rename the other."""
+    """Renames both files after both are on the disk, so `_complete` may rename the second one of a killed save."""
     for suffix in _SUFFIXES:
         durable_files.sync(f"{temporary}{suffix}")
     for suffix in _SUFFIXES:
@@ -109,12 +109,14 @@ def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
 
 
 def _holds(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
-    """Whether a checkpoint is there already with the same values, to the bit."""
+    """Whether a checkpoint with the same values, to the bit, exists already."""
     if not os.path.exists(f"{prefix}.index"):
         return False
     try:
-        there = Checkpoint(prefix)
-        return set(there) == set(values) and all(_same(there[name], np.asarray(values[name])) for name in there)
+        existing = Checkpoint(prefix)
+        return set(existing) == set(values) and all(
+            _same(existing[name], np.asarray(values[name])) for name in existing
+        )
     except CheckpointError:
         return False
 
@@ -124,7 +126,7 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def _complete(directory: pathlib.Path) -> None:
-    """Finishes saves that were killed when all was written."""
+    """Completes saves that were killed after they had written everything."""
     for name in look(directory).temporary:
         step = folder_listing.temporary_step(name)
         if step is None:
@@ -137,53 +139,54 @@ def _complete(directory: pathlib.Path) -> None:
             except CheckpointError:
                 continue
             _put_in_place(temporary, prefix)
-        elif os.path.exists(f"{prefix}{DATA_SUFFIX}"):
+        elif os.path.exists(f"{prefix}{DATA_SUFFIX}"):  # killed between the two renames
             os.replace(f"{temporary}.index", f"{prefix}.index")
             durable_files.sync(directory)
         else:
             continue
-        logging.warning("%s was written in full by a save that was killed before its end; it is in place now", prefix)
+        logging.warning("%s: a killed save had written it in full; the files have their final names now", prefix)
 
 
 def _remove_temporary(directory: pathlib.Path) -> None:
     for name in look(directory).temporary:
-        logging.info("removing %s, left by a save that did not end", directory / name)
+        logging.info("removing %s, which an interrupted save has left", directory / name)
         (directory / name).unlink(missing_ok=True)
 
 
 def _remove_older(directory: pathlib.Path, oldest_kept: int) -> None:
-    """Removes checkpoints in one data file, as they are written here, and their remains; others are the user's."""
+    """Removes older checkpoints with one data file, and their remains; `write` makes no others, so those stay."""
     folder = look(directory)
     for step in sorted({*folder.steps, *folder.data}):
         prefix = prefix_of(directory, step)
         if step >= oldest_kept or folder.data.get(step, [prefix.name + DATA_SUFFIX]) != [prefix.name + DATA_SUFFIX]:
             continue
         try:
-            for suffix in reversed(_SUFFIXES):
+            for suffix in reversed(_SUFFIXES):  # the index first: what is left of a half-removed one does not load
                 prefix.with_name(prefix.name + suffix).unlink(missing_ok=True)
         except OSError as error:
-            logging.warning("%s is no longer needed and could not be removed: %s", prefix, error)
+            logging.warning("the old checkpoint %s could not be removed: %s", prefix, error)
 
 
 def _write_state(directory: pathlib.Path, steps: list[int]) -> None:
-    """TensorFlow's state file, with relative paths, so that a moved folder restores from its new place."""
+    """Writes TensorFlow's state file with relative paths, so that a moved folder restores from its new place."""
     names = [prefix_of(directory, step).name for step in steps]
     lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
     durable_files.replace_text(directory / STATE, "\n".join(lines) + "\n", directory / f"{TEMPORARY}{STATE}")
 
 
 def _reason(error: Exception, directory: pathlib.Path, values: Mapping[str, np.ndarray]) -> str:
-    """Why a save failed and what to do, in words."""
+    """Returns why a save failed and what to do, in words."""
     if not _is_full(error):
-        # TensorFlow puts a traceback before its own words, and a node's name after them.
-        said = [line for line in str(getattr(error, "message", error)).splitlines() if line and not line[0].isspace()]
-        return f"{said[-1] if said else type(error).__name__}; {directory} must be a folder that this task may write to"
+        # TensorFlow's message holds a traceback in indented lines; its own text is the last line without indent.
+        lines = [line for line in str(getattr(error, "message", error)).splitlines() if line and not line[0].isspace()]
+        cause = lines[-1] if lines else type(error).__name__
+        return f"{cause}; {directory} must be a folder that this task may write to"
     needed = sum(np.asarray(value).nbytes for value in values.values())
     try:
-        room = f"{shutil.disk_usage(directory).free:,} bytes are free, {needed:,} are needed"
+        space = f"{shutil.disk_usage(directory).free:,} bytes are free, {needed:,} are needed"
     except OSError:
-        room = f"{needed:,} bytes are needed"
-    return f"the disk of {directory} is full ({room}); free some, or lower --keep_checkpoints"
+        space = f"{needed:,} bytes are needed"
+    return f"the disk of {directory} is full ({space}); free disk space, or lower --keep_checkpoints"
 
 
 def _is_full(error: Exception) -> bool:

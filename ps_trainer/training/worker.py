@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.checkpoints.worker_file import Saved
+from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of, members_of_groups
 from ps_trainer.config import TrainConfig
@@ -80,7 +80,7 @@ class Worker(WorkerTask):
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
         self._is_stepping = False
         self._target_watch: TargetWatch | None = None  # of a chief whose run has one
-        self._kept_state: tuple[Saved, ...] = ()  # what this worker alone knew when its last steps failed
+        self._kept_state: tuple[SavedWorkerState, ...] = ()  # what this worker alone knew when its last steps failed
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = {}
 

@@ -31,7 +31,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import worker_file
-from ps_trainer.checkpoints.worker_file import Saved
+from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.training.after_pushes import AfterPushes
@@ -60,7 +60,7 @@ class WorkerState:
         worker_index: int,
         *,
         knows_first: bool = True,
-        kept: Sequence[Saved] = (),
+        kept: Sequence[SavedWorkerState] = (),
     ):
         self._variables = {variable.op.name: variable for variable in variables}
         self._counts = counts
@@ -132,12 +132,12 @@ class WorkerState:
     def _save(self, session: tf.Session, reads: Mapping[str, tf.Tensor], global_step: int, mark: PushMark) -> None:
         self._saved_pushes = mark.pushes
         if self._folder is not None:
-            self._write(Saved(session.run(reads), global_step, *mark))
+            self._write(SavedWorkerState(session.run(reads), global_step, *mark))
             self._remove_old()
 
     def keep(
         self, target: str, config: tf.ConfigProto, *, num_sent: int, global_step: int, in_flight: bool
-    ) -> tuple[Saved, ...]:
+    ) -> tuple[SavedWorkerState, ...]:
         """Reads this worker's state after its steps failed and its session was closed, and writes it to disk.
 
         Args:
@@ -169,7 +169,8 @@ class WorkerState:
             logging.warning("this worker's own state could not be read after the failure: %s", error.message)
             return ()
         kept = tuple(
-            Saved(value, global_step, lineage, count) for value, (_, count) in zip(values, states, strict=True)
+            SavedWorkerState(value, global_step, lineage, count)
+            for value, (_, count) in zip(values, states, strict=True)
         )
         if self._folder is not None:
             for saved in kept:
@@ -193,7 +194,7 @@ class WorkerState:
         with tf.Session(target, graph=graph, config=config) as session:
             return session.run(reads)
 
-    def _candidates(self, mark: PushMark) -> Iterator[tuple[str, Saved]]:
+    def _candidates(self, mark: PushMark) -> Iterator[tuple[str, SavedWorkerState]]:
         """Yields the states that may fit, each with the place where it is. Damaged files are logged and skipped."""
         for saved in self._kept:
             yield "memory", saved
@@ -208,7 +209,7 @@ class WorkerState:
                 except CheckpointError as error:
                     logging.warning("%s", error)
 
-    def _fault(self, saved: Saved, mark: PushMark) -> str:
+    def _fault(self, saved: SavedWorkerState, mark: PushMark) -> str:
         """Returns in words why a state does not fit; empty if it fits."""
         if saved.pushes is None:
             return "from an older version, which did not record the number of pushes"
@@ -221,11 +222,11 @@ class WorkerState:
                 return f"{name} is missing or has another shape, as the run was started with other flags"
         return ""
 
-    def _load(self, session: tf.Session, saved: Saved) -> None:
+    def _load(self, session: tf.Session, saved: SavedWorkerState) -> None:
         for name, (value, write_op) in self._writes.items():
             session.run(write_op, {value: saved.values[name]})
 
-    def _write(self, saved: Saved) -> None:
+    def _write(self, saved: SavedWorkerState) -> None:
         path = worker_file.path_of(self._folder, self._index, saved.pushes)
         try:
             worker_file.write(path, saved)

@@ -44,7 +44,7 @@ def test_what_is_missing_is_named_with_its_shape(checkpoint):
 
 def test_another_shape_is_named_with_both(checkpoint):
     (fault,) = compatibility.compare([spec("dense/w", (3, 2))], checkpoint).faults()
-    assert fault == "dense/w has the shape [2, 3] and the type float32, the run wants [3, 2] of float32"
+    assert fault == "dense/w has the shape [2, 3] and the type float32, but the run needs [3, 2] of float32"
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, tf.bfloat16.as_numpy_dtype])

@@ -117,13 +117,13 @@ DAMAGES = {
     "index overwritten with long text": (overwrite(INDEX, b"garbage " * 100), "index is damaged"),
     "index of zeros": (zero_out(INDEX), "index is damaged"),
     "index deleted": (delete(INDEX), "model.ckpt-2 has no .index"),
-    "index a folder": (become_folder(INDEX), "model.ckpt-2.index is no file"),
+    "index a folder": (become_folder(INDEX), "model.ckpt-2.index is not a file"),
     "index a link to nowhere": (link_nowhere(INDEX), "model.ckpt-2.index is missing"),
     "index of another checkpoint": (take_from_the_one_before(INDEX), "global_step cannot be read: its file is damaged"),
-    "data cut to 0 bytes": (cut(DATA, 0), "its data file is cut short"),
-    "data cut to 1 byte": (cut(DATA, 1), "its data file is cut short"),
-    "data cut to half": (cut(DATA, 30), "its data file is cut short"),
-    "data without its last byte": (cut(DATA, -1), "its data file is cut short"),
+    "data cut to 0 bytes": (cut(DATA, 0), "its data file is truncated"),
+    "data cut to 1 byte": (cut(DATA, 1), "its data file is truncated"),
+    "data cut to half": (cut(DATA, 30), "its data file is truncated"),
+    "data without its last byte": (cut(DATA, -1), "its data file is truncated"),
     "data with its first byte flipped": (flip(DATA, 0), "dense/b cannot be read: its file is damaged"),
     "data with a middle byte flipped": (flip(DATA, 20), "dense/w cannot be read: its file is damaged"),
     "data with a slot's byte flipped": (flip(DATA, 40), "dense/w/Momentum cannot be read: its file is damaged"),
@@ -131,20 +131,20 @@ DAMAGES = {
     "data of zeros": (zero_out(DATA), "its file is damaged"),
     "data overwritten with text": (overwrite(DATA, b"garbage " * 100), "its file is damaged"),
     "data deleted": (delete(DATA), r"model.ckpt-2.data-\* is missing"),
-    "data a folder": (become_folder(DATA), "model.ckpt-2.data-00000-of-00001 is no file"),
-    "data a link to nowhere": (link_nowhere(DATA), "model.ckpt-2.data-00000-of-00001 is no file"),
+    "data a folder": (become_folder(DATA), "model.ckpt-2.data-00000-of-00001 is not a file"),
+    "data a link to nowhere": (link_nowhere(DATA), "model.ckpt-2.data-00000-of-00001 is not a file"),
     "data of another checkpoint": (take_from_the_one_before(DATA), "global_step cannot be read: its file is damaged"),
     "data called part 1 of 2": (rename(DATA, ".data-00000-of-00002"), "data-00001-of-00002 is missing"),
     "data called part 2 of 2": (rename(DATA, ".data-00001-of-00002"), "data-00000-of-00002 is missing"),
     "data called part 2 of 1": (rename(DATA, ".data-00001-of-00001"), "data-00000-of-00001 is missing"),
-    "data in two sets of parts": (second_set_of_data, "data files are of several checkpoints"),
+    "data in two sets of parts": (second_set_of_data, "data files belong to several checkpoints"),
     "files of step 1 called step 2": (another_step, "holds global_step 1: it was renamed"),
     "no global_step": (save_instead({"dense/w": np.ones(3)}), "holds no global_step"),
     "no tensor": (save_instead({"_CHECKPOINTABLE_OBJECT_GRAPH": np.array(b"")}), "tf.train.Checkpoint"),
-    "global_step negative": (save_instead({"global_step": np.int64(-2)}), "should be a whole number"),
-    "global_step a fraction": (save_instead({"global_step": np.float32(2.0)}), "should be a whole number"),
-    "global_step a vector": (save_instead({"global_step": np.array([2, 2])}), "should be a whole number"),
-    "global_step a text": (save_instead({"global_step": np.array(b"2")}), "should be a whole number"),
+    "global_step negative": (save_instead({"global_step": np.int64(-2)}), "must be a whole number"),
+    "global_step a fraction": (save_instead({"global_step": np.float32(2.0)}), "must be a whole number"),
+    "global_step a vector": (save_instead({"global_step": np.array([2, 2])}), "must be a whole number"),
+    "global_step a text": (save_instead({"global_step": np.array(b"2")}), "must be a whole number"),
 }
 
 
@@ -282,7 +282,7 @@ class TestFoldersWithoutALoadableOne:
 
     def test_a_file_in_the_folders_place_is_an_error(self, tmp_path):
         (tmp_path / "checkpoints").write_text("")
-        with pytest.raises(CheckpointError, match="is no folder"):
+        with pytest.raises(CheckpointError, match="is not a folder"):
             checkpoint_lib.latest(tmp_path / "checkpoints")
 
     def test_a_link_to_a_disk_that_is_not_mounted_is_an_error(self, tmp_path):

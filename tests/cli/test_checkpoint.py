@@ -74,7 +74,7 @@ class TestInfo:
 
     def test_tells_what_single_workers_have_saved(self, command, logdir):
         folder, values = logdir / "checkpoints", {"residual": np.zeros(4, np.float32)}
-        worker_file.write(worker_file.path_of(folder, 1, 5), worker_file.Saved(values, 2, 17, 5))
+        worker_file.write(worker_file.path_of(folder, 1, 5), worker_file.SavedWorkerState(values, 2, 17, 5))
         (folder / "worker-2-4.npz").write_text("garbage")
         np.savez(folder / "worker-3.npz", **values, global_step=np.int64(2))
         _, out, _ = command("info", logdir)
@@ -90,7 +90,7 @@ class TestInfo:
     @pytest.mark.parametrize("path", ["absent", "checkpoints/model.ckpt-3", "checkpoints/model.ckpt"])
     def test_what_is_not_there_is_an_error(self, command, logdir, path):
         code, _, err = command("info", logdir / path)
-        assert code == 2 and "is not there" in err
+        assert code == 2 and "does not exist" in err
 
     def test_an_empty_folder_is_an_error(self, command, tmp_path):
         code, _, err = command("info", tmp_path)
@@ -110,7 +110,7 @@ class TestVerify:
         os.truncate(logdir / "checkpoints" / f"model.ckpt-2{DATA}", 5)
         code, out, _ = command("verify", logdir / "checkpoints")
         assert code == 1
-        assert re.search(r"model.ckpt-2 .*BROKEN: .*its data file is cut short", out)
+        assert re.search(r"model.ckpt-2 .*BROKEN: .*its data file is truncated", out)
         assert "goes on from model.ckpt-1" in out
 
     def test_a_damaged_older_one_is_0(self, command, logdir):
@@ -126,7 +126,7 @@ class TestVerify:
     def test_a_newer_one_that_only_the_state_file_names_is_1(self, command, logdir):
         (logdir / "checkpoints" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-300"')
         code, out, _ = command("verify", logdir)
-        assert code == 1 and re.search(r"model.ckpt-300 .*the state file names it, and it is not there", out)
+        assert code == 1 and re.search(r"model.ckpt-300 .*the state file names it, but it is missing", out)
 
     def test_none_loadable_is_1_and_says_what_a_run_would_do(self, command, logdir):
         for step in (1, 2):
@@ -142,7 +142,7 @@ class TestVerify:
         if content is not None:
             (logdir / "checkpoints" / "checkpoint").write_bytes(content)
         code, out, _ = command("verify", logdir)
-        assert code == 0 and f"state file: {said}" in out and "the next run mends it" in out
+        assert code == 0 and f"state file: {said}" in out and "the next run repairs it" in out
 
     def test_leftovers_and_checkpoints_of_another_name_are_told(self, command, logdir):
         (logdir / "checkpoints" / f"writing-model.ckpt-3{DATA}").write_bytes(b"x")
@@ -166,7 +166,7 @@ class TestVerify:
     @pytest.mark.parametrize("path", ["absent", "config.json"])
     def test_no_folder_is_an_error(self, command, logdir, path):
         code, _, err = command("verify", logdir / path)
-        assert code == 2 and "is no folder" in err
+        assert code == 2 and "is not a folder" in err
 
     def test_an_empty_folder_is_an_error(self, command, tmp_path):
         code, _, err = command("verify", tmp_path)
@@ -215,7 +215,7 @@ class TestPlan:
     def test_another_model_would_be_refused_with_names_and_shapes(self, command, trained):
         code, out, _ = command("plan", trained, "--model=softmax", "--dataset=digits", "--optimizer=sgd")
         assert code == 1
-        assert re.search(r"logits/kernel has the shape \[\d+, \d+\] .* the run wants \[64, 10\]", out)
+        assert re.search(r"logits/kernel has the shape \[\d+, \d+\] .* the run needs \[64, 10\]", out)
 
     def test_the_run_does_what_the_plan_says(self, command, trained):
         """The same comparison decides in a real run: refused, with the same words."""
@@ -232,7 +232,7 @@ class TestPlan:
 
     def test_what_one_worker_alone_knows_is_told(self, command, tmp_path):
         write_softmax(tmp_path)
-        saved = worker_file.Saved({"residual": np.zeros(4, np.float32)}, 3, 17, 3)
+        saved = worker_file.SavedWorkerState({"residual": np.zeros(4, np.float32)}, 3, 17, 3)
         worker_file.write(worker_file.path_of(tmp_path, 0, 3), saved)
         code, out, _ = command(
             "plan", tmp_path, "--model=softmax", "--gradient_transform=error_feedback", "--gradient_transform=top_k"

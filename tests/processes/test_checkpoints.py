@@ -125,7 +125,7 @@ def test_a_run_continues_from_the_newest_loadable_checkpoint_and_names_the_broke
     os.truncate(broken, broken.stat().st_size // 2)
     (checkpoints / "checkpoint").write_text("")
     chief = train(run, "--max_steps=30")
-    assert re.search(r"model.ckpt-20: .* cannot be read: its data file is cut short", chief.log)
+    assert re.search(r"model.ckpt-20: .* cannot be read: its data file is truncated", chief.log)
     assert "model.ckpt-10, at step 10" in chief.log
     assert run.checkpoint_step() == 30
 

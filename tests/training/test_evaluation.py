@@ -213,7 +213,7 @@ class TestEvaluator:
         assert code == 0
         assert [record["global_step"] for record in records] == [5, 7]
         (warning,) = [line for line in said if "it is not evaluated" in line]
-        assert "model.ckpt-7" in warning and "its data file is cut short" in warning
+        assert "model.ckpt-7" in warning and "its data file is truncated" in warning
 
     @pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
     def test_a_chief_that_failed_is_told(self, evaluate_until_end, status):

@@ -76,7 +76,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, trained):
 
 def test_what_is_not_there_is_refused_before_the_start(tmp_path):
     config = config_of("Dense", "Rows", init_from=str(tmp_path / "none" / "model.ckpt-1"))
-    with pytest.raises(CheckpointError, match="--init_from=.*model.ckpt-1.index is not there"):
+    with pytest.raises(CheckpointError, match="--init_from=.*model.ckpt-1.index does not exist"):
         check_checkpoints(config)
     config = config_of("Dense", "Rows", init_from=str(tmp_path))
     with pytest.raises(CheckpointError, match="holds no checkpoint"):

@@ -268,7 +268,7 @@ def test_a_broken_file_is_not_used_and_is_named(config, path, cut, caplog):
     with caplog.at_level(std_logging.WARNING, logger="absl"):
         again.restore(7)
     assert again.value == [0, 0, 0]
-    assert "worker-1-7.npz is broken" in caplog.text
+    assert "worker-1-7.npz is damaged" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(config, path, caplog):
