@@ -1,298 +1,264 @@
-"""What only the chief does: sets up the run's state, saves it, and closes the run."""
+"""`Chief`: the worker that also sets up the run, saves its checkpoints and closes it.
+
+_enter_run     finds out whether the run goes on, writes its record; reports a failure
+_train       trains as every worker does; then evaluates, and closes the run
+_set_up    sets up the state on the ps tasks, and declares the run ready
+_run_steps as in every worker; saves after a step when it is time to
+_end_run   waits for the other workers, and saves the final checkpoint
+_rescue    saves a checkpoint, if a failure of the run leaves a sound state; releases waiting workers
+"""
 
 from __future__ import annotations
 
-import json
-import pathlib
-import time
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-import ps_trainer
-from ps_trainer.checkpoints import durable_files, folder_listing, writer
-from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.groups import members_of_groups
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError, Interrupted, NanLossError, SaveError
+from ps_trainer.errors import (
+    Interrupted,
+    NanLossError,
+    PeerFailedError,
+    PsTrainerError,
+    StalledError,
+    StartTimeoutError,
+)
+from ps_trainer.runtime import preflight, run_setup
 from ps_trainer.runtime.control import PsControl
-from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, WorkerEntry
-from ps_trainer.store.placement_report import placement_report
-from ps_trainer.training import warm_start
+from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFacts
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.training import initial_state, run_files
+from ps_trainer.training.checkpointer import Checkpointer, newest_step
+from ps_trainer.training.components import Components
+from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.graph import TrainGraph
+from ps_trainer.training.initial_state import Prospect
+from ps_trainer.training.peer_tracker import PeerTracker
+from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.target_watch import TargetWatch
+from ps_trainer.training.worker import ActiveRun, Worker
+from ps_trainer.training.worker_state import WorkerState
 
 
-class Start(NamedTuple):
-    """What a chief knows of the run's state before it sets it up.
+class _Results(NamedTuple):
+    """Results of a run whose steps are over.
 
     Attributes:
-        is_alive: the ps tasks may hold it.
-        was_lost: there was state; where the ps tasks do not hold it, it is lost.
+        values: Final values of the state, by name.
+        counts: Counts of the update rule, from `ChiefService.summary`.
+        peers: The other workers, with their last reports.
     """
 
-    is_alive: bool = False
-    was_lost: bool = False
+    values: dict[str, np.ndarray]
+    counts: dict[str, Any]
+    peers: PeerTracker
 
 
-def prepare_state(
-    train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: int, start: Start
-) -> tuple[int, str]:
-    """Brings the run's state on the ps tasks to where training goes on; returns global_step and how.
+class _SetUpRun(NamedTuple):
+    """The last run that this chief has set up on the ps tasks."""
 
-    State that is alive on the ps tasks (after the chief alone was restarted) is attached to; else the newest loadable
-    checkpoint is restored; else the model's initial values, or those of `init_from`, are set, and saved.
-
-    Raises:
-        CheckpointError: the checkpoints cannot be continued from, or state of a living run was lost and
-            there is no checkpoint.
-        SaveError: the initial values could not be saved.
-    """
-    logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, num_ps))
-    if start.is_alive and train.step.exchange is None and not train.state.lost(session):
-        return _begin(train, session, "attached to the run on the ps tasks")
-    session.run(train.init_state_op)
-    checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
-    if checkpoint is not None:
-        train.state.restore(session, checkpoint)
-        return _begin(train, session, f"restored {checkpoint.prefix}")
-    if start.was_lost:
-        raise CheckpointError(
-            "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
-            " ps tasks, and give a --logdir so that the next loss can be recovered from"
-        )
-    initial_values = train.model_trace.initial_values()
-    if config.init_from is not None:
-        initial_values |= warm_start.values(config.init_from, train.model_trace.specs)
-    train.state.initialize(session, initial_values)
-    if config.checkpoint_dir is not None:  # so that there always is one to go back to
-        writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
-    return _begin(train, session, INITIALISED)
+    run_id: str
+    train: TrainGraph
 
 
-def _begin(train: TrainGraph, session: tf.Session, how: str) -> tuple[int, str]:
-    if train.step.prepare_op is not None:
-        session.run(train.step.prepare_op)
-    if train.push_counts is not None:
-        train.push_counts.begin(session)
-    if train.step.exchange is not None:
-        train.step.exchange.prepare(session)
-    return int(session.run(train.current_step)), how
-
-
-class Checkpointer:
-    """Saves the state every so many seconds or steps.
+class Chief(Worker):
+    """The worker with index 0, which also trains.
 
     Args:
-        train: the chief's graph.
-        config: where, how often, how many.
-        clock: seconds, monotonic.
+        cluster: Cluster, with this task's place in it.
+        config: Settings of the run.
+        components: Components of the run.
+        server: Server of this task.
+        create_progress: Factory for the counter of this worker's steps; None = as the config says.
+
+    Attributes:
+        final_values: Model variables, slots and global_step by name, once the run is done.
+        summary: Content of summary.json, once the run is done.
     """
 
-    def __init__(self, train: TrainGraph, config: TrainConfig, clock: Callable[[], float] = time.monotonic):
-        self._state = train.state
-        self._exchange = train.step.exchange
-        self._publish_counts_op = train.publish_counts_op
-        self._config = config
-        self._clock = clock
-        self._saved_at = clock()
-        self._saved_step: int | None = None
-        self._tried_step = 0
-        self._failed_saves = 0
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        config: TrainConfig,
+        components: Components,
+        server: tf.train.Server,
+        *,
+        create_progress: Callable[[int], WorkerProgress] | None = None,
+    ):
+        super().__init__(cluster, config, components, server, create_progress=create_progress)
+        self._prospect = Prospect()
+        self._set_up_run: _SetUpRun | None = None
+        self._checkpointer: Checkpointer | None = None  # of the run that is set up
+        self._target_watch: TargetWatch | None = None  # of a run with a target metric
+        self._results: _Results | None = None
+        self.final_values: dict[str, np.ndarray] = {}
+        self.summary: dict[str, Any] = {}
 
-    def save_if_due(self, session: tf.Session, global_step: int) -> dict[str, np.ndarray] | None:
-        """Saves when the time or the number of steps since the last save is up; warns where that fails.
+    def _enter_run(self, stop: StopRequest) -> None:
+        """Begins a run, or takes up the run that goes on, and trains in it."""
+        before = self._run
+        found = run_setup.begin_run(self._controls, self._cluster, self._config)
+        # Asked before the chief joins: then the ps tasks forget the reports of the run before.
+        done = run_setup.last_reports_of_done(self._controls, before.run_id if before is not None else "")
+        self._run = found.run
+        self._say_joined()
+        # The processes of these workers have ended, so they cannot report to the new run that they are done.
+        for index, entry in done.items():
+            message = StatusMessage(run_id=found.run.run_id, worker=index, entry=entry)
+            preflight.say_everywhere(self._controls, message)
+        was_ready = before is not None and before.start is not None
+        self._prospect = Prospect(found.is_alive, was_there=was_ready or found.was_lost or found.is_alive)
+        try:
+            with self._heartbeat():
+                start_name = self._recovery.start_name(newest_step(self._config), is_first=not found.is_alive)
+                self._train(self._build_graph(start_name), stop)
+        except BaseException as error:
+            if not self._recovery.may_follow(error):
+                status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
+                failure: dict[str, Any] = {"status": status.value, "reason": str(error), "workers": {}}
+                run_files.write_summary(self._config, failure)
+                self._note_end(f"worker 0 {status}: {error}")
+            raise
 
-        Returns the values that were saved, None where nothing was.
+    def _train(self, train: TrainGraph, stop: StopRequest) -> None:
+        super()._train(train, stop)
+        stop.renew()  # everything is saved, so the loss of a ps task does no harm any more
+        self._close_run(train)
 
-        Raises:
-            SaveError: `max_failed_saves` saves in a row have failed.
-            NanLossError: a value is not finite.
-        """
-        secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
-        if self._config.checkpoint_dir is None:
-            return None
-        if (secs and self._clock() - self._saved_at >= secs) or (
-            steps and global_step // steps > self._tried_step // steps
-        ):
-            return self._try(session, global_step)
-        return None
+    def _agree_on_model(self, model: TaskFacts) -> None:
+        """Notes the model in the run record, by which the other workers compare theirs."""
+        self._run = self._current_run.replace(model=model)
 
-    def save(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Saves now, unless this step is saved already; returns the values.
-
-        Raises:
-            SaveError: the files could not be written.
-            NanLossError: a value is not finite.
-        """
-        if self._exchange is not None:
-            self._exchange.publish(session)
-        if self._publish_counts_op is not None:
-            session.run(self._publish_counts_op)
-        values = self._state.snapshot(session)
-        if names := spoiled(values):
-            raise NanLossError(
-                f"{names[0]} holds values that are no numbers at step {values['global_step']}; nothing was saved."
-                " Lower --learning_rate or check the data; the last checkpoint is untouched"
+    def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
+        run_files.write_config(self._cluster, self._config)
+        self._writer.state("setting up the parameters")
+        start = initial_state.set_up(run.train, run.session, self._config, self._cluster.num_ps, self._prospect)
+        self._writer.state(f"{start.how}, at step {start.step}")
+        if self._recovery.loss is not None:
+            reached = max(start.step, self._recovery.reached)
+            rolled_back = reached - start.step
+            self._writer.event(
+                "recovered", self._cluster.task_name, start.step, reached=reached, rolled_back=rolled_back
             )
+        if self._config.target_metric is not None:
+            self._target_watch = TargetWatch(self._config, self._components, self._writer)
+            stack.callback(self._target_watch.close)
+            if start.how != INITIALISED:
+                self._target_watch.look(run.train.state.snapshot(run.session))
+                self._run = self._current_run.replace(reached=self._target_watch.reached())
+        reader = run.train.shard_reader
+        self._run = self._current_run.replace(
+            status=RunStatus.READY,
+            start=start,
+            partners=self._partners(run.train),
+            shards=reader.shards(self._components.rule) if reader is not None else None,
+        )
+        self._controls[0].write_run(self._run)
+        self._free_old_run()
+        self._set_up_run = _SetUpRun(self._run.run_id, run.train)
+        self._checkpointer = Checkpointer(run.train, self._config)
+
+    def _partners(self, train: TrainGraph) -> tuple[tuple[int, ...], ...]:
+        """Groups of worker indices that send tensors to each other."""
+        if train.step.exchange is not None:
+            return (tuple(range(self._cluster.num_workers)),)
+        return tuple(members_of_groups(self._cluster.num_workers, self._components.num_stages))
+
+    def _free_old_run(self) -> None:
+        """Frees the state of a run that this one replaces, on the ps tasks that were not restarted."""
+        old = self._set_up_run
+        if old is not None and old.run_id != self._current_run.run_id:
+            with self._sessions.plain(old.train) as session:
+                session.run(old.train.free_op)
+
+    def _save_if_due(self, raw: tf.Session, own_state: WorkerState) -> None:
+        step = self._progress.global_step
+        values = self._checkpointer.save_if_due(raw, step) if self._checkpointer is not None else None
+        if values is not None:
+            own_state.save(raw, step)
+            if self._target_watch is not None:
+                self._target_watch.offer(values)
+
+    def _is_target_reached(self, peers: PeerTracker) -> bool:
+        if self._target_watch is None:
+            return peers.is_target_reached
+        if not self._current_run.reached and (reached := self._target_watch.reached()):
+            self._run = self._current_run.replace(reached=reached)
+            self._controls[0].write_run(self._run)
+            self._writer.state(reached)
+        return bool(self._current_run.reached)
+
+    def _end_run(self, run: ActiveRun) -> None:
+        """Waits until no other worker trains any more, and saves."""
+        service = run.train.step.service
+        if service is not None:
+            service.worker_left(self._cluster.worker_index, self._joining)
+        run.peers.wait_for_end(lambda: int(run.session.run(run.train.current_step)))
+        counts = service.summary() if service is not None else {}
+        checkpointer = self._checkpointer or Checkpointer(run.train, self._config)
+        self._results = _Results(checkpointer.save(run.session), counts, run.peers)
+
+    def _close_run(self, train: TrainGraph) -> None:
+        """Evaluates, writes the summary, and frees the state of the run on the ps tasks."""
+        if self._results is None:
+            raise RuntimeError("the steps of the run are not over yet")
+        values, counts, peers = self._results
+        self._writer.state("evaluating")
+        metrics = evaluate(self._components, values)
         step = int(values["global_step"])
-        if self._config.checkpoint_dir is not None and step != self._saved_step:
-            prefix = writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
-            logging.info("saved %s", prefix)
-            self._saved_step = self._tried_step = step
-        self._saved_at = self._clock()
-        return values
+        self._writer.eval(step, metrics)
+        self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
+        self.summary = run_files.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
+        if self._target_watch is not None:
+            self.summary["target_metric"] = self._target_watch.summary(step, metrics)
+        if train.shard_reader is not None:
+            self.summary["coverage"] = train.shard_reader.coverage(values)
+        run_files.write_summary(self._config, self.summary)
+        self._note_end(failure="")
+        with contextlib.suppress(tf.errors.OpError), self._sessions.bounded(train) as session:  # a ps task may be gone
+            session.run(train.free_op)
 
-    def _try(self, session: tf.Session, global_step: int) -> dict[str, np.ndarray] | None:
+    def _note_end(self, failure: str) -> None:
+        """Writes the end of the run into its record.
+
+        Args:
+            failure: Sentence which says how the run failed; empty if it is done.
+        """
         try:
-            values = self.save(session)
-        except SaveError as error:
-            self._failed_saves += 1
-            self._saved_at, self._tried_step = self._clock(), global_step
-            if self._failed_saves >= self._config.max_failed_saves:
-                raise SaveError(
-                    f"{self._failed_saves} saves in a row have failed (--max_failed_saves): {error}; {self._newest()}"
-                ) from error
-            logging.warning(
-                "%s. Training goes on; of --max_failed_saves=%d in a row this was number %d",
-                error,
-                self._config.max_failed_saves,
-                self._failed_saves,
-            )
-            return None
-        self._failed_saves = 0
-        return values
+            self._controls[0].write_run(self._current_run.replace(status=RunStatus.ENDED, failure=failure))
+        except tf.errors.OpError as error:
+            logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
 
-    def _newest(self) -> str:
-        try:
-            prefixes = checkpoint_lib.list_prefixes(self._config.checkpoint_dir)
-        except CheckpointError as error:
-            return str(error)
-        return f"the newest checkpoint is {prefixes[-1]}" if prefixes else "there is no checkpoint yet"
+    def _rescue(self, run: ActiveRun, error: BaseException) -> None:
+        """Saves a checkpoint, unless the state is lost or not finite, and releases workers that wait in a step."""
+        was_waited_for = isinstance(error, StartTimeoutError) and self._recovery.loss is not None
+        if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
+            try:
+                _check_losses(self._controls[0])
+                # Not `self._checkpointer`: the failure may have come before that was created.
+                Checkpointer(run.train, self._config).save(run.session)
+            except (tf.errors.OpError, PsTrainerError) as failure:
+                logging.warning("no checkpoint was saved: %s", failure)
+        if run.train.step.service is not None:
+            try:
+                run.train.step.service.release()
+            except tf.errors.OpError as failure:
+                logging.warning("waiting workers could not be released: %s", failure)
 
 
-def spoiled(values: Mapping[str, np.ndarray]) -> list[str]:
-    """Names of those that hold something that is no number."""
-    return [name for name, value in values.items() if not np.all(np.isfinite(value))]
+def _check_losses(ps_0: PsControl) -> None:
+    """Raises NanLossError if a worker has reported a NaN loss, since the parameters are NaN then, too.
 
-
-def check_checkpoints(config: TrainConfig) -> None:
-    """Puts the logdir's checkpoints in order, before anything starts.
-
-    Raises:
-        CheckpointError: there are some and none loads, or none could be saved there; or `init_from` is none.
-    """
-    if config.init_from is not None:
-        warm_start.find(config.init_from)
-    if config.checkpoint_dir is not None:
-        writer.repair(config.checkpoint_dir)
-
-
-def newest_step(config: TrainConfig) -> int:
-    """The step of the newest checkpoint in the logdir, by name; 0 where there is none."""
-    steps = folder_listing.look(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
-    return steps[-1] if steps else 0
-
-
-def check_losses(ps_0: PsControl) -> None:
-    """Raises NanLossError if a worker ended with one, as the parameters are spoiled then.
-
-    Asks ps 0 anew: a launcher ends the chief right after that worker.
+    Asks ps 0 again instead of the watcher, because a launcher ends the chief right after that worker.
     """
     roster = ps_0.read().roster
     workers = roster.workers if roster is not None else {}
     diverged = [str(index) for index, entry in workers.items() if entry.error == NanLossError.__name__]
     if diverged:
         raise NanLossError(f"worker {', '.join(diverged)} reported a NaN loss; the last checkpoint is unchanged")
-
-
-def summarize(
-    step: int,
-    metrics: Mapping[str, float],
-    counts: Mapping[str, Any],
-    own: Mapping[str, Any],
-    roster: Mapping[int, WorkerEntry],
-) -> dict[str, Any]:
-    """What summary.json holds of a run that is done.
-
-    Args:
-        step: global_step at the end.
-        metrics: on the test examples.
-        counts: see `ChiefService.summary`.
-        own: figures of the chief's steps.
-        roster: what each worker said last.
-    """
-    workers: dict[int, dict[str, Any]] = {0: {"status": Status.DONE.value, **own}}
-    workers |= {i: {"status": entry.status.value, **entry.summary} for i, entry in roster.items() if i}
-    used, pushed = counts.get("gradients_used"), counts.get("gradients_pushed")
-    for index, figures in workers.items():
-        if pushed is not None:  # also what a process has pushed that was killed before it could count
-            figures["pushes"] = pushed[index]
-        if used is not None and "pushes" in figures:
-            figures["gradients_used"] = used[index]
-            figures["gradients_dropped"] = figures["pushes"] - used[index]
-    return {
-        "status": "done",
-        "global_step": step,
-        "examples_per_sec": sum(figures.get("examples_per_sec", 0.0) for figures in workers.values()),
-        "metrics": metrics,
-        "workers": {str(index): workers[index] for index in sorted(workers)},
-    }
-
-
-def end_run(ps_0: PsControl, run: RunRecord, failure: BaseException | None = None) -> None:
-    """Notes in the run's record that it is over, and how it has failed; None = it is done."""
-    how = Status.INTERRUPTED if isinstance(failure, Interrupted) else Status.FAILED
-    text = f"worker 0 {how}: {failure}" if failure else ""
-    try:
-        ps_0.write_run(run.replace(status=RunStatus.ENDED, failure=text))
-    except tf.errors.OpError as error:
-        logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
-
-
-def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
-    """Writes `<logdir>/config.json`, the cluster and the run as resolved; removes an earlier run's summary."""
-    write_json(
-        config.logdir,
-        "config.json",
-        {
-            "version": ps_trainer.__version__,
-            "tensorflow": tf.__version__,
-            "cluster": cluster.as_dict(),
-            "train": config.to_json(),
-        },
-    )
-    if config.logdir is not None:
-        (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
-
-
-def write_summary(config: TrainConfig, summary: Mapping[str, Any]) -> None:
-    """Writes `<logdir>/summary.json`.
-
-    Raises:
-        SaveError: a run that is done cannot be said to be; of one that failed, its own error counts more.
-    """
-    try:
-        write_json(config.logdir, "summary.json", summary)
-    except CheckpointError as error:
-        if summary["status"] == "done":
-            raise SaveError(str(error)) from error
-        logging.warning("%s", error)
-
-
-def write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file into the logdir in one piece; without a logdir, nothing.
-
-    Raises:
-        CheckpointError: the logdir is not writable.
-    """
-    if logdir is None:
-        return
-    path = pathlib.Path(logdir) / name
-    try:
-        durable_files.make_folder(path.parent)
-        durable_files.replace_text(path, json.dumps(content, indent=2) + "\n", path.with_suffix(".tmp"))
-    except OSError as error:
-        raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

@@ -37,7 +37,7 @@ class PeerTracker:
         start_limit_secs: how long the start waits for as many workers as the rule needs.
         stop: asked to stop when another task's end ends this one.
         writer: told what is waited for.
-        on_poll: called a few times a second; its errors ask the job to stop.
+        on_poll: Callback a few times a second, with `waited_at`. Its errors ask the job to stop.
 
     Workers that compute stages for others are none of them: see `StagePeers`.
     """
@@ -54,7 +54,7 @@ class PeerTracker:
         needs_all: bool,
         stop: StopRequest,
         writer: MetricsWriter,
-        on_poll: Callable[[], None],
+        on_poll: Callable[[float], None],
         start_limit_secs: float,
     ):
         self._cluster = cluster = group.cluster
@@ -177,7 +177,7 @@ class PeerTracker:
 
     def _poll(self) -> None:
         self._absences.look()
-        self._on_poll()
+        self._on_poll(self.waited_at)
 
     def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:
         return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)

@@ -15,7 +15,8 @@ from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import run_job
 from ps_trainer.training import components, target_watch
-from ps_trainer.training.chief import check_checkpoints
+from ps_trainer.training.checkpointer import check_checkpoints
+from ps_trainer.training.chief import Chief
 from ps_trainer.training.evaluator import Evaluator
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.worker import Worker
@@ -48,7 +49,8 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     if cluster.is_chief:
         target_watch.check(config, loaded)
         check_checkpoints(config)
-    return run_job(Worker(cluster, config, loaded, create_server(cluster, config)).work)
+    worker_class = Chief if cluster.is_chief else Worker
+    return run_job(worker_class(cluster, config, loaded, create_server(cluster, config)).work)
 
 
 def _check_surroundings(config: TrainConfig) -> None:

@@ -1,12 +1,22 @@
-"""A worker's job from start to end; the chief is the worker that also sets up, saves and closes the run."""
+"""`Worker`: a worker that trains. It joins the chief's run, makes steps until they are over, and leaves.
+
+    _take_part        waits for the workers that compute stages for this one, then `_enter_run`
+    _enter_run        joins the run; builds the graph
+      _train          watches the other tasks and opens a session
+        _set_up       (chief only) sets up the run's state
+        _run_steps    joins the update rule, and makes the steps
+        _end_run      (chief only) waits for the other workers, and saves
+        _rescue       (chief only) saves what can be saved, if any of these failed
+
+`chief.Chief` overrides the parts for the chief.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -14,48 +24,53 @@ from absl import logging
 
 from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import group_of, members_of_groups
+from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import worker_faults
-from ps_trainer.errors import (
-    Interrupted,
-    PeerFailedError,
-    PsTrainerError,
-    StalledError,
-    StartTimeoutError,
-)
 from ps_trainer.metrics.traffic import SocketTraffic
-from ps_trainer.runtime import preflight, run_setup, stages, task_info
+from ps_trainer.runtime import preflight, stages, task_info
 from ps_trainer.runtime.lost import reason_to_stop
-from ps_trainer.runtime.run_record import INITIALISED, RunStart, RunStatus, Status, StatusMessage, WorkerEntry
-from ps_trainer.runtime.server import session_config
+from ps_trainer.runtime.run_record import Status, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import background_services, chief, graph
+from ps_trainer.training import background_services, graph
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation import evaluate
+from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.loop import LoopCalls, StepLoop, explained
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.sessions import Sessions
+from ps_trainer.training.stall_watch import StallWatch
 from ps_trainer.training.step_log import progress_for
-from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker_state import WorkerState
 from ps_trainer.training.worker_task import WorkerTask
 from ps_trainer.updates.base import ChiefService
+
+
+class ActiveRun(NamedTuple):
+    """A run while this worker trains in it.
+
+    Attributes:
+        train: Graph of this worker.
+        stop: Request that ends the steps.
+        session: Session beside that of the steps.
+        peers: The other workers.
+    """
+
+    train: TrainGraph
+    stop: StopRequest
+    session: tf.Session
+    peers: PeerTracker
 
 
 class Worker(WorkerTask):
     """A worker that trains.
 
     Args:
-        cluster: with this task's place in it.
-        config: the run.
-        components: what the run names, loaded.
-        server: this task's server.
-        create_progress: makes the counter of this worker's steps; None = as the config says.
-
-    Attributes:
-        final_values: of a chief whose run is done: model variables, slots and global_step by name.
-        summary: of a chief whose run is done: what summary.json holds.
+        cluster: Cluster, with this task's place in it.
+        config: Settings of the run.
+        components: Components of the run.
+        server: Server of this task.
+        create_progress: Factory for the counter of this worker's steps; None = as the config says.
     """
 
     def __init__(
@@ -70,19 +85,13 @@ class Worker(WorkerTask):
         super().__init__(cluster, config)
         self._components = components
         self._group = group_of(cluster, components.num_stages)
-        self._target = server.target
-        self._peer_devices = ("/job:ps", *self._group.devices)
-        self._session_config = session_config(cluster.device, self._peer_devices)
-        self._on_ps: tuple[str, graph.TrainGraph] | None = None  # of a chief: the run id and graph of what is there
+        self._sessions = Sessions(cluster, config, components, self._group, server.target)
         self._drill = worker_faults.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
-        self._is_stepping = False
-        self._target_watch: TargetWatch | None = None  # of a chief whose run has one
-        self._kept_state: tuple[SavedWorkerState, ...] = ()  # what this worker alone knew when its last steps failed
-        self.final_values: dict[str, np.ndarray] = {}
-        self.summary: dict[str, Any] = {}
+        self._stall_watch = StallWatch(cluster.task_name, config.stall_timeout_secs)
+        self._kept_state: tuple[SavedWorkerState, ...] = ()  # what only this worker knew when its last steps failed
 
     def _figures(self) -> dict[str, Any]:
         return self._progress.summary()
@@ -93,173 +102,114 @@ class Worker(WorkerTask):
     def _take_part(self, stop: StopRequest) -> None:
         limit = self._recovery.limit_secs
         stages.wait_for_stages(self._cluster, self._group, self._config, stop, limit_secs=limit)
-        if self._cluster.is_chief:
-            self._train_as_chief(stop)
-        elif self._join(stop):
-            run_start = self._current_run.start
-            step = run_start.step if run_start is not None else 0
-            start = self._recovery.start_name(step, is_first=self._joining == 1)
-            with self._heartbeat():
-                self._train(stop, self._build_graph(start), None)
+        self._enter_run(stop)
 
-    def _train_as_chief(self, stop: StopRequest) -> None:
-        before = self._run
-        found = run_setup.begin_run(self._controls, self._cluster, self._config)
-        run_id = found.run.run_id
-        done = run_setup.last_reports_of_done(self._controls, before.run_id if before is not None else "")
-        was_ready = before is not None and before.start is not None
-        self._run = found.run
-        self._say_joined()
-        # These processes have ended, so they cannot report themselves to the run that replaces theirs.
-        for index, entry in done.items():
-            preflight.say_everywhere(self._controls, StatusMessage(run_id=run_id, worker=index, entry=entry))
-        try:
-            with self._heartbeat():
-                start_name = self._recovery.start_name(chief.newest_step(self._config), is_first=not found.is_alive)
-                train = self._build_graph(start_name)
-                start = chief.Start(is_alive=found.is_alive, was_lost=was_ready or found.was_lost or found.is_alive)
-                self._train(stop, train, start)
-        except BaseException as error:
-            if not self._recovery.may_follow(error):
-                status = "interrupted" if isinstance(error, Interrupted) else "failed"
-                chief.write_summary(self._config, {"status": status, "reason": str(error), "workers": {}})
-                chief.end_run(self._controls[0], self._current_run, error)
-            raise
+    def _enter_run(self, stop: StopRequest) -> None:
+        """Joins the run of the chief, and trains in it."""
+        if not self._join(stop):
+            return
+        run_start = self._current_run.start
+        step = run_start.step if run_start is not None else 0
+        start_name = self._recovery.start_name(step, is_first=self._joining == 1)
+        with self._heartbeat():
+            self._train(self._build_graph(start_name), stop)
 
-    def _build_graph(self, start: str) -> graph.TrainGraph:
+    def _build_graph(self, start_name: str) -> TrainGraph:
         self._writer.state("building the graph")
         train = graph.build(
             self._components,
             self._cluster,
             self._config,
             self._current_run.run_id,
-            start=start,
+            start=start_name,
             joining=self._joining,
             shards=self._current_run.shards,
         )
         self._recovery.is_possible = train.step.exchange is None
         return train
 
-    def _train(self, stop: StopRequest, train: graph.TrainGraph, start: chief.Start | None) -> None:
-        """Trains in one run.
-
-        Args:
-            stop: asked to stop.
-            train: the run's graph.
-            start: where the run's state comes from; for the chief.
-        """
+    def _train(self, train: TrainGraph, stop: StopRequest) -> None:
+        """Trains in one run, from its set-up to the end of this worker's steps."""
         model = task_info.of_model(train.model_trace)
         self._facts = dataclasses.replace(self._facts, variables=model.variables, graph=model.graph)
-        if self._cluster.is_chief:
-            self._run = self._current_run.replace(model=model)
-        else:
-            preflight.check_model(self._controls[0], self._facts, self._cluster)
-        service = train.step.service
+        self._agree_on_model(model)
         with contextlib.ExitStack() as stack:
-            peers = self._peers = PeerTracker(
-                self._group,
-                self._config,
-                self._controls,
-                self._current_run,
-                rule=self._components.rule,
-                service=service,
-                needs_all=train.step.exchange is not None,
-                stop=stop,
-                writer=self._writer,
-                on_poll=lambda: self._check_progress(service),
-                start_limit_secs=self._recovery.limit_secs,
-            )
-            stack.callback(peers.close)  # last: closing a session waits for a ps task that is frozen
-            session = stack.enter_context(self._bare_session(train))
-            if self._cluster.is_chief and self._config.target_metric is not None:
-                self._target_watch = TargetWatch(self._config, self._components, self._writer)
-                stack.callback(self._target_watch.close)
+            peers = self._create_peers(train, stop)
+            # Closed last: a frozen ps task blocks the end of a session, and the watcher ends that wait.
+            stack.callback(peers.close)
+            run = ActiveRun(train, stop, stack.enter_context(self._sessions.plain(train)), peers)
             try:
-                if start is not None:
-                    self._set_up(train, session, start)
-                stack.enter_context(self._beside(train, stop))
+                self._set_up(run, stack)
+                stack.enter_context(self._services(run))
                 peers.start()
-                checkpointer = chief.Checkpointer(train, self._config) if self._cluster.is_chief else None
-                self._run_steps(train, stop, checkpointer, peers)
-                if checkpointer is None:
-                    return
-                counts = self._wait_for_others(train, session, peers)
-                values = checkpointer.save(session)
+                self._run_steps(run)
+                self._end_run(run)
             except BaseException as raised:  # noqa: BLE001 - raised again below, explained
-                self._is_stepping = False  # what lies between two rounds is no step that takes long
+                self._stall_watch.stop()  # the time until the next try is not a stall
                 error = explained(raised, stop, self._has_state)
-                if self._cluster.is_chief:
-                    self._rescue(train, session, error)
+                self._rescue(run, error)
                 raise error from (None if error is raised else raised)
-        stop.renew()  # all is saved: from here on no ps task is needed
-        self._close_run(train, values, counts, peers.roster)
 
-    def _partners(self, train: graph.TrainGraph) -> tuple[tuple[int, ...], ...]:
-        """Worker indices of those who send tensors to each other, a tuple for each circle of them."""
-        if train.step.exchange is not None:
-            return (tuple(range(self._cluster.num_workers)),)
-        return tuple(members_of_groups(self._cluster.num_workers, self._components.num_stages))
+    def _agree_on_model(self, model: TaskFacts) -> None:
+        """Raises OptionError if this worker's model has other variables than the chief's."""
+        preflight.check_model(self._controls[0], model, self._cluster)
 
-    def _beside(self, train: graph.TrainGraph, stop: StopRequest) -> contextlib.AbstractContextManager[None]:
+    def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
+        """Sets up the run's state.
+
+        Args:
+            run: The run.
+            stack: Stack that ends with the run.
+        """
+
+    def _end_run(self, run: ActiveRun) -> None:
+        """Does what remains when this worker has made its last step."""
+
+    def _rescue(self, run: ActiveRun, error: BaseException) -> None:
+        """Saves what can be saved when `error` ends this worker's part in the run."""
+
+    def _create_peers(self, train: TrainGraph, stop: StopRequest) -> PeerTracker:
+        service = train.step.service
+        return PeerTracker(
+            self._group,
+            self._config,
+            self._controls,
+            self._current_run,
+            rule=self._components.rule,
+            service=service,
+            needs_all=train.step.exchange is not None,
+            stop=stop,
+            writer=self._writer,
+            on_poll=lambda waited_at: self._check_progress(service, waited_at),
+            start_limit_secs=self._recovery.limit_secs,
+        )
+
+    def _check_progress(self, service: ChiefService | None, waited_at: float) -> None:
+        """Raises the reason why this worker cannot go on; its own thread may be blocked in a step."""
+        error = service.error() if service is not None else None
+        if error is not None:
+            raise reason_to_stop(error) from error
+        self._stall_watch.check(waited_at)
+
+    def _services(self, run: ActiveRun) -> contextlib.AbstractContextManager[None]:
+        """The threads that run beside the steps."""
         return background_services.running(
-            train,
-            stop,
-            new_session=lambda: self._bounded_session(train),
-            target=self._target,
-            own_config=session_config(self._cluster.device, peers=()),
+            run.train,
+            run.stop,
+            new_session=lambda: self._sessions.bounded(run.train),
+            target=self._sessions.target,
+            own_config=self._sessions.own_config,
             ps_0=self._controls[0],
             run_id=self._current_run.run_id,
             worker_index=self._cluster.worker_index,
             on_wait=lambda: self._progress.wait_for_data(),
             num_steps=lambda: self._progress.local_steps,
-            pause_secs=self._config.heartbeat_timeout_secs / 2,  # less than the silence after which it counts as lost
+            pause_secs=self._config.heartbeat_timeout_secs / 2,  # shorter than the silence that makes a worker lost
         )
 
-    def _bare_session(self, train: graph.TrainGraph) -> tf.Session:
-        return tf.Session(self._target, graph=train.graph, config=self._session_config)
-
-    def _bounded_session(self, train: graph.TrainGraph) -> tf.Session:
-        """A session each call of which has a deadline, for a thread beside the steps."""
-        config = session_config(self._cluster.device, self._peer_devices, self._config.heartbeat_timeout_secs)
-        # By loopback, as the task's own address may be one that only the others can reach.
-        return tf.Session(f"grpc://localhost:{self._cluster.own_port}", graph=train.graph, config=config)
-
-    def _set_up(self, train: graph.TrainGraph, session: tf.Session, start: chief.Start) -> None:
-        chief.write_config(self._cluster, self._config)
-        self._writer.state("setting up the parameters")
-        step, how = chief.prepare_state(train, session, self._config, self._cluster.num_ps, start)
-        self._writer.state(f"{how}, at step {step}")
-        if self._recovery.loss is not None:
-            reached = max(step, self._recovery.reached)
-            self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
-        if self._target_watch is not None and how != INITIALISED:
-            self._target_watch.look(train.state.snapshot(session))
-            self._run = self._current_run.replace(reached=self._target_watch.reached())
-        self._run = self._current_run.replace(
-            status=RunStatus.READY,
-            start=RunStart(step=step, how=how),
-            partners=self._partners(train),
-            shards=train.shard_reader.shards(self._components.rule) if train.shard_reader is not None else None,
-        )
-        self._controls[0].write_run(self._run)
-        self._free_old_run()
-        self._on_ps = (self._run.run_id, train)
-
-    def _free_old_run(self) -> None:
-        """Frees what a run that this one was begun in place of has left on the ps tasks that live."""
-        if self._on_ps is not None and self._on_ps[0] != self._current_run.run_id:
-            old = self._on_ps[1]
-            with self._bare_session(old) as session:
-                session.run(old.free_op)
-
-    def _run_steps(
-        self,
-        train: graph.TrainGraph,
-        stop: StopRequest,
-        checkpointer: chief.Checkpointer | None,
-        peers: PeerTracker,
-    ) -> None:
-        peers.wait_for_stages()
+    def _run_steps(self, run: ActiveRun) -> None:
+        train = run.train
+        run.peers.wait_for_stages()
         own_state = WorkerState(
             train.worker_state,
             train.push_counts,
@@ -269,62 +219,40 @@ class Worker(WorkerTask):
             knows_first=not train.step.worker_state,
             kept=self._kept_state,
         )
-        with self._keeping(own_state), train.graph.as_default(), self._monitored_session(train) as session:
+        with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
             self._say(Status.TRAINING)
-            if not peers.wait_for_start():
+            if not run.peers.wait_for_start():
                 return
             self._writer.state("training")
             self._begin_progress(train)
-            self._is_stepping = True
+            self._stall_watch.start(self._progress)
             loop = StepLoop(
                 train,
                 self._progress,
-                stop,
-                self._loop_calls(train, own_state, checkpointer, peers),
+                run.stop,
+                self._loop_calls(run, own_state),
                 max_steps=self._config.max_steps,
                 has_hooks=bool(self._components.hooks),
             )
             reason = loop.run(session)
-            self._is_stepping = False
+            self._stall_watch.stop()
             self._report()
         logging.info("training ended at step %d by %s", self._progress.global_step, reason.value)
 
-    def _monitored_session(self, train: graph.TrainGraph) -> tf.train.MonitoredSession:
-        """The session of the steps: it initialises, restores and saves nothing."""
-        return tf.train.MonitoredTrainingSession(
-            master=self._target,
-            is_chief=self._cluster.is_chief,
-            checkpoint_dir=None,
-            scaffold=train.scaffold,
-            hooks=[hook() for hook in self._components.hooks],
-            save_summaries_steps=None,
-            save_summaries_secs=None,
-            log_step_count_steps=None,
-            config=self._session_config,
-            max_wait_secs=int(self._config.start_timeout_secs) + 31,
-            stop_grace_period_secs=5,
-        )
-
-    def _begin_progress(self, train: graph.TrainGraph) -> None:
-        """Counts from here: a step's time has nothing of the wait for the start."""
+    def _begin_progress(self, train: TrainGraph) -> None:
+        """Starts the counts and clocks of the steps, so that they do not include the wait for the start."""
         self._progress.close()
         self._progress = self._create_progress(self._config.batch_size)
         if train.shard_reader is not None:
             self._progress.count_examples(train.shard_reader.num_examples)
-        if train.straggler is not None:
-            self._progress.count_delays(lambda: train.straggler.last_delay)
+        if (straggler := train.straggler) is not None:
+            self._progress.count_delays(lambda: straggler.last_delay)
 
-    def _loop_calls(
-        self,
-        train: graph.TrainGraph,
-        own_state: WorkerState,
-        checkpointer: chief.Checkpointer | None,
-        peers: PeerTracker,
-    ) -> LoopCalls:
+    def _loop_calls(self, run: ActiveRun, own_state: WorkerState) -> LoopCalls:
         def after_join(raw: tf.Session, global_step: int) -> None:
             own_state.restore(raw, global_step)
-            sent_bytes = raw.make_callable(train.sent_bytes)
-            # The graph has gone to the ps tasks by now.
+            sent_bytes = raw.make_callable(run.train.sent_bytes)
+            # Not earlier: the graph itself is traffic too, and has gone to the ps tasks by now.
             self._progress.watch(self._traffic.sample, lambda: int(sent_bytes()))
 
         def after_step(raw: tf.Session, counts: Sequence[np.ndarray]) -> None:
@@ -334,23 +262,26 @@ class Worker(WorkerTask):
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
             own_state.after_step(raw, self._progress.global_step, counts)
-            saved = checkpointer.save_if_due(raw, self._progress.global_step) if checkpointer is not None else None
-            if saved is not None:
-                own_state.save(raw, self._progress.global_step)
-                if self._target_watch is not None:
-                    self._target_watch.offer(saved)
+            self._save_if_due(raw, own_state)
 
-        return LoopCalls(after_join, after_step, own_state.save, lambda: self._is_enough(peers))
+        return LoopCalls(after_join, after_step, own_state.save, lambda: self._is_target_reached(run.peers))
+
+    def _save_if_due(self, raw: tf.Session, own_state: WorkerState) -> None:
+        """Saves a checkpoint when it is time to; called after each step."""
+
+    def _is_target_reached(self, peers: PeerTracker) -> bool:
+        """Whether the target metric is reached, which the chief finds out and tells the other workers."""
+        return peers.is_target_reached
 
     @contextlib.contextmanager
     def _keeping(self, own_state: WorkerState) -> Iterator[None]:
-        """Keeps what this worker alone knows when its steps fail, for its next join or its next process."""
+        """Keeps what only this worker knows if its steps fail, for its next join or its next process."""
         try:
             yield
         except BaseException:
             self._kept_state = own_state.keep(
-                self._target,
-                session_config(self._cluster.device, peers=()),
+                self._sessions.target,
+                self._sessions.own_config,
                 num_sent=self._progress.sent_steps,
                 global_step=self._progress.global_step,
                 in_flight=self._progress.is_in_step,
@@ -358,76 +289,7 @@ class Worker(WorkerTask):
             raise
         self._kept_state = ()
 
-    def _is_enough(self, peers: PeerTracker) -> bool:
-        """Whether the target metric is reached; the chief finds that, and tells the others."""
-        if self._target_watch is None:
-            return peers.is_target_reached
-        if not self._current_run.reached and (reached := self._target_watch.reached()):
-            self._run = self._current_run.replace(reached=reached)
-            self._controls[0].write_run(self._run)
-            self._writer.state(reached)
-        return bool(self._current_run.reached)
-
-    def _check_progress(self, service: ChiefService | None) -> None:
-        """Raises what keeps this worker from going on, while its step loop may be blocked."""
-        error = service.error() if service is not None else None
-        if error is not None:
-            raise reason_to_stop(error) from error
-        idle = time.monotonic() - max(self._progress.last_step_at, self._peers.waited_at)
-        if self._is_stepping and idle > self._config.stall_timeout_secs:
-            raise StalledError(
-                f"{self._cluster.task_name} has made no step for {idle:.0f} s, at global step"
-                f" {self._progress.global_step}: a worker or ps task that it waits for is slow or stuck;"
-                " look at their logs, or raise --stall_timeout_secs"
-            )
-
     def _report(self) -> None:
         figures = self._progress.report()
         if figures:
             self._writer.train(self._progress.global_step, figures)
-
-    def _wait_for_others(self, train: graph.TrainGraph, session: tf.Session, peers: PeerTracker) -> dict[str, Any]:
-        """Waits until no other worker trains any more; returns the counts of the rule's service."""
-        service = train.step.service
-        if service is not None:
-            service.worker_left(self._cluster.worker_index, self._joining)
-        peers.wait_for_end(lambda: int(session.run(train.current_step)))
-        return service.summary() if service is not None else {}
-
-    def _close_run(
-        self,
-        train: graph.TrainGraph,
-        values: dict[str, np.ndarray],
-        counts: dict[str, Any],
-        roster: dict[int, WorkerEntry],
-    ) -> None:
-        """Evaluates, writes the summary, and frees what the ps tasks hold of the run."""
-        self._writer.state("evaluating")
-        metrics = evaluate(self._components, values)
-        step = int(values["global_step"])
-        self._writer.eval(step, metrics)
-        self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
-        self.summary = chief.summarize(step, metrics, counts, self._progress.summary(), roster)
-        if self._target_watch is not None:
-            self.summary["target_metric"] = self._target_watch.summary(step, metrics)
-        if train.shard_reader is not None:
-            self.summary["coverage"] = train.shard_reader.coverage(values)
-        chief.write_summary(self._config, self.summary)
-        chief.end_run(self._controls[0], self._current_run)
-        with contextlib.suppress(tf.errors.OpError), self._bounded_session(train) as session:  # a ps task may be gone
-            session.run(train.free_op)
-
-    def _rescue(self, train: graph.TrainGraph, session: tf.Session, error: BaseException) -> None:
-        """Saves what there is before the run is given up or begun anew, and lets waiting workers go."""
-        was_waited_for = isinstance(error, StartTimeoutError) and self._recovery.loss is not None
-        if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
-            try:
-                chief.check_losses(self._controls[0])
-                chief.Checkpointer(train, self._config).save(session)
-            except (tf.errors.OpError, PsTrainerError) as failure:
-                logging.warning("no checkpoint was saved: %s", failure)
-        if train.step.service is not None:
-            try:
-                train.step.service.release()
-            except tf.errors.OpError as failure:
-                logging.warning("waiting workers could not be let go: %s", failure)

@@ -57,7 +57,7 @@ def test_a_missing_disk_ends_the_run_after_some_saves_and_a_restart_continues(cr
     checkpoints.rename(aside)
     checkpoints.write_text("")
     assert chief.wait(LOST_SECS) == FAILED
-    assert [f"this was number {count}" in chief.log for count in (1, 2, 3)] == [True, True, False]
+    assert [f"save {count} of --max_failed_saves" in chief.log for count in (1, 2, 3)] == [True, True, False]
     assert re.search(r"error: 3 saves in a row have failed \(--max_failed_saves\): checkpoint .* could not", chief.log)
     assert ps.wait(END_SECS) == FAILED
 

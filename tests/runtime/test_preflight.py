@@ -16,9 +16,9 @@ from tests.testing.cluster import DEADLINE_SECS, InProcessCluster
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.runtime import control, preflight, run_setup
-from ps_trainer.runtime.run_record import FINAL, Hello, RunStart, RunStatus, Status, StatusMessage
+from ps_trainer.runtime.run_record import FINAL, Hello, RunStatus, Status, StatusMessage
 from ps_trainer.runtime.supervise import StopRequest
-from tests.runtime.fakes import GONE, FakeControl, entry, incarnation, ready_run, roster
+from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster
 
 NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)
 
@@ -94,71 +94,6 @@ class TestWaitForPs:
         stop.request(Interrupted(15))
         with pytest.raises(Interrupted):
             preflight.wait_for_ps(worker_of([f"localhost:{port}"]), TrainConfig(start_timeout_secs=DEADLINE_SECS), stop)
-
-
-class TestBeginRun:
-    CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
-    START = RunStart(step=5, how="initialised")
-
-    def begin(self, controls, cluster=None, config=CONFIG):
-        return run_setup.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config)
-
-    def ready(self, num_ps=1):
-        """ps tasks with a run that is ready, and its record."""
-        controls = [FakeControl(ps) for ps in range(num_ps)]
-        run = self.begin(controls).run.replace(start=self.START, status=RunStatus.READY)
-        controls[0].write_run(run)
-        return controls, run
-
-    def test_a_fresh_ps_gets_a_new_run(self):
-        ps_0 = FakeControl()
-        found = self.begin([ps_0])
-        assert (found.is_alive, found.was_lost) == (False, False)
-        assert ps_0.fields["run"] == found.run
-        assert found.run.status is RunStatus.STARTING
-        assert found.run.incarnations == (incarnation(0),)
-        assert found.run.agreement == self.CONFIG.agreement() | {"num_workers": 2}
-
-    def test_a_run_that_its_chief_never_ended_goes_on(self):
-        controls, run = self.ready()
-        found = self.begin(controls)
-        assert found == run_setup.FoundRun(run, is_alive=True, was_lost=False)
-        assert controls[0].fields["run"] == run  # others may be at work in it
-
-    def test_a_run_of_which_a_ps_has_lost_its_part_is_lost(self):
-        controls, run = self.ready(num_ps=2)
-        controls[1].fields["hello"] = Hello(incarnation="second")
-        found = self.begin(controls)
-        assert (found.is_alive, found.was_lost) == (False, True)
-        assert found.run.run_id != run.run_id
-        assert found.run.incarnations == (incarnation(0), "second")
-        again = self.begin(controls)  # the chief was killed before it had set the state up
-        assert (again.is_alive, again.was_lost) == (False, True)
-
-    def test_a_run_that_never_was_ready_had_nothing_to_lose(self):
-        ps_0 = FakeControl()
-        first = self.begin([ps_0])
-        second = self.begin([ps_0])
-        assert (second.is_alive, second.was_lost) == (False, False)
-        assert second.run.run_id != first.run.run_id
-
-    def test_a_run_that_ended_is_replaced(self):
-        controls, run = self.ready()
-        controls[0].write_run(run.replace(status=RunStatus.ENDED))
-        found = self.begin(controls)
-        assert (found.is_alive, found.was_lost) == (False, False)
-        assert found.run.run_id != run.run_id
-
-    @pytest.mark.parametrize("change", [{"logdir": "runs/y"}, {"logdir": None}, {"learning_rate": 0.5}])
-    def test_another_run_is_not_mistaken_for_this_one(self, change):
-        controls, run = self.ready()
-        found = self.begin(controls, config=dataclasses.replace(self.CONFIG, **change))
-        assert (found.is_alive, found.was_lost) == (False, False)
-        assert found.run.run_id != run.run_id
-
-    def test_another_number_of_workers_is_another_run(self):
-        controls, _ = self.ready()
-        assert not self.begin(controls, cluster_of(num_workers=3)).is_alive
 
 
 class TestWaitForRun:

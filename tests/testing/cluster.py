@@ -22,6 +22,7 @@ from ps_trainer.runtime.ps import PsTask  # noqa: E402 - the environment comes f
 from ps_trainer.runtime.server import create_server  # noqa: E402
 from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
+from ps_trainer.training.chief import Chief  # noqa: E402
 from ps_trainer.training.progress import WorkerProgress  # noqa: E402
 from ps_trainer.training.stage_host import StageHost  # noqa: E402
 from ps_trainer.training.worker import Worker  # noqa: E402
@@ -140,7 +141,8 @@ class InProcessCluster:
             worker = StageHost(cluster, config, group, server)
             made.append(Recorder(config.batch_size))
         else:
-            worker = Worker(cluster, config, components, server, create_progress=create_progress)
+            worker_class = Chief if cluster.is_chief else Worker
+            worker = worker_class(cluster, config, components, server, create_progress=create_progress)
         stop = overrides.get("stop") or StopRequest()
         call = _Call(lambda: worker.work(stop))
         self._calls.append(call)

@@ -65,7 +65,7 @@ def create(monkeypatch):
         config = TrainConfig(update="the_rule", **fields)
         peers = PeerTracker(
             group_of(CLUSTER, 1), config, [], ready_run(), rule=Rule(least), service=Service() if has_service else None,
-            needs_all=needs_all, stop=StopRequest(), writer=Writer(), on_poll=lambda: None,
+            needs_all=needs_all, stop=StopRequest(), writer=Writer(), on_poll=lambda waited_at: None,
             start_limit_secs=start_limit_secs,
         )  # fmt: skip
         peers._watcher.roster = {index: entry(Status.TRAINING) for index in range(3)}

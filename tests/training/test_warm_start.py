@@ -13,7 +13,7 @@ from tests.testing.components import Embedded, RowOptions, Rows, plain_loop
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.checkpoints.reader import Checkpoint  # isort: skip
-from ps_trainer.training.chief import check_checkpoints  # isort: skip
+from ps_trainer.training.checkpointer import check_checkpoints  # isort: skip
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,7 @@ import pytest
 
 from models import layers
 from ps_trainer.errors import Interrupted, OptionError, PsLostError
-from ps_trainer.training import chief as chief_lib
 from ps_trainer.training import components
-from tests.runtime.fakes import entry
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.components import NUM_CLASSES
 
@@ -63,13 +61,6 @@ def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_refused_wit
         cluster.finish_call(chiefs_call)
     assert isinstance(error, OptionError)
     assert "worker-1 has other variables than the one on the chief" in str(error)
-
-
-def test_the_books_also_have_the_gradients_of_a_worker_that_ended_early():
-    counts = {"gradients_pushed": [7, 5], "gradients_used": [6, 4]}
-    summary = chief_lib.summarize(5, {}, counts, {"pushes": 7}, {1: entry("interrupted")})
-    own, early = ({"pushes": n, "gradients_used": n - 1, "gradients_dropped": 1} for n in (7, 5))
-    assert summary["workers"] == {"0": {"status": "done", **own}, "1": {"status": "interrupted", **early}}
 
 
 def test_each_joining_of_a_worker_has_a_larger_number_in_the_next_process_as_well():

@@ -1,0 +1,74 @@
+"""The state that a run begins with: still on the ps tasks, from a checkpoint, or the model's initial values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints import writer
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError
+from ps_trainer.runtime.run_record import INITIALISED, RunStart
+from ps_trainer.store.placement_report import placement_report
+from ps_trainer.training import warm_start
+from ps_trainer.training.graph import TrainGraph
+
+
+class Prospect(NamedTuple):
+    """Knowledge of a chief about the run's state, before it has asked the ps tasks for it.
+
+    Attributes:
+        is_alive: Whether the ps tasks may still hold the state.
+        was_there: Whether there was state, so that it is lost if the ps tasks do not hold it.
+    """
+
+    is_alive: bool = False
+    was_there: bool = False
+
+
+def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: int, prospect: Prospect) -> RunStart:
+    """Brings the run's state on the ps tasks to the point where training continues.
+
+    1. If the state is alive there, because only the chief was restarted, attaches to it.
+    2. Else restores the newest checkpoint that can be loaded.
+    3. Else sets the model's initial values, or those of `init_from`, and saves them.
+
+    Raises:
+        CheckpointError: The run cannot continue from the checkpoints, or state was lost and there is no checkpoint.
+        SaveError: The initial values could not be saved.
+    """
+    logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, num_ps))
+    # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
+    if prospect.is_alive and train.step.exchange is None and not train.state.lost(session):
+        return _begin(train, session, "attached to the run on the ps tasks")
+    session.run(train.init_state_op)
+    checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
+    if checkpoint is not None:
+        train.state.restore(session, checkpoint)
+        return _begin(train, session, f"restored {checkpoint.prefix}")
+    if prospect.was_there:
+        raise CheckpointError(
+            "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
+            " ps tasks, and give a --logdir so that the next loss can be recovered from"
+        )
+    initial_values = train.model_trace.initial_values()
+    if config.init_from is not None:
+        initial_values |= warm_start.values(config.init_from, train.model_trace.specs)
+    train.state.initialize(session, initial_values)
+    if config.checkpoint_dir is not None:  # from now on a loss of a ps task can always be recovered from
+        writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
+    return _begin(train, session, INITIALISED)
+
+
+def _begin(train: TrainGraph, session: tf.Session, how: str) -> RunStart:
+    """Sets up what depends on the state: the rule's variables, the counts of pushes, the workers' exchange."""
+    if train.step.prepare_op is not None:
+        session.run(train.step.prepare_op)
+    if train.push_counts is not None:
+        train.push_counts.begin(session)
+    if train.step.exchange is not None:
+        train.step.exchange.prepare(session)
+    return RunStart(step=int(session.run(train.current_step)), how=how)

@@ -1,0 +1,98 @@
+"""The JSON files that the chief leaves in the logdir: config.json at the start, summary.json at the end."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+import ps_trainer
+from ps_trainer.checkpoints import durable_files
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError, SaveError
+from ps_trainer.runtime.run_record import Status, WorkerEntry
+
+
+def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
+    """Writes config.json with the resolved cluster and run, and removes the summary of an earlier run.
+
+    Raises:
+        CheckpointError: The logdir is not writable.
+    """
+    _write_json(
+        config.logdir,
+        "config.json",
+        {
+            "version": ps_trainer.__version__,
+            "tensorflow": tf.__version__,
+            "cluster": cluster.as_dict(),
+            "train": config.to_json(),
+        },
+    )
+    if config.logdir is not None:
+        (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
+
+
+def summarize(
+    step: int,
+    metrics: Mapping[str, float],
+    counts: Mapping[str, Any],
+    own: Mapping[str, Any],
+    roster: Mapping[int, WorkerEntry],
+) -> dict[str, Any]:
+    """The summary of a run that is done.
+
+    Args:
+        step: `global_step` at the end.
+        metrics: Test metrics.
+        counts: Counts of the update rule, from `ChiefService.summary`.
+        own: Figures of the chief's steps.
+        roster: Last report of each worker, by index.
+    """
+    workers: dict[int, dict[str, Any]] = {0: {"status": Status.DONE.value, **own}}
+    workers |= {i: {"status": entry.status.value, **entry.summary} for i, entry in roster.items() if i}
+    used, pushed = counts.get("gradients_used"), counts.get("gradients_pushed")
+    for index, figures in workers.items():
+        if pushed is not None:  # the rule also counted the pushes of processes that were killed before they reported
+            figures["pushes"] = pushed[index]
+        if used is not None and "pushes" in figures:
+            figures["gradients_used"] = used[index]
+            figures["gradients_dropped"] = figures["pushes"] - used[index]
+    return {
+        "status": "done",
+        "global_step": step,
+        "examples_per_sec": sum(figures.get("examples_per_sec", 0.0) for figures in workers.values()),
+        "metrics": metrics,
+        "workers": {str(index): workers[index] for index in sorted(workers)},
+    }
+
+
+def write_summary(config: TrainConfig, summary: Mapping[str, Any]) -> None:
+    """Writes summary.json. If that fails for a run that has failed, logs a warning: the run's own error matters more.
+
+    Raises:
+        SaveError: The summary of a run that is done could not be written.
+    """
+    try:
+        _write_json(config.logdir, "summary.json", summary)
+    except CheckpointError as error:
+        if summary["status"] == "done":
+            raise SaveError(str(error)) from error
+        logging.warning("%s", error)
+
+
+def _write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file into the logdir, so that a reader sees the old or the new one as a whole."""
+    if logdir is None:
+        return
+    path = pathlib.Path(logdir) / name
+    try:
+        durable_files.make_folder(path.parent)
+        durable_files.replace_text(path, json.dumps(content, indent=2) + "\n", path.with_suffix(".tmp"))
+    except OSError as error:
+        raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

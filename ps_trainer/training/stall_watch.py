@@ -1,0 +1,51 @@
+"""`StallWatch`: ends a worker that makes no step any more, though no task is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ps_trainer.errors import StalledError
+from ps_trainer.training.progress import WorkerProgress
+
+
+class StallWatch:
+    """Compares the time of a worker's last step with the clock.
+
+    A blocked step never returns, so another thread than that of the steps has to call `check`.
+
+    Args:
+        task_name: Name of the worker, for messages.
+        limit_secs: Longest time without a step.
+        clock: Monotonic time in seconds, as `WorkerProgress.last_step_at` has it.
+    """
+
+    def __init__(self, task_name: str, limit_secs: float, clock: Callable[[], float] = time.monotonic):
+        self._task_name = task_name
+        self._limit_secs = limit_secs
+        self._clock = clock
+        self._progress: WorkerProgress | None = None
+
+    def start(self, progress: WorkerProgress) -> None:
+        """Begins to watch a worker that makes steps."""
+        self._progress = progress
+
+    def stop(self) -> None:
+        """Stops watching, since the worker does something other than steps."""
+        self._progress = None
+
+    def check(self, waited_at: float) -> None:
+        """Raises StalledError when the last step is too long ago.
+
+        Args:
+            waited_at: Time at which the worker was last excused, because a worker that may come back was gone.
+        """
+        progress = self._progress
+        if progress is None:
+            return
+        idle = self._clock() - max(progress.last_step_at, waited_at)
+        if idle > self._limit_secs:
+            raise StalledError(
+                f"{self._task_name} has made no step for {idle:.0f} s, at global step {progress.global_step}: a worker"
+                " or ps task that it waits for is slow or stuck; look at their logs, or raise --stall_timeout_secs"
+            )

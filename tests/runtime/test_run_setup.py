@@ -1,0 +1,100 @@
+"""A chief finds out whether its run goes on, and writes the record of the one that it begins."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
+
+from ps_trainer.runtime import run_setup  # isort: skip - after the environment
+from ps_trainer.runtime.run_record import Hello, RunStart, RunStatus  # isort: skip
+from tests.runtime.fakes import FakeControl, entry, incarnation, roster  # isort: skip
+
+CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
+START = RunStart(step=5, how="initialised")
+
+
+def cluster_of(num_ps=1, num_workers=2):
+    hosts = [f"host{i}:2222" for i in range(num_ps + num_workers)]
+    jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
+    return ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
+
+
+def begin(controls, cluster=None, config=CONFIG):
+    return run_setup.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config)
+
+
+def ready(num_ps=1):
+    """ps tasks with a run that is ready, and its record."""
+    controls = [FakeControl(ps) for ps in range(num_ps)]
+    run = begin(controls).run.replace(start=START, status=RunStatus.READY)
+    controls[0].write_run(run)
+    return controls, run
+
+
+def test_a_fresh_ps_gets_a_new_run():
+    ps_0 = FakeControl()
+    found = begin([ps_0])
+    assert (found.is_alive, found.was_lost) == (False, False)
+    assert ps_0.fields["run"] == found.run
+    assert found.run.status is RunStatus.STARTING
+    assert found.run.incarnations == (incarnation(0),)
+    assert found.run.agreement == CONFIG.agreement() | {"num_workers": 2}
+
+
+def test_a_run_that_its_chief_never_ended_goes_on():
+    controls, run = ready()
+    found = begin(controls)
+    assert found == run_setup.FoundRun(run, is_alive=True, was_lost=False)
+    assert controls[0].fields["run"] == run  # others may be at work in it
+
+
+def test_a_run_of_which_a_ps_has_lost_its_part_is_lost():
+    controls, run = ready(num_ps=2)
+    controls[1].fields["hello"] = Hello(incarnation="second")
+    found = begin(controls)
+    assert (found.is_alive, found.was_lost) == (False, True)
+    assert found.run.run_id != run.run_id
+    assert found.run.incarnations == (incarnation(0), "second")
+    again = begin(controls)  # the chief was killed before it had set the state up
+    assert (again.is_alive, again.was_lost) == (False, True)
+
+
+def test_a_run_that_never_was_ready_had_nothing_to_lose():
+    ps_0 = FakeControl()
+    first = begin([ps_0])
+    second = begin([ps_0])
+    assert (second.is_alive, second.was_lost) == (False, False)
+    assert second.run.run_id != first.run.run_id
+
+
+def test_a_run_that_ended_is_replaced():
+    controls, run = ready()
+    controls[0].write_run(run.replace(status=RunStatus.ENDED))
+    found = begin(controls)
+    assert (found.is_alive, found.was_lost) == (False, False)
+    assert found.run.run_id != run.run_id
+
+
+@pytest.mark.parametrize("change", [{"logdir": "runs/y"}, {"logdir": None}, {"learning_rate": 0.5}])
+def test_another_run_is_not_mistaken_for_this_one(change):
+    controls, run = ready()
+    found = begin(controls, config=dataclasses.replace(CONFIG, **change))
+    assert (found.is_alive, found.was_lost) == (False, False)
+    assert found.run.run_id != run.run_id
+
+
+def test_another_number_of_workers_is_another_run():
+    controls, _ = ready()
+    assert not begin(controls, cluster_of(num_workers=3)).is_alive
+
+
+def test_the_last_reports_of_a_run_are_those_of_its_workers_that_are_done():
+    controls = [FakeControl(ps, roster=roster("r", w0="lost", w1="done", w2="training")) for ps in range(2)]
+    controls[1].fields["roster"] = roster("r", w3="done")
+    assert run_setup.last_reports_of_done(controls, "r") == {1: entry("done"), 3: entry("done")}
+    assert run_setup.last_reports_of_done(controls, "another") == {}
