@@ -1,4 +1,4 @@
-"""A worker's heartbeat: a word to every ps task, from a thread for each, however long a step takes."""
+"""A worker's heartbeat: a message to every ps task, from threads that a long step does not delay."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _PER_TIMEOUT = 6  # beats in the time after which a silent worker counts as lost
 
 
 class Heartbeat:
-    """Says `alive` to every ps task; use as a context manager, from when the worker has joined a run.
+    """Sends heartbeats while it is entered as a context manager, which a worker does after it has joined a run.
 
     Args:
-        controls: client of each ps task.
-        run_id: the run.
-        worker_index: of this worker.
-        timeout_secs: silence after which a worker counts as lost.
+        controls: Client of each ps task.
+        run_id: Name of the run.
+        worker_index: Index of this worker.
+        timeout_secs: Silence after which a worker counts as lost.
     """
 
     def __init__(self, controls: Sequence[PsControl], run_id: str, worker_index: int, timeout_secs: float):
         self._message = AliveMessage(run_id=run_id, worker=worker_index)
         self._interval = timeout_secs / _PER_TIMEOUT
         self._closing = threading.Event()
-        # One each: a ps task that does not answer holds a call for seconds.
+        # One thread each, because a call to a ps task that does not answer takes seconds.
         self._threads = [
             threading.Thread(target=self._beat, args=(ps,), name=f"heartbeat-{ps.ps}", daemon=True) for ps in controls
         ]
@@ -42,9 +42,9 @@ class Heartbeat:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._closing.set()  # a beat on its way to a lost ps task may take seconds; nobody waits for it
+        self._closing.set()  # does not join the threads: a call to a lost ps task takes seconds
 
     def _beat(self, ps: PsControl) -> None:
         while not self._closing.wait(self._interval):
-            with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
+            with contextlib.suppress(tf.errors.OpError):  # the watcher reports a lost ps task
                 ps.say(self._message)

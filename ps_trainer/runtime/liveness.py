@@ -1,8 +1,8 @@
-"""Whether the processes of joined workers are still there, as a ps task sees it.
+"""Notices, on a ps task, that the process of a worker is gone.
 
-A worker that is killed cannot say how it ended. Its port can: the kernel refuses connections to it at
-once. Each ps task opens and closes a TCP connection to every worker that has joined and not ended; a slow
-step does not matter to that, as the kernel answers.
+A killed worker cannot report that it ended, but from then on the kernel refuses connections to its port. So each ps
+task opens and closes a TCP connection to every worker that has joined and not ended. A slow step of the worker does
+not matter, because its kernel accepts the connection.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Mapping
 from ps_trainer.cluster.network import fault_of
 
 INTERVAL_SECS = 1.0
-MISSES = 3  # in a row; one may be a moment without a route
+MISSES = 3  # in a row; a single one may be a short fault of the network
 
 
 class Liveness:
-    """A thread that probes workers and tells which one is gone, once each time that it goes.
+    """A thread that probes workers, and reports each loss of one once.
 
     Args:
         addresses: "host:port" of each worker, by index.
-        on_lost: called in the thread with index and reason.
+        on_lost: Callback with index and reason, called in the thread.
     """
 
     def __init__(self, addresses: Mapping[int, str], on_lost: Callable[[int, str], None]):
@@ -37,7 +37,7 @@ class Liveness:
         self._thread.start()
 
     def watch(self, workers: Collection[int]) -> None:
-        """From now on these workers are expected to be there."""
+        """Sets the workers that are expected to run from now on."""
         self._watched = frozenset(workers)
 
     def close(self) -> None:

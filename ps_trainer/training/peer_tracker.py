@@ -1,4 +1,4 @@
-"""A worker and the other workers: it waits for them at start and end, and hears when they come and go."""
+"""`PeerTracker`: the other workers of a job, as one worker follows them from the start to the end."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _SAY_SECS = 1.0  # shorter waits are not worth a line
 
 
 class PeerTracker:
-    """The other workers of the job, seen from one.
+    """Waits for the other workers at the start and at the end, and acts when one of them comes, ends or is lost.
+
+    The other workers are those that train. `StagePeers` follows the workers that compute stages for this one.
 
     Args:
-        group: of this worker, which trains.
-        config: the run.
-        controls: client of each ps task.
-        run: the run's record.
-        rule: the update rule.
-        service: the rule's service, on a chief whose rule has one.
-        needs_all: whether no worker can go on without any of the others.
-        start_limit_secs: how long the start waits for as many workers as the rule needs.
-        stop: asked to stop when another task's end ends this one.
-        writer: told what is waited for.
+        group: Group of this worker, which trains.
+        config: Settings of the run.
+        controls: Client of each ps task.
+        run: Record of the run.
+        rule: Update rule.
+        service: Service of the rule, on a chief whose rule has one.
+        needs_all: Whether the workers are joined by collectives, so that each needs all others.
+        stop: Request by which the job is stopped when this worker cannot go on.
+        writer: Log of the task's states, such as a wait.
         on_poll: Callback a few times a second, with `waited_at`. Its errors ask the job to stop.
-
-    Workers that compute stages for others are none of them: see `StagePeers`.
+        start_limit_secs: Longest wait for the workers that the rule needs to start.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class PeerTracker:
         on_poll: Callable[[float], None],
         start_limit_secs: float,
     ):
-        self._cluster = cluster = group.cluster
+        if group.cluster is None:
+            raise ValueError("this worker computes a stage for another one, so it has no peers")
+        self._cluster = cluster = group.cluster  # only the workers that train are in it
         self._stages = StagePeers(group, config, stop)
         self._config = config
         self._min_workers = rule.min_workers(cluster.num_workers)
@@ -92,38 +94,45 @@ class PeerTracker:
 
     @property
     def waited_at(self) -> float:
-        """When a worker was last gone that may come back, by `time.monotonic`; see `Absences`."""
+        """Time at which a worker that may come back was last gone, by `time.monotonic`."""
         return self._absences.waited_at
 
     @property
     def is_target_reached(self) -> bool:
-        """Whether the chief has found that the parameters are good enough."""
+        """Whether the chief has announced that the target metric is reached."""
         return bool(self._watcher.reached)
 
     @property
     def roster(self) -> dict[int, WorkerEntry]:
-        """What each worker said last, by index."""
+        """Last report of each worker that trains, by index."""
         return {i: entry for i, entry in self._watcher.roster.items() if i < self._cluster.num_workers}
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Begins to follow the other workers."""
         self._watcher.start()
 
     def close(self) -> None:
-        """Ends watching; returns when nothing is called any more."""
+        """Ends the watcher; returns when it calls nothing any more."""
         self._watcher.close()
 
     def wait_for_stages(self) -> None:
-        """Waits for those who compute stages for this worker; see `StagePeers.wait`."""
+        """Waits until the workers that compute stages for this one have joined.
+
+        Raises:
+            StartTimeoutError: One has not joined in time.
+        """
         self._stages.wait(self._start_limit_secs)
 
     def wait_for_start(self) -> bool:
-        """Waits for all workers to be ready to train, so that nobody trains ahead; then for as many as are needed.
+        """Waits until all workers are ready to train; after `join_wait_secs`, for as many as the rule needs.
 
-        Returns False when the run has ended meanwhile.
+        The early workers wait for the late ones, so that they do not train alone on the first batches.
+
+        Returns:
+            False if the run has ended in the meantime.
 
         Raises:
-            StartTimeoutError: the update rule cannot go on with those that came in time.
+            StartTimeoutError: Fewer workers than the update rule needs came in time.
         """
         entered_at, said = time.monotonic(), False
         while missing := self._not_ready():
@@ -131,7 +140,7 @@ class PeerTracker:
             names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in missing)
             num_ready = self._cluster.num_workers - len(missing)
             if waited > self._config.join_wait_secs and num_ready >= self._min_workers:
-                logging.warning("starting without %s, not there after %.0f s", names, waited)
+                logging.warning("starting without %s, which did not come within %.0f s", names, waited)
                 for index in missing:
                     if self._service is not None:
                         self._service.worker_left(index, self._joining_over(index))
@@ -147,17 +156,17 @@ class PeerTracker:
                 said = True
             self._stop.check()
             self._stop.wait(_POLL_SECS)
-        self._stop.check()  # the run has failed meanwhile
+        self._stop.check()  # a failed run counts its workers as ready, too
         return self._cluster.is_chief or self._watcher.run_status is not RunStatus.ENDED
 
     def wait_for_end(self, read_step: Callable[[], int]) -> None:
-        """The chief waits until every worker that joined has ended, as long as steps go on.
+        """Waits, on the chief, until every worker that joined has ended.
 
         Args:
-            read_step: reads global_step.
+            read_step: Function that reads `global_step`.
 
         Raises:
-            StalledError: global_step stood still for `stall_timeout_secs`.
+            StalledError: `global_step` stood still for `stall_timeout_secs`.
         """
         step, moved_at, said = -1, time.monotonic(), False
         while missing := self._not_ended():
@@ -183,7 +192,7 @@ class PeerTracker:
         return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)
 
     def _joining_over(self, index: int) -> int:
-        """Number of the last joining of a worker that is not ready, without one that is under way."""
+        """Number of the last joining that is over, of a worker that is not ready; its next one may have begun."""
         entry = self.roster.get(index)
         if entry is None:
             return 0
@@ -195,7 +204,7 @@ class PeerTracker:
         return sorted(set(range(self._cluster.num_workers)) - ready)
 
     def _not_ended(self) -> list[int]:
-        """Workers that still have data: those that joined, and, where the data decides the end, those yet to come."""
+        """Workers that still train: those that joined and, if the run ends with its data, those that may still join."""
         is_up_to_data = self._config.max_steps is None and not self.is_target_reached
         ended = FINAL if is_up_to_data else (*FINAL, Status.LOST)
         missing = [i for i, entry in self.roster.items() if i and entry.status not in ended]

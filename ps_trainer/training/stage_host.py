@@ -1,4 +1,4 @@
-"""A worker that computes a stage of the model for another one: its server does that, and it stays until it is done."""
+"""`StageHost`: a worker that computes a stage of the model for another worker, and ends with that worker."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _POLL_SECS = 0.1
 class StageHost(WorkerTask):
     """Lends its device to the worker that trains for its group.
 
-    That worker's session has the stage's ops here; parameters come to them from the ps tasks, and gradients go back,
-    without a detour. This task builds no graph and reads no data: it joins the run, so that all know whether it is
-    there, and ends when the other one has ended.
+    The session of that worker places the stage's ops on this task's server. They exchange parameters and gradients with
+    the ps tasks directly. This task builds no graph and reads no data. It joins the run, so that all tasks notice its
+    loss, and ends when the other worker has ended.
 
     Args:
-        cluster: with this task's place in it.
-        config: the run.
-        group: of this task.
-        server: this task's server.
+        cluster: Cluster, with this task's place in it.
+        config: Settings of the run.
+        group: Group of this task.
+        server: Server of this task.
     """
 
     def __init__(self, cluster: ClusterConfig, config: TrainConfig, group: Group, server: tf.train.Server):
         super().__init__(cluster, config)
         self._group = group
-        self._server = server  # lives as long as this task
+        self._server = server  # kept, since TensorFlow ends a server that nobody refers to
         self._is_over = threading.Event()
 
     def _take_part(self, stop: StopRequest) -> None:
@@ -60,21 +60,21 @@ class StageHost(WorkerTask):
                 while not (self._is_over.is_set() or self._is_left_behind(watcher)):
                     stop.check()
                     stop.wait(_POLL_SECS)
-                stop.check()  # the run has failed meanwhile
+                stop.check()  # a failed run ends the loop, too
             finally:
                 watcher.close()
 
     def _is_left_behind(self, watcher: Watcher) -> bool:
-        """Whether the run is over, and the worker that would say how it ended for this group is gone or never came."""
+        """Whether the run is over, and the worker that trains for this group is lost or never came."""
         trainer = watcher.roster.get(self._group.members[0])
         return watcher.run_status is RunStatus.ENDED and (trainer is None or trainer.status is Status.LOST)
 
     def _worker_started(self, index: int) -> None:
         if index == self._group.members[0]:
-            self._recovery.note_step(0)  # what was lost before is not lost in a row with what may be lost now
+            self._recovery.note_step(0)  # a step for the group, so earlier losses do not count for the limit
 
     def _worker_ended(self, index: int, status: Status, stop: StopRequest) -> None:
-        """A worker that is lost may come back, and needs this stage again; one that failed does not."""
+        """Ends this task with the worker that trains for its group. One that is lost may come back, and need it."""
         if index != self._group.members[0] or status == Status.LOST:
             return
         if status == Status.DONE:

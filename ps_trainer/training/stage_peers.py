@@ -1,4 +1,4 @@
-"""Those who compute stages of the model for one worker, seen from it."""
+"""`StagePeers`: the workers that compute stages of the model for one worker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _POLL_SECS = 0.1
 
 
 class StagePeers:
-    """Asks the job to stop when one is gone: no step can be made without it. One that computes for others is no matter.
+    """Stops the job when a stage worker of this group is lost, since no step can be made without it.
+
+    Ignores the stage workers of other groups.
 
     Args:
-        group: of this worker, which trains.
-        config: the run.
-        stop: see above.
+        group: Group of this worker, which trains.
+        config: Settings of the run.
+        stop: Request by which the job is stopped.
     """
 
     def __init__(self, group: Group, config: TrainConfig, stop: StopRequest):
@@ -27,16 +29,19 @@ class StagePeers:
         self._own_name = group.names[0]
         self._config = config
         self._stop = stop
-        self._there: set[int] = set()
+        self._ready: set[int] = set()
 
     def wait(self, limit_secs: float) -> None:
-        """Waits until all have joined: from then on it is known when one is gone.
+        """Waits until all have joined. Only the loss of a worker that has joined is noticed.
+
+        Args:
+            limit_secs: Longest time to wait.
 
         Raises:
-            StartTimeoutError: one did not in time.
+            StartTimeoutError: One did not join in time.
         """
         began_at = time.monotonic()
-        while missing := [name for index, name in self._names.items() if index not in self._there]:
+        while missing := [name for index, name in self._names.items() if index not in self._ready]:
             if time.monotonic() - began_at > limit_secs:
                 raise StartTimeoutError(
                     f"{', '.join(missing)} did not join within {limit_secs:.0f} s, to compute stages for"
@@ -47,18 +52,18 @@ class StagePeers:
             self._stop.wait(_POLL_SECS)
 
     def started(self, index: int) -> None:
-        """A worker is ready."""
-        self._there.add(index)
+        """Notes that worker `index` is ready."""
+        self._ready.add(index)
 
     def returned(self, index: int) -> None:
-        """A worker was started again before anybody knew that it was gone: what it held for a session is lost."""
+        """Stops the job if worker `index`, restarted before its loss was noticed, lost the state of this session."""
         if index in self._names:
-            self._stop.request(PeerLostError(f"{self._names[index]}, which computes a stage, was started again"))
+            self._stop.request(PeerLostError(f"{self._names[index]}, which computes a stage, was restarted"))
 
     def ended(self, index: int, status: Status) -> None:
-        """A worker ended, or is lost; one that was lost before this worker began is waited for."""
+        """Stops the job if worker `index` is needed. One that was lost before it was ready here may come back."""
         if index not in self._names or status == Status.DONE:
             return
-        if status != Status.LOST or index in self._there:
+        if status != Status.LOST or index in self._ready:
             error = PeerLostError if status == Status.LOST else PeerFailedError
             self._stop.request(error(f"{self._names[index]} {status}, and {self._own_name} needs it for a stage"))

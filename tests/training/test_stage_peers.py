@@ -83,7 +83,7 @@ def test_one_that_was_lost_before_is_waited_for_and_one_that_failed_is_not(peers
 def test_one_that_was_started_again_has_lost_what_it_held(peers, stop):
     peers.started(3)
     peers.returned(3)
-    with pytest.raises(PeerLostError, match="worker-3, which computes a stage, was started again"):
+    with pytest.raises(PeerLostError, match="worker-3, which computes a stage, was restarted"):
         stop.check()
 
 
