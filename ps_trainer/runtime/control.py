@@ -69,7 +69,7 @@ class ControlGraph:
     still introduces itself, and a worker can say which task it has found.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.graph = tf.Graph()
         with self.graph.as_default(), self.graph.container(CONTAINER):
             variables = {

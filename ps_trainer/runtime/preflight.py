@@ -46,20 +46,17 @@ def wait_for_ps(
     """
     patience = config.heartbeat_timeout_secs  # a ps task that is silent for longer counts as lost
     controls = [PsControl(address, ps, patience_secs=patience) for ps, address in enumerate(cluster.ps_addresses)]
-    missing = dict.fromkeys(range(len(controls)), "not asked yet")
+    missing = list(range(len(controls)))
     wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     with ThreadPoolExecutor(max_workers=min(32, len(controls))) as pool:
         while True:
-            asked = sorted(missing)
-            for ps, problem in zip(asked, pool.map(lambda ps: _probe(controls[ps], cluster), asked), strict=True):
-                if problem is None:
-                    del missing[ps]
-                else:
-                    missing[ps] = problem
-            if not missing:
+            answers = zip(missing, pool.map(lambda ps: _probe(controls[ps], cluster), missing), strict=True)
+            problems = {ps: problem for ps, problem in answers if problem is not None}
+            if not problems:
                 _warn_of_differences(controls, cluster)
                 return controls
-            who = "; ".join(f"{controls[ps].name}: {problem}" for ps, problem in missing.items())
+            missing = list(problems)  # a ps task that was ready is not asked again
+            who = "; ".join(f"{controls[ps].name}: {problem}" for ps, problem in problems.items())
             stop.check()
             if wait.is_over():
                 raise StartTimeoutError(

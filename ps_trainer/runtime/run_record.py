@@ -168,7 +168,7 @@ class RunRecord:
     reached: str = ""
     failure: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.status is not RunStatus.READY:
             return
         if self.start is None:
@@ -201,7 +201,7 @@ class WorkerEntry:
     error: str | None = None
     summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.joining < _MAX_JOININGS:
             raise ValueError(f"joining is {self.joining}, not at least 0 and less than 2**31")
         for name in _NUMBERS_OF_SUMMARY:
