@@ -1,4 +1,4 @@
-"""The workers that are gone, as another worker sees it: whether the run goes on without them, waits, or ends."""
+"""`Absences`: decides whether the run continues, waits or ends when a worker is lost or ends."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ps_trainer.updates.base import ChiefService
 
 
 class _Need(NamedTuple):
-    """Of a worker that is gone, and that the rule needs.
+    """An absent worker that the update rule needs.
 
     Attributes:
-        reason: that it is so, in words.
-        joining: number of its joining that is over.
+        reason: Sentence about the absence, for messages.
+        joining: Number of the joining that has ended.
     """
 
     reason: str
@@ -29,26 +29,29 @@ class _Need(NamedTuple):
 
 
 class Absences:
-    """Keeps the workers that are gone; on the chief it tells the rule's service of them.
+    """Tracks the absent workers; on the chief it also informs the rule's service.
 
-    The service of a rule is told of a worker that is gone as long as `min_workers` are left: updates are made without
-    it. With fewer, the service is not told: the rule still counts the worker, and the other workers wait for it within
-    their step. They keep their sessions, and go on as soon as it has rejoined. A worker that does not come back within
-    `recover_timeout_secs` ends the run.
+        absent worker, and                       the chief
+        at least `min_workers` are left          tells the service, which makes updates without the worker
+        fewer are left, and it may return        does not tell the service. The other workers wait within their step,
+                                                 keep their sessions, and continue when the worker has rejoined
+        it is absent for `recover_timeout_secs`  ends the run, if the service was not told
+        fewer are left, and it cannot return     ends the run
 
     Args:
-        config: the run.
-        num_workers: workers that train.
-        min_workers: the workers without which the rule makes no update.
-        service: the rule's, on a chief whose rule has one.
-        needs_all: whether the workers are joined by collectives. Then no step ends without a worker that is gone, so
-            the job is asked to stop at once.
-        stop: asked to stop where the run ends for want of a worker.
-        say: told what is waited for.
-        clock: seconds, monotonic.
+        config: Configuration of the run.
+        num_workers: Number of workers that train.
+        min_workers: Smallest number of workers with which the rule makes updates.
+        service: Service of the rule, on a chief whose rule has one.
+        needs_all: Whether the rule uses collectives. Then no step ends while a worker is absent, so the job stops at
+            once.
+        stop: Stop request, made when the run cannot continue.
+        say: Function that reports for which worker the run waits.
+        clock: Function that returns monotonic seconds.
 
     Attributes:
-        waited_at: when a worker was last gone that may come back; that a step takes long until then is no stall.
+        waited_at: Last time at which a worker that may return was absent. A step that began before may take long, and
+            that is no stall.
     """
 
     def __init__(
@@ -68,26 +71,32 @@ class Absences:
         self._min_workers = min_workers
         self._service = service
         self._needs_all = needs_all
-        # A machine that was taken away (SIGTERM) is given back, or another one is.
+        # SIGTERM often means that the machine was preempted: it, or another one, will run the worker again.
         self._may_be_replaced = config.recover_timeout_secs > 0 and not needs_all
         self._stop = stop
         self._say = say
         self._clock = clock
         self._pause = SuspensionDetector(clock())
         self._gone: set[int] = set()
-        self._may_return: dict[int, float] = {}  # of those, since when they have been gone
-        self._waited_for: dict[int, _Need] = {}  # of those, whom the service still counts
+        self._may_return: dict[int, float] = {}  # time at which each of them was lost, if it may return
+        self._waited_for: dict[int, _Need] = {}  # those of them that the service still counts
         self.waited_at = clock()
 
     def started(self, index: int) -> None:
-        """A worker is ready to train."""
+        """Notes that a worker is ready to train."""
         self._forget(index)
         if self._service is not None:
             self._service.worker_came(index)
             self._tell_if_enough()
 
     def ended(self, index: int, status: Status, joining: int) -> None:
-        """A worker is done, is lost, or has ended otherwise; `joining` is the number of its joining that is over."""
+        """Notes that a worker is done, is lost, or has ended otherwise.
+
+        Args:
+            index: Index of the worker.
+            status: Status with which it ended.
+            joining: Number of the joining that has ended.
+        """
         self._forget(index)
         if status != Status.DONE:
             self._gone.add(index)
@@ -99,16 +108,16 @@ class Absences:
         elif self._service is not None and (status == Status.DONE or self._is_enough()):
             if status != Status.DONE:
                 num_left = self._num_workers - len(self._gone)
-                logging.warning("worker %d %s; training goes on with the other %d", index, status, num_left)
+                logging.warning("worker %d %s; training continues with the other %d", index, status, num_left)
             self._service.worker_left(index, joining)
         elif self._service is not None:
             self._wait_for(index, _Need(self._need_of(index, status), joining))
 
     def look(self) -> None:
-        """Looks at the clock; called a few times a second.
+        """Checks the time limits; called several times a second.
 
         Raises:
-            PeerFailedError: a worker that updates need has been gone for `recover_timeout_secs`.
+            PeerFailedError: a worker that the rule needs has been absent for `recover_timeout_secs`.
         """
         now = self._clock()
         paused = self._pause.look(now)
@@ -130,7 +139,7 @@ class Absences:
             self._stop.request(PeerFailedError(need.reason))
 
     def _tell_if_enough(self) -> None:
-        """Tells the service of those who were waited for, now that enough others are there."""
+        """Tells the service of the absent workers that it still counts, if enough other workers are left."""
         if self._is_enough():
             for index in sorted(self._waited_for):
                 need = self._waited_for.pop(index)

@@ -1,4 +1,4 @@
-"""What a run would make of the checkpoints in a folder: said beforehand, with no cluster and no server."""
+"""Predicts what a run would restore from the checkpoints in a folder. No cluster and no server is needed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph
 from ps_trainer.training.graph import TrainGraph
 
-_FIRST_PORT = 1024  # addresses are only names here
+_FIRST_PORT = 1024  # no task runs: the graph only needs different addresses
 
 
 class CheckpointPlan(NamedTuple):
-    """What would happen.
+    """The predicted start of a run.
 
     Attributes:
-        text: for a person to read.
-        fits: whether the run would start.
+        text: Text for a person to read.
+        fits: Whether the run would start.
     """
 
     text: str
@@ -31,24 +31,24 @@ class CheckpointPlan(NamedTuple):
 
 
 def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_workers: int) -> CheckpointPlan:
-    """Builds the chief's graph and compares what it would restore with the newest loadable checkpoint.
+    """Builds the chief's graph and compares it with the newest loadable checkpoint.
 
     Args:
-        config: the run; its `logdir` does not matter.
-        directory: folder of the checkpoints.
-        num_ps: ps tasks of the run.
-        num_workers: its workers.
+        config: Configuration of the run; its `logdir` is not used.
+        directory: Folder of the checkpoints.
+        num_ps: Number of ps tasks of the run.
+        num_workers: Number of workers of the run.
 
     Raises:
-        UsageError: the run could not start whatever the checkpoint: an unknown name, a wrong option, missing
-            data, or checkpoints of which none loads.
+        UsageError: the run could not start with any checkpoint (unknown name, wrong option, missing data), or no
+            checkpoint in the folder can be loaded.
     """
     cluster = _cluster(num_ps, num_workers)
     checkpoint = latest(directory)
     train = graph.build(components_lib.load(config, num_workers), cluster, config, run_id="plan")
     placement = ["", f"placement on {num_ps} ps, layout {config.layout}:", placement_report(train.store.pieces, num_ps)]
     if checkpoint is None:
-        lines = [f"{directory} holds no checkpoint: the run begins at step 0", *_initialised(train)]
+        lines = [f"{directory} holds no checkpoint: the run starts at step 0", *_initialised(train)]
         return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
     found = compatibility.compare(train.state.specs, checkpoint)
     faults = found.faults(limit=len(train.state.specs))
@@ -75,12 +75,12 @@ def _restored(train: TrainGraph, checkpoint: Checkpoint, found: compatibility.Fi
     variables = [name for name in found.restored if name in model]
     slots = [name for name in found.restored if name not in model]
     lines = [f"  restored: {_count(variables, 'model variable')}; {_count(slots, 'optimizer slot')}"]
-    lines.append(f"  the clock of each of the {train.store.num_ps} ps tasks begins at step {checkpoint.step:,}")
+    lines.append(f"  the clock of each of the {train.store.num_ps} ps tasks starts at step {checkpoint.step:,}")
     if found.converted:
         lines.append(f"  restored in another type: {listed(found.converted)}")
     if found.ignored:
         words = [f"{name} {in_brackets(checkpoint.shape(name))}" for name in found.ignored]
-        lines.append(f"  ignored, as this run has no such variable: {listed(words)}")
+        lines.append(f"  ignored, as this run has no such variables: {listed(words)}")
     return lines
 
 
@@ -91,20 +91,20 @@ def _initialised(train: TrainGraph, *, is_new: bool = True) -> list[str]:
         lines.append(f"  initialised: {len(train.store.specs)} model variables, {slots} optimizer slots")
     if train.step.state:
         words = [variable.op.name for variable in train.step.state]
-        lines.append(f"  initialised anew, as it is never saved: the update rule's own state: {listed(words)}")
+        lines.append(f"  initialised, as no checkpoint holds it: the update rule's own state: {listed(words)}")
     return lines
 
 
 def _steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
     if config.max_steps is None:
-        return [f"  goes on from step {checkpoint.step:,} to the end of the data"]
+        return [f"  continues from step {checkpoint.step:,} to the end of the data"]
     if checkpoint.step >= config.max_steps:
-        return [f"  no step would be made: --max_steps={config.max_steps} is reached; raise it to train on"]
-    return [f"  goes on from step {checkpoint.step:,} to --max_steps={config.max_steps}"]
+        return [f"  makes no step, as --max_steps={config.max_steps} is reached; raise it to continue training"]
+    return [f"  continues from step {checkpoint.step:,} to --max_steps={config.max_steps}"]
 
 
 def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
-    """Flags that the last run in this logdir had otherwise, of those that all workers must agree on."""
+    """Lists the flags that had other values in the last run there, among those on which all workers must agree."""
     before = recorded(directory.parent) or {}
     now = config.agreement()
     changed = [name for name in now if name in before and before[name] != now[name]]
@@ -117,8 +117,8 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
     there = report.worker_files(directory)
     names = listed([variable.op.name for variable in train.worker_state])
     return [
-        f"  each worker takes up from the one of its worker-<index>-<pushes>.npz that fits: {names}",
-        *(there or ["  none is on this disk"]),
+        f"  each worker restores {names} from that file worker-<index>-<pushes>.npz which fits",
+        *(there or ["  no such file is on this disk"]),
     ]
 
 

@@ -17,13 +17,14 @@ _BATCH_SIZE = 256
 
 
 def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The mean of the loss and of each of the model's metrics over all test examples, and its pooled metrics.
+    """Computes the mean of the loss and of each metric over all test examples, and the model's pooled metrics.
 
-    The loss is the mean over all the terms that the model says it has (`loss_weight`), else over the examples.
+    The mean of the loss weighs each batch by the model's `loss_weight`, or by its number of examples if the model has
+    none.
 
     Args:
-        components: of the run.
-        values: model variable -> value, for example a `Checkpoint`.
+        components: Components of the run.
+        values: Values of the model variables by name, for example a `Checkpoint`.
 
     Raises:
         CheckpointError: a variable of the model is missing or has another shape.
@@ -34,7 +35,9 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         output = build_plain(components.model, batch)
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
-        pooled_metrics = getattr(output, "pooled", {})  # a model of one's own may have a type of its own for this
+        pooled_metrics = getattr(
+            output, "pooled", {}
+        )  # a user's model may return a type of its own, without this field
         weight = getattr(output, "loss_weight", ())
         weight = size if isinstance(weight, tuple) else weight
         parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
@@ -66,7 +69,7 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
 
 
 def metric_names(components: Components) -> list[str]:
-    """Names of what `evaluate` gives."""
+    """The names of the metrics that `evaluate` computes."""
     with tf.Graph().as_default():
         examples = components.dataset.test(batch_size=_BATCH_SIZE)
         output = build_plain(components.model, placeholders(examples.element_spec))
@@ -78,7 +81,7 @@ def _compute(pooled: Any, batches: Sequence[Sequence[np.ndarray]]) -> float:
 
 
 def build_plain(model: Any, batch: Any) -> Any:
-    """The model's output for `batch`, in the default graph, with ordinary variables and none of them partitioned."""
+    """Builds the model in the default graph with ordinary variables, none of them partitioned."""
     with tf.variable_scope("", custom_getter=_whole_getter, use_resource=True):
         return model.build(batch, training=False)
 
@@ -87,14 +90,14 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
     """Sets the variables of `build_plain`.
 
     Raises:
-        CheckpointError: one is missing in `values` or has another shape.
+        CheckpointError: a variable is missing in `values`, or has another shape there.
     """
     for variable in variables:
         name = variable.op.name
         if name not in values or tuple(values[name].shape) != tuple(variable.shape.as_list()):
-            got = f"has the shape {list(values[name].shape)}" if name in values else "is missing"
+            got = f"has the shape {list(values[name].shape)}" if name in values else "is missing in the checkpoint"
             raise CheckpointError(
-                f"model variable {name!r} {got}, wanted {variable.shape.as_list()};"
+                f"model variable {name!r} {got}; the model needs the shape {variable.shape.as_list()};"
                 " give the --model and --model_option that the checkpoint was trained with"
             )
         session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})

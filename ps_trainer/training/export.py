@@ -1,4 +1,4 @@
-"""Writes a checkpoint as a SavedModel that programs load which know nothing of this package."""
+"""Exports a checkpoint as a SavedModel, which programs can load without this package."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from ps_trainer.training.evaluation import build_plain, load_values
 
 PREDICTIONS = "predictions"
 
-# What a program that loads the model uses; the others hold what only training knows.
+# Programs that load the model use these collections. The others refer to ops that only training needs.
 _KEPT_COLLECTIONS = (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TABLE_INITIALIZERS)
 
 
 def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) -> str:
-    """Writes the newest loadable checkpoint; returns what was written, in words.
+    """Exports the newest loadable checkpoint.
 
-    The signature `serving_default` takes those tensors of a batch on which the predictions depend, by their names in
-    the batch, and gives "predictions". `out` appears in one piece, or not at all.
+    The inputs of the signature `serving_default` are the tensors of a batch on which the predictions depend, under
+    their names in the batch. Its output is "predictions". `out` appears complete, or not at all.
 
     Args:
-        config: names model and dataset; the dataset says what a batch looks like.
-        checkpoint_dir: folder of the checkpoints.
-        out: folder to write; absent or empty.
+        config: Configuration that names the model and the dataset, which defines the tensors of a batch.
+        checkpoint_dir: Folder of the checkpoints.
+        out: Folder to write, absent or empty.
+
+    Returns:
+        A sentence about what was written.
 
     Raises:
         CheckpointError: there is no checkpoint, or it does not fit the model.
         UsageError: an unknown name, a wrong option, missing or broken data.
-        SaveError: it cannot be written.
+        SaveError: the folder cannot be written.
     """
     components = components_lib.load(config, num_workers=1)
     checkpoint = report.find_checkpoint(checkpoint_dir)
@@ -54,7 +57,7 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
         raise SaveError(f"--out={out} cannot be written: {error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return f"{out}: {config.model} of {checkpoint.prefix}, {signature}"
+    return f"{out}: {config.model} from {checkpoint.prefix}, {signature}"
 
 
 def _save(components: Components, values: Mapping[str, np.ndarray], folder: pathlib.Path) -> str:
@@ -85,7 +88,7 @@ def _save(components: Components, values: Mapping[str, np.ndarray], folder: path
 
 
 def _reached(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Those of `batch` without which `output` cannot be computed."""
+    """Returns the tensors of `batch` on which `output` depends."""
     seen: set[tf.Operation] = set()
     todo = [output.op]
     while todo:

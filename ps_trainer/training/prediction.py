@@ -1,4 +1,4 @@
-"""Writes what a checkpoint says about examples: the test examples of a dataset, or those of a file."""
+"""Writes the predictions of a checkpoint for the test examples of a dataset, or for the examples of a file."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ _BATCH_SIZE = 256
 
 
 def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Path | None, out: pathlib.Path) -> str:
-    """Writes one prediction for each example, in their order; returns what was written, in words.
+    """Writes one prediction for each example, in the order of the examples.
 
     Args:
-        config: names model and dataset.
-        checkpoint_dir: folder of the checkpoints, of which the newest loadable one is used.
-        source: file in the dataset's format; None = the test examples.
-        out: `.csv`, `.jsonl` or `.npy`; written in one piece.
+        config: Configuration that names the model and the dataset.
+        checkpoint_dir: Folder of the checkpoints; the newest loadable one is used.
+        source: File in the dataset's format; None for the test examples.
+        out: File to write, `.csv`, `.jsonl` or `.npy`. It appears complete, or not at all.
+
+    Returns:
+        A sentence about what was written.
 
     Raises:
         CheckpointError: there is no checkpoint, or it does not fit the model.
         DataError: missing or broken data.
-        UsageError: an unknown name, a wrong option, or predictions that do not fit the form.
+        UsageError: an unknown name, a wrong option, or predictions that do not fit the file format.
         SaveError: the file cannot be written.
     """
     components = components_lib.load(config, num_workers=1)
     num_places = components.dataset.num_places
     checkpoint = report.find_checkpoint(checkpoint_dir)
-    counted = _Counted(_any(predict(components, checkpoint, source), source, num_places))
+    counted = _Counted(_not_empty(predict(components, checkpoint, source), source, num_places))
     temporary = out.with_name(f".{out.name}.writing")
     try:
         durable_files.make_folder(out.resolve().parent)
@@ -55,13 +58,14 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Pat
 
 
 class Predicted(NamedTuple):
-    """The predictions of some examples that follow each other.
+    """The predictions for a run of successive examples.
 
     Attributes:
-        values: [examples, ...].
-        is_short: whether they are of an example that the file's end cut short, and of its filled places only.
-        num_cut: how many of the examples were longer than the model takes, and were cut.
-        num_unfilled: how many examples the file's end cut short, which are not among them.
+        values: Predictions, [examples, ...].
+        is_short: Whether they belong to one example that the end of the file cuts short; then `values` covers only
+            the filled places of this example.
+        num_cut: Number of examples that were longer than the model allows, and were cut.
+        num_unfilled: Number of examples that the end of the file cuts short, and that have no prediction.
     """
 
     values: np.ndarray
@@ -73,11 +77,12 @@ class Predicted(NamedTuple):
 def predict(
     components: Components, values: Mapping[str, np.ndarray], source: pathlib.Path | None
 ) -> Iterator[Predicted]:
-    """The model's predictions, batch by batch.
+    """Yields the model's predictions, batch by batch.
 
     Raises:
         CheckpointError: a variable of the model is missing or has another shape.
-        DataError: the file cannot be read, or holds what the model cannot take; as soon as that is met.
+        DataError: the file cannot be read, or the model cannot process one of its examples. Earlier batches have
+            been yielded by then.
     """
     with tf.Graph().as_default() as graph:
         dataset = components.dataset
@@ -97,13 +102,14 @@ def predict(
             except tf.errors.OutOfRangeError:
                 return
             except tf.errors.InvalidArgumentError as error:
-                raise DataError(f"no prediction can be made: {problem_of(error)}") from error
+                raise DataError(f"the examples cannot be processed: {problem_of(error)}") from error
 
 
 def _parts(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places: int | None) -> Iterator[Predicted]:
-    """A batch's predictions; those of a last example that is not full apart.
+    """Yields a batch's predictions, and apart from them those for a last example that is not full.
 
-    Without a prediction for each place nothing can be cut off, and what fills an example up would count.
+    If the model does not predict for each place, the padding would influence the one prediction, so the last example
+    is left out.
     """
     num_filled = told.get(NUM_PLACES, np.zeros([0]))
     is_last_short = len(num_filled) > 0 and num_filled[-1] < num_places
@@ -116,23 +122,23 @@ def _parts(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places: 
         yield Predicted(predictions[:0], num_unfilled=1)
 
 
-def _any(parts: Iterator[Predicted], source: pathlib.Path | None, num_places: int | None) -> Iterator[Predicted]:
-    """The parts; raises DataError where there is no prediction in them."""
+def _not_empty(parts: Iterator[Predicted], source: pathlib.Path | None, num_places: int | None) -> Iterator[Predicted]:
+    """Yields the parts; raises DataError if they hold no prediction at all."""
     num_examples = 0
     for part in parts:
         num_examples += len(part.values)
         yield part
     if not num_examples:
         raise DataError(
-            f"{source}: too short for a prediction: this model needs {num_places} characters or words of the dataset;"
+            f"{source}: too short for a prediction: this model needs {num_places} characters or words;"
             " give a longer text, or train with a smaller context_length"
             if num_places
-            else f"{source}: no example in it"
+            else f"{source}: the file holds no example"
         )
 
 
 class _Counted:
-    """Passes predictions on and counts what they are of."""
+    """Iterates over predictions and counts their examples."""
 
     def __init__(self, parts: Iterator[Predicted]):
         self._parts = parts
@@ -148,19 +154,19 @@ class _Counted:
                 yield part
 
     def notes(self, num_places: int | None) -> str:
-        """What is special about some of them, in words."""
+        """Returns in words what is special about some of the predictions."""
         notes = []
         if self.num_last:
-            notes.append(f"the last is of the last {self.num_last} of the input, the others of {num_places} each")
+            notes.append(f"the last prediction covers {self.num_last} places, each other one {num_places}")
         if self.num_cut:
-            notes.append(f"{self.num_cut} of the inputs were too long and were cut")
+            notes.append(f"{self.num_cut} inputs were too long and were cut")
         if self.num_unfilled:
-            notes.append(f"the input's end, which does not fill the {num_places} places of an example, is left out")
+            notes.append(f"the end of the input has no prediction, as it does not fill {num_places} places")
         return "".join(f"; {note}" for note in notes)
 
 
 def _write_csv(file: BinaryIO, batches: _Counted) -> None:
-    """A header, then a row for each example: its prediction's numbers, the last dimension running fastest."""
+    """Writes a header and a row for each example: the numbers of its prediction in row-major order."""
     writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     width = None
     for batch, is_short, *_ in batches:
@@ -169,23 +175,25 @@ def _write_csv(file: BinaryIO, batches: _Counted) -> None:
             width = rows.shape[1]
             writer.writerow(["prediction"] if batch.ndim == 1 else [f"prediction_{i}" for i in range(width)])
         if rows.shape[1] != width and not is_short:
-            raise UsageError(f"predictions of {width} and of {rows.shape[1]} numbers make no table; write .jsonl")
+            raise UsageError(
+                f"predictions of {width} and of {rows.shape[1]} numbers do not fit into one table; write .jsonl"
+            )
         writer.writerows([_text(value) for value in row] + [""] * (width - len(row)) for row in rows)
 
 
 def _write_jsonl(file: BinaryIO, batches: _Counted) -> None:
-    """`{"prediction": …}` for each example, a number or nested lists of them."""
+    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers."""
     for batch, *_ in batches:
         for prediction in batch:
             file.write((json.dumps({"prediction": _plain(prediction)}, ensure_ascii=False) + "\n").encode())
 
 
 def _write_npy(file: BinaryIO, batches: _Counted) -> None:
-    """One array [examples, ...]."""
+    """Writes one array [examples, ...]."""
     parts = [part.values for part in batches]
     if len({part.shape[1:] for part in parts}) > 1:
         shapes = sorted({str(list(part.shape[1:])) for part in parts})
-        raise UsageError(f"predictions of the shapes {', '.join(shapes)} make no array; write .jsonl")
+        raise UsageError(f"predictions of the shapes {', '.join(shapes)} do not fit into one array; write .jsonl")
     np.save(file, np.concatenate([_without_objects(part) for part in parts]))
 
 
@@ -197,7 +205,7 @@ WRITERS: dict[str, Callable[[BinaryIO, _Counted], None]] = {
 
 
 def _text(value: Any) -> str:
-    """A number with as many digits as tell it from any other of its type."""
+    """The text of a value; a number has the fewest digits from which its type can restore it."""
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 

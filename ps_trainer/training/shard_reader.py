@@ -1,4 +1,4 @@
-"""A worker's part of `--sharding dynamic`: asks ps task 0 for shards, and counts the batches that it trains on."""
+"""The worker's part of `--sharding=dynamic`: asks ps task 0 for shards, and builds the counts of trained batches."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import UpdateRule
 
 _POLL_SECS = 0.03
-_WAIT_SECS = 0.3
-_ASK_AGAIN_SECS = 5.0
+_WAIT_SECS = 0.3  # between two questions while other workers hold all shards that are left
+_ASK_AGAIN_SECS = 5.0  # without an answer in this time, the question counts as lost
 
 
 def plan_of(
     dataset: DataSource, config: TrainConfig, num_workers: int, shards: Shards | None = None
 ) -> ShardPlan | None:
-    """The run's plan; None where the data is dealt out once and for all.
+    """Returns the shard plan of the run; None under `--sharding=static`.
 
     Args:
-        dataset: of this worker.
-        config: the run, as this worker was told.
-        num_workers: who take the shards.
+        dataset: Dataset of this worker.
+        config: Configuration of this worker.
+        num_workers: Number of workers that train.
         shards: Plan of the chief, which all workers share; None on the chief itself.
 
     Raises:
-        OptionError: there are fewer shards than workers, or this worker has other data than the chief.
+        OptionError: there are fewer shards than workers, or this worker's data differs from the chief's.
     """
     if config.sharding != "dynamic":
         return None
@@ -70,7 +70,13 @@ def plan_of(
 
 
 class _Taken(NamedTuple):
-    """A lease: the batches and examples of those before it, and the sizes of its own batches."""
+    """A lease that this worker holds or held.
+
+    Attributes:
+        batches_before: Number of batches in the earlier leases.
+        examples_before: Number of examples in the earlier leases.
+        sizes: Number of examples in each batch of this lease.
+    """
 
     batches_before: int
     examples_before: int
@@ -78,28 +84,34 @@ class _Taken(NamedTuple):
 
 
 class ShardReader:
-    """The leases of one worker in one run, as a dataset, and what it has trained on.
+    """The leases of one worker in one run, as a dataset, and the number of examples that it has trained on.
+
+    A generator of TensorFlow asks for leases in a thread of its own. When the worker was suspended for so long that
+    its shards were given to other workers, the dataset is started again, with a new generator.
 
     Args:
-        plan: the run's.
-        clock: seconds, monotonic.
+        plan: Shard plan of the run.
+        clock: Function that returns monotonic seconds.
+
+    Attributes:
+        plan: The argument of this name.
     """
 
     def __init__(self, plan: ShardPlan, clock: Callable[[], float] = time.monotonic):
         self.plan = plan
         self._clock = clock
         self._is_closed = False
-        self._closing = threading.Event()  # of the generator at work
+        self._closing = threading.Event()  # ends the present generator
         self._lock = threading.Lock()
         self._question_lock = threading.Lock()
         self._taken: list[_Taken] = []
-        self._generation: int | None = None  # of the leases that the generator at work has taken
+        self._generation: int | None = None  # of the leases of the present generator
         self._is_outdated = False
         self._link: _Link | None = None
         self._pause: SuspensionDetector | None = None
 
     def leases(self) -> tf.data.Dataset:
-        """int64 [3] each: epoch, shard, first batch. Python runs for a lease, not for what is read by it."""
+        """The leases: epoch, shard and first batch, int64 [3]. Python code runs once per lease, not per example."""
         return tf.data.Dataset.from_generator(self._leases, output_signature=tf.TensorSpec([3], tf.int64))
 
     def connect(
@@ -112,36 +124,37 @@ class ShardReader:
         num_steps: Callable[[], int],
         pause_secs: float,
     ) -> None:
-        """To be called before the first batch is read.
+        """Connects the reader to ps task 0, before the first batch is read.
 
         Args:
-            ps_0: who hands out the leases.
+            ps_0: Client of ps task 0, which hands out the leases.
             run_id: Name of the run.
             worker_index: Index of this worker.
-            on_wait: called now and then while there is no shard left but those of others.
-            num_steps: gives the steps that this worker has made.
-            pause_secs: time without a step in which others may have been given what this worker holds.
+            on_wait: Function that is called repeatedly while other workers hold all shards that are left.
+            num_steps: Function that returns the number of steps that this worker has made.
+            pause_secs: Time between two steps after which this worker's shards may have been given to other workers.
         """
         self._link = _Link(ps_0, run_id, worker_index, on_wait, num_steps)
         self._pause = SuspensionDetector(self._clock(), pause_secs)
 
     def shards(self, rule: UpdateRule) -> Shards:
-        """The plan for the run record, by which ps 0 hands out the shards."""
+        """The entry of the run record from which ps task 0 hands out the shards."""
         return Shards(plan=self.plan, may_wait=not rule.waits_for_others)
 
     def coverage(self, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """What summary.json says of the examples; `values` are the state's."""
+        """Returns the entry about trained examples in summary.json; `values` are those of a checkpoint."""
         return shard_leases.coverage(self.plan, values)
 
     def close(self) -> None:
-        """Ends the dataset: nobody waits for a lease any more."""
+        """Ends the dataset, and every wait for a lease."""
         self._is_closed = True
         self._closing.set()
 
     def is_outdated(self) -> bool:
-        """Whether shards of this worker were given to others, as it was silent for long; to be asked before each step.
+        """Whether this worker's shards were given to other workers while it was silent; called before each step.
 
-        If so, what was taken and not trained on is dropped: the dataset is to be begun anew.
+        If so, the reader drops the batches that it has read and not trained on, and the caller must start the dataset
+        again.
         """
         paused = self._pause.look(self._clock())
         if paused and not self._is_outdated:
@@ -158,7 +171,7 @@ class ShardReader:
         return True
 
     def num_examples(self, num_batches: int) -> int:
-        """Examples of the first so many batches that this worker has read."""
+        """Returns the number of examples in the first `num_batches` batches of this worker."""
         place = bisect.bisect_right(self._taken, num_batches, key=lambda taken: taken.batches_before) - 1
         if place < 0:
             return 0
@@ -174,7 +187,7 @@ class ShardReader:
         ]
 
     def _num_taken(self) -> tuple[int, int]:
-        """Batches and examples that this worker was given."""
+        """Returns the number of batches and of examples in all leases of this worker."""
         if not self._taken:
             return 0, 0
         last = self._taken[-1]
@@ -186,7 +199,8 @@ class ShardReader:
     def _ask(
         self, kind: LeaseKind, request: str, closing: threading.Event, *, is_first: bool = False
     ) -> LeaseAnswer | None:
-        """The answer to a question, or None where there is none yet."""
+        """Asks ps task 0; returns None if it has not answered in time."""
+        # The step loop and the generator ask from different threads; the lock lets them take turns.
         with self._question_lock:
             is_idle = self._link.num_steps() >= self._num_taken()[0]
             return self._link.ask(kind, request, closing, is_idle=is_idle, is_first=is_first)
@@ -196,7 +210,7 @@ class ShardReader:
         while not closing.is_set():
             answer = self._ask(LeaseKind.SHARD, request, closing, is_first=is_first)
             if answer is None:
-                continue  # ps 0 does not answer, or has lost the question; who watches it knows more
+                continue  # ps 0 does not answer, or has lost the question; the watcher detects its loss
             lease, request, is_first = answer.lease, uuid.uuid4().hex, False
             if lease is NoLease.END:
                 return
@@ -215,7 +229,7 @@ class ShardReader:
 
 
 class _Link(NamedTuple):
-    """The way to ps task 0, and what the questions need; see `ShardReader.connect`."""
+    """The connection to ps task 0, and the facts that each question needs: arguments of `ShardReader.connect`."""
 
     ps_0: PsControl
     run_id: str
@@ -226,8 +240,8 @@ class _Link(NamedTuple):
     def ask(
         self, kind: LeaseKind, request: str, closing: threading.Event, *, is_idle: bool, is_first: bool
     ) -> LeaseAnswer | None:
-        """The answer to a question, or None where there is none yet."""
-        with contextlib.suppress(tf.errors.OpError):  # who watches the ps tasks says so
+        """Asks a question; returns None if no answer came in time."""
+        with contextlib.suppress(tf.errors.OpError):  # the watcher detects the loss of a ps task
             self.ps_0.say(
                 LeaseMessage(
                     run_id=self.run_id,
@@ -249,7 +263,7 @@ class _Link(NamedTuple):
 
 
 def create_counts(plan: ShardPlan, ps_device: str) -> list[Count]:
-    """The variables of `leases.specs`, on ps task 0; the first is that of the batches."""
+    """Creates the variables that `shard_leases.specs` lists, on ps task 0. The first one counts the batches."""
     counts = []
     for name, shape, dtype in shard_leases.specs(plan):
         with tf.device(ps_device):
@@ -263,8 +277,8 @@ def _adapt(name: str, variable: tf.Variable, saved: np.ndarray | None) -> np.nda
     if saved is not None and saved.shape == shape:
         return saved
     logging.warning(
-        "%s starts with zeros: the checkpoint has none of the shape %s, as the run had other --sharding,"
-        " --shard_examples, --batch_size, --num_epochs or number of workers; examples are counted anew",
+        "%s starts with zeros, because the checkpoint has no such counts of the shape %s: it was saved with other"
+        " values of --sharding, --shard_examples, --batch_size, --num_epochs or number of workers",
         name,
         list(shape),
     )

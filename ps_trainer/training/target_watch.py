@@ -1,4 +1,4 @@
-"""`TargetWatch`: whether the parameters have reached the test metric at which training is to end."""
+"""`TargetWatch`: finds out when the parameters reach the test metric at which training ends."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ps_trainer.training.evaluation import evaluate, metric_names
 
 
 class TargetWatch:
-    """Evaluates the chief's checkpoints beside training, one at a time: who comes meanwhile is passed over.
+    """Evaluates the chief's checkpoints beside training, one at a time.
 
-    All methods are for one thread.
+    A checkpoint that is offered during an evaluation is skipped. Only one thread may call the methods.
 
     Args:
-        config: the run, with a target.
-        components: of it.
-        writer: told each evaluation.
+        config: Configuration of the run, with a target metric.
+        components: Components of the run.
+        writer: Writer that records each evaluation.
     """
 
     def __init__(self, config: TrainConfig, components: Components, writer: MetricsWriter):
@@ -36,7 +36,7 @@ class TargetWatch:
         self._reached: dict[str, Any] | None = None
 
     def offer(self, values: Mapping[str, np.ndarray]) -> None:
-        """Evaluates a checkpoint in a thread of its own, unless that one is busy."""
+        """Evaluates a checkpoint in a thread of its own, unless an evaluation is in progress."""
         if self._evaluation is None:
             self._evaluation = self._threads.submit(self._evaluate, values)
 
@@ -45,7 +45,7 @@ class TargetWatch:
         self._note(*self._evaluate(values))
 
     def reached(self) -> str:
-        """What has been reached, in words; "" as long as it has not. Raises what an evaluation has raised."""
+        """Returns a sentence once the target is reached, and "" before; raises the error of a failed evaluation."""
         if self._evaluation is not None and self._evaluation.done():
             evaluation, self._evaluation = self._evaluation, None
             self._note(*evaluation.result())
@@ -55,7 +55,7 @@ class TargetWatch:
         return f"{self._target} is reached: {value:.4g} at step {step}"
 
     def summary(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
-        """What summary.json says of the target, given the metrics at the end."""
+        """Returns the entry about the target in summary.json, given the metrics at the end."""
         if self._reached is None:
             self._reached = self._judge(step, metrics)
         return {"wanted": str(self._target), "is_reached": self._reached is not None, **(self._reached or {})}
@@ -76,11 +76,15 @@ class TargetWatch:
 
 
 def check(config: TrainConfig, components: Components) -> None:
-    """Raises OptionError where a chief's run has a target, and no checkpoints, or a model without such a metric."""
+    """Checks the target metric of a run, for the chief.
+
+    Raises:
+        OptionError: the run has a target, and writes no checkpoints, or its model has no such metric.
+    """
     if config.target_metric is None:
         return
     if config.logdir is None:
-        raise OptionError("--target_metric is looked at with each checkpoint; give a --logdir for them")
+        raise OptionError("--target_metric is evaluated with each checkpoint; give a --logdir for checkpoints")
     metric, known = target_lib.parse(config.target_metric).metric, metric_names(components)
     if metric not in known:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Where a new run takes initial values from another run's checkpoint: `--init_from`."""
+"""Reads the initial values of a new run from another run's checkpoint (`--init_from`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ps_trainer.store.extents import VariableSpec
 
 
 def find(path: str) -> Checkpoint:
-    """The checkpoint that `--init_from` means.
+    """Finds the checkpoint for `--init_from`.
 
     Args:
-        path: a checkpoint's prefix, or a folder, of which the newest loadable one is meant: of checkpoints, or the
-            --logdir of a run.
+        path: Prefix of a checkpoint, folder of checkpoints, or --logdir of a run. From a folder, the newest loadable
+            checkpoint is used.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: there is no checkpoint, or it is damaged.
     """
     try:
         return find_checkpoint(pathlib.Path(path))
@@ -32,30 +32,30 @@ def find(path: str) -> Checkpoint:
 
 
 def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
-    """The values of the model variables that a checkpoint has by the same name and in the same shape.
+    """Reads the model variables that a checkpoint holds under the same name and in the same shape.
 
-    The others keep their initial values, as the log says; optimizer slots and global_step begin anew.
+    Every other variable keeps its initial value, and the log names it. Optimizer slots and global_step are not read.
 
     Args:
-        path: see `find`.
-        specs: the model's variables.
+        path: Path as for `find`.
+        specs: Variables of the model.
 
     Raises:
-        CheckpointError: there is no checkpoint, it is damaged, or it has none of the variables.
+        CheckpointError: there is no checkpoint, it is damaged, or it holds none of the variables.
     """
     checkpoint = find(path)
     found = compatibility.compare(specs, checkpoint)
     if not found.restored:
         raise CheckpointError(
-            f"--init_from={path}: {checkpoint.prefix} has none of the model's variables in its shape"
-            f" ({listed([spec.name for spec in specs])}); it is of another model: give the checkpoint of one that"
-            " shares variables with this one, or leave --init_from out"
+            f"--init_from={path}: {checkpoint.prefix} has none of the model's variables under the same name and shape"
+            f" ({listed([spec.name for spec in specs])}); give the checkpoint of a model that shares variables with"
+            " this one, or leave --init_from out"
         )
     new = [spec.name for spec in found.missing] + [spec.name for spec, _, _ in found.differing]
     logging.info(
-        "%d variables begin as in %s%s",
+        "%d variables start with the values in %s%s",
         len(found.restored),
         checkpoint.prefix,
-        f"; begun anew, as it has none of their name and shape: {listed(new)}" if new else "",
+        f"; these are not in it under the same name and shape, and are initialised: {listed(new)}" if new else "",
     )
     return {name: checkpoint[name] for name in found.restored}

@@ -191,21 +191,21 @@ class TestPlan:
         assert code == 0
         assert "model.ckpt-5 fits" in out
         assert "3 model variables (table, logits/kernel, logits/bias); 6 optimizer slots" in out
-        assert "each of the 3 ps tasks begins at step 5" in out
-        assert "goes on from step 5 to --max_steps=9" in out
+        assert "each of the 3 ps tasks starts at step 5" in out
+        assert "continues from step 5 to --max_steps=9" in out
         assert "placement on 3 ps" in out and "bytes per ps" in out
 
     def test_names_what_would_be_ignored(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=sgd")
         assert code == 0
-        assert "0 optimizer slots" in out and "ignored, as this run has no such variable: logits/bias/Adam [" in out
+        assert "0 optimizer slots" in out and "ignored, as this run has no such variables: logits/bias/Adam [" in out
         assert "--optimizer=sgd was adam in the last run there" in out
 
     def test_names_what_the_rule_keeps_and_begins_anew(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=adam", "--update=sync", "--max_steps=5")
         assert code == 0
-        assert "initialised anew, as it is never saved: the update rule's own state: sync/" in out
-        assert "no step would be made: --max_steps=5 is reached" in out
+        assert "initialised, as no checkpoint holds it: the update rule's own state: sync/" in out
+        assert "makes no step, as --max_steps=5 is reached" in out
 
     def test_another_optimizer_would_be_refused_with_names_and_shapes(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=momentum")
@@ -228,7 +228,7 @@ class TestPlan:
     def test_a_folder_without_checkpoints_means_step_0(self, command, tmp_path):
         code, out, _ = command("plan", tmp_path, "--model=softmax", "--optimizer=adam")
         assert code == 0
-        assert "the run begins at step 0" in out and "initialised: 2 model variables, 4 optimizer slots" in out
+        assert "the run starts at step 0" in out and "initialised: 2 model variables, 4 optimizer slots" in out
 
     def test_what_one_worker_alone_knows_is_told(self, command, tmp_path):
         write_softmax(tmp_path)
@@ -238,7 +238,7 @@ class TestPlan:
             "plan", tmp_path, "--model=softmax", "--gradient_transform=error_feedback", "--gradient_transform=top_k"
         )
         assert code == 0
-        assert "takes up from the one of its worker-<index>-<pushes>.npz that fits" in out
+        assert "from that file worker-<index>-<pushes>.npz which fits" in out
         assert "worker-0-3.npz: step 3" in out
 
     def test_none_loadable_is_the_error_that_the_run_would_give(self, command, logdir):

@@ -12,9 +12,9 @@ def test_a_new_run_says_how_many_variables_and_slots_it_initialises(tmp_path):
     text, fits = checkpoint_plan.make(config, tmp_path, num_ps=2, num_workers=2)
     assert fits
     lines = text.splitlines()
-    assert lines[0] == f"{tmp_path} holds no checkpoint: the run begins at step 0"
+    assert lines[0] == f"{tmp_path} holds no checkpoint: the run starts at step 0"
     assert lines[1] == "  initialised: 4 model variables, 4 optimizer slots"
-    assert lines[2].startswith("  initialised anew, as it is never saved: the update rule's own state: ")
+    assert lines[2].startswith("  initialised, as no checkpoint holds it: the update rule's own state: ")
 
 
 def test_a_checkpoint_of_another_model_does_not_fit(tmp_path):

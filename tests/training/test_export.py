@@ -76,7 +76,9 @@ def test_lookup_tables_local_variables_and_embeddings_come_along(tmp_path):
 
 def test_another_models_checkpoint_is_refused_and_nothing_is_left(tmp_path):
     folder = save(tmp_path / "checkpoints", values_of(**{**DENSE, "hidden/bias": [9]}))
-    with pytest.raises(CheckpointError, match=r"'hidden/bias' has the shape \[9\], wanted \[5\]; give the --model"):
+    with pytest.raises(
+        CheckpointError, match=r"'hidden/bias' has the shape \[9\]; the model needs the shape \[5\]; give the --model"
+    ):
         export.write(CONFIG, folder, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 

@@ -172,14 +172,14 @@ def test_each_character_of_a_prompt_is_told_whatever_its_length(tmp_path, length
     ids = {told[i + 1] - 1 for i in range(len(told) - 1) if prompt[i] == "a"}
     assert len(told) == length and len(ids) <= 1  # the symbol after the one before is the same for each "a"
     assert f"{len(lines)} predictions for {tmp_path / 'prompt.txt'}" in said
-    assert (f"the last is of the last {length % 8} of the input" in said) == bool(length % 8)
+    assert (f"the last prediction covers {length % 8} places" in said) == bool(length % 8)
     told_of(tmp_path, prompt, "out.csv")
     rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))[1:]
     assert [[int(cell) for cell in row if cell] for row in rows] == lines
 
 
 def test_a_table_of_numpy_needs_whole_windows(tmp_path):
-    with pytest.raises(UsageError, match="make no array; write .jsonl"):
+    with pytest.raises(UsageError, match="do not fit into one array; write .jsonl"):
         told_of(tmp_path, TEXT[:9], "out.npy")
     told_of(tmp_path, TEXT[:16], "out.npy")
     assert np.load(tmp_path / "out.npy").shape == (2, 8)
@@ -188,7 +188,7 @@ def test_a_table_of_numpy_needs_whole_windows(tmp_path):
 def test_where_a_model_needs_whole_windows_what_is_left_out_is_said(tmp_path):
     said = told_of(tmp_path, TEXT[:21], "out.jsonl", per_place=False)
     assert "2 predictions for" in said
-    assert "the input's end, which does not fill the 8 places of an example, is left out" in said
+    assert "the end of the input has no prediction, as it does not fill 8 places" in said
     with pytest.raises(DataError, match=r"prompt.txt: too short for a prediction: .* 8 characters or words"):
         told_of(tmp_path, TEXT[:7], "none.jsonl", per_place=False)
     assert not (tmp_path / "none.jsonl").exists()
@@ -198,4 +198,4 @@ def test_lines_that_are_cut_are_counted():
     parts = [prediction.Predicted(np.zeros([3, 2]), num_cut=2), prediction.Predicted(np.zeros([1, 2]), num_cut=1)]
     counted = prediction._Counted(iter(parts))
     assert len(list(counted)) == 2
-    assert (counted.num_examples, counted.notes(None)) == (4, "; 3 of the inputs were too long and were cut")
+    assert (counted.num_examples, counted.notes(None)) == (4, "; 3 inputs were too long and were cut")
