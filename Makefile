@@ -1,8 +1,8 @@
 # make train        a ps and two workers train a CNN on handwritten digits, on this machine
-# make check        style, and the tests that need no servers and no other processes
+# make check        lint, and the tests that need no servers and no other processes
 # make test         every test, with a covering part of the crossed parameters
 # make test-full    every test with every combination of parameters
-# make lint         style
+# make lint         style, types, docstrings and spelling
 # make bench        step rates, side by side with hand-written TF1
 # make experiments  experiments of the literature, each with a verdict; --quick by EXPERIMENT_FLAGS
 # make clean        remove what these targets made (not runs/)
@@ -36,6 +36,8 @@ check: lint
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/mypy
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.step_rate
@@ -44,7 +46,7 @@ experiments: $(VENV)/.installed-plots
 	$(BIN)/python -m ps_trainer experiment all $(EXPERIMENT_FLAGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment whose Python is gone (moved, upgraded away) is made anew; its packages follow setup.py.
