@@ -1,4 +1,4 @@
-"""A worker's graph without any server, to look at its ops."""
+"""A worker's graph, built without a server, so that tests can look at its ops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ps_trainer.training import graph as graph_lib
 
 
 def assemble(config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0) -> graph_lib.TrainGraph:
-    """The graph of one worker of a cluster that is not there."""
+    """The graph of one worker of a cluster that does not exist."""
     jobs = {
         "ps": tuple(f"localhost:{2000 + ps}" for ps in range(num_ps)),
         "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers)),

@@ -11,7 +11,7 @@ from tests.testing.cluster import InProcessCluster
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[InProcessCluster]:
-    """Two ps tasks, between which a rule has to agree, and as many workers as the module's `NUM_WORKERS` says."""
+    """Two ps tasks, which a rule must keep in agreement, and the number of workers in the module's `NUM_WORKERS`."""
     with InProcessCluster(2, request.module.NUM_WORKERS) as cluster:
         yield cluster
 

@@ -1,7 +1,7 @@
-"""Scripted runs of two workers, and the replay of a rule in NumPy that they are compared with.
+"""Scripted runs of two workers, and the replay of a rule in NumPy that tests compare them with.
 
-`play` runs a script on a real cluster and keeps what there is to see after each entry. `replay` walks the same
-script over NumPy parameters; a rule is a function that makes one arrived gradient an update.
+`play` runs a script on a real cluster and records the visible state after each entry. `replay` follows the same script
+with NumPy parameters; a rule is a function that turns one arrived gradient into an update.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MODELS = {
 
 
 class Played(NamedTuple):
-    """What a script did on a cluster.
+    """The record of a script on a cluster.
 
     Attributes:
-        values: the model's variables and "global_step" after each entry.
-        losses: for each worker, of its steps.
-        staleness: for each worker the vectors of its steps, as lists.
-        global_steps: for each worker what its steps returned.
+        values: The model's variables and "global_step" after each entry.
+        losses: Losses of each worker's steps.
+        staleness: Staleness vectors of each worker's steps, as lists.
+        global_steps: Global steps that each worker's steps returned.
     """
 
     values: list[Values]
@@ -40,15 +40,15 @@ class Played(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """A gradient as it comes to the ps tasks.
+    """A gradient as it arrives at the ps tasks.
 
     Attributes:
-        worker: whose.
-        gradient: by variable, dense.
-        params: of the ps tasks at present.
-        pulled: with which it was computed.
-        staleness: updates since they were pulled.
-        clock: updates so far.
+        worker: Worker that sent it.
+        gradient: Dense gradient of each variable.
+        params: Parameters on the ps tasks at its arrival.
+        pulled: Parameters from which the worker computed it.
+        staleness: Number of updates since the worker pulled these.
+        clock: Number of updates so far.
     """
 
     worker: int
@@ -79,7 +79,7 @@ class Optimizer:
         self._slots: dict[str, Values] = {}
 
     def apply(self, params: Values, gradient: Values, clock: int, learning_rate: float) -> Values:
-        """The parameters after the update number `clock` + 1."""
+        """The parameters after update number `clock` + 1."""
         updated = {}
         for name, value in params.items():
             slots = self._slots.setdefault(name, {slot: np.full(value.shape, v) for slot, v in self._first.items()})
@@ -94,7 +94,7 @@ Apply = Callable[[Arrived], Values | None]
 
 
 def play(cluster: InProcessCluster, entries: Sequence[int], model: str, **fields: Any) -> Played:
-    """Runs the script on a cluster of two workers, to the end of their data."""
+    """Runs the script on a cluster of two workers until their data end."""
     cls, _ = MODELS[model]
     lengths = ",".join(str(entries.count(worker)) for worker in (0, 1))
     config = config_of(
@@ -129,14 +129,14 @@ def replay(
     hold_steps: int = 1,
     pull: Callable[[Values], Values] = lambda params: params,
 ) -> Played:
-    """The same in NumPy, with every pull right after the worker's own step.
+    """Replays the script in NumPy, where every worker pulls right after its own step.
 
     Args:
-        entries: the script.
-        model: of `MODELS`.
-        apply: the rule.
-        hold_steps: gradients that a worker sums before it pushes, all of the same dense parameters.
-        pull: what a worker gets of the ps tasks' parameters.
+        entries: The script.
+        model: Key of `MODELS`.
+        apply: The rule.
+        hold_steps: Number of gradients, all of the same dense parameters, that a worker sums before it pushes.
+        pull: Function from the ps tasks' parameters to the ones that a worker receives.
     """
     cls, loss_and_gradient = MODELS[model]
     params, clock = script.initial_values(cls()), 0
@@ -159,7 +159,7 @@ def replay(
                 params, clock = updated, clock + 1
             held[worker] = []
             pulled[worker], known[worker] = (clock, pull(params)), clock
-        elif "table" in params:  # rows are read in each step
+        elif "table" in params:  # each step reads its rows anew from the ps tasks
             pulled[worker] = (pulled_at, seen | {"table": params["table"]})
         played.values.append(params | {"global_step": clock})
         played.losses[worker].append(loss)
@@ -169,9 +169,9 @@ def replay(
 
 
 def assert_same(played: Played, wanted: Played, *, num_ps: int, atol: float = 1e-6) -> None:
-    """Compares every number; sequences of steps and staleness exactly."""
+    """Compares all numbers; the sequences of steps and staleness must be equal exactly."""
     assert played.global_steps == wanted.global_steps
-    # Each gradient is scripted to be alone, so that all ps tasks see the same order.
+    # The script lets each gradient arrive alone, so that all ps tasks see the same order.
     assert played.staleness == [[vector * num_ps for vector in vectors] for vectors in wanted.staleness]
     for number, (got, expected) in enumerate(zip(played.values, wanted.values, strict=True)):
         assert set(got) == set(expected)
@@ -182,5 +182,5 @@ def assert_same(played: Played, wanted: Played, *, num_ps: int, atol: float = 1e
 
 
 def total(gradients: Sequence[Mapping[str, np.ndarray]]) -> Values:
-    """The sum of gradients, by variable."""
+    """The sum of gradients of each variable."""
     return {name: np.sum([gradient[name] for gradient in gradients], axis=0) for name in gradients[0]}

@@ -16,7 +16,7 @@ from tests.updates import scripted
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-# Each worker pushes in its third and sixth step; worker 1 holds one gradient more at the end, which is lost.
+# Each worker pushes in its third and sixth step; worker 1 holds one more gradient at the end, which is lost.
 SCRIPT = [0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 1]
 STALENESS = [[[], [], [1], [], [], [0]], [[], [], [0], [], [], [2], []]]
 GLOBAL_STEPS = [[0, 0, 2, 2, 2, 3], [0, 0, 1, 1, 1, 4, 4]]
@@ -68,7 +68,7 @@ def test_averages_in_sync_equal_one_process_with_all_examples_of_all_held_steps(
 
 
 def big_batches(batch_size, num_updates, steps):
-    """For each update the examples of both workers' held steps, in one batch."""
+    """For each update one batch with the examples of both workers' held steps."""
     batches = global_batches(batch_size, num_updates * steps, 2)
     groups = [batches[i : i + steps] for i in range(0, len(batches), steps)]
     return [{name: np.concatenate([batch[name] for batch in group]) for name in group[0]} for group in groups]
@@ -103,7 +103,7 @@ def test_gradients_held_at_the_end_of_the_data_are_lost(cluster):
         (["replicas_to_aggregate=2"], "replicas_to_aggregate=2 is for rule=sync, not for rule=async"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(strings, message):
+def test_contradicting_options_are_rejected(strings, message):
     with pytest.raises(OptionError, match=message):
         registry.UPDATES.create("accumulate", strings)
 

@@ -1,4 +1,4 @@
-"""Rule `all_reduce`: workers around a ring compute what one process computes, without a ps in the step."""
+"""Rule `all_reduce`: workers around a ring compute the result of one process, and a step uses no ps task."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_mean_is_over_the_workers_that_have_data(two_workers, lengths, layou
 
 
 def together(batches):
-    """`plain_loop` for batches of two sizes: it takes one shape, so the short ones are repeated to the long size."""
+    """`plain_loop` takes one batch size, so this repeats the short batches to the long size."""
     size = max(len(batch["label"]) for batch in batches)
     whole = [{name: np.tile(a, [size // len(a)] + [1] * (a.ndim - 1)) for name, a in b.items()} for b in batches]
     return plain_loop(Dense(), whole, OPTIMIZERS["momentum"][1])
@@ -106,7 +106,7 @@ def test_a_second_run_on_the_same_servers_equals_the_first(two_workers):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_goes_on_from_a_checkpoint_as_if_it_had_not_ended(two_workers, layout, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(two_workers, layout, tmp_path):
     fields = {"layout": layout, "optimizer": "adam", "learning_rate": 0.01, "logdir": str(tmp_path)}
     whole = two_workers.run(config(**fields | {"logdir": None}))
     half = two_workers.run(config(**fields, max_steps=STEPS // 2))
@@ -160,7 +160,7 @@ def test_an_interrupted_worker_ends_the_others_and_is_named():
         calls = [cluster.start(unlimited, index) for index in range(3)]
         wait_until(lambda: all(call.made and len(call.made[-1].losses) > 5 for call in calls))
         calls[1].stop.request(Interrupted(15))
-        # The supervisor of a real task does this after a moment.
+        # In a real task its supervisor does this after a moment.
         wait_until(lambda: all(calls[index].stop.requested for index in (0, 2)))
         for index in (0, 2):
             calls[index].stop.call("release")
@@ -178,20 +178,20 @@ def test_a_worker_that_does_not_come_is_named():
     assert "worker-1 did not come" in str(call.error)
 
 
-def test_tables_are_refused_and_hybrid_named():
+def test_tables_are_rejected_and_hybrid_is_named():
     with pytest.raises(OptionError, match=r"all_reduce cannot train embedding tables.*table.*hybrid"):
         components_lib.load(config_of("Embedded", "Rows", update="all_reduce"), 2)
 
 
 @pytest.mark.parametrize("transform", ["top_k:ratio=0.1", "cast", "sign", "error_feedback"])
-def test_packed_gradients_are_refused(transform):
+def test_packed_gradients_are_rejected(transform):
     transforms = (transform, "top_k:ratio=0.1") if transform == "error_feedback" else (transform,)
     with pytest.raises(OptionError, match=rf"--gradient_transform {transform.partition(':')[0]}.*clip_norm.*--update"):
         components_lib.load(config(gradient_transform=transforms), 2)
 
 
 class FakeRing:
-    """Notes what is called; its turns are given."""
+    """A ring that records its calls and returns the given turns."""
 
     def __init__(self, *turns):
         self._turns = list(turns)
@@ -204,7 +204,7 @@ class FakeRing:
         return lambda session: self.calls.append(name)
 
 
-def test_the_chief_tells_ps_0_how_far_training_is_a_few_times_a_second():
+def test_the_chief_reports_progress_to_ps_0_a_few_times_a_second():
     now = [0.0]
     ring = FakeRing(*(Turn(step, 2) for step in range(1, 6)))
     exchange = RingExchange(ring, is_chief=True, clock=lambda: now[0])
@@ -217,7 +217,7 @@ def test_the_chief_tells_ps_0_how_far_training_is_a_few_times_a_second():
     assert set(ring.calls) == {"count"}
 
 
-def test_other_workers_leave_that_to_the_chief():
+def test_only_the_chief_reports_progress():
     now = [0.0]
     ring = FakeRing(Turn(1, 2))
     exchange = RingExchange(ring, is_chief=False, clock=lambda: now[0])
@@ -236,7 +236,7 @@ def test_nothing_is_published_before_the_first_step():
     assert ring.calls == ["publish"]
 
 
-def test_a_worker_without_data_gives_nothing_until_all_are_released():
+def test_a_worker_without_data_contributes_nothing_until_all_are_released():
     ring = FakeRing(Turn(1, 1), Turn(RELEASED, 0))
     exchange = RingExchange(ring, is_chief=False)
     assert [exchange.without_data(None) for _ in range(2)] == [1, RELEASED]

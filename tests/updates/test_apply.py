@@ -1,4 +1,4 @@
-"""`Applier`: updates in a branch, factors of the learning rate, slots made before, clocks read late."""
+"""`Applier`: updates in a branch, factors of the learning rate, slots made in advance, and late reads of clocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UPDATES = {
 
 
 class OnePs:
-    """As much of a store as an applier needs: one piece on one ps task, which is this process."""
+    """The part of a store that an applier needs: one piece on one ps task, which is this process."""
 
     def __init__(self, shape, is_table=False):
         self.clocks = [tf.get_variable("global_step", [], tf.int64, tf.zeros_initializer(), use_resource=True)]
@@ -69,7 +69,7 @@ class Case:
 
 
 def run_in_branch(case, gradients, allowed):
-    """Applies the gradients one after the other where `allowed` says so; the states before and after each."""
+    """Applies the gradients one after the other if `allowed` permits; returns the states before and after each."""
     is_allowed = tf.placeholder(tf.bool, [])
     case.applier.create_slots(0, [case.piece])
 
@@ -91,10 +91,10 @@ def run_in_branch(case, gradients, allowed):
 @pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("optimizer", registry.OPTIMIZERS.names())
 def test_an_update_in_a_branch_follows_the_formula_and_an_untaken_one_changes_nothing(optimizer, is_sparse):
-    # The second one is not applied; the sparse ones are those with rows.
+    # The second gradient is not applied; the sparse gradients are the ones with rows.
     gradients = [(cases.SPARSE if is_sparse else cases.DENSE)[number] for number in (0, 1, 3)]
     update = UPDATES[optimizer]
-    if is_sparse and optimizer == "adam":  # walks the whole table
+    if is_sparse and optimizer == "adam":  # Adam updates the whole table
         update = lambda s, g, t, lr: oracle.adam(s, oracle.as_dense(g, s["w"].shape), t, lr)  # noqa: E731
     elif is_sparse:
         update = functools.partial(oracle.by_rows, update)
@@ -111,7 +111,7 @@ def test_an_update_in_a_branch_follows_the_formula_and_an_untaken_one_changes_no
 
 
 @pytest.mark.parametrize("optimizer", registry.OPTIMIZERS.names())
-def test_slots_made_before_are_those_that_an_update_makes_itself(optimizer):
+def test_slots_made_in_advance_equal_those_that_an_update_makes(optimizer):
     def names_of(make_slots_before):
         with tf.Graph().as_default():
             case = Case(optimizer)
@@ -167,7 +167,7 @@ def test_a_ps_task_without_gradients_has_nothing_to_apply():
 
 
 class TestPrivateMembersOfOptimizers:
-    """What `create_slots` relies on in TensorFlow."""
+    """The members of TensorFlow's optimizers that `create_slots` uses."""
 
     def test_create_slots_takes_variables_and_fills_the_dictionary_of_slots(self):
         with tf.Graph().as_default():

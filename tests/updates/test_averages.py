@@ -1,7 +1,7 @@
-"""Each update of a rule that averages is the mean of exactly the gradients that it reports as used.
+"""Each update of an averaging rule is the mean of exactly the gradients that the rule reports as used.
 
-Whatever the order in which they come, and also when workers end early, are killed in a step, and come back. How it is
-seen which gradients are in an update: `tests/testing/marks.py`.
+That holds for any order of arrival, and when workers end early, are killed in a step, and come back.
+`tests/testing/marks.py` explains how a test knows which gradients are in an update.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_each_update_is_the_mean_of_the_gradients_used(cluster, rule, layout):
 
 
 def play(run: MarkedRun, order: random.Random) -> set[int]:
-    """Steps in random order, one worker killed among them; then all leave. Returns the codes of who was killed."""
+    """Makes steps in random order with one killed worker, then lets all leave; returns the codes of killed steps."""
     kills = {order.randrange(2, NUM_ACTIONS - 3)}
     killed_in: set[int] = set()
     for action in range(NUM_ACTIONS):
@@ -69,7 +69,7 @@ def play(run: MarkedRun, order: random.Random) -> set[int]:
         elif idle:
             run.step(order.sample(idle, order.choice([1, 1, 1, min(2, len(idle)), len(idle)])))
     for worker in set(range(NUM_WORKERS)) - run.processes.keys():
-        run.notice(worker)  # whoever is gone is missed in the end; until then the others may wait for it
+        run.notice(worker)  # the chief notices a lost worker in the end; until then the others may wait for it
     while run.processes:
         idle = [worker for worker, process in run.processes.items() if not process.is_busy]
         run.leave(order.choice(idle))
@@ -84,7 +84,7 @@ def check(run: MarkedRun, rule: str, killed_in: set[int]) -> None:
         check_means(run, ps, rule, first, may_lack=len(killed_in) if ps else 0)
         by_ps.append(first)
     decided, *followers = by_ps
-    if rule not in IN_ANY_GROUP:  # the same gradients, but for what a killed worker has not brought
+    if rule not in IN_ANY_GROUP:  # the same gradients, except those that a killed worker did not deliver
         for marks in followers:
             assert marks.items() <= decided.items()
             assert decided.keys() - marks.keys() <= killed_in
@@ -92,18 +92,18 @@ def check(run: MarkedRun, rule: str, killed_in: set[int]) -> None:
 
 
 def check_means(run: MarkedRun, ps: int, rule: str, marks: dict[int, tuple[int, int]], may_lack: int) -> None:
-    """Each update on a ps task is the mean of so many pushes as are in it, but for zeros of a killed worker's."""
+    """Asserts that each update is the mean of its pushes, where a killed worker's missing part counts as zero."""
     groups, num_updates = groups_of(run.pushes, marks), run.clock(ps)
     assert set(groups) <= set(range(num_updates)) and len(groups) >= num_updates - may_lack
     for update, pushes in groups.items():
         (size,) = {marks[code][1] for push in pushes for code in push.codes}
-        assert size - may_lack <= len(pushes) <= size, f"update {update} is no mean of {pushes}"
+        assert size - may_lack <= len(pushes) <= size, f"update {update} is not the mean of {pushes}"
         if rule in WAITING:
             assert len({push.worker for push in pushes}) == len(pushes), "a worker has two turns in an update"
 
 
 def groups_of(pushes: list[Push], marks: dict[int, tuple[int, int]]) -> dict[int, list[Push]]:
-    """The pushes of each update; all gradients of one are in the same."""
+    """The pushes of each update; all gradients of one push must be in the same update."""
     groups: dict[int, list[Push]] = {}
     for push in pushes:
         found = {marks.get(code) for code in push.codes}
@@ -116,7 +116,7 @@ def groups_of(pushes: list[Push], marks: dict[int, tuple[int, int]]) -> dict[int
 
 
 def check_counts(run: MarkedRun, marks: dict[int, tuple[int, int]]) -> None:
-    """What is reported, by the chief and to each worker, is what was done."""
+    """Asserts that the reports of the chief and to each worker agree with the updates."""
     counts = run.counts(0)
     dropped = counts.pushed - counts.used
     assert np.all(dropped >= 0)

@@ -1,4 +1,4 @@
-"""`backup` against its equation in scripted order, and beside `sync` with as many backup workers."""
+"""`backup` against its equation in scripted order, and beside `sync` with the same number of backup workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_WORKERS = 3
 @pytest.mark.parametrize("model", ["dense", "sparse"])
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, model, layout):
-    # Worker 1 is late for step 1, worker 0 for steps 2 and 3; whoever is late goes on with the newest parameters.
+    # Worker 1 is late for step 1, worker 0 for steps 2 and 3; a late worker continues with the newest parameters.
     script = [0, 2, 1, 2, 1, 0, 2, 1, 0, 0, 2]
     wanted = check_script(
         cluster, model, script, required=lambda clock: 2, is_fresh_only=True, waits=True, update="backup",
@@ -41,7 +41,7 @@ def test_without_backup_workers_it_equals_sync(cluster, optimizer):
 
 
 def run_with_worker_2_standing(cluster, update, option, steps=60):
-    """Steps made, gradients used and gradients dropped by worker; worker 2 makes no step before the end."""
+    """Steps made, gradients used and gradients dropped by worker, when worker 2 makes no step before the end."""
     config = config_of(
         "tests.testing.script:Linear", "Rows", update=update, update_option=(option,), batch_size=2, max_steps=steps
     )
@@ -63,7 +63,7 @@ def run_with_worker_2_standing(cluster, update, option, steps=60):
 
 
 @pytest.mark.parametrize(("update", "option"), [("backup", "backup_workers=1"), ("sync", "replicas_to_aggregate=2")])
-def test_a_slow_workers_turns_are_given_to_nobody(cluster, update, option):
+def test_no_other_worker_gets_a_slow_workers_turns(cluster, update, option):
     made, used, dropped = run_with_worker_2_standing(cluster, update, option)
     assert made == [60, 60, 1]  # one turn per step and worker
     assert used == [60, 60, 0]
@@ -82,7 +82,7 @@ def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
     used = sum(worker["gradients_used"] for worker in workers)
     pushed = sum(worker["local_steps"] for worker in workers)
     assert used == steps * (num_workers - backup)  # exactly, not at least
-    # A worker makes one push per step unless it is so late that it misses a whole one.
+    # A worker makes one push per step unless it is late by more than a whole step.
     assert pushed <= steps * num_workers
     assert (pushed - used) / pushed == pytest.approx(backup / num_workers, abs=0.1)
     # Every gradient in an update was computed from that update's own parameters.
@@ -90,7 +90,7 @@ def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_worker_that_runs_out_of_data_holds_nobody_up(cluster, first):
+def test_a_worker_that_runs_out_of_data_blocks_no_other(cluster, first):
     lengths = [20, 20, 20]
     lengths[first] = 5
     config = config_of(
@@ -102,7 +102,7 @@ def test_a_worker_that_runs_out_of_data_holds_nobody_up(cluster, first):
     assert outcomes[0].worker.final_values["global_step"] == 20
 
 
-def test_backup_workers_must_leave_somebody_to_wait_for():
+def test_backup_workers_must_leave_a_worker_to_wait_for():
     rule = Backup(BackupOptions(backup_workers=3))
     with pytest.raises(OptionError, match="backup_workers=3 leaves none of num_workers=3.*at most 2"):
         rule.check(RunPlan(num_workers=3))

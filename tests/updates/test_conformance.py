@@ -1,7 +1,7 @@
-"""Every registered update rule keeps the same promises: trains, ends, counts, resumes, leaves nothing behind.
+"""Every registered update rule keeps the same promises: it trains, ends, counts, resumes and leaves nothing behind.
 
-The checks of a rule look at the same few runs (`tests/testing/conformance.py`), so that the ids of the tests
-read as a table: check[rule-layout].
+The checks of a rule share a few runs (`tests/testing/conformance.py`). The test ids read as a table:
+check[rule-layout].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.training import components as components_lib
 
 LAYOUTS = ("packed", "per_variable")
-# Who leaves first differs: the chief, or another worker.
+# The first task to leave differs: the chief, or another worker.
 LENGTHS = {"packed": (8, 14, 24), "per_variable": (24, 8, 14)}
 # One layout with a velocity on the ps tasks, where the rule takes one.
 OPTIMIZERS = {"packed": "momentum", "per_variable": "sgd"}
@@ -53,7 +53,7 @@ def runs():
 
 @pytest.fixture(scope="module")
 def halves(runs, tmp_path_factory):
-    """(rule, layout) -> a run that ends at half of the whole one, and the one that goes on from its checkpoint."""
+    """(rule, layout) -> a run that ends at half of the steps, and the run that resumes from its checkpoint."""
 
     @functools.cache
     def run(rule, layout):
@@ -63,7 +63,7 @@ def halves(runs, tmp_path_factory):
     return run
 
 
-def test_every_registered_rule_is_in_the_table():
+def test_every_registered_rule_has_an_entry_in_the_table():
     assert sorted(FACTS) == sorted(registry.UPDATES.names())
 
 
@@ -124,8 +124,8 @@ def test_no_gradient_is_left_out_unless_documented(runs, rule, layout):
 
 
 @rules_and_layouts
-def test_moves_the_parameters_by_the_gradients_that_it_says_and_no_others(runs, rule, layout):
-    """With `Credits` the parameters say whose gradients moved them, and with which weight."""
+def test_parameters_move_by_the_documented_gradients_only(runs, rule, layout):
+    """With the model `Credits` the parameters tell which gradients moved them, and with which weight."""
     facts = FACTS[rule]
     model = "CreditRows" if facts.holds_tables else "Credits"
     limited = [job(rule, layout, THREE, model)] if layout == "packed" else []
@@ -150,19 +150,19 @@ def test_one_worker_is_plain_sgd(runs, rule, layout):
     result = runs.result(ALONE, lone(rule, layout, update_option=facts.plain))
     losses, values = plain(facts.model, optimizer_of(rule, layout), WHOLE * facts.steps_per_update)
     np.testing.assert_allclose(result.losses[0], losses, rtol=0, atol=1e-6)
-    trained = set(result.values) - {"global_step"}  # slots only where they are on the ps tasks
+    trained = set(result.values) - {"global_step"}  # the ps tasks hold slots only in some rules
     assert {name for name in values if "Momentum" not in name} <= trained <= set(values)
     for name in trained:
         np.testing.assert_allclose(result.values[name], values[name], rtol=0, atol=1e-6, err_msg=name)
 
 
 @rules_and_layouts
-def test_goes_on_after_a_restart_as_if_there_had_been_none(runs, halves, rule, layout):
+def test_a_restarted_run_equals_an_uninterrupted_one(runs, halves, rule, layout):
     assert_continued(runs.result(ALONE, lone(rule, layout)), halves(rule, layout))
 
 
 @pytest.mark.parametrize("rule", ["async", "sync"])
-def test_goes_on_with_the_residual_of_error_feedback(runs, rule, tmp_path):
+def test_a_restarted_run_keeps_the_residual_of_error_feedback(runs, rule, tmp_path):
     kept, lost = tmp_path / "kept", tmp_path / "lost"
 
     def config(max_steps, **fields):
@@ -179,14 +179,14 @@ def test_goes_on_with_the_residual_of_error_feedback(runs, rule, tmp_path):
 
 @rules_and_layouts
 def test_a_second_run_on_the_same_ps_tasks_equals_the_first(runs, halves, rule, layout):
-    """Bit for bit, as far as it goes."""
+    """The runs are equal bit for bit, as far as the rule is deterministic."""
     (first,) = runs.result(ALONE, lone(rule, layout)).losses
     (second,) = halves(rule, layout)[0].losses
     assert second == first[: len(second)]
 
 
 @rules_and_layouts
-def test_everything_kept_has_a_device_and_the_runs_container(runs, rule, layout):
+def test_every_resource_has_a_device_and_the_runs_container(runs, rule, layout):
     for num_ps, result in ((1, runs.result(ALONE, lone(rule, layout))), (2, runs.result(THREE, uneven(rule, layout)))):
         assert len(result.graphs) == len(result.codes)
         for graph in result.graphs:
@@ -221,7 +221,7 @@ def uneven(rule, layout, model=None):
 
 
 def credits_of(result):
-    """By variable of the model `Credits`: how many gradients in full each worker has moved it by."""
+    """For each variable of the model `Credits`: the number of whole gradients by which each worker has moved it."""
     assert set(result.values) - {"rows"} == {"left", "right", "global_step"}
     moved = [-value.ravel() / LEARNING_RATE for name, value in result.values.items() if name != "global_step"]
     assert all(np.all(value[THREE[1] :] == 0) for value in moved)
@@ -265,9 +265,9 @@ def loss_before(model):
 
 
 def assert_learned(result, model, share=0.9):
-    """The loss over all examples has fallen to `share` of what it was, or lower.
+    """Asserts that the loss over all examples has fallen to `share` of its first value or lower.
 
-    In an uneven run the last worker makes updates alone, for its third of the examples; then less is asked.
+    In an uneven run the last worker makes updates alone, on its third of the examples, so the limit is higher.
     """
     before, after = loss_before(model), result.loss
     assert after < share * before

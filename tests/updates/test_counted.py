@@ -1,4 +1,4 @@
-"""What a step of the rules that count every gradient on the ps tasks sends, and where its results come from."""
+"""Messages of a step of the rules that count every gradient on the ps tasks, and the sources of its results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_push_sends_the_gradient_and_gets_counts_and_parameters_back(case, num
     to_ps, to_worker = crossings(train, train.fetches[0])
     pieces = [(ps, "data", (piece.variable.shape.num_elements(),)) for ps, piece in enumerate(train.store.pieces)]
     assert len(pieces) == num_ps
-    places = [(0, "data", (None, 1))] if case == "accumulate" else []  # of the batches that were held back
+    places = [(0, "data", (None, 1))] if case == "accumulate" else []  # batches that the worker held back
     assert Counter(to_ps) == Counter([*pieces, *places])
     counts = [(0, "data", (2,)), *((ps, "data", (1,)) for ps in range(1, num_ps))]
     assert sorted(to_worker) == sorted([*counts, *pieces])
@@ -70,7 +70,7 @@ class Averaged:
         ("downpour", ("n_push=2", "n_fetch=3"), [False, False, False, True]),
     ],
 )
-def test_a_local_step_does_without_the_models_own_updates_and_sends_nothing(update, options, local):
+def test_a_local_step_skips_the_models_own_updates_and_sends_nothing(update, options, local):
     config = config_of(f"{__name__}:Averaged", "Rows", update=update, update_option=options)
     train = assemble(config, num_ps=2)
     (update_op,) = train.graph.get_collection(tf.GraphKeys.UPDATE_OPS)
@@ -81,7 +81,7 @@ def test_a_local_step_does_without_the_models_own_updates_and_sends_nothing(upda
 
 
 class OnlyLast:
-    """The loss depends on the second of two variables only, which lie on a ps task each."""
+    """A model with a variable on each of two ps tasks, whose loss depends on the second variable only."""
 
     def build(self, batch, training):
         tf.get_variable("first", [6, 4])
@@ -97,6 +97,6 @@ def test_a_ps_task_without_a_gradient_counts_when_the_gradients_are_computed(upd
     (loss,) = (op for op in train.graph.get_operations() if op.type == "SparseSoftmaxCrossEntropyWithLogits")
     for clock in train.store.clocks:
         counts = [op for op in clock.handle.consumers() if op.type == "ResourceCountUpTo"]
-        assert counts or update == "drop_stale"  # which counts in a branch
+        assert counts or update == "drop_stale"  # drop_stale counts in a branch
         assert all(loss in before([count]) for count in counts)
     assert loss in before([train.step.phases[0].pushed.op])

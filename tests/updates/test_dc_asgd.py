@@ -20,7 +20,7 @@ NUM_WORKERS = 2
 
 
 def delay_compensated(strength, optimizer, adaptive=False):
-    """The rule in NumPy; see `scripted.Apply`."""
+    """The rule in NumPy, as a `scripted.Apply`."""
     numpy_optimizer = scripted.Optimizer(optimizer)
     mean_squares = {}
 
@@ -50,7 +50,7 @@ def largest_difference(one, other):
 
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 @pytest.mark.parametrize("optimizer", LEARNING_RATES)
-def test_a_gradient_is_corrected_by_its_square_times_the_way_since_its_pull(cluster, optimizer, layout):
+def test_a_gradient_is_corrected_by_its_square_times_the_move_since_its_pull(cluster, optimizer, layout):
     wanted = scripted.replay(SCRIPT, "dense", delay_compensated(20.0, optimizer))
     uncorrected = scripted.replay(SCRIPT, "dense", delay_compensated(0.0, optimizer))
     assert largest_difference(wanted, uncorrected) > 1e-3
@@ -71,7 +71,7 @@ def test_without_lambda_it_is_async(cluster):
     scripted.assert_same(play(cluster, "sgd", "lambda=0"), wanted, num_ps=cluster.num_ps)
 
 
-def test_the_way_is_counted_from_the_rounded_values_that_the_worker_got(cluster):
+def test_the_move_is_counted_from_the_rounded_values_that_the_worker_got(cluster):
     def rounded(params):
         return {name: value.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32) for name, value in params.items()}
 
@@ -80,11 +80,11 @@ def test_the_way_is_counted_from_the_rounded_values_that_the_worker_got(cluster)
     scripted.assert_same(played, wanted, num_ps=cluster.num_ps)
 
 
-def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     fields = {"update": "dc_asgd", "update_option": ("adaptive=true",), "optimizer": "momentum", "learning_rate": 0.1}
-    # One worker is never stale, but what it gets is rounded, so that there is something to correct.
+    # One worker is never stale, but it receives rounded values, so that there is a difference to correct.
     fields |= {"pull_dtype": "bfloat16", "batch_size": 8}
-    epoch = 240 // 8  # after one, data come in the same order again
+    epoch = 240 // 8  # after an epoch the data come in the same order again
     with InProcessCluster(1, 1) as one:
         (whole,) = one.run(config_of("Dense", "Rows", max_steps=2 * epoch, logdir=str(tmp_path / "whole"), **fields))
         one.run(config_of("Dense", "Rows", max_steps=epoch, logdir=str(tmp_path / "parts"), **fields))
@@ -101,6 +101,6 @@ def test_the_usual_strength_of_each_form_is_the_default():
     assert DcAsgdOptions(lambda_=0.5, adaptive=True).strength == 0.5
 
 
-def test_embedding_tables_are_refused():
+def test_embedding_tables_are_rejected():
     with pytest.raises(OptionError, match="--update=dc_asgd cannot train embedding tables.*has table"):
         components_lib.load(config_of("Embedded", "Rows", update="dc_asgd", batch_size=4), num_workers=2)

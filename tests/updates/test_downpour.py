@@ -1,4 +1,4 @@
-"""Update rule `downpour` against its pseudocode in NumPy, its local phase, warm start and restarts."""
+"""Update rule `downpour` against its pseudocode in NumPy; its local phase, warm start and restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.updates.scripted import assert_same, play
 
 LAYOUTS = ("packed", "per_variable")
 RATE = 0.2
-# Worker 1 makes most of its steps in a row, so that pushes find parameters that others have moved.
+# Worker 1 makes most of its steps in a row, so that its pushes find parameters that the other has moved.
 SCRIPT = (0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1)
 NUM_WORKERS = 2
 
@@ -70,7 +70,7 @@ def test_equals_async_when_it_pushes_and_fetches_each_step(cluster):
     assert ways[0].staleness == ways[1].staleness
 
 
-def test_nothing_of_a_local_step_is_on_a_ps_task(cluster):
+def test_a_local_step_runs_no_op_on_a_ps_task(cluster):
     config = config_of(
         "Dense", "Rows", update="downpour", update_option=options(n_push=4, n_fetch=2), batch_size=4, max_steps=9
     )
@@ -80,7 +80,7 @@ def test_nothing_of_a_local_step_is_on_a_ps_task(cluster):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, tmp_path):
+def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     def run(max_steps, logdir):
         config = config_of(
             "Dense", "Rows", ["num_examples=24"], update="downpour", update_option=options(n_push=2, n_fetch=8),
@@ -90,13 +90,13 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
         return outcome
 
     whole = run(6, None)
-    # Three pushes are six steps: a whole pass over 24 examples, and in the middle of n_fetch.
+    # Three pushes are six steps: a whole pass over 24 examples that ends between two fetches.
     halves = [run(max_steps, str(tmp_path)) for max_steps in (3, 6)]
     assert [len(half.losses) for half in halves] == [6, 6]
     np.testing.assert_allclose(halves[0].losses + halves[1].losses, whole.losses, rtol=0, atol=1e-6)
     for name, value in whole.worker.final_values.items():
         np.testing.assert_allclose(halves[1].worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
-    # The first fetch is in step 8: until then each push finds one update more since the copy was fetched.
+    # The first fetch is in step 8: until then the staleness of each push is larger by one.
     assert [pushed_staleness(half) for half in halves] == [[0, 1, 2], [3, 0, 1]]
     assert pushed_staleness(whole) == [0, 1, 2, 3, 0, 1]
 
@@ -105,18 +105,18 @@ def pushed_staleness(outcome):
     return [int(staleness[0]) for staleness in outcome.progress.staleness_values if staleness.size]
 
 
-def test_others_begin_when_the_chief_has_warmed_up(cluster):
+def test_other_workers_begin_after_the_chiefs_warm_start(cluster):
     config = config_of(
         "Dense", "Rows", update="downpour", update_option=options(n_push=2, n_fetch=2, warm_start_steps=20),
         batch_size=4, max_steps=400,
     )  # fmt: skip
     outcomes = cluster.run(config)
-    assert outcomes[0].progress.global_steps[:40:2] == [0, *range(1, 20)]  # nobody else pushes
+    assert outcomes[0].progress.global_steps[:40:2] == [0, *range(1, 20)]  # no other worker pushes
     assert len(outcomes[1].losses) > 0
     assert min(outcomes[1].progress.global_steps) >= 20
 
 
-def test_a_chief_that_ends_before_it_has_warmed_up_lets_the_others_begin(cluster):
+def test_a_chief_that_ends_in_its_warm_start_lets_the_others_begin(cluster):
     config = config_of(
         "Dense", "Rows", ["lengths=6,9"], update="downpour", update_option=options(warm_start_steps=1000),
         batch_size=4, max_steps=None, num_epochs=100,
@@ -125,7 +125,7 @@ def test_a_chief_that_ends_before_it_has_warmed_up_lets_the_others_begin(cluster
     assert [outcome.progress.global_steps for outcome in outcomes] == [list(range(1, 7)), list(range(7, 16))]
 
 
-def test_a_warm_start_of_the_whole_run_leaves_nothing_to_the_others(cluster):
+def test_a_warm_start_of_the_whole_run_leaves_no_steps_to_the_others(cluster):
     config = config_of(
         "Dense", "Rows", update="downpour", update_option=options(warm_start_steps=50), batch_size=4, max_steps=20
     )
@@ -150,7 +150,7 @@ def test_a_waiting_worker_obeys_a_request_to_stop(cluster):
 @pytest.mark.parametrize(
     ("optimizer", "name"), [(Momentum(Momentum.Options()), "momentum"), (Adam(AdamOptions()), "adam")]
 )
-def test_refuses_a_velocity_on_the_ps_with_a_period(optimizer, name):
+def test_rejects_a_velocity_on_the_ps_with_a_period(optimizer, name):
     plan = RunPlan(2, optimizer, name)
     for period in ({"n_push": 2}, {"n_fetch": 2}):
         with pytest.raises(OptionError, match=f"--optimizer={name} .momentum 0.9.*use --optimizer=sgd or adagrad"):

@@ -1,4 +1,4 @@
-"""`drop_stale` against its equation: which gradients are dropped, everywhere or nowhere."""
+"""`drop_stale` against its equation: the rule drops the same gradients on all ps tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.testing.cluster import config_of
 from tests.updates import scripted
 
 SCRIPT = [0, 1, 1, 0, 0, 1, 0, 0, 1, 1]
-# By hand, worker 0 and 1. A dropped gradient leaves the clock as it is, and makes nobody's staleness greater.
+# Computed by hand for workers 0 and 1. A dropped gradient changes neither the clock nor a later staleness.
 STALENESS = {
     0: [[0, -1, 0, 0, 0], [-1, 0, -1, -1, 0]],
     1: [[0, -1, 0, 1, 0], [1, 0, 1, -1, 0]],
@@ -43,11 +43,11 @@ def test_gradients_older_than_the_bound_change_nothing(cluster, model, optimizer
     scripted.assert_same(played, wanted, num_ps=cluster.num_ps)
 
 
-def test_free_workers_reach_max_steps_and_count_what_was_dropped(cluster):
+def test_free_workers_reach_max_steps_and_count_dropped_gradients(cluster):
     config = config_of("Dense", "Rows", update="drop_stale", update_option=("staleness=0",), batch_size=4, max_steps=80)
     outcomes = cluster.run(config)
     vectors = [vector for outcome in outcomes for vector in outcome.progress.staleness_values]
-    # On ps 0, where it is decided, the bound holds to the letter; elsewhere the same gradients are dropped.
+    # Ps 0 decides, so the bound holds exactly there; the other ps tasks drop the same gradients.
     assert {int(vector[0]) for vector in vectors} <= {0, -1}
     for vector in vectors:
         assert set(vector < 0) == {vector[0] < 0}

@@ -1,4 +1,4 @@
-"""Update rule `easgd` against the paper's algorithms 1 and 2 in NumPy, its local phase and restarts."""
+"""Update rule `easgd` against the paper's algorithms 1 and 2 in NumPy; its local phase and restarts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_beta_is_alpha_times_the_number_of_workers(cluster):
 
 
 @pytest.mark.parametrize("period", [1, 2])
-def test_without_a_force_workers_are_alone_and_the_centre_stays(cluster, period):
+def test_without_a_force_workers_train_alone_and_the_centre_stays(cluster, period):
     got = play_easgd(cluster, period=period, alpha=0.0)
     initial = script.initial_values(script.Linear())
     for values in got.values:
@@ -73,7 +73,7 @@ def test_one_worker_without_a_force_computes_plain_sgd(one_worker):
     np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-6)
 
 
-def test_the_centre_follows_the_copies(cluster):
+def test_the_centre_follows_the_replicas(cluster):
     config = config_of(
         "Dense", "Rows", update="easgd", update_option=options(period=4, momentum=0.5), learning_rate=0.05,
         batch_size=4, max_steps=400,
@@ -92,11 +92,11 @@ def test_counts_exchanges_only_of_steps_that_were_made(cluster):
         max_steps=None, num_epochs=100,
     )  # fmt: skip
     outcomes = cluster.run(config)
-    # Worker 0 would exchange in its step 8, for which there is no data.
+    # Worker 0 would exchange in its step 8, but its data end before.
     assert outcomes[0].worker.final_values["global_step"] == len(range(0, 8, 4)) + len(range(0, 13, 4))
 
 
-def test_nothing_of_a_local_step_is_on_a_ps_task(cluster):
+def test_a_local_step_runs_no_op_on_a_ps_task(cluster):
     config = config_of(
         "Dense", "Rows", update="easgd", update_option=options(period=2, momentum=0.9), batch_size=4, max_steps=9
     )
@@ -106,7 +106,7 @@ def test_nothing_of_a_local_step_is_on_a_ps_task(cluster):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, tmp_path):
+def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     def run(max_steps, logdir):
         config = config_of(
             "Dense", "Rows", ["num_examples=28"], update="easgd", update_option=options(period=3, momentum=0.9),
@@ -115,7 +115,7 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
         (outcome,) = one_worker.run(config)
         return outcome
 
-    # The third exchange is in step 6: seven steps, a whole pass over 28 examples; the sixth one in step 15.
+    # The third exchange is in step 6: seven steps, a whole pass over 28 examples; the sixth exchange is in step 15.
     whole, halves = run(6, None), [run(max_steps, str(tmp_path)) for max_steps in (3, 6)]
     assert [len(half.losses) for half in halves] == [7, 9]
     np.testing.assert_allclose(halves[0].losses + halves[1].losses, whole.losses, rtol=0, atol=1e-6)
@@ -124,19 +124,19 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
 
 
 @pytest.mark.parametrize("name", ["momentum", "adagrad", "adam"])
-def test_refuses_an_optimizer_that_would_have_nothing_to_apply(name):
+def test_rejects_an_optimizer_that_would_have_nothing_to_apply(name):
     message = f"--optimizer={name}: .*use --optimizer=sgd.*--update_option momentum=0.9"
     with pytest.raises(OptionError, match=message):
         Easgd(EasgdOptions()).check(RunPlan(2, None, name))
     Easgd(EasgdOptions()).check(RunPlan(2))
 
 
-def test_refuses_a_beta_above_the_number_of_workers():
+def test_rejects_a_beta_above_the_number_of_workers():
     with pytest.raises(OptionError, match="beta=2.5 exceeds num_workers=2"):
         Easgd(EasgdOptions(beta=2.5)).check(RunPlan(2))
     Easgd(EasgdOptions(beta=2.5)).check(RunPlan(3))
 
 
-def test_alpha_and_beta_say_the_same_so_only_one_is_given():
+def test_alpha_and_beta_exclude_each_other():
     with pytest.raises(OptionError, match="alpha=0.1 and beta=0.9: give one of them"):
         EasgdOptions(alpha=0.1, beta=0.9)

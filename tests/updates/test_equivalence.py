@@ -1,4 +1,4 @@
-"""A cluster computes what one process computes: async and sync, both layouts, several optimizers."""
+"""A cluster computes the result of one process, with async and sync, both layouts and several optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules that decide by staleness pull while others push: parameters that belong to their clock."""
+"""Pulls of the rules that decide by staleness: while others push, parameters and clock belong together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES = {
 
 
 class Falling:
-    """Every gradient is 1 everywhere: with a learning rate of 1 each number is minus the updates it has had."""
+    """Every gradient is 1 everywhere, so with a learning rate of 1 each number is minus the count of its updates."""
 
     def build(self, batch, training):
         variables = [
@@ -36,7 +36,7 @@ def cluster():
 
 
 @pytest.mark.parametrize("update", RULES)
-def test_what_is_pulled_has_just_the_updates_that_its_clock_says(cluster, update):
+def test_pulled_parameters_have_exactly_the_updates_that_their_clock_counts(cluster, update):
     config = config_of(
         f"{__name__}:Falling", "Rows", layout="per_variable", update=update, update_option=RULES[update],
         learning_rate=1.0, batch_size=1, max_steps=600,
@@ -46,5 +46,5 @@ def test_what_is_pulled_has_just_the_updates_that_its_clock_says(cluster, update
         numbers = zip(progress.global_steps, progress.staleness_values, strict=True)
         pulled_at = [step - 1 - staleness[0] for step, staleness in numbers]
         wanted = [-float(clock * NUM_VARIABLES * SIZE) for clock in pulled_at]
-        # What a worker's first step computes with is read without a section.
+        # A worker's first step reads its parameters without a section.
         np.testing.assert_array_equal(progress.losses[1:], wanted[1:])

@@ -1,4 +1,4 @@
-"""One exclusive section per ps task, for the sessions of all workers."""
+"""The exclusive section on each ps task, which the sessions of all workers share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NUM_STEPS = 150
 
 
 class FakeStore:
-    """As much of a store as the section needs."""
+    """The part of a store that the section needs."""
 
     def ps_device(self, ps: int) -> str:
         return f"/job:ps/task:{ps}"
 
 
 def build_counting(cluster, worker, container):
-    """A graph that reads a value, waits on a branch, and writes it back one higher, per ps task."""
+    """A graph that, for each ps task, reads a value, waits on a branch, and writes the value plus one."""
     graph = tf.Graph()
     with graph.as_default(), graph.container(container):
         counts = []
@@ -82,7 +82,7 @@ def test_reads_and_writes_of_two_workers_lose_nothing(cluster):
         thread.join()
     for session in sessions:
         session.close()
-    for ps in (0, 1):  # every value was given out once
+    for ps in (0, 1):  # every value was returned once
         values = sorted(int(values[ps]) for values in seen[0] + seen[1])
         assert values == list(range(1, 2 * NUM_STEPS + 1))
 
@@ -96,7 +96,7 @@ def test_a_branch_that_writes_nothing_leaves_the_section_too(cluster):
 
 
 class Held:
-    """A section in which a step stands still until it is told to go on, and what it writes after that."""
+    """A section in which a step stops until the test lets it continue, and the state that the step then writes."""
 
     def __init__(self, cluster, worker, container):
         self.is_inside, self.may_go_on = threading.Event(), threading.Event()
@@ -131,7 +131,7 @@ class Held:
         self._session.run(self._init_op)
 
     def start(self, timeout_in_ms=0):
-        """Starts a step in a thread, which is cancelled after that time as if its worker had been killed."""
+        """Starts a step in a thread, and cancels it after that time as if its worker had been killed."""
 
         def run():
             try:
@@ -148,11 +148,11 @@ class Held:
         return self.error
 
     def counts(self):
-        """Steps that have entered, and steps that have written all."""
+        """Number of steps that have entered, and number of steps that have written everything."""
         return [int(count) for count in self._session.run(self._counts)]
 
 
-def test_a_step_that_is_cancelled_inside_finishes_what_it_began(cluster):
+def test_a_cancelled_step_inside_the_section_finishes_its_work(cluster):
     held, other = (Held(cluster, worker, "exclusive-finishes") for worker in (0, 1))
     held.init()
     held.start(timeout_in_ms=500)
@@ -166,7 +166,7 @@ def test_a_step_that_is_cancelled_inside_finishes_what_it_began(cluster):
     assert other.join() is None and other.counts() == [2, 2]
 
 
-def test_a_step_that_is_cancelled_while_it_waits_lets_nobody_else_in(cluster):
+def test_a_step_that_is_cancelled_while_it_waits_lets_no_other_step_in(cluster):
     inside, waiting, third = (Held(cluster, worker, "exclusive-keeps-out") for worker in (0, 1, 1))
     inside.init()
     inside.start()
@@ -178,26 +178,26 @@ def test_a_step_that_is_cancelled_while_it_waits_lets_nobody_else_in(cluster):
     inside.may_go_on.set()
     assert inside.join() is None
     assert third.is_inside.wait(DEADLINE_SECS)
-    assert third.counts() == [2, 1]  # the one that was cancelled has not entered
+    assert third.counts() == [2, 1]  # the cancelled step has not entered
     third.may_go_on.set()
     assert third.join() is None
 
 
-def test_a_tensor_that_is_no_argument_is_refused():
+def test_a_tensor_that_is_not_an_argument_is_rejected():
     with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
         late = tf.placeholder(tf.float32, [])
         with pytest.raises(ValueError, match="make it an argument"):
             exclusive(FakeStore(), 0, lambda: late + 1.0)
 
 
-def test_an_op_that_may_wait_is_refused():
+def test_an_op_that_may_wait_is_rejected():
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         queue = tf.FIFOQueue(1, [tf.float32], [()])
         with pytest.raises(ValueError, match="may wait .QueueEnqueueV2"):
             exclusive(FakeStore(), 0, lambda: queue.enqueue([1.0]))
 
 
-def test_what_comes_from_the_worker_has_arrived_before_the_section_is_entered():
+def test_the_workers_inputs_arrive_before_the_section_is_entered():
     with tf.Graph().as_default() as graph:
         with tf.device("/job:worker/task:0"):
             dense = tf.placeholder(tf.float32, [3])
@@ -212,7 +212,7 @@ def test_what_comes_from_the_worker_has_arrived_before_the_section_is_entered():
     before = ancestors(lock)
     on_worker = {op for op in before if op.device == "/job:worker/task:0"}
     assert on_worker == {dense.op, rows.values.op, rows.indices.op}
-    for op in before | {lock}:  # nothing else waits for the worker: not for a tensor, and not by a control edge
+    for op in before | {lock}:  # no other op waits for the worker, neither by a tensor nor by a control edge
         if on_worker.intersection(parents(op)):
             assert op.type == "Identity" and op.device == "/job:ps/task:1"
 

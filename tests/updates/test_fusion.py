@@ -1,4 +1,4 @@
-"""Gradients laid end to end in few vectors, and taken out of sums of such vectors."""
+"""Gradients concatenated in few vectors, and taken out of sums of such vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gradients(factor):
 
 
 @pytest.mark.parametrize("max_bytes", [1, 16, 10**6])
-def test_sums_come_back_in_shape_with_the_workers_they_are_of(max_bytes):
+def test_sums_come_back_in_shape_with_the_number_of_their_workers(max_bytes):
     with tf.Graph().as_default(), tf.Session() as session:
         workers = [
             Fusion([tf.constant(value) for value in gradients(factor)], index, 4, max_bytes)
@@ -36,7 +36,7 @@ def test_sums_come_back_in_shape_with_the_workers_they_are_of(max_bytes):
 def test_no_vector_is_longer_than_allowed_and_each_type_has_its_own():
     with tf.Graph().as_default():
         fusion = Fusion([tf.constant(value) for value in gradients(1)], 0, 2, 16)
-    # 3·4 + 5 + the 2 workers in parts of at most 16/4, and one float64.
+    # 3·4 + 5 numbers and the 2 workers, in parts of at most 16/4, and one vector of float64.
     assert len(fusion.vectors) == -(-(3 * 4 + 5 + 2) // 4) + 1
     assert max(size * dtype.size for size, dtype in zip(fusion.sizes, fusion.dtypes, strict=True)) <= 16
     assert fusion.num_bytes == (3 * 4 + 5 + 2) * 4 + 1 * 8

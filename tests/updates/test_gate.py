@@ -1,4 +1,4 @@
-"""The gate: who waits goes on when what it waits for is there, and nothing that a killed worker left keeps it."""
+"""The gate: a worker continues once its wait is over, and leftovers of a killed worker do not hold it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testing.cluster import wait_until
 
 
 class OneMachine:
-    """In place of a store: the ps task is this process."""
+    """A store whose ps task is this process."""
 
     def ps_device(self, ps: int) -> str:
         return "/cpu:0"
@@ -45,7 +45,7 @@ class Wait:
 
 
 class Fixture:
-    """A gate of two workers, who wait for a version; in a session of their own."""
+    """A gate for two workers, who wait for a version; it runs in a session of its own."""
 
     def __init__(self):
         with tf.Graph().as_default() as graph:
@@ -77,7 +77,7 @@ def gate():
     fixture.session.close()
 
 
-def test_nothing_to_wait_for_is_no_wait(gate):
+def test_a_wait_for_a_reached_version_returns_at_once(gate):
     gate.session.run(gate.wait_ops[0], {gate.target: 0})
 
 
@@ -91,18 +91,18 @@ def test_all_go_on_when_the_gate_opens_for_them(gate):
     wait_until(lambda: waits[1].is_over)
 
 
-def test_what_was_opened_before_is_no_wait_however_often(gate):
+def test_earlier_openings_neither_cause_a_wait_nor_end_one(gate):
     gate.open(1)
     gate.open(2)
     for _ in range(2):
         gate.session.run(gate.wait_ops[0], {gate.target: 2})
     wait = gate.wait(0, 3)
-    assert wait.lasts()  # what is left of the openings before does not let it through
+    assert wait.lasts()  # leftovers of earlier openings do not let it through
     gate.open(3)
     wait_until(lambda: wait.is_over)
 
 
-def test_a_signal_that_is_not_given_cannot_be_taken_and_twice_given_is_taken_once():
+def test_a_signal_cannot_be_taken_before_it_is_given_and_counts_once():
     with tf.Graph().as_default() as graph:
         signal = Signal("test")
         is_given = tf.placeholder(tf.bool, [])
@@ -118,7 +118,7 @@ def test_a_signal_that_is_not_given_cannot_be_taken_and_twice_given_is_taken_onc
                 session.run(taken, options=soon)
 
 
-def test_waits_that_a_killed_worker_left_keep_nobody(gate):
+def test_waits_of_a_killed_worker_hold_no_other(gate):
     old = [gate.wait(0, 1)]
     assert old[0].lasts()
     old.append(gate.wait(0, 1))
@@ -132,7 +132,7 @@ def test_waits_that_a_killed_worker_left_keep_nobody(gate):
     wait_until(lambda: new.is_over)
 
 
-def test_a_wait_that_is_cancelled_takes_nothing(gate):
+def test_a_cancelled_wait_takes_no_signal(gate):
     old = gate.wait(0, 1, timeout_in_ms=300)
     new = gate.wait(0, 1)
     wait_until(lambda: old.is_over)

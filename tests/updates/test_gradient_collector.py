@@ -1,4 +1,4 @@
-"""Rules that gather gradients when workers fail, come late, are let go or have nothing left to do."""
+"""Rules that collect gradients when workers fail, come late, are released, or run out of data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def own_cluster():
 
 
 @pytest.mark.parametrize("update", ["backup", "k_async"])
-def test_released_workers_get_no_step(cluster, update):
+def test_released_workers_make_no_step(cluster, update):
     with Turnstile(cluster) as gate:
         run = GroupScript(cluster, gate, "dense", update=update, update_option=OPTIONS[update], max_steps=50)
         run.push(0, [])
@@ -53,7 +53,7 @@ OPTIONS = {"backup": ("backup_workers=0",), "k_async": ("k=3",)}
 
 
 def broken_components(config):
-    """Components whose data ends in an error at the first batch."""
+    """Components whose data end with an error at the first batch."""
     components = components_lib.load(config, NUM_WORKERS)
     train = components.dataset.train
 
@@ -77,12 +77,12 @@ def broken_components(config):
         ("ssp", ("staleness=1",), True),
     ],
 )
-def test_a_rule_goes_on_without_a_failed_worker_while_enough_are_left(own_cluster, update, options, goes_on):
+def test_a_rule_continues_without_a_failed_worker_while_enough_are_left(own_cluster, update, options, goes_on):
     cluster = own_cluster
     config = config_of("Dense", "Rows", update=update, update_option=options, batch_size=4, max_steps=40)
     calls = [cluster.start(config, worker) for worker in (0, 1)]
     calls.append(cluster.start(config, 2, components=broken_components(config)))
-    if not goes_on:  # what blocks a job that is to stop is let go by the process's main thread, which is missing here
+    if not goes_on:  # a process's main thread aborts blocked calls of a job that must stop; this test has none
         wait_until(lambda: calls[0].stop.requested)
         calls[0].stop.call("release")
     for call in calls:
@@ -97,7 +97,7 @@ def test_a_rule_goes_on_without_a_failed_worker_while_enough_are_left(own_cluste
         assert f"worker 2 failed, and update rule {update} needs all" in str(calls[0].error)
 
 
-def test_a_worker_that_comes_late_takes_part(own_cluster):
+def test_a_late_worker_takes_part(own_cluster):
     config = config_of(
         "Dense", "Rows", ["lengths=100000,100000,30"], update="k_sync", update_option=("k=2",), batch_size=4,
         max_steps=None, num_epochs=4000, join_wait_secs=0.5,
@@ -116,8 +116,8 @@ def test_a_worker_that_comes_late_takes_part(own_cluster):
         assert isinstance(own_cluster.finish_call(call).error, Interrupted)
 
 
-def test_nobody_is_left_waiting_when_max_steps_is_reached(own_cluster):
-    # Two of three workers are in the last update, and the third one's gradient is of no group.
+def test_all_workers_end_when_max_steps_is_reached(own_cluster):
+    # Two of three workers are in the last update, and the third one's gradient belongs to no group.
     config = config_of("Dense", "Rows", update="k_async", update_option=("k=2",), batch_size=4, max_steps=3)
     for _ in range(3):
         outcomes = own_cluster.run(config)

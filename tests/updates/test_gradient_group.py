@@ -1,4 +1,4 @@
-"""Groups on two ps tasks when workers leave, are killed at any point of a push, and come back unnoticed."""
+"""Groups on two ps tasks when workers leave, are killed at any point of a push, or come back unnoticed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def groups(cluster, request):
     groups.close()
 
 
-def test_the_other_ps_makes_the_update_of_the_same_gradients_in_any_order(groups):
+def test_the_other_ps_makes_the_update_from_the_same_gradients_in_any_order(groups):
     notices = [groups.push(0, worker)[1] for worker in (2, 0, 1)]
     assert groups.values(0) == (pytest.approx((3 + 1 + 2) / 3), 1)
-    for worker, notice in zip((1, 2), (notices[2], notices[0]), strict=True):  # the one that closed it comes first
+    for worker, notice in zip((1, 2), (notices[2], notices[0]), strict=True):  # the closing one comes first
         groups.push(1, worker, notice)
     assert groups.values(1) == (0, 0)
     groups.push(1, 0, notices[1])
@@ -33,7 +33,7 @@ def test_the_other_ps_makes_the_update_of_the_same_gradients_in_any_order(groups
 
 
 @pytest.mark.parametrize("groups", [{"required": 2}], indirect=True)
-def test_a_late_gradient_is_refused_on_both(groups):
+def test_a_late_gradient_is_rejected_on_both(groups):
     for worker, notice in enumerate([groups.push(0, worker)[1] for worker in (0, 1)]):
         assert groups.push(1, worker, notice)[0] == 1
     is_accepted, notice = groups.push(0, 2)
@@ -42,21 +42,21 @@ def test_a_late_gradient_is_refused_on_both(groups):
     for ps in (0, 1):
         assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
         assert groups.counts(ps) == ([1, 1, 1], [1, 1, 0])
-    assert groups.push(0, 2)[0] == 1  # its next one is of the newest parameters
+    assert groups.push(0, 2)[0] == 1  # its next gradient is computed from the newest parameters
 
 
 def test_a_part_that_never_comes_counts_as_zero_when_its_worker_has_left(groups):
     notices = [groups.push(0, worker)[1] for worker in range(3)]
     groups.push(1, 0, notices[0])
     groups.push(1, 1, notices[1])
-    assert groups.values(1)[1] == 0  # worker 2 died, and it was the one that closed the group
+    assert groups.values(1)[1] == 0  # worker 2 died, and its gradient was the one that closed the group
     _, notice = groups.leave(0, 2)
     groups.leave(1, 2, notice)
     assert groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1)
     assert groups.values(1) == (pytest.approx((1 + 2) / 3), 1)
 
 
-def test_the_last_one_to_leave_closes_what_waits_for_nobody_else(groups):
+def test_the_last_worker_to_leave_closes_a_group_that_waits_for_no_other(groups):
     notices = [groups.push(0, worker)[1] for worker in (0, 1)]
     groups.push(1, 0, notices[0])
     groups.push(1, 1, notices[1])
@@ -66,7 +66,7 @@ def test_the_last_one_to_leave_closes_what_waits_for_nobody_else(groups):
         assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
 
 
-def test_leaving_twice_is_leaving_once(groups):
+def test_leaving_twice_equals_leaving_once(groups):
     groups.push(0, 0)
     for _ in range(2):
         _, notice = groups.leave(0, 2)
@@ -86,8 +86,8 @@ def test_a_worker_that_comes_back_is_waited_for_again(groups):
     assert groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1)
 
 
-def test_whoever_pushes_is_live(groups):
-    groups.leave(0, 2)  # said to have left, wrongly
+def test_a_worker_that_pushes_counts_as_live(groups):
+    groups.leave(0, 2)  # reported as gone by mistake
     groups.push(0, 2)
     groups.push(0, 0)
     assert groups.values(0)[1] == 0
@@ -95,7 +95,7 @@ def test_whoever_pushes_is_live(groups):
     assert groups.values(0) == (pytest.approx((3 + 1 + 2) / 3), 1)
 
 
-def test_a_dead_workers_gradient_stands_for_nobody_else(groups):
+def test_a_lost_workers_gradient_does_not_take_another_workers_turn(groups):
     groups.push(0, 2)
     groups.leave(0, 2)
     groups.push(0, 0)
@@ -105,8 +105,8 @@ def test_a_dead_workers_gradient_stands_for_nobody_else(groups):
 
 
 def test_a_worker_that_came_back_unnoticed_leaves_no_group_open(groups):
-    groups.push(0, 2)  # killed before its part came to ps 1
-    notice = groups.join(2)  # back before anybody noticed: nobody has said that it left
+    groups.push(0, 2)  # killed before its part reached ps 1
+    notice = groups.join(2)  # back before any task noticed the loss, so none has reported it
     assert notice[4] == 1  # its gradient is its turn in the open group, for whose update it waits
     for worker in (0, 1):
         _, told = groups.push(0, worker)
@@ -115,7 +115,7 @@ def test_a_worker_that_came_back_unnoticed_leaves_no_group_open(groups):
     assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
 
 
-def test_a_part_that_comes_after_its_worker_is_back_is_not_added_to_what_stands_for_it(groups):
+def test_a_late_part_of_a_rejoined_worker_is_not_added_to_its_substitute(groups):
     _, late = groups.push(0, 2)
     groups.join(2)
     assert groups.push(1, 2, late)[0] == 0
@@ -131,7 +131,7 @@ def test_a_part_that_comes_after_its_worker_is_back_is_not_added_to_what_stands_
     assert groups.values(0)[1] == groups.values(1)[1] == 2
 
 
-def test_a_part_that_has_come_is_not_replaced(groups):
+def test_a_part_that_has_arrived_is_not_replaced(groups):
     _, told = groups.push(0, 2)
     groups.push(1, 2, told)  # killed while it waited
     groups.join(2)
@@ -143,7 +143,7 @@ def test_a_part_that_has_come_is_not_replaced(groups):
         assert groups.counts(ps) == ([1, 1, 1], [1, 1, 1])
 
 
-def test_a_word_of_a_loss_that_comes_late_takes_nothing_away(groups):
+def test_a_late_report_of_a_loss_changes_nothing(groups):
     _, old = groups.leave(0, 2)
     groups.join(2)
     _, told = groups.push(0, 2, process=1)
@@ -158,12 +158,12 @@ def test_a_word_of_a_loss_that_comes_late_takes_nothing_away(groups):
 
 @pytest.mark.parametrize("is_fresh_only", [True, False])
 @pytest.mark.parametrize("num_ps", [1, 2])
-def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster, num_ps, is_fresh_only):
+def test_a_leave_of_a_replaced_process_removes_no_worker(cluster, num_ps, is_fresh_only):
     container = f"late-leave-{num_ps}-{is_fresh_only}"
     with contextlib.closing(Groups(cluster, container, NUM_WORKERS, is_fresh_only=is_fresh_only)) as groups:
         groups.join(2)
         notice = None
-        for ps in range(num_ps):  # a call to a ps task that was frozen
+        for ps in range(num_ps):  # a late call to a ps task that was frozen
             _, notice = groups.leave(ps, 2, notice, process=0)
         for worker, process in ((0, 0), (1, 0), (2, 1)):
             told = None
@@ -174,7 +174,7 @@ def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster, n
 
 
 @pytest.mark.parametrize("is_late_on_both", [True, False])
-def test_a_leave_of_a_process_that_has_been_replaced_stands_for_no_part_of_the_next_one(groups, is_late_on_both):
+def test_a_leave_of_a_replaced_process_does_not_count_as_a_part_of_its_successor(groups, is_late_on_both):
     if not is_late_on_both:
         _, old = groups.leave(0, 2, process=0)
     groups.join(2)
@@ -190,7 +190,7 @@ def test_a_leave_of_a_process_that_has_been_replaced_stands_for_no_part_of_the_n
         assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
 
 
-def test_a_leave_of_a_process_that_never_came_to_its_join_takes_out_the_one_before(groups):
+def test_a_leave_of_a_process_that_never_joined_removes_the_one_before(groups):
     _, told = groups.leave(0, 2, process=1)
     groups.leave(1, 2, told, process=1)
     for worker in (0, 1):
@@ -200,7 +200,7 @@ def test_a_leave_of_a_process_that_never_came_to_its_join_takes_out_the_one_befo
         assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
 
 
-def test_a_push_of_a_process_that_has_been_replaced_is_refused(groups):
+def test_a_push_of_a_replaced_process_is_rejected(groups):
     groups.join(2)
     is_accepted, told = groups.push(0, 2, process=0)
     assert is_accepted == 0 and groups.push(1, 2, told)[0] == 0
@@ -209,7 +209,7 @@ def test_a_push_of_a_process_that_has_been_replaced_is_refused(groups):
 
 
 @pytest.mark.parametrize("groups", [{"required": 2}], indirect=True)
-def test_a_killed_workers_gradient_is_one_of_those_that_a_group_needs(groups):
+def test_a_killed_workers_gradient_counts_towards_the_required_number(groups):
     _, told = groups.push(0, 2)
     groups.push(1, 2, told)
     _, told = groups.leave(0, 2)
@@ -220,7 +220,7 @@ def test_a_killed_workers_gradient_is_one_of_those_that_a_group_needs(groups):
         assert groups.values(ps) == (pytest.approx((3 + 1) / 2), 1)
 
 
-def test_a_wait_that_a_killed_worker_left_takes_nothing_from_its_next_process(groups):
+def test_a_wait_of_a_killed_process_takes_nothing_from_its_successor(groups):
     _, told = groups.push(0, 2)
     old = groups.wait(0, 2, told)
     new = groups.wait(0, 2, groups.join(2), process=1)
@@ -230,7 +230,7 @@ def test_a_wait_that_a_killed_worker_left_takes_nothing_from_its_next_process(gr
     ends(new)
 
 
-def test_a_worker_that_is_killed_in_the_update_leaves_a_whole_one(groups):
+def test_a_worker_that_is_killed_in_the_update_leaves_a_whole_update(groups):
     told = [groups.push(0, worker)[1] for worker in (0, 1)]
     waiting = [groups.wait(0, worker, told[worker]) for worker in (0, 1)]
     groups.may_update.clear()

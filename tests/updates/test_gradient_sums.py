@@ -11,7 +11,7 @@ from ps_trainer.updates.gradient_sums import GradientSums
 
 
 class OneMachine:
-    """In place of a store: the ps task is this process."""
+    """A store whose ps task is this process."""
 
     def ps_device(self, ps: int) -> str:
         return "/cpu:0"
@@ -47,7 +47,7 @@ def test_rows_of_a_table_are_summed_whatever_their_number(session):
     np.testing.assert_array_equal(session.run(dense), np.zeros([5, 2]))
 
 
-def test_dense_sums_leave_out_what_is_dropped_and_start_anew(session):
+def test_dense_sums_exclude_dropped_gradients_and_restart_at_zero(session):
     vector = tf.get_variable("vector", [3], initializer=tf.zeros_initializer())
     sums = GradientSums(OneMachine(), 0, [Piece(vector, 0, (), None, True, False)], "test")
     value, is_accepted = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.bool, [])

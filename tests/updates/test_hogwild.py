@@ -22,7 +22,7 @@ NUM_WORKERS = 2
     ("model", "optimizer", "learning_rate"),
     [("dense", "sgd", 0.5), ("dense", "momentum", 0.2), ("sparse", "sgd", 0.5), ("sparse", "adagrad", 0.2)],
 )
-def test_gradients_that_do_not_collide_are_applied_as_they_come(cluster, model, optimizer, learning_rate, layout):
+def test_gradients_that_do_not_collide_are_applied_as_they_arrive(cluster, model, optimizer, learning_rate, layout):
     numpy_optimizer = scripted.Optimizer(optimizer)
 
     def apply(arrived):
@@ -37,7 +37,7 @@ def test_gradients_that_do_not_collide_are_applied_as_they_come(cluster, model, 
 
 
 SPARSE_UPDATES = {
-    "sgd": {"ResourceScatterAdd": None},  # this kernel has no lock to ask for: it takes the shared one
+    "sgd": {"ResourceScatterAdd": None},  # this kernel has no option for a lock: it takes the shared one
     "momentum": {"ResourceSparseApplyMomentum": False},
     "adagrad": {"ResourceSparseApplyAdagrad": False},
     "rmsprop": {"ResourceSparseApplyRMSProp": False},
@@ -59,18 +59,18 @@ def row_updates(train):
     found = {}
     for op in train.graph.get_operations():
         is_of_rows = op.type.startswith(("ResourceScatter", "ResourceSparseApply"))
-        if is_of_rows and not op.inputs[0].op.name.startswith("data/"):  # what is counted of the data is no table
+        if is_of_rows and not op.inputs[0].op.name.startswith("data/"):  # the counts of read data are not a table
             found[op.type] = op.get_attr("use_locking") if "use_locking" in op.node_def.attr else None
     return found
 
 
-def test_every_optimizer_is_either_lock_free_or_refused():
+def test_every_optimizer_is_either_lock_free_or_rejected():
     refused = {name for name in registry.OPTIMIZERS.names() if registry.OPTIMIZERS.create(name).walks_whole_table}
     assert set(SPARSE_UPDATES) | refused == set(registry.OPTIMIZERS.names())
     assert refused == {"adam"}
 
 
-def test_an_optimizer_that_changes_whole_tables_is_refused():
+def test_an_optimizer_that_changes_whole_tables_is_rejected():
     plan = RunPlan(2, optimizer=registry.OPTIMIZERS.create("adam"), optimizer_name="adam")
     with pytest.raises(OptionError, match="--update=hogwild .* --optimizer=adam .*; use --optimizer=lazy_adam"):
         Hogwild().check(plan)

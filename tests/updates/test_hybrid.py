@@ -1,4 +1,4 @@
-"""Rule `hybrid`: tables on the ps tasks and the rest around a ring, both of the same step."""
+"""Rule `hybrid`: tables on the ps tasks and the other variables around a ring, both updated in the same step."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_any_number_of_workers(num_workers):
     assert_same_values(outcomes[0].worker.final_values, values, STEPS)
 
 
-def test_batches_that_look_up_nothing_of_a_part_of_the_table(two_workers):
-    # One example has three of 23 ids, so most steps leave one of the table's three parts alone.
+def test_batches_may_look_up_no_row_of_a_part_of_the_table(two_workers):
+    # One example has three of 23 ids, so most steps use only two of the table's three parts.
     outcomes = two_workers.run(config(batch_size=1, learning_rate=0.1))
     _, values = plain_loop(Embedded(), global_batches(1, STEPS, 2), OPTIMIZERS["sgd"][1])
     assert_same_values(outcomes[0].worker.final_values, values, STEPS)
@@ -90,7 +90,7 @@ def test_a_second_run_on_the_same_servers_equals_the_first(two_workers):
     np.testing.assert_allclose(first[0].losses, second[0].losses, rtol=0, atol=1e-6)
 
 
-def test_goes_on_from_a_checkpoint_as_if_it_had_not_ended(two_workers, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(two_workers, tmp_path):
     fields = {"optimizer": "adagrad", "learning_rate": 0.1, "logdir": str(tmp_path)}
     two_workers.run(config(**fields, max_steps=STEPS // 2))
     outcomes = two_workers.run(config(**fields))
@@ -100,7 +100,7 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_not_ended(two_workers, tmp_path)
 
 
 def test_rows_left_by_an_earlier_start_of_the_run_are_cleared(two_workers):
-    """What a killed run has pushed and not applied must not be in the first update of the next start."""
+    """The first update after a start must not contain gradients that a killed run pushed and did not apply."""
     task = two_workers.task("worker", 0)
     train = graph_lib.build(components_lib.load(config(), 2), task, config(), "run-of-the-test")
     with train.graph.as_default():
@@ -123,7 +123,7 @@ def test_an_interrupted_worker_ends_the_other_and_is_named():
         calls = [cluster.start(config(max_steps=10**9), index) for index in range(2)]
         wait_until(lambda: all(call.made and len(call.made[-1].losses) > 5 for call in calls))
         calls[1].stop.request(Interrupted(15))
-        # The supervisor of a real task does this after a moment.
+        # In a real task its supervisor does this after a moment.
         wait_until(lambda: calls[0].stop.requested)
         calls[0].stop.call("release")
         outcomes = [cluster.finish(call) for call in calls]
@@ -132,11 +132,11 @@ def test_an_interrupted_worker_ends_the_other_and_is_named():
     assert "worker 1 interrupted" in str(outcomes[0].error)
 
 
-def test_models_without_tables_are_refused_and_all_reduce_named():
+def test_models_without_tables_are_rejected_and_all_reduce_is_named():
     with pytest.raises(OptionError, match=r"hybrid is for models with embedding tables.*--update=all_reduce"):
         components_lib.load(config_of("Dense", "Rows", update="hybrid"), 2)
 
 
-def test_packed_gradients_are_refused():
+def test_packed_gradients_are_rejected():
     with pytest.raises(OptionError, match=r"--gradient_transform top_k.*clip_norm.*--update"):
         components_lib.load(config(gradient_transform=("top_k:ratio=0.1",)), 2)

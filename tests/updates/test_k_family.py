@@ -1,4 +1,4 @@
-"""The four rules of Dutta et al. against their equations in scripted order, and what they refuse."""
+"""The four rules of Dutta et al. against their equations in scripted order, and the options that they reject."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DEFINITIONS = {
     "k_batch_sync": {"is_fresh_only": True, "waits": False},
     "k_batch_async": {"is_fresh_only": False, "waits": False},
 }
-# (script, staleness of each worker's gradients), k = 2. In the waiting rules a worker is not in the script again
-# before its update is made; in the others worker 0 gives two gradients to the first update.
+# (script, staleness of each worker's gradients), k = 2. Under the waiting rules the script names a worker again only
+# after its update; under the others worker 0 gives two gradients to the first update.
 SCRIPTS = {
     "k_sync": ([0, 1, 0, 2, 2, 1, 0, 2], [[0, 0, 0], [0, -1], [-1, 0, 0]]),
     "k_async": ([0, 1, 0, 2, 1, 2, 2, 0], [[0, 0, 1], [0, 1], [1, 0, 0]]),
@@ -44,7 +44,7 @@ def test_updates_are_averages_of_k_gradients(cluster, update, model, layout):
 
 def test_k_grows_with_the_updates_up_to_its_limit(cluster):
     options = ("k=1", "grow_every=2", "grow_by=1", "max_k=3")
-    script = [0, 1, 0, 0, 1, 2, 0, 1, 0, 2]  # updates of 1, 1, 2, 2 and 3 gradients, and one more
+    script = [0, 1, 0, 0, 1, 2, 0, 1, 0, 2]  # updates of 1, 1, 2, 2 and 3 gradients, and one more gradient
     check_script(
         cluster, "dense", script, required=lambda clock: min(1 + clock // 2, 3), update="k_batch_async",
         update_option=options, **DEFINITIONS["k_batch_async"],
@@ -70,7 +70,7 @@ def test_schedule_of_k(options, wanted):
 
 @pytest.mark.parametrize(("rule", "batch_form"), [(KSync, "k_batch_sync"), (KAsync, "k_batch_async")])
 @pytest.mark.parametrize("options", [{"k": 4}, {"k": 2, "grow_every": 5, "max_k": 4}])
-def test_more_gradients_than_workers_are_refused_with_the_batch_form(rule, batch_form, options):
+def test_more_gradients_than_workers_are_rejected_with_the_batch_form(rule, batch_form, options):
     with pytest.raises(OptionError, match=f"=4 exceeds num_workers=3.*--update={batch_form}"):
         rule(rule.Options(**options)).check(RunPlan(num_workers=3))
 
@@ -87,7 +87,7 @@ def test_the_batch_forms_take_more_gradients_than_workers(rule):
         {"max_k": 3},
     ],
 )
-def test_wrong_options_are_refused(options):
+def test_wrong_options_are_rejected(options):
     with pytest.raises(OptionError):
         KBatchOptions(**options)
 
@@ -106,7 +106,7 @@ def test_free_workers_end_at_max_steps(cluster, update):
 
 
 @pytest.mark.parametrize("update", ["k_sync", "k_async"])
-def test_workers_that_run_out_of_data_hold_nobody_up(cluster, update):
+def test_workers_that_run_out_of_data_block_no_other(cluster, update):
     config = config_of(
         "Dense", "Rows", ["lengths=10,5,20"], update=update, update_option=("k=3",), batch_size=4, max_steps=None,
         num_epochs=100,

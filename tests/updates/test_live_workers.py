@@ -1,4 +1,4 @@
-"""The service of rules without a loop of their own calls the ps tasks from a thread, and holds nobody up."""
+"""The service of rules without a loop of their own: it calls the ps tasks from a thread, and blocks no caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
 
 class FakeSession:
-    """Stands for a session: notes its calls; one for `held` ops returns when it is let go, or closed."""
+    """A session that records its calls; a call of `held` ops lasts until its release or `close`."""
 
     def __init__(self, *held, errors=None):
         self.calls = []
@@ -50,7 +50,7 @@ class FakeSession:
 
 @pytest.fixture
 def serve():
-    """Makes a started service on a fake session; stops it."""
+    """Makes a started service on a fake session; stops it at the end."""
     services = []
 
     def start(session):
@@ -63,10 +63,10 @@ def serve():
         service.stop()
 
 
-def test_whoever_says_that_a_worker_left_does_not_wait_for_the_ps_tasks(serve):
+def test_a_report_of_a_lost_worker_does_not_wait_for_the_ps_tasks(serve):
     session = FakeSession("leave")
     service = serve(session)
-    service.worker_left(1, 7)  # returns, though the call does not
+    service.worker_left(1, 7)  # returns although the call is still running
     service.worker_left(2, 7)
     assert session.began.wait(DEADLINE_SECS)
     session.go_on.set()
@@ -74,7 +74,7 @@ def test_whoever_says_that_a_worker_left_does_not_wait_for_the_ps_tasks(serve):
     assert session.calls == [("leave", 1, 7), ("leave", 2, 7), ("pushed used",)]
 
 
-def test_a_worker_that_came_back_is_not_taken_out_by_a_call_that_is_late(serve):
+def test_a_late_call_does_not_take_out_a_worker_that_came_back(serve):
     session = FakeSession("leave")
     service = serve(session)
     service.worker_left(0, 7)
@@ -89,7 +89,7 @@ def test_a_worker_that_came_back_is_not_taken_out_by_a_call_that_is_late(serve):
     assert session.calls == [("leave", 0, 7), ("leave", 1, 7), ("leave", 3, 7), ("leave", 3, 7), ("pushed used",)]
 
 
-def test_a_release_waits_for_no_worker_that_has_yet_to_be_taken_out(serve):
+def test_a_release_does_not_wait_for_a_pending_removal_of_a_worker(serve):
     session = FakeSession("leave")
     service = serve(session)
     service.worker_left(1, 7)
@@ -103,7 +103,7 @@ def test_a_release_waits_for_no_worker_that_has_yet_to_be_taken_out(serve):
     assert session.calls == [("leave", 1, 7), ("release",)]
 
 
-def test_what_a_call_failed_with_is_told_and_raised_where_its_outcome_is_waited_for(serve):
+def test_a_failed_call_is_logged_and_raised_where_a_caller_waits_for_it(serve):
     service = serve(FakeSession(errors=dict.fromkeys(("leave", "release", "pushed used"), GONE)))
     assert service.error() is None
     service.worker_left(1, 7)
@@ -114,7 +114,7 @@ def test_what_a_call_failed_with_is_told_and_raised_where_its_outcome_is_waited_
         service.release()
 
 
-def test_stop_cancels_a_call_that_does_not_return_and_that_is_no_failure(serve):
+def test_stop_cancels_a_hanging_call_and_that_is_not_a_failure(serve):
     session = FakeSession("leave")
     service = serve(session)
     service.worker_left(1, 7)
@@ -136,7 +136,7 @@ def test_stop_does_not_wait_for_a_thread_that_cannot_be_ended(serve, monkeypatch
     session.go_on.set()
 
 
-def test_before_its_start_and_after_its_end_nobody_is_let_go_and_nobody_waits():
+def test_before_its_start_and_after_its_end_it_releases_no_worker_and_no_caller_waits():
     session = FakeSession()
     service = LiveWorkers("rule", OPS)
     service.release()

@@ -1,4 +1,4 @@
-"""Update rule `local_sgd` against its equation in NumPy, its local phase, ends and restarts."""
+"""Update rule `local_sgd` against its equation in NumPy; its local phase, ends and restarts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def options(**values):
 
 
 def played_rounds(cluster, update="local_sgd", rounds=ROUNDS, **fields):
-    """The run's steps, with the values after the last round only."""
+    """The steps of a run, with the values after the last round only."""
     config = config_of(
         "tests.testing.script:Linear", "Rows", update=update, learning_rate=RATE, batch_size=BATCH_SIZE,
         max_steps=rounds, **fields,
@@ -73,7 +73,7 @@ def test_with_a_period_of_one_it_is_sync(cluster, layout):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_goes_on_without_a_worker_that_has_no_more_data(cluster, first):
+def test_continues_without_a_worker_that_has_no_more_data(cluster, first):
     lengths = [14] * cluster.num_workers
     lengths[first] = 8
     config = config_of(
@@ -100,7 +100,7 @@ def test_takes_compressed_differences(cluster):
     assert outcomes[0].worker.summary["metrics"]["loss"] < 0.9 * first
 
 
-def test_nothing_of_a_local_step_is_on_a_ps_task(one_worker):
+def test_a_local_step_runs_no_op_on_a_ps_task(one_worker):
     config = config_of(
         "Dense",
         "Rows",
@@ -126,7 +126,7 @@ def lone(one_worker, max_steps, logdir, update="local_sgd", **fields):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, tmp_path):
+def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     whole = lone(one_worker, 6, None, layout=layout)
     # Three rounds are six steps: a whole pass over 24 examples.
     halves = [lone(one_worker, max_steps, str(tmp_path), layout=layout) for max_steps in (3, 6)]
@@ -135,7 +135,7 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, layout, t
         np.testing.assert_allclose(halves[1].worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-def test_a_copy_of_an_older_round_is_not_gone_on_with(one_worker, tmp_path, caplog):
+def test_a_replica_of_an_older_round_is_not_used(one_worker, tmp_path, caplog):
     lone(one_worker, 3, str(tmp_path), optimizer="sgd")
     path = worker_file.path_of(tmp_path / "checkpoints", 0, 3)
     saved = worker_file.read(path)

@@ -1,4 +1,4 @@
-"""Update rule `model_averaging` against its equation in NumPy, its local phase and restarts."""
+"""Update rule `model_averaging` against its equation in NumPy; its local phase and restarts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testing.cluster import config_of
 from tests.updates.scripted import assert_same
 from tests.updates.test_local_sgd import (
     LAYOUTS,
-    NUM_WORKERS,  # noqa: F401 - of the fixture `cluster`
+    NUM_WORKERS,  # the fixture `cluster` reads it
     ROUNDS,
     lone,
     options,
@@ -32,7 +32,7 @@ def test_equals_its_equation(cluster, layout, period, optimizer):
     assert_same(got, wanted_rounds(cluster, [period] * ROUNDS, optimizer), num_ps=cluster.num_ps, atol=2e-6)
 
 
-def test_counts_the_bytes_of_the_copies_that_it_sends(one_worker):
+def test_counts_the_bytes_of_the_replicas_that_it_sends(one_worker):
     outcome = lone(one_worker, 5, None, "model_averaging")
     parameters = sum(v.size for name, v in outcome.worker.final_values.items() if name != "global_step")
     config = config_of(
@@ -53,7 +53,7 @@ def test_clips_the_gradients_of_local_steps(one_worker):
     assert abs(free.worker.final_values["logits/bias"]).max() > 1e-3
 
 
-def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, tmp_path):
+def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, tmp_path):
     whole = lone(one_worker, 6, None, "model_averaging")
     halves = [lone(one_worker, max_steps, str(tmp_path), "model_averaging") for max_steps in (3, 6)]
     np.testing.assert_allclose(halves[0].losses + halves[1].losses, whole.losses, rtol=0, atol=1e-6)
@@ -61,7 +61,7 @@ def test_goes_on_after_a_restart_as_if_there_had_been_none(one_worker, tmp_path)
         np.testing.assert_allclose(halves[1].worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-def test_refuses_to_compress_parameters():
+def test_rejects_compressed_parameters():
     plan = RunPlan(2, transforms=["clip_norm", "top_k"], is_lossy=True)
     with pytest.raises(OptionError, match="--gradient_transform top_k: .*use --update=local_sgd"):
         ModelAveraging(ModelAveragingOptions()).check(plan)

@@ -1,4 +1,4 @@
-"""Several optimizers in one model: each variable follows its own, in every layout, and through a checkpoint."""
+"""Several optimizers in one model: each variable follows its own optimizer, in every layout and after a restore."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = {
 
 
 def gradients_of(values, batch):
-    """Of the mean cross-entropy of `Embedded`."""
+    """Gradients of the mean cross-entropy of `Embedded`."""
     size = len(batch["label"])
     features = np.concatenate([values["table"][batch["ids"]].mean(axis=1), batch["x"]], axis=1)
     logits = features @ values["logits/kernel"] + values["logits/bias"]
@@ -72,7 +72,7 @@ def test_each_variable_follows_its_own_optimizer(layout, num_ps, num_workers, up
     assert_trained(outcome, global_batches(BATCH_SIZE, NUM_STEPS, num_workers))
 
 
-def test_a_checkpoint_brings_the_slots_of_all_into_another_layout(tmp_path):
+def test_a_checkpoint_restores_all_slots_into_another_layout(tmp_path):
     batches = global_batches(BATCH_SIZE, 2 * NUM_STEPS)
     config = config_of("Embedded", "Rows", logdir=str(tmp_path), **FIELDS)
     with InProcessCluster(1, 1) as cluster:
@@ -93,7 +93,7 @@ def test_a_checkpoint_brings_the_slots_of_all_into_another_layout(tmp_path):
         ({"update": "hogwild", "optimizer_for": ("table=adam",)}, "--optimizer=adam changes whole tables"),
     ],
 )
-def test_what_does_not_go_together_is_refused(fields, words):
+def test_contradicting_assignments_are_rejected(fields, words):
     config = config_of("Embedded", "Rows", **FIELDS | fields)
     with pytest.raises(OptionError) as raised:
         components.load(config, 2)

@@ -1,4 +1,4 @@
-"""The order in which a worker's copy and what it knows of the run are read and written."""
+"""The order of reads and writes of a worker's replica and of its copy of the run's progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.updates.assembled import assemble
 @pytest.mark.parametrize(
     ("update", "options"), [("downpour", ("n_push=2", "n_fetch=3")), ("easgd", ()), ("local_sgd", ("period=2",))]
 )
-def test_a_step_reads_the_global_step_that_it_begins_with_before_it_hears_of_another(update, options):
+def test_a_step_reads_its_first_global_step_before_it_receives_the_next(update, options):
     graph = assemble(config_of("Dense", "Rows", update=update, update_option=options, batch_size=4)).graph
     users = graph.get_operation_by_name("fetched/global_step").outputs[0].consumers()
     reads = [op for op in users if op.type == "ReadVariableOp" and not op.control_inputs]
@@ -19,4 +19,4 @@ def test_a_step_reads_the_global_step_that_it_begins_with_before_it_hears_of_ano
     assert heard
     for op in heard:
         waited_for = {before.inputs[0].op for before in op.control_inputs if before.type == "Identity"}
-        assert waited_for & set(reads), f"{op.name} may come before it"
+        assert waited_for & set(reads), f"{op.name} may run before the read"

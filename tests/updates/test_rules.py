@@ -12,7 +12,7 @@ from ps_trainer.updates.synchronous import Sync
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 
 LAYOUTS = ("packed", "per_variable")
-LEARNING_RATE = 0.1  # of `config_of`, which leaves it as it is
+LEARNING_RATE = 0.1  # the default of `config_of`
 
 
 @pytest.mark.parametrize("num_workers", [2, 3])
@@ -20,7 +20,7 @@ LEARNING_RATE = 0.1  # of `config_of`, which leaves it as it is
 def test_mean_staleness_of_async_workers_is_their_number_less_one(num_workers, num_ps):
     with InProcessCluster(num_ps, num_workers) as cluster:
         outcomes = cluster.run(config_of("Dense", "Rows", update="async", batch_size=4, max_steps=600))
-    # The first and the last steps, in which some workers are alone, are not of the steady state.
+    # Some workers train alone in the first and the last steps, so these are not of the steady state.
     first = max(outcome.progress.global_steps[0] for outcome in outcomes)
     last = min(outcome.progress.global_steps[-1] for outcome in outcomes)
     values = [
@@ -50,7 +50,7 @@ def test_sync_staleness_is_zero_and_no_gradient_is_dropped():
 
 
 @pytest.mark.parametrize("num_ps", [1, 2])
-def test_with_backup_workers_an_update_is_the_average_of_the_gradients_that_are_counted_as_used(num_ps):
+def test_with_backup_workers_an_update_is_the_average_of_the_gradients_counted_as_used(num_ps):
     config = config_of(
         "CreditRows", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=60
     )
@@ -66,7 +66,7 @@ def test_with_backup_workers_an_update_is_the_average_of_the_gradients_that_are_
 
 @pytest.mark.parametrize("update", ["async", "sync"])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_worker_that_runs_out_of_data_first_holds_nobody_up_and_is_not_averaged(update, first):
+def test_a_worker_that_runs_out_of_data_first_blocks_no_other_and_is_not_averaged(update, first):
     lengths = [40, 40]
     lengths[first] = 10
     config = config_of(
@@ -104,21 +104,21 @@ def test_a_second_run_on_the_same_ps_tasks_equals_the_first(update, layout):
         np.testing.assert_array_equal(second.worker.final_values[name], value, err_msg=name)
 
 
-def test_a_run_after_another_with_other_settings_starts_afresh():
+def test_a_run_after_another_with_other_settings_does_not_inherit_its_state():
     with InProcessCluster(1, 2) as cluster:
         cluster.run(config_of("Dense", "Rows", update="sync", batch_size=4, max_steps=10))
         outcomes = cluster.run(config_of("Embedded", "Rows", update="sync", batch_size=4, max_steps=5))
     assert outcomes[0].progress.global_steps == [1, 2, 3, 4, 5]
 
 
-def test_more_replicas_to_aggregate_than_workers_are_refused():
+def test_more_replicas_to_aggregate_than_workers_are_rejected():
     rule = Sync(SyncOptions(replicas_to_aggregate=5))
     with pytest.raises(OptionError, match="replicas_to_aggregate=5 exceeds num_workers=4"):
         rule.check(RunPlan(4))
     rule.check(RunPlan(5))
 
 
-def test_workers_with_other_settings_than_the_chief_are_refused():
+def test_workers_with_other_settings_than_the_chief_are_rejected():
     same = {"update": "async", "batch_size": 4, "max_steps": 50, "join_wait_secs": 5.0}
     chief_config = config_of("Dense", "Rows", **same)
     other_config = config_of("Dense", "Rows", **same, learning_rate=0.5)
@@ -130,7 +130,7 @@ def test_workers_with_other_settings_than_the_chief_are_refused():
         assert cluster.finish_call(chief).result == 0
 
 
-def test_sync_with_backup_workers_starts_without_a_missing_one_and_takes_it_in_later():
+def test_sync_with_backup_workers_starts_without_a_missing_worker_and_admits_it_later():
     config = config_of(
         "Dense", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=400,
         join_wait_secs=0.5,
@@ -156,14 +156,14 @@ def test_sync_without_backup_workers_names_the_worker_that_does_not_come():
 
 
 def credits_of(outcomes):
-    """By variable of the model `Credits`: how many gradients in full each worker has moved it by."""
+    """For each variable of the model `Credits`: the number of whole gradients by which each worker has moved it."""
     values = outcomes[0].worker.final_values
     vectors = [value.ravel() for name, value in values.items() if name != "global_step"]
     return [-value[: len(outcomes)] / LEARNING_RATE for value in vectors]
 
 
 def assert_moved_by_each_gradient_or_their_average(outcomes, update, together):
-    """With `sync` the first `together` gradients of both workers count half, the others in full."""
+    """Under `sync` the first `together` gradients of both workers count half, the later ones in full."""
     steps = np.array([len(outcome.losses) for outcome in outcomes])
     wanted = steps if update == "async" else steps - together / 2
     for credits in credits_of(outcomes):

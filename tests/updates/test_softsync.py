@@ -1,4 +1,4 @@
-"""`softsync` against its equation in scripted order, its staleness, and what it refuses."""
+"""`softsync` against its equation in scripted order, its staleness, and the options that it rejects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
     )
     outcomes = cluster.run(config)
     reached = [outcome.progress.global_steps for outcome in outcomes]
-    begun, ended = max(map(min, reached)), min(map(max, reached))  # between these all workers took part
+    begun, ended = max(map(min, reached)), min(map(max, reached))  # all workers took part between these two
     staleness = np.concatenate(
         [
             value
@@ -60,7 +60,7 @@ def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
     assert used == steps * 3 // splits
 
 
-def test_more_splits_than_workers_are_refused():
+def test_more_splits_than_workers_are_rejected():
     with pytest.raises(OptionError, match="splits=4 exceeds num_workers=3.*--update=async"):
         SoftSync(SoftSyncOptions(splits=4)).check(RunPlan(num_workers=3))
     SoftSync(SoftSyncOptions(splits=3)).check(RunPlan(num_workers=3))

@@ -1,4 +1,4 @@
-"""`ssp`: each gradient applied as it comes, and the bound on how far ahead a worker may run, at every step."""
+"""`ssp`: each gradient is applied as it arrives, and at every step a worker's lead stays within the bound."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUM_WORKERS = 3
 
 
 class WatchedSsp(Ssp):
-    """Records, in each step, the workers' clocks as they are when the worker has done waiting: (worker, clocks)."""
+    """Records (worker, clocks) in each step: the workers' clocks at the moment when the worker has finished waiting."""
 
     seen: list = []
 
@@ -45,7 +45,7 @@ class WatchedSsp(Ssp):
 
 
 class Jittery:
-    """Softmax regression whose steps take a seeded random time, now and then a long one."""
+    """Softmax regression whose steps take a seeded random time, which is now and then long."""
 
     def build(self, batch, training):
         delays = np.random.RandomState(3)
@@ -73,7 +73,7 @@ def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(clus
     config = config_of("tests.updates.test_ssp:Jittery", "Rows", update="ssp", batch_size=4, max_steps=steps)
     outcomes = [cluster.finish(call) for call in start(cluster, config, staleness)]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0]
-    # Nobody is held once global_step is max_steps; 2 of its updates may by then not be on their workers' clocks.
+    # No worker waits once global_step is max_steps; 2 of its updates may then not be on their workers' clocks yet.
     seen = [(worker, clocks) for worker, clocks in WatchedSsp.seen if clocks.sum() < steps - 2]
     assert len(seen) >= steps - 100
     ahead = np.array([clocks[worker] - clocks.min() for worker, clocks in seen])
@@ -81,7 +81,7 @@ def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(clus
     assert ahead.max() <= staleness
     assert apart.max() <= staleness + 1  # pushed, and waiting
     if staleness:
-        assert ahead.max() == staleness  # the bound is what holds them
+        assert ahead.max() == staleness  # the workers reach the bound
     made = sum(len(outcome.losses) for outcome in outcomes)
     assert outcomes[0].worker.final_values["global_step"] == made
     assert steps <= made <= steps + 2
@@ -90,7 +90,7 @@ def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(clus
 @pytest.mark.parametrize("model", ["Linear", "EmbeddedLinear"])
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_gradients_are_applied_one_by_one_as_in_async(cluster, model, layout):
-    # Worker 0 is never more than 2 ahead of worker 2, so nobody waits.
+    # Worker 0 is never more than 2 steps ahead of worker 2, so no worker waits.
     script = [0, 1, 0, 2, 1, 0, 2, 2, 1, 0]
     model_class = getattr(script_lib, model)
     wanted = oracles.async_sgd(
@@ -121,7 +121,7 @@ def test_gradients_are_applied_one_by_one_as_in_async(cluster, model, layout):
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
-def test_a_worker_waits_for_the_slowest_and_goes_on_with_its_step(cluster, staleness):
+def test_a_worker_waits_for_the_slowest_and_continues_with_its_step(cluster, staleness):
     config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=100)
     with Turnstile(cluster) as gate:
         components = components_lib.load(config, 3)._replace(rule=Ssp(SspOptions(staleness=staleness)))
@@ -141,7 +141,7 @@ def test_a_worker_waits_for_the_slowest_and_goes_on_with_its_step(cluster, stale
             assert cluster.finish(call).code == 0
 
 
-def test_a_worker_that_dies_holds_the_others_until_it_is_said_to_have_left(cluster):
+def test_a_lost_worker_holds_the_others_until_its_loss_is_reported(cluster):
     config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=60)
     services = []
     with Turnstile(cluster) as gate:
@@ -157,10 +157,10 @@ def test_a_worker_that_dies_holds_the_others_until_it_is_said_to_have_left(clust
         gate.start(config, components=components)
         for worker in range(3):
             gate.wait_arrived(worker, 1)
-        for worker in (0, 1):  # worker 2 stands at the gate, as if dead
+        for worker in (0, 1):  # worker 2 stands at the gate, as if it were dead
             for _ in range(100):
                 gate.release(worker)
-        wait_until(lambda: gate.values()["global_step"] == 4)  # s + 1 pushes of each
+        wait_until(lambda: gate.values()["global_step"] == 4)  # s + 1 pushes of each of the two
         (service,) = [service for service in services if service is not None]
         service.worker_left(2, 1)
         wait_until(lambda: gate.values()["global_step"] >= 60)
@@ -170,7 +170,7 @@ def test_a_worker_that_dies_holds_the_others_until_it_is_said_to_have_left(clust
             assert cluster.finish(gate.calls[worker]).code == 0
 
 
-def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster):
+def test_a_leave_of_a_replaced_process_removes_no_worker(cluster):
     with tf.Graph().as_default() as graph, graph.container("late-leave"), tf.variable_scope("", use_resource=True):
         store = TwoPs()
         contexts = [
@@ -189,8 +189,8 @@ def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster):
         with tf.Session(f"grpc://{task.own_address}", config=session_config(task.device)) as session:
             session.run(init_op)
             for op, number, is_gone in (
-                (joins[0], 2, 1),  # the second one died before its join: the first is not there any more
-                (joins[1], 1, 0),  # a call to a ps task that was frozen, while the worker was started again
+                (joins[0], 2, 1),  # the second process died before its join, after the first had ended
+                (joins[1], 1, 0),  # a call to a ps task that was frozen while the worker was restarted
                 (joins[1], 2, 1),
             ):
                 session.run(op)
@@ -198,7 +198,7 @@ def test_a_leave_of_a_process_that_has_been_replaced_takes_out_nobody(cluster):
                 assert session.run(gone).tolist() == [0, 0, is_gone]
 
 
-def test_a_worker_that_comes_late_starts_at_the_slowest_ones_clock(cluster):
+def test_a_late_worker_starts_at_the_slowest_workers_clock(cluster):
     config = config_of(
         "Dense", "Rows", ["lengths=4000,4000,20"], update="ssp", batch_size=4, max_steps=None, num_epochs=100,
         join_wait_secs=0.5,
@@ -211,13 +211,13 @@ def test_a_worker_that_comes_late_starts_at_the_slowest_ones_clock(cluster):
     assert cluster.finish(late).code == 0
     own = [clocks for worker, clocks in WatchedSsp.seen if worker == 2]
     assert len(own) == 20
-    assert own[0][2] > 20  # not its own steps, but the others'
+    assert own[0][2] > 20  # the others' steps, not its own
     for call in calls:
         call.stop.request(Interrupted(15))
         cluster.finish_call(call)
 
 
-def test_a_worker_that_ends_first_holds_nobody_up(cluster):
+def test_a_worker_that_ends_first_blocks_no_other(cluster):
     config = config_of(
         "Dense", "Rows", ["lengths=30,5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
         max_steps=None, num_epochs=100,
@@ -227,7 +227,7 @@ def test_a_worker_that_ends_first_holds_nobody_up(cluster):
     assert outcomes[0].worker.final_values["global_step"] == 65
 
 
-def test_a_worker_that_ends_first_holds_nobody_up_with_one_ps_task():
+def test_a_worker_that_ends_first_blocks_no_other_with_one_ps_task():
     config = config_of(
         "Dense", "Rows", ["lengths=5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
         max_steps=None, num_epochs=100,

@@ -9,7 +9,7 @@ from tests.testing import oracles
 from tests.testing.cluster import config_of
 from tests.updates import scripted
 
-# Of eight gradients one is applied at a third of the rate; staleness 0 and 1 leave it as it is.
+# One of eight gradients is applied at a third of the rate; staleness 0 and 1 leave the rate as it is.
 SCRIPT = [0, 1, 1, 1, 0, 1, 0, 0]
 STALENESS = [[0, 3, 1, 0], [1, 0, 0, 1]]
 LEARNING_RATE = 0.5
@@ -55,7 +55,7 @@ def test_the_schedule_and_the_staleness_multiply(cluster):
     scripted.assert_same(played, scripted.replay(SCRIPT, "dense", apply), num_ps=cluster.num_ps)
 
 
-def test_two_free_workers_report_the_staleness_that_their_updates_were_divided_by(cluster):
+def test_two_free_workers_report_the_staleness_that_divided_their_updates(cluster):
     config = config_of("Dense", "Rows", update="staleness_aware", batch_size=4, max_steps=200)
     outcomes = cluster.run(config)
     steps = sorted(step for outcome in outcomes for step in outcome.progress.global_steps)

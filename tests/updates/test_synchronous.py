@@ -1,4 +1,4 @@
-"""`sync` against its equation: in scripted order, with uneven data, and through a worker that leaves or freezes."""
+"""`sync` against its equation: in scripted order, with uneven data, and when a worker leaves or freezes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_WORKERS = 3
 @pytest.mark.parametrize("model", ["dense", "sparse"])
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, model, layout):
-    # Worker 1 is late for step 1, worker 0 for steps 2 and 3; the late ones go on with the newest parameters.
+    # Worker 1 is late for step 1, worker 0 for steps 2 and 3; the late workers continue with the newest parameters.
     wanted = check_script(
         cluster, model, [0, 2, 1, 2, 1, 0, 2, 1, 0, 0, 2], required=lambda clock: 2, is_fresh_only=True, waits=True,
         update="sync", update_option=("replicas_to_aggregate=2",), layout=layout,
@@ -63,24 +63,24 @@ def test_an_update_in_which_a_worker_is_lost_is_the_average_of_the_others(cluste
         run = GroupScript(cluster, gate, model, update="sync", update_option=("min_workers=2",), max_steps=3)
         wanted = params_before(model)
         run.push(0, [])
-        run.push(1, [])  # worker 2 has begun its step, and is in the middle of it
+        run.push(1, [])  # worker 2 is in the middle of its step
         run.service().worker_left(2, 1)
         for worker in (0, 1):
             gate.wait_steps(worker, 1)
         gradients = [loss_and_gradient(wanted, worker_batch(worker, 3, BATCH_SIZE, 0))[1] for worker in (0, 1)]
         wanted = oracles.sgd(wanted, oracles.mean(gradients), LEARNING_RATE)
         assert_values(gate.values(), wanted)
-        gate.release(2)  # it was not lost, only slow: what it computed is late
+        gate.release(2)  # worker 2 was slow, not lost: its gradient is late
         gate.wait_steps(2, 1)
         gate.open()
         outcomes = [cluster.finish(call) for call in gate.calls.values()]
     assert books(outcomes) == {"pushes": [3, 3, 3], "gradients_used": [3, 3, 2], "gradients_dropped": [0, 0, 1]}
 
 
-def test_a_worker_that_is_frozen_while_it_waits_takes_nobodys_turn(cluster):
+def test_a_frozen_waiting_worker_takes_no_other_workers_turn(cluster):
     with Turnstile(cluster) as gate:
         run = GroupScript(cluster, gate, "dense", update="sync", update_option=("min_workers=2",), max_steps=30)
-        run.push(2, [])  # it waits for the update, and from here on, as seen from the others, for ever
+        run.push(2, [])  # it waits for the update, and for the others it waits for ever from here on
         run.service().worker_left(2, 1)
         for step in range(1, 6):
             gate.release(0)
@@ -92,7 +92,7 @@ def test_a_worker_that_is_frozen_while_it_waits_takes_nobodys_turn(cluster):
         outcomes = [cluster.finish(call) for call in gate.calls.values()]
     used = books(outcomes)["gradients_used"]
     assert used[:2] == [30, 30]
-    assert 1 <= used[2] <= 26  # in the first update, and in those since the gate was opened
+    assert 1 <= used[2] <= 26  # in the first update, and in those after the gate was opened
 
 
 def test_limits_and_default_of_min_workers():
@@ -114,7 +114,7 @@ def assert_values(values, wanted):
 
 
 def books(outcomes):
-    """What the run's summary says of each worker's gradients."""
+    """The counts of each worker's gradients in the run's summary."""
     workers = outcomes[0].worker.summary["workers"]
     figures = ("pushes", "gradients_used", "gradients_dropped")
     return {figure: [workers[str(index)][figure] for index in range(len(outcomes))] for figure in figures}
