@@ -150,7 +150,7 @@ class _Process:
         def run() -> None:
             try:
                 call()
-            except BaseException as error:  # raised by the test later
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
                 self.error = error
 
         self._thread = threading.Thread(target=run, daemon=True)

@@ -14,7 +14,7 @@ from tests.testing.cluster import config_of
 from tests.updates.scripted import assert_same
 from tests.updates.test_local_sgd import (
     LAYOUTS,
-    NUM_WORKERS,  # the fixture `cluster` reads it
+    NUM_WORKERS,  # noqa: F401 - the fixture `cluster` reads it
     ROUNDS,
     lone,
     options,
