@@ -10,10 +10,19 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, mean, median, setting
+from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import real, theory, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
-ASYNC, SYNC_SAME, SYNC_GLOBAL = "asynchronous", "synchronous", "synchronous, same batch per update"
+
+class Mode(Label):
+    """How workers update, and what an update has in common with an asynchronous one."""
+
+    ASYNC = "asynchronous"
+    SYNC_SAME = "synchronous"  # each worker has the batch of an asynchronous one, an update n of them
+    SYNC_GLOBAL = "synchronous, same batch per update"  # a worker has the n-th part of an asynchronous one's batch
+
+
 ALPHAS = (0.05, 0.3, 1.0)
 TRAINED_ALPHAS = (0.05, 1.0)
 
@@ -40,8 +49,6 @@ class Throughput(Case):
 class TrainedArm(Case):
     """Trainings of one kind with one learning rate, all seeds together."""
 
-    # `ASYNC`, `SYNC_SAME` (each worker has the batch of an asynchronous one, an update n of them) or `SYNC_GLOBAL` (an
-    # update has the batch of an asynchronous one, a worker the n-th part of it).
     mode = setting("mode")
     n = setting("n")
     alpha = setting("alpha")  # None for synchronous ones, whose updates do not depend on it
@@ -112,7 +119,7 @@ def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]
 
 def ratio_of(pairs: Mapping[str, real.Pair], of: str) -> float:
     """Asynchronous over synchronous throughput, "measured" or "simulated"."""
-    return getattr(pairs[ASYNC], of) / getattr(pairs[SYNC_SAME], of)
+    return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
 
 
 def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> dict[str, float | None]:

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.async_vs_sync.cases import (
-    ASYNC,
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.toolkit import virtual_training
+
+from .cases import (
     NUM_REAL_WORKERS,
-    SYNC_GLOBAL,
-    SYNC_SAME,
     TRAINED_ALPHAS,
     UNEVEN,
+    Mode,
     RealTraining,
     TrainedArm,
     lead,
@@ -20,9 +22,6 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     ratio_of,
     tuned,
 )
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
-from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.toolkit import virtual_training
 
 PUBLISHED = (
     Published(
@@ -33,7 +32,7 @@ PUBLISHED = (
 
 def _asynchronous(arms: Sequence[TrainedArm]) -> list[TrainedArm]:
     """The best one at each number of workers and α."""
-    return [tuned(arms, ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
+    return [tuned(arms, Mode.ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
 
 
 def _leads(arms: Sequence[TrainedArm], mode: str) -> list[Measure]:
@@ -49,7 +48,7 @@ def _times(arms: Sequence[TrainedArm], alpha: float) -> list[Measure]:
         return float(np.mean(arm.secs_at(alpha)))
 
     return [
-        Measure(f"n={one.n}", mean_secs(one) / mean_secs(tuned(arms, SYNC_SAME, one.n)))
+        Measure(f"n={one.n}", mean_secs(one) / mean_secs(tuned(arms, Mode.SYNC_SAME, one.n)))
         for one in _asynchronous(arms)
         if one.alpha == alpha
     ]
@@ -57,7 +56,7 @@ def _times(arms: Sequence[TrainedArm], alpha: float) -> list[Measure]:
 
 def _real_times(cases: Sequence[RealTraining]) -> Iterator[Measure]:
     secs = {case.mode: case.secs for case in cases if case.alpha == UNEVEN}
-    one, other = secs.get(ASYNC), secs.get(SYNC_SAME)
+    one, other = secs.get(Mode.ASYNC), secs.get(Mode.SYNC_SAME)
     if one and other:
         yield Measure(f"L2, n={NUM_REAL_WORKERS}, α={UNEVEN:g}", one.measured / other.measured)
 
@@ -81,14 +80,14 @@ OF_TRAINING = (
         sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
         quantity="its examples above those of synchronous SGD, in standard errors",
         limit=Limit(low=-2.0),
-        measure=lambda arms: _leads(arms, SYNC_SAME),
+        measure=lambda arms: _leads(arms, Mode.SYNC_SAME),
     ),
     Claim(
         key="examples_global",
         sentence="With the same batch per update asynchronous SGD needs no fewer examples, each at its best rate",
         quantity="its examples above those of synchronous SGD, in standard errors",
         limit=Limit(low=-2.0),
-        measure=lambda arms: _leads(arms, SYNC_GLOBAL),
+        measure=lambda arms: _leads(arms, Mode.SYNC_GLOBAL),
     ),
     Claim(
         key="time_even",

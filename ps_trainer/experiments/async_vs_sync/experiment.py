@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.async_vs_sync import claims, plots, tables
-from ps_trainer.experiments.async_vs_sync.cases import (
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
+
+from . import claims, plots, tables
+from .cases import (
     ALPHAS,
-    ASYNC,
     NUM_REAL_WORKERS,
-    SYNC_GLOBAL,
-    SYNC_SAME,
     TRAINED_ALPHAS,
     UNEVEN,
+    Mode,
     RealTraining,
     Throughput,
     TrainedArm,
@@ -24,14 +28,9 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     real_rates,
     to_target,
 )
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
-from ps_trainer.experiments.harness.cases import cases_by
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
-from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
 
 RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-QUICK_RATES = {ASYNC: (0.05, 0.1, 0.2), SYNC_SAME: (0.4, 0.8), SYNC_GLOBAL: (0.4, 0.8)}
+QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
 REAL_RATES, REAL_TRAINING = "rates", "training"  # what a real run is of
 
 _BATCH_SIZE = 32
@@ -50,11 +49,11 @@ _NUM_QUICK_STEPS = 60
 _QUICK_ALPHA = 0.3  # with which few steps are enough to know a ratio
 # The best learning rates of the virtual part at n = 8; an example count that is twice what it takes there.
 _REAL_ARMS = (
-    (ASYNC, 0.05, 0.05, 19_200),
-    (ASYNC, UNEVEN, 0.1, 19_200),
-    (SYNC_SAME, 0.05, 0.4, 19_200),
-    (SYNC_SAME, UNEVEN, 0.4, 19_200),
-    (SYNC_GLOBAL, UNEVEN, 0.4, 5_120),
+    (Mode.ASYNC, 0.05, 0.05, 19_200),
+    (Mode.ASYNC, UNEVEN, 0.1, 19_200),
+    (Mode.SYNC_SAME, 0.05, 0.4, 19_200),
+    (Mode.SYNC_SAME, UNEVEN, 0.4, 19_200),
+    (Mode.SYNC_GLOBAL, UNEVEN, 0.4, 5_120),
 )
 
 
@@ -94,9 +93,12 @@ class VirtualTraining(Part):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         runs = []
         for n in (8,) if quick else (4, 8):
-            kinds = [(ASYNC, alpha) for alpha in TRAINED_ALPHAS] + [(SYNC_SAME, None), (SYNC_GLOBAL, None)]
+            kinds = [(Mode.ASYNC, alpha) for alpha in TRAINED_ALPHAS] + [
+                (Mode.SYNC_SAME, None),
+                (Mode.SYNC_GLOBAL, None),
+            ]
             for mode, alpha in kinds:
-                batch_size = _BATCH_SIZE // n if mode == SYNC_GLOBAL else _BATCH_SIZE
+                batch_size = _BATCH_SIZE // n if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
                 secs = 0.5 + _SECS_PER_STEP * _NUM_EXAMPLES / batch_size / 3
                 runs += [
                     _run({"mode": mode, "n": n, "alpha": alpha, "lr": lr, "batch_size": batch_size}, seed, secs)
@@ -110,7 +112,7 @@ class VirtualTraining(Part):
 
         settings = run.settings
         n, batch_size = settings["n"], settings["batch_size"]
-        update = "async" if settings["mode"] == ASYNC else "sync"
+        update = "async" if settings["mode"] == Mode.ASYNC else "sync"
         per_update = batch_size if update == "async" else n * batch_size
         alphas = ALPHAS if settings["alpha"] is None else (settings["alpha"],)
         schedules = {
@@ -153,12 +155,15 @@ class RealThroughput(real.RealPart):
         which also have to agree with a mean, have three.
         """
         if quick:
-            return [_real_rates_run(2, _QUICK_ALPHA, rule, _NUM_QUICK_STEPS, seeds[0]) for rule in (ASYNC, SYNC_SAME)]
+            return [
+                _real_rates_run(2, _QUICK_ALPHA, rule, _NUM_QUICK_STEPS, seeds[0])
+                for rule in (Mode.ASYNC, Mode.SYNC_SAME)
+            ]
         return [
             _real_rates_run(n, alpha, rule, _STEPS_OF_WORKER[alpha], seed)
             for n in _COUNTS
             for alpha in (_REAL_ALPHAS if n > 1 else _REAL_ALPHAS[:1])
-            for rule in (ASYNC, SYNC_SAME)
+            for rule in (Mode.ASYNC, Mode.SYNC_SAME)
             for seed in seeds[: _NUM_UNEVEN_SEEDS if alpha == UNEVEN else 1]
         ]
 
@@ -235,7 +240,7 @@ def _throughput(n: int, alpha: float, seed: int) -> dict[str, float]:
 
 
 def _run(settings: Mapping[str, Any], seed: int, expected_secs: float) -> Run:
-    names = {ASYNC: "async", SYNC_SAME: "sync", SYNC_GLOBAL: "sync_global"}
+    names = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}
     shown = {**settings, "mode": names.get(settings["mode"], settings["mode"])}
     parts = [f"{name}={value}" for name, value in shown.items() if value is not None]
     return Run(
@@ -250,7 +255,7 @@ def _run(settings: Mapping[str, Any], seed: int, expected_secs: float) -> Run:
 def _train_and_simulate(run: Run, folder: pathlib.Path, **flags: Any) -> tuple[Training, Any, str]:
     """Trains on a cluster; also the schedule of the same delays, and the update rule."""
     settings = run.settings
-    update = "async" if settings["mode"] == ASYNC else "sync"
+    update = "async" if settings["mode"] == Mode.ASYNC else "sync"
     setup: dict[str, Any] = {
         "num_workers": settings["n"],
         "num_updates": settings["num_updates"],
@@ -294,12 +299,12 @@ def _training_flags(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _real_rates_run(n: int, alpha: float, mode: str, num_steps: int, seed: int) -> Run:
-    num_updates = num_steps * n if mode == ASYNC else num_steps
+    num_updates = num_steps * n if mode == Mode.ASYNC else num_steps
     return _real_run({"what": REAL_RATES, "mode": mode, "n": n, "alpha": alpha}, num_updates, num_steps, seed)
 
 
 def _real_training_run(mode: str, alpha: float, rate: float, num_examples: int, seed: int) -> Run:
-    batch_size = _BATCH_SIZE // NUM_REAL_WORKERS if mode == SYNC_GLOBAL else _BATCH_SIZE
+    batch_size = _BATCH_SIZE // NUM_REAL_WORKERS if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
     num_steps = num_examples // (NUM_REAL_WORKERS * batch_size)
     settings = {
         "what": REAL_TRAINING,
@@ -309,14 +314,14 @@ def _real_training_run(mode: str, alpha: float, rate: float, num_examples: int, 
         "lr": rate,
         "batch_size": batch_size,
     }
-    return _real_run(settings, num_steps * NUM_REAL_WORKERS if mode == ASYNC else num_steps, num_steps, seed)
+    return _real_run(settings, num_steps * NUM_REAL_WORKERS if mode == Mode.ASYNC else num_steps, num_steps, seed)
 
 
 def _real_run(settings: Mapping[str, Any], num_updates: int, num_steps: int, seed: int) -> Run:
     n, alpha, mode = settings["n"], settings["alpha"], settings["mode"]
     mean_ms = real.mean_ms(n, _REAL_MEAN_MS)
     name = mode.replace(", ", "_").replace(" ", "_")
-    secs = num_steps * mean_ms / 1000 * (1.0 if mode == ASYNC else predicted_ratio(n, alpha))
+    secs = num_steps * mean_ms / 1000 * (1.0 if mode == Mode.ASYNC else predicted_ratio(n, alpha))
     return Run(
         key=f"L2-{settings['what']}-{name}-n={n}-alpha={alpha:g}-seed={seed}",
         level=real.LEVEL,

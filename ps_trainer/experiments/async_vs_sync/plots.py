@@ -6,22 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.async_vs_sync.cases import (
-    ASYNC,
-    SYNC_GLOBAL,
-    SYNC_SAME,
-    Throughput,
-    TrainedArm,
-    predicted_ratio,
-    ratio_of,
-    tuned,
-)
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
+from .cases import Mode, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
+
 _EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
-_COLOURS = {ASYNC: "tab:blue", SYNC_SAME: "tab:orange", SYNC_GLOBAL: "tab:green"}
+_COLOURS = {Mode.ASYNC: "tab:blue", Mode.SYNC_SAME: "tab:orange", Mode.SYNC_GLOBAL: "tab:green"}
 
 
 def _draw_ratios(figure: Figure, cases: Sequence[Throughput]) -> None:
@@ -52,11 +44,11 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
     n = max(arm.n for arm in arms)
     for mode, alpha in dict.fromkeys((arm.mode, arm.alpha) for arm in arms):
         arm = tuned(arms, mode, n, alpha)
-        label = f"{mode}, α = {alpha:g}" if mode == ASYNC else mode
-        _draw_curve(left, arm, 1.0, label, _style(mode, alpha if mode == ASYNC else None))
-        if mode == SYNC_GLOBAL:
+        label = f"{mode}, α = {alpha:g}" if mode == Mode.ASYNC else mode
+        _draw_curve(left, arm, 1.0, label, _style(mode, alpha if mode == Mode.ASYNC else None))
+        if mode == Mode.SYNC_GLOBAL:
             continue
-        for own in (alpha,) if mode == ASYNC else (_EVEN, _UNEVEN):
+        for own in (alpha,) if mode == Mode.ASYNC else (_EVEN, _UNEVEN):
             per_example = float(np.mean(np.array(arm.secs_at(own)) / np.array(arm.examples)))
             _draw_curve(right, arm, per_example, f"{mode}, α = {own:g}", _style(mode, own))
     left.set_xlabel(f"examples, n = {n}")

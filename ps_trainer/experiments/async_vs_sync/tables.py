@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.async_vs_sync.cases import (
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit.statistics import standard_error
+
+from .cases import (
     ALPHAS,
     NUM_REAL_WORKERS,
-    SYNC_GLOBAL,
     TARGET_LOSS,
+    Mode,
     RealTraining,
     Throughput,
     TrainedArm,
@@ -18,10 +23,6 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     ratio_of,
     tuned,
 )
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.toolkit import real
-from ps_trainer.experiments.toolkit.statistics import standard_error
 
 NOTES = (
     "With the same batch per worker a synchronous update has n batches. Where that is more than the task can use per"
@@ -104,7 +105,7 @@ def _arms_table(title: str, arms: Sequence[TrainedArm]) -> Table:
     rows = []
     for arm in arms:
         secs = [
-            float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != SYNC_GLOBAL else None
+            float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL else None
             for alpha in ALPHAS
         ]
         examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]

@@ -12,29 +12,27 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, median, setting
+from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import monte_carlo, real, step_times, theory
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
+from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.experiments.toolkit.virtual import VirtualRun
 from ps_trainer.simulation.schedule import DROPPED
 
-# TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
-TOKENS, BARRIER, MODELS = "token_queue", "backup", "models"
-RULE_NAMES = {TOKENS: "token queue", BARRIER: "true barrier"}
 
-EVEN, SHIFTED, FITTED, MODERATE = "even", "shifted exponential", "fitted lognormal", "lognormal"
-SPIKES, EXPONENTIAL, PARETO, PERSISTENT = "spikes", "exponential", "Pareto", "one slow worker"
-SHAPES = {
-    EVEN: "det:jitter=0.02",
-    SHIFTED: "shifted_exp:alpha=0.2",
-    FITTED: "lognormal:sigma=0.2",
-    MODERATE: "lognormal:sigma=0.5",
-    SPIKES: "spike:p=0.05,factor=5",
-    EXPONENTIAL: "exp",
-    PARETO: "pareto:alpha=2.1",
-    PERSISTENT: "persistent:factor=10,alpha=0.2",
-}
-HEAVY = (MODERATE, SPIKES, EXPONENTIAL, PARETO)
+# TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
+class Rule(Label):
+    """What a run is of: an update rule, or the models of both."""
+
+    TOKENS = "token_queue"
+    BARRIER = "backup"
+    MODELS = "models"
+
+
+RULE_NAMES = {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}
+
+HEAVY = (Shape.MODERATE, Shape.SPIKES, Shape.EXPONENTIAL, Shape.PARETO)
 OF_50, OF_100 = "N = 50", "N + b = 100"
 SLOW_WORKER = 0  # of `persistent`
 
@@ -50,7 +48,7 @@ RECALLED_ARRIVALS = {98: 0.8, 100: 0.3}
 
 QUANTILES = tuple(range(0, 101, 5))
 _SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, where there are too many to show all
-_MEAN_SECS = 0.1  # of `SHAPES`
+_MEAN_SECS = 0.1  # of step times without a mean
 
 
 def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[str, Any]:
@@ -81,7 +79,7 @@ def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[
 def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
     """Values of `--update_option` with which a rule has this number of backup workers among all workers."""
     needed = num_workers - num_backup
-    return [f"replicas_to_aggregate={needed}" if rule == TOKENS else f"backup_workers={num_backup}"]
+    return [f"replicas_to_aggregate={needed}" if rule == Rule.TOKENS else f"backup_workers={num_backup}"]
 
 
 def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> dict[str, Any]:
@@ -92,13 +90,13 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
     """
 
     def samplers() -> list[monte_carlo.Sampler]:
-        return step_times.samplers([SHAPES[shape]], num_needed + num_backup, seed)
+        return step_times.samplers([Shape(shape).text], num_needed + num_backup, seed)
 
     barrier = monte_carlo.backup_not_cancelled(samplers(), num_needed, num_updates)
     return {
         "cancelled": monte_carlo.order_statistic(samplers(), num_needed, num_updates).value / _MEAN_SECS,
-        BARRIER: barrier.step_secs.value / _MEAN_SECS,
-        TOKENS: monte_carlo.token_queue(samplers(), num_needed, num_updates).step_secs.value / _MEAN_SECS,
+        Rule.BARRIER: barrier.step_secs.value / _MEAN_SECS,
+        Rule.TOKENS: monte_carlo.token_queue(samplers(), num_needed, num_updates).step_secs.value / _MEAN_SECS,
         "dropped_share": barrier.dropped_share,
     }
 
@@ -167,7 +165,7 @@ class TimedRule(Case):
     @property
     def predicted_dropped_share(self) -> float | None:
         """Dropped share that the true barrier's model gives; None for the other rule."""
-        return self._model("dropped_share") if self.rule == BARRIER else None
+        return self._model("dropped_share") if self.rule == Rule.BARRIER else None
 
     @property
     def token_drop_share(self) -> float:
@@ -193,7 +191,7 @@ class Sweep(NamedTuple):
     Attributes:
         shape: of the step times.
         size: "N = 8" or "N + b = 100".
-        rule: `TOKENS` or `BARRIER`.
+        rule: `Rule.TOKENS` or `Rule.BARRIER`.
         cases: by rising number of backup workers, the first without any.
     """
 
@@ -264,13 +262,13 @@ def timings_of(results: Results) -> Timings:
     """The sweeps that begin without backup workers and have some."""
     sweeps = []
     for (shape, size, rule), group in results.by("shape", "size", "rule").items():
-        if rule != MODELS:
-            models = results.where(shape=shape, size=size, rule=MODELS)
+        if rule != Rule.MODELS:
+            models = results.where(shape=shape, size=size, rule=Rule.MODELS)
             own = sorted(group.by("b").items(), key=lambda item: item[0])
             cases = [TimedRule(runs, models.where(b=num_backup)) for (num_backup,), runs in own]
             if len(cases) > 1 and not cases[0].num_backups:
                 sweeps.append(Sweep(shape, size, rule, cases))
-    return Timings(sweeps, results.where(rule=TOKENS, b=0))
+    return Timings(sweeps, results.where(rule=Rule.TOKENS, b=0))
 
 
 class TrainedRule(Case):
@@ -309,10 +307,10 @@ class RealBarrier(real.RealCase):
 
     @property
     def name(self) -> str:
-        return f"L2, {RULE_NAMES[BARRIER]}, N = {self.num_needed}, {self.shape}, b = {self.num_backups}"
+        return f"L2, {RULE_NAMES[Rule.BARRIER]}, N = {self.num_needed}, {self.shape}, b = {self.num_backups}"
 
     def model(self, name: str) -> float:
-        """What a model says of the same delays, in mean steps: "cancelled" stragglers, or the true `BARRIER`."""
+        """What a model says of the same delays, in mean steps: "cancelled" stragglers, or the true `Rule.BARRIER`."""
         return spread([one[name] for one in self.runs.figures("models")]).median
 
     @property

@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ps_trainer.experiments.backup_workers.cases import (
-    BARRIER,
-    EVEN,
-    FITTED,
+from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from .cases import (
     HEAVY,
-    MODERATE,
     OF_50,
     OF_100,
-    PERSISTENT,
     RECALLED_ARRIVALS,
     RULE_NAMES,
-    SHIFTED,
-    TOKENS,
     RealBarrier,
+    Rule,
     Sweep,
     Timings,
     TrainedRule,
     real_speedups,
 )
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
-from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.toolkit.statistics import spread
 
 _SMALL = ("N = 4", "N = 8")
 _OSDI = "Abadi et al. 2016, section 6.3, Fig. 8c"
@@ -58,16 +54,16 @@ def _best_speedups(sweeps: Sequence[Sweep]) -> list[Measure]:
 
 def _restored(timings: Timings) -> Iterator[Measure]:
     """With one slow worker and one backup, over the same step times without a slow worker and without backup."""
-    without = {sweep.size: sweep.cases[0].step for sweep in timings.where(shapes=[SHIFTED], rule=BARRIER)}
-    for sweep in timings.where(sizes=_SMALL, shapes=[PERSISTENT], rule=BARRIER):
+    without = {sweep.size: sweep.cases[0].step for sweep in timings.where(shapes=[Shape.SHIFTED], rule=Rule.BARRIER)}
+    for sweep in timings.where(sizes=_SMALL, shapes=[Shape.PERSISTENT], rule=Rule.BARRIER):
         case = sweep.at(1)
         if case and sweep.size in without:
             yield Measure(sweep.case_name(case), case.step / without[sweep.size])
 
 
 def _penalties(timings: Timings) -> Iterator[Measure]:
-    barriers = {sweep.size: sweep for sweep in timings.where(shapes=[PERSISTENT], rule=BARRIER)}
-    for sweep in timings.where(sizes=_SMALL, shapes=[PERSISTENT], rule=TOKENS):
+    barriers = {sweep.size: sweep for sweep in timings.where(shapes=[Shape.PERSISTENT], rule=Rule.BARRIER)}
+    for sweep in timings.where(sizes=_SMALL, shapes=[Shape.PERSISTENT], rule=Rule.TOKENS):
         for num_backup in (1, 2):
             case = sweep.at(num_backup)
             other = barriers[sweep.size].at(num_backup) if sweep.size in barriers else None
@@ -76,7 +72,7 @@ def _penalties(timings: Timings) -> Iterator[Measure]:
 
 
 def _arrivals(timings: Timings) -> list[Measure]:
-    alone = timings.alone.where(size=OF_100, shape=FITTED)
+    alone = timings.alone.where(size=OF_100, shape=Shape.FITTED)
     return [
         Measure(f"gradient {k}", abs(spread([one[str(k)] for one in alone.figures("in_time")]).median - share))
         for k, share in RECALLED_ARRIVALS.items()
@@ -95,9 +91,9 @@ def _over_none(cases: Sequence[TrainedRule]) -> list[Measure]:
 
 
 def _restored_real(cases: Sequence[RealBarrier]) -> Iterator[Measure]:
-    without = [case for case in cases if (case.shape, case.num_backups) == (SHIFTED, 0)]
+    without = [case for case in cases if (case.shape, case.num_backups) == (Shape.SHIFTED, 0)]
     for case in cases:
-        if without and (case.shape, case.num_backups) == (PERSISTENT, 1):
+        if without and (case.shape, case.num_backups) == (Shape.PERSISTENT, 1):
             yield Measure(case.name, case.pair("step").measured / without[0].pair("step").measured)
 
 
@@ -143,7 +139,7 @@ OF_TIMING = (
         expected=Limit(low=1.02),
         measure=lambda timings: [
             Measure(sweep.case_name(case), case.step / case.cancelled)
-            for sweep in timings.where(sizes=["N = 8"], shapes=HEAVY, rule=BARRIER)
+            for sweep in timings.where(sizes=["N = 8"], shapes=HEAVY, rule=Rule.BARRIER)
             for case in sweep.cases[1:]
             if case.cancelled is not None
         ],
@@ -171,7 +167,7 @@ OF_TIMING = (
         quantity="best normalised speed-up with any; ±2 % for all N, shifted exponential for N ≤ 8",
         limit=Limit(high=1.0),
         measure=lambda timings: _best_speedups(
-            [*timings.where(shapes=[EVEN]), *timings.where(sizes=_SMALL, shapes=[SHIFTED])]
+            [*timings.where(shapes=[Shape.EVEN]), *timings.where(sizes=_SMALL, shapes=[Shape.SHIFTED])]
         ),
     ),
     Claim(
@@ -180,7 +176,7 @@ OF_TIMING = (
         quantity="best normalised speed-up, N = 50",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
-        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[SHIFTED])),
+        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[Shape.SHIFTED])),
     ),
     Claim(
         key="tokens_drop",
@@ -189,7 +185,7 @@ OF_TIMING = (
         limit=Limit(high=0.01),
         measure=lambda timings: [
             Measure(sweep.case_name(case), abs(case.dropped_share - case.token_drop_share))
-            for sweep in timings.where(rule=TOKENS)
+            for sweep in timings.where(rule=Rule.TOKENS)
             for case in sweep.cases
         ],
     ),
@@ -200,7 +196,7 @@ OF_TIMING = (
         limit=Limit(high=0.01),
         measure=lambda timings: [
             Measure(sweep.case_name(case), abs(case.dropped_share - case.barrier_drop_share))
-            for sweep in timings.where(rule=BARRIER)
+            for sweep in timings.where(rule=Rule.BARRIER)
             for case in sweep.cases
         ],
     ),
@@ -232,7 +228,7 @@ OF_TIMING = (
         quantity="best normalised speed-up of the token queue",
         limit=Limit(low=1.03, high=1.2),
         expected=Limit(low=1.07, high=1.12),
-        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[FITTED], rule=TOKENS)),
+        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[Shape.FITTED], rule=Rule.TOKENS)),
     ),
     Claim(
         key="four_of_100",
@@ -242,7 +238,7 @@ OF_TIMING = (
         expected=Limit(low=0.98),
         measure=lambda timings: [
             Measure(sweep.name, sweep.speedup(four) / sweep.speedup(sweep.best))
-            for sweep in timings.where(sizes=[OF_100], shapes=[FITTED], rule=TOKENS)
+            for sweep in timings.where(sizes=[OF_100], shapes=[Shape.FITTED], rule=Rule.TOKENS)
             if (four := sweep.at(4)) is not None
         ],
     ),
@@ -272,7 +268,7 @@ OF_REAL_CLUSTERS = (
         quantity="measured over simulated median time per update, the median over all cases",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda cases: [
-            Measure(f"L2, {RULE_NAMES[BARRIER]}", spread([case.pair("p50").ratio for case in cases]).median)
+            Measure(f"L2, {RULE_NAMES[Rule.BARRIER]}", spread([case.pair("p50").ratio for case in cases]).median)
             for _ in cases[:1]
         ],
     ),
@@ -293,8 +289,8 @@ OF_REAL_CLUSTERS = (
         quantity="best normalised speed-up of 1, 2 and 4 backup workers",
         limit=Limit(low=1.0),
         measure=lambda cases: [
-            Measure(f"{RULE_NAMES[BARRIER]}, best of b = {', '.join(map(str, best))}", max(best.values()))
-            for best in [real_speedups(cases, MODERATE)]
+            Measure(f"{RULE_NAMES[Rule.BARRIER]}, best of b = {', '.join(map(str, best))}", max(best.values()))
+            for best in [real_speedups(cases, Shape.MODERATE)]
             if best
         ],
     ),

@@ -7,25 +7,20 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.backup_workers import claims, plots, tables
-from ps_trainer.experiments.backup_workers.cases import (
-    BARRIER,
-    EVEN,
-    EXPONENTIAL,
-    FITTED,
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
+
+from . import claims, plots, tables
+from .cases import (
     MEAN_MS,
-    MODELS,
-    MODERATE,
     NUM_NEEDED,
     OF_50,
     OF_100,
-    PERSISTENT,
-    SHAPES,
-    SHIFTED,
-    SPIKES,
-    TOKENS,
     TRAINING,
     RealBarrier,
+    Rule,
     Timings,
     TrainedRule,
     figures_of,
@@ -34,14 +29,10 @@ from ps_trainer.experiments.backup_workers.cases import (
     predict,
     timings_of,
 )
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
-from ps_trainer.experiments.harness.cases import cases_by
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
-from ps_trainer.experiments.toolkit.step_times import with_mean
 
 REAL_BACKUPS = (0, 1, 2, 4)
 
-_RULES = (TOKENS, BARRIER)
+_RULES = (Rule.TOKENS, Rule.BARRIER)
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_GRADIENT = 1e-5
 
@@ -70,18 +61,27 @@ class _Plan(NamedTuple):
     num_model_seeds: int = 5
 
 
-_SMALL_SHAPES = tuple(shape for shape in SHAPES if shape != FITTED)
-_LARGE_SHAPES = (EVEN, SHIFTED, FITTED, MODERATE, SPIKES)
+_SMALL_SHAPES = tuple(shape for shape in Shape if shape not in (Shape.NEARLY_EVEN, Shape.FITTED))
+_LARGE_SHAPES = (Shape.EVEN, Shape.SHIFTED, Shape.FITTED, Shape.MODERATE, Shape.SPIKES)
 _PLANS = (
     _Plan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
     _Plan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
     _Plan(OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
-    _Plan(OF_100, 100, (0, 2, 4, 6, 8, 10, 15), (FITTED, MODERATE), _RULES, 600, is_total=True, num_model_seeds=1),
+    _Plan(
+        OF_100,
+        100,
+        (0, 2, 4, 6, 8, 10, 15),
+        (Shape.FITTED, Shape.MODERATE),
+        _RULES,
+        600,
+        is_total=True,
+        num_model_seeds=1,
+    ),
 )
 _QUICK_PLANS = (
     _Plan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
-    _Plan(OF_50, 50, (0, 3, 5), (SHIFTED, FITTED), (TOKENS,), 300),
-    _Plan(OF_100, 100, (0, 4, 10), (FITTED,), (TOKENS,), 400, is_total=True),
+    _Plan(OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
+    _Plan(OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
 )
 
 _BATCH_SIZE = 8
@@ -96,7 +96,7 @@ _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an up
 _NUM_QUICK_UPDATES = 80
 _QUICK_MS = 80.0
 # Mean steps that an update takes at most, for the time left.
-_LONGEST_STEPS = {EXPONENTIAL: 2.7, MODERATE: 1.9, PERSISTENT: 1.5, SHIFTED: 1.4}
+_LONGEST_STEPS = {Shape.EXPONENTIAL: 2.7, Shape.MODERATE: 1.9, Shape.PERSISTENT: 1.5, Shape.SHIFTED: 1.4}
 _SLOWEST_STEPS = 10.0
 
 
@@ -112,14 +112,14 @@ class BackupTiming(Part):
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         shape, n, num_backup, rule = (run.settings[name] for name in ("shape", "n", "b", "rule"))
         num_needed, num_updates = n - num_backup, run.settings["num_updates"]
-        if rule == MODELS:
+        if rule == Rule.MODELS:
             return Measured(predict(shape, num_needed, num_backup, num_updates, run.seed))
         options = options_of(rule, n, num_backup)
         done = virtual.run(
-            rule, options, num_workers=n, compute=[SHAPES[shape]], num_updates=num_updates, seed=run.seed
+            rule, options, num_workers=n, compute=[Shape(shape).text], num_updates=num_updates, seed=run.seed
         )
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
-        return Measured(figures_of(done, num_needed, has_arrivals=rule == TOKENS and not num_backup), steps)
+        return Measured(figures_of(done, num_needed, has_arrivals=rule == Rule.TOKENS and not num_backup), steps)
 
     cases = staticmethod(timings_of)
 
@@ -138,7 +138,7 @@ class BackupTraining(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Both rules with every number of backup workers; in the quick form the token queue with none and two."""
-        cases = list(itertools.product((EXPONENTIAL, PERSISTENT), _RULES, REAL_BACKUPS))
+        cases = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
         return [
             Run(
                 key=f"{TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
@@ -155,7 +155,9 @@ class BackupTraining(Part):
                 seed=seed,
                 expected_secs=_TRAINING_SECS,
             )
-            for shape, rule, b in ([(EXPONENTIAL, TOKENS, 0), (EXPONENTIAL, TOKENS, 2)] if quick else cases)
+            for shape, rule, b in (
+                [(Shape.EXPONENTIAL, Rule.TOKENS, 0), (Shape.EXPONENTIAL, Rule.TOKENS, 2)] if quick else cases
+            )
             for seed in seeds
         ]
 
@@ -164,7 +166,7 @@ class BackupTraining(Part):
         from ps_trainer.simulation.replay.run import Replay
 
         rule, n, b, batch_size = (run.settings[name] for name in ("rule", "n", "b", "batch_size"))
-        options, compute = options_of(rule, n, b), [SHAPES[run.settings["shape"]]]
+        options, compute = options_of(rule, n, b), [Shape(run.settings["shape"]).text]
         schedule = virtual.run(
             rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed
         ).schedule
@@ -193,11 +195,11 @@ class RealBackupClusters(real.RealPart):
         workers pay under lognormal steps is what the delays decide: those runs have three seeds.
         """
         if quick:
-            return [_real_run(MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
-        made = [_real_run(SHIFTED, NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], MEAN_MS, seeds[0])]
-        for shape, b in itertools.product((EXPONENTIAL, MODERATE, PERSISTENT), REAL_BACKUPS):
-            num_updates = _NUM_SLOW_UPDATES if shape == PERSISTENT and not b else _NUM_REAL_UPDATES[b]
-            own = seeds[: _NUM_DECIDING_SEEDS if shape == MODERATE and b <= 1 else 1]
+            return [_real_run(Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
+        made = [_real_run(Shape.SHIFTED, NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], MEAN_MS, seeds[0])]
+        for shape, b in itertools.product((Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT), REAL_BACKUPS):
+            num_updates = _NUM_SLOW_UPDATES if shape == Shape.PERSISTENT and not b else _NUM_REAL_UPDATES[b]
+            own = seeds[: _NUM_DECIDING_SEEDS if shape == Shape.MODERATE and b <= 1 else 1]
             made += [_real_run(shape, NUM_NEEDED, b, num_updates, MEAN_MS, seed) for seed in own]
         return made
 
@@ -207,9 +209,9 @@ class RealBackupClusters(real.RealPart):
         setup: dict[str, Any] = {"num_workers": n, "num_updates": run.settings["num_updates"]}
         options = options_of(rule, n, b)
         training = real.train(
-            run, folder, update=rule, options=options, compute=[with_mean(SHAPES[shape], mean_ms)], **setup
+            run, folder, update=rule, options=options, compute=[with_mean(Shape(shape).text, mean_ms)], **setup
         )
-        simulated = virtual.run(rule, options, compute=[SHAPES[shape]], seed=run.seed, **setup)
+        simulated = virtual.run(rule, options, compute=[Shape(shape).text], seed=run.seed, **setup)
         measured = figures_of_training(training, mean_ms / 1000)
         figures = real.both(training, measured, figures_of(simulated, n - b, has_arrivals=False))
         figures["models"] = predict(shape, n - b, b, run.settings["num_updates"], run.seed)
@@ -245,8 +247,8 @@ class BackupWorkers(Experiment):
 def _runs_of(plan: _Plan, seeds: Sequence[int]) -> Iterator[Run]:
     for shape, num_backup in itertools.product(plan.shapes, plan.backups):
         n = plan.num_workers + (0 if plan.is_total else num_backup)
-        for rule in (*plan.rules, MODELS):
-            for seed in seeds[: plan.num_model_seeds] if rule == MODELS else seeds:
+        for rule in (*plan.rules, Rule.MODELS):
+            for seed in seeds[: plan.num_model_seeds] if rule == Rule.MODELS else seeds:
                 settings = {"shape": shape, "size": plan.size, "n": n, "b": num_backup, "rule": rule}
                 yield Run(
                     key=f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}-seed={seed}",
@@ -259,10 +261,10 @@ def _runs_of(plan: _Plan, seeds: Sequence[int]) -> Iterator[Run]:
 
 def _real_run(shape: str, needed: int, b: int, num_updates: int, mean_ms: float, seed: int) -> Run:
     n = needed + b
-    settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": BARRIER}
-    steps = _SLOWEST_STEPS if shape == PERSISTENT and not b else _LONGEST_STEPS[shape]
+    settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": Rule.BARRIER}
+    steps = _SLOWEST_STEPS if shape == Shape.PERSISTENT and not b else _LONGEST_STEPS[shape]
     return Run(
-        key=f"L2-{BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
+        key=f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
         level=real.LEVEL,
         settings={**settings, "num_updates": num_updates, "mean_ms": mean_ms},
         seed=seed,

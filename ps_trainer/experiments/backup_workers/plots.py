@@ -6,34 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.backup_workers.cases import (
-    BARRIER,
-    DEADLINE,
-    EXPONENTIAL,
-    FITTED,
-    MODERATE,
-    OF_50,
-    OF_100,
-    PARETO,
-    PERSISTENT,
-    QUANTILES,
-    RECALLED_ARRIVALS,
-    RULE_NAMES,
-    SHIFTED,
-    SPIKES,
-    TOKENS,
-    RealBarrier,
-    Sweep,
-    Timings,
-)
-from ps_trainer.experiments.backup_workers.claims import PUBLISHED
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.toolkit.real import LEVEL
+from ps_trainer.experiments.toolkit.step_times import Shape
 
-_COLOURS = {TOKENS: "tab:blue", BARRIER: "tab:orange"}
-_SHAPE_COLOURS = {FITTED: "tab:green", MODERATE: "tab:purple", SHIFTED: "tab:brown"}
-_SHOWN = (EXPONENTIAL, MODERATE, SHIFTED, SPIKES, PARETO, PERSISTENT)
+from .cases import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, RULE_NAMES, RealBarrier, Rule, Sweep, Timings
+from .claims import PUBLISHED
+
+_COLOURS = {Rule.TOKENS: "tab:blue", Rule.BARRIER: "tab:orange"}
+_SHAPE_COLOURS = {Shape.FITTED: "tab:green", Shape.MODERATE: "tab:purple", Shape.SHIFTED: "tab:brown"}
+_SHOWN = (Shape.EXPONENTIAL, Shape.MODERATE, Shape.SHIFTED, Shape.SPIKES, Shape.PARETO, Shape.PERSISTENT)
 _PAPER_SIZES = (OF_50, OF_100)
 
 
@@ -55,7 +38,7 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
         known = [case for case in own[0].cases if case.cancelled is not None]
         axis.plot([c.num_backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="order statistic")
         axis.set_ylim(bottom=0)
-        if shape == PERSISTENT:
+        if shape == Shape.PERSISTENT:
             axis.set_ylim(0, 3)
     finish_grid(figure, "backup workers", "time per update / mean step; shaded: p10 to p90", fontsize=6)
 
@@ -63,9 +46,9 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
     shapes = list(dict.fromkeys(case.shape for case in cases))
     for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
-        own, colour = [case for case in cases if case.shape == shape], _COLOURS[BARRIER]
+        own, colour = [case for case in cases if case.shape == shape], _COLOURS[Rule.BARRIER]
         backups, steps = [case.num_backups for case in own], [case.pair("step") for case in own]
-        axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[BARRIER])
+        axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[Rule.BARRIER])
         axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
         axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
@@ -174,11 +157,11 @@ OF_TIMINGS = (
         shows="The same at the papers' numbers of workers, token queue only; star and dotted line: what was published.",
         expected="with the fitted steps a flat line around its highest point, near the published one.",
         draw=_draw_large,
-        data=lambda timings: timings.where(sizes=_PAPER_SIZES, rule=TOKENS),
+        data=lambda timings: timings.where(sizes=_PAPER_SIZES, rule=Rule.TOKENS),
         size=(8.0, 3.8),
     ),
-    _arrivals_plot("N = 8", EXPONENTIAL),
-    _arrivals_plot(OF_100, FITTED),
+    _arrivals_plot("N = 8", Shape.EXPONENTIAL),
+    _arrivals_plot(OF_100, Shape.FITTED),
 )
 
 OF_REAL_CLUSTERS = (
@@ -189,7 +172,7 @@ OF_REAL_CLUSTERS = (
         expected="circles on the crosses, or a few percent above, for all step times and all numbers of backup"
         " workers.",
         draw=_draw_real,
-        data=lambda cases: [case for case in cases if case.shape != SHIFTED],
+        data=lambda cases: [case for case in cases if case.shape != Shape.SHIFTED],
         level=LEVEL,
         size=(8.0, 3.2),
     ),

@@ -6,22 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.backup_workers.cases import (
-    BARRIER,
-    NUM_NEEDED,
-    PERSISTENT,
-    RULE_NAMES,
-    SLOW_WORKER,
-    RealBarrier,
-    Sweep,
-    Timings,
-    TrainedRule,
-    real_speedups,
-)
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
 from ps_trainer.experiments.toolkit import real, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from .cases import NUM_NEEDED, RULE_NAMES, SLOW_WORKER, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
 
 _LEVEL = Level.VIRTUAL.value
 
@@ -65,7 +56,7 @@ def of_timings(timings: Timings) -> list[Table]:
     made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
         [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups]
-        + _contributions(case.share_by_worker, has_slow_worker=sweep.shape == PERSISTENT)
+        + _contributions(case.share_by_worker, has_slow_worker=sweep.shape == Shape.PERSISTENT)
         for sweep in timings.where(sizes=["N = 8"])
         for case in sweep.cases
         if case.num_backups in (1, 2)
@@ -95,8 +86,8 @@ def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
     if not cases:
         return []
     rows = [
-        [case.shape, RULE_NAMES[BARRIER], case.num_backups]
-        + _contributions(case.share_by_worker, has_slow_worker=case.shape == PERSISTENT)
+        [case.shape, RULE_NAMES[Rule.BARRIER], case.num_backups]
+        + _contributions(case.share_by_worker, has_slow_worker=case.shape == Shape.PERSISTENT)
         for case in cases
         if case.num_backups
     ]
@@ -122,7 +113,7 @@ def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
         [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups, case.step, case.p10, case.p50, case.p90]
         + [case.predicted, case.cancelled, sweep.speedup(case), 100 * case.dropped_share]
         + [_percent(case.predicted_dropped_share), 100 * case.token_drop_share]
-        + [_percent(case.barrier_drop_share if sweep.rule == BARRIER else None), case.dropped_staleness]
+        + [_percent(case.barrier_drop_share if sweep.rule == Rule.BARRIER else None), case.dropped_staleness]
         for sweep in sweeps
         for case in sweep.cases
     ]
@@ -143,9 +134,9 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
         step, median, dropped = (case.pair(name) for name in ("step", "p50", "dropped_share"))
         speedups = [real_speedups(cases, case.shape, of).get(case.num_backups) for of in ("measured", "simulated")]
         rows.append(
-            [case.shape, RULE_NAMES[BARRIER], case.num_needed, case.num_backups]
+            [case.shape, RULE_NAMES[Rule.BARRIER], case.num_needed, case.num_backups]
             + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
-            + [step.measured, step.simulated, case.model("cancelled"), case.model(BARRIER), *speedups]
+            + [step.measured, step.simulated, case.model("cancelled"), case.model(Rule.BARRIER), *speedups]
             + [100 * dropped.measured, 100 * dropped.simulated]
             + [100 * case.num_backups / (case.num_needed + case.num_backups)]
         )

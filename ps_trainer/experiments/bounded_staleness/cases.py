@@ -12,20 +12,18 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, median, setting
+from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import monte_carlo, real, step_times
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.schedule import Schedule
 from ps_trainer.simulation.summary import summarise_schedule
 
-EXPONENTIAL, MODERATE, SHIFTED = "exponential", "lognormal", "shifted exponential"
-SHAPES = {EXPONENTIAL: "exp", MODERATE: "lognormal:sigma=0.5", SHIFTED: "shifted_exp:alpha=0.2"}
 BOUNDS = (0, 1, 2, 3, 5, 10, None)
 SLOWNESS = 4  # of the last worker, in the cases that have a slow one
 
-RULE, MODEL, TRAINING, REAL = "rule", "model", "training", "real"  # what a run is of
-
-MEAN_SECS = 0.1  # of `SHAPES`
+MEAN_SECS = 0.1  # of step times without a mean
 RATES = (0.5, 1.0, 2.0)  # learning rates of the trainings
 SAME_RATE = 0.5  # with which all bounds are stable
 TARGET_LOSS = 0.25
@@ -34,10 +32,19 @@ NUM_REAL_WORKERS = 4
 REAL_MEAN_MS = 100.0
 
 
+class BoundRun(Label):
+    """What a run is of."""
+
+    RULE = "rule"
+    MODEL = "model"
+    TRAINING = "training"
+    REAL = "real"
+
+
 def compute_of(shape: str, n: int, *, is_slow: bool) -> list[str]:
     """Step times as for `--compute`, of all workers, and then of the slow one."""
-    slow = step_times.with_mean(SHAPES[shape], 1000 * SLOWNESS * MEAN_SECS, n - 1)
-    return [SHAPES[shape], slow] if is_slow else [SHAPES[shape]]
+    slow = step_times.with_mean(Shape(shape).text, 1000 * SLOWNESS * MEAN_SECS, n - 1)
+    return [Shape(shape).text, slow] if is_slow else [Shape(shape).text]
 
 
 def rule_of(bound: int | None) -> tuple[str, list[str]]:
@@ -214,7 +221,7 @@ class RealBound(real.RealCase):
 
     @property
     def name(self) -> str:
-        return f"L2, n = {NUM_REAL_WORKERS}, {EXPONENTIAL}, {bound_name(self.bound)}"
+        return f"L2, n = {NUM_REAL_WORKERS}, {Shape.EXPONENTIAL}, {bound_name(self.bound)}"
 
     @property
     def largest_lead(self) -> int:
@@ -242,7 +249,7 @@ def bound_name(bound: int | None) -> str:
 def timed_bounds(results: Results) -> list[TimedBound]:
     """The cases in virtual time, in the order of the runs."""
     groups = results.by("shape", "n", "is_slow", "bound").values()
-    pairs = [(group.where(what=RULE), group.where(what=MODEL)) for group in groups]
+    pairs = [(group.where(what=BoundRun.RULE), group.where(what=BoundRun.MODEL)) for group in groups]
     return [TimedBound(own, models) for own, models in pairs if own and models]
 
 

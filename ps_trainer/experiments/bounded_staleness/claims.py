@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ps_trainer.experiments.bounded_staleness.cases import (
-    SAME_RATE,
-    SLOWNESS,
-    TimedBound,
-    TrainedBound,
-    bound_name,
-    by_cluster,
-)
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
+
+from .cases import SAME_RATE, SLOWNESS, TimedBound, TrainedBound, bound_name, by_cluster
 
 FEW = 3  # a small bound that takes most of the waiting away
 

@@ -8,23 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.bounded_staleness import claims, plots, tables
-from ps_trainer.experiments.bounded_staleness.cases import (
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
+
+from . import claims, plots, tables
+from .cases import (
     BOUNDS,
-    EXPONENTIAL,
     MEAN_SECS,
-    MODEL,
-    MODERATE,
     NUM_REAL_WORKERS,
     NUM_TRAINED_WORKERS,
     RATES,
-    REAL,
     REAL_MEAN_MS,
-    RULE,
-    SHAPES,
-    SHIFTED,
     TARGET_LOSS,
-    TRAINING,
+    BoundRun,
     RealBound,
     TimedBound,
     TrainedBound,
@@ -35,16 +33,15 @@ from ps_trainer.experiments.bounded_staleness.cases import (
     rule_of,
     timed_bounds,
 )
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
-from ps_trainer.experiments.harness.cases import cases_by
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
-from ps_trainer.experiments.toolkit.step_times import with_mean
 
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_STEP = 1e-5
 _CLUSTERS = (
-    *((shape, n, False) for shape, n in ((EXPONENTIAL, 4), (EXPONENTIAL, 8), (MODERATE, 8), (SHIFTED, 8))),
-    (MODERATE, 4, True),
+    *(
+        (shape, n, False)
+        for shape, n in ((Shape.EXPONENTIAL, 4), (Shape.EXPONENTIAL, 8), (Shape.MODERATE, 8), (Shape.SHIFTED, 8))
+    ),
+    (Shape.MODERATE, 4, True),
 )
 
 _BATCH_SIZE = 32
@@ -82,18 +79,18 @@ class BoundedTiming(Part):
             )
             for shape, n, is_slow in _CLUSTERS
             for bound in BOUNDS
-            for what in (RULE, MODEL)
+            for what in (BoundRun.RULE, BoundRun.MODEL)
             for seed in seeds
         ]
 
     def owns(self, run: Run) -> bool:
-        return run.settings["what"] in (RULE, MODEL)
+        return run.settings["what"] in (BoundRun.RULE, BoundRun.MODEL)
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         settings = run.settings
         n, bound, num_clocks = settings["n"], settings["bound"], settings["num_clocks"]
         compute = compute_of(settings["shape"], n, is_slow=settings["is_slow"])
-        if settings["what"] == MODEL:
+        if settings["what"] == BoundRun.MODEL:
             return Measured(predict(compute, n, bound, num_clocks, run.seed))
         update, options = rule_of(bound)
         done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=n * num_clocks, seed=run.seed)
@@ -112,17 +109,17 @@ class BoundedTiming(Part):
 class BoundedTraining(Part):
     """Updates and virtual time to a test loss, by bound and learning rate."""
 
-    selects = {"what": TRAINING}
+    selects = {"what": BoundRun.TRAINING}
     claims = claims.OF_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Every bound with every learning rate; none in the quick form."""
         return [
             Run(
-                key=f"{TRAINING}-s={bound}-rate={rate:g}-seed={seed}",
+                key=f"{BoundRun.TRAINING}-s={bound}-rate={rate:g}-seed={seed}",
                 level=Level.VIRTUAL,
                 settings={
-                    "what": TRAINING,
+                    "what": BoundRun.TRAINING,
                     "n": NUM_TRAINED_WORKERS,
                     "bound": bound,
                     "rate": rate,
@@ -146,7 +143,7 @@ class BoundedTraining(Part):
             update,
             options,
             num_workers=NUM_TRAINED_WORKERS,
-            compute=compute_of(EXPONENTIAL, NUM_TRAINED_WORKERS, is_slow=False),
+            compute=compute_of(Shape.EXPONENTIAL, NUM_TRAINED_WORKERS, is_slow=False),
             num_updates=settings["max_updates"],
             seed=run.seed,
         ).schedule
@@ -192,11 +189,11 @@ class RealBoundedClusters(real.RealPart):
         """Exponential steps under every bound; one of them in the quick form."""
         return [
             Run(
-                key=f"L2-n={NUM_REAL_WORKERS}-{EXPONENTIAL}-s={bound}-seed={seed}",
+                key=f"L2-n={NUM_REAL_WORKERS}-{Shape.EXPONENTIAL}-s={bound}-seed={seed}",
                 level=real.LEVEL,
                 settings={
-                    "what": REAL,
-                    "shape": EXPONENTIAL,
+                    "what": BoundRun.REAL,
+                    "shape": Shape.EXPONENTIAL,
                     "n": NUM_REAL_WORKERS,
                     "is_slow": False,
                     "bound": bound,
@@ -216,7 +213,7 @@ class RealBoundedClusters(real.RealPart):
         n, mean_ms = settings["n"], settings["mean_ms"]
         setup: dict[str, Any] = {"num_workers": n, "num_updates": n * settings["num_clocks"]}
         update, options = rule_of(settings["bound"])
-        shape = SHAPES[settings["shape"]]
+        shape = Shape(settings["shape"]).text
         training = real.train(run, folder, update=update, options=options, compute=[with_mean(shape, mean_ms)], **setup)
         schedule = virtual.run(update, options, compute=[shape], seed=run.seed, **setup).schedule
         simulated = figures_of(schedule)

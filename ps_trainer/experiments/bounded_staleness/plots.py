@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.bounded_staleness.cases import TARGET_LOSS, RealBound, TimedBound, TrainedBound, by_cluster
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.toolkit import real
+
+from .cases import TARGET_LOSS, RealBound, TimedBound, TrainedBound, by_cluster
 
 
 def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.bounded_staleness.cases import (
-    EXPONENTIAL,
+from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from .cases import (
     NUM_REAL_WORKERS,
     NUM_TRAINED_WORKERS,
     RATES,
@@ -16,9 +20,6 @@ from ps_trainer.experiments.bounded_staleness.cases import (
     TrainedBound,
     bound_name,
 )
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.toolkit import real
 
 ON_TIMING = (
     "A clock is a step of one worker, of which each is an update. Rates are in clocks per mean step.",
@@ -104,7 +105,7 @@ def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
             names = ("computes", "communicates", "waits")
             shares = [100 * share for share in (*map(case.median, names), case.pair("waits").simulated)]
         rows.append([bound_name(case.bound), *shares, case.largest_lead, len(case.runs)])
-    title = f"Real clusters, n = {NUM_REAL_WORKERS}, {EXPONENTIAL} steps of {REAL_MEAN_MS:g} ms"
+    title = f"Real clusters, n = {NUM_REAL_WORKERS}, {Shape.EXPONENTIAL} steps of {REAL_MEAN_MS:g} ms"
     shares_table = Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows)
     rates = [case.pair("rate") for case in timed]
     return [shares_table, *([real.timing_table("clock rate", "clocks per mean step", rates)] if rates else ())]

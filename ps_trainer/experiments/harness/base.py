@@ -19,7 +19,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.claims import Checked, Claim
 from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuUse
-from ps_trainer.experiments.harness.levels import Level as Level
+from ps_trainer.experiments.harness.labels import Level as Level
 from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
 from ps_trainer.experiments.harness.published import Published
 from ps_trainer.experiments.harness.tables import Table

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.levels import Level
+from ps_trainer.experiments.harness.labels import Level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.local_overhead.cases import LEAST_SIZES
 from ps_trainer.experiments.toolkit.local_control import LARGEST_DIFFERENCE
+
+from .cases import LEAST_SIZES
 
 PUBLISHED = tuple(
     Published(f"training step of {model} on one GPU, {library}", value, "ms", Tag.SUMMARY, "Abadi et al. 2016, Table 1")

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.local_overhead import claims, plots, tables
-from ps_trainer.experiments.local_overhead.cases import BYTES_PER_PARAMETER, RULES, SIZES, overheads_of
 from ps_trainer.experiments.toolkit import local_control
+
+from . import claims, plots, tables
+from .cases import BYTES_PER_PARAMETER, RULES, SIZES, overheads_of
 
 _LEVEL = Level.PROCESSES
 _START_SECS = 16.0

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
-from ps_trainer.experiments.local_overhead.cases import SizedModel, line_of
+
+from .cases import SizedModel, line_of
 
 
 def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.local_overhead.cases import Overheads, SizedModel
 from ps_trainer.experiments.toolkit.statistics import Line
+
+from .cases import Overheads, SizedModel
 
 _LEVEL = Level.PROCESSES
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.null_step.cases import NullSteps, StepCase
 from ps_trainer.experiments.toolkit.sized_settings import MEGABYTE, PAPER_STEP_SECS, Curve
+
+from .cases import NullSteps, StepCase
 
 CONTENDED = "every such run was CPU-contended"
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.null_step import claims, plots, tables
-from ps_trainer.experiments.null_step.cases import NullSteps, loss_error, null_steps_of, num_values, skew_ms, step_ms
 from ps_trainer.experiments.toolkit import goodput, shaped, virtual
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
@@ -27,6 +25,9 @@ from ps_trainer.experiments.toolkit.sized_settings import (
     Curve,
 )
 from ps_trainer.experiments.toolkit.statistics import without_warmup
+
+from . import claims, plots, tables
+from .cases import NullSteps, loss_error, null_steps_of, num_values, skew_ms, step_ms
 
 RATE = "200mbit"
 

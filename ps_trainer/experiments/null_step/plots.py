@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
-from ps_trainer.experiments.null_step.cases import NullSteps, StepCase
-from ps_trainer.experiments.null_step.claims import PUBLISHED
 from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
+
+from .cases import NullSteps, StepCase
+from .claims import PUBLISHED
 
 _TITLE = "Batches per second against workers"
 _MARKERS = {Curve.SCALAR: "o", Curve.DENSE: "s", Curve.SPARSE: "^"}

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.null_step.cases import NullSteps, StepCase
 from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
+
+from .cases import NullSteps, StepCase
 
 _NOTES = (
     "A step lasts from the moment at which every worker has an update's parameters to the same moment of the next"

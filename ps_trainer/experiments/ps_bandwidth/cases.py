@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by
+from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import shaped, theory, virtual
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
@@ -21,7 +21,7 @@ _IDLE_STEP = "exp:mean_ms=20"
 _VIRTUAL_UPDATES = 20_000
 
 
-class Arm(str, enum.Enum):
+class Arm(Label):
     """How gradients become an update, and where the ps tasks are."""
 
     PS = "ps"  # synchronous, each ps task on a host of its own
@@ -30,8 +30,6 @@ class Arm(str, enum.Enum):
     RING = "ring"  # all-reduce among the workers
     UNSHARDED = "unsharded"  # as `PS`, each variable whole on one ps task
     PARTITIONED = "partitioned"  # the same variables, each cut into as many parts as there are ps tasks
-
-    __str__ = str.__str__  # its value, under every version of Python
 
 
 class LinkSetting(NamedTuple):

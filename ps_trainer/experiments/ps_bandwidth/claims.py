@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.ps_bandwidth.cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, LinkSetting, pairs, timed
 from ps_trainer.experiments.toolkit import theory
+
+from .cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, LinkSetting, pairs, timed
 
 _D2L = "Dive into Deep Learning, Parameter Servers"
 _BYTEPS = "Jiang et al. 2020 (BytePS)"

@@ -7,9 +7,10 @@ import pathlib
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.ps_bandwidth import claims, plots, tables
-from ps_trainer.experiments.ps_bandwidth.cases import Arm, LinkCase, LinkSetting, cases_of, setting_of
 from ps_trainer.experiments.toolkit import real, shaped
+
+from . import claims, plots, tables
+from .cases import Arm, LinkCase, LinkSetting, cases_of, setting_of
 
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5

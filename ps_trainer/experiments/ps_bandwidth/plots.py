@@ -8,8 +8,9 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.ps_bandwidth.cases import Arm, D2lBar, LinkCase, d2l_ratios, timed
 from ps_trainer.experiments.toolkit import theory
+
+from .cases import Arm, D2lBar, LinkCase, d2l_ratios, timed
 
 
 def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:

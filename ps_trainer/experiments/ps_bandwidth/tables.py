@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.ps_bandwidth.cases import Arm, LinkCase, d2l_ratios, pairs
 from ps_trainer.experiments.toolkit.statistics import spread
+
+from .cases import Arm, LinkCase, d2l_ratios, pairs
 
 _MB = 1e6
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.scaling_curve import claims, plots, tables
-from ps_trainer.experiments.scaling_curve.cases import (
+from ps_trainer.experiments.toolkit import real, shaped
+
+from . import claims, plots, tables
+from .cases import (
     ASYNC,
     EVEN,
     IMAGES_PER_STEP,
@@ -23,7 +25,6 @@ from ps_trainer.experiments.scaling_curve.cases import (
     scale_of,
     setting_of,
 )
-from ps_trainer.experiments.toolkit import real, shaped
 
 _RATE = "200mbit"
 _MEAN_MS = 200.0

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.scaling_curve.cases import (
-    NUM_REAL_SEEDS,
-    PERCENTILES,
-    ROUNDS,
-    SHAPE_NAMES,
-    CurvePoint,
-    Scale,
-    SyncAndAsync,
-    ThroughputCurve,
-)
+
+from .cases import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES, CurvePoint, Scale, SyncAndAsync, ThroughputCurve
 
 NOTES = (
     "A step is pull, compute, push, one after the other. A ceiling of pB/(2M) steps per second holds for synchronous"

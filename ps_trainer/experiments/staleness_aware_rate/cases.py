@@ -10,15 +10,13 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, mean, setting
+from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
+from ps_trainer.experiments.toolkit.step_times import Shape
 
 NUM_TEST_EXAMPLES = 360
-SINGLE, SYNC, SOFTSYNC = "single", "sync", "softsync"
-EVEN, DISPERSED = "nearly even", "exponential"
-SHAPES = {EVEN: "det:jitter=0.05", DISPERSED: "exp"}
 FAILED_ERROR = 0.5  # of the test examples; above, a run has failed
-FULL, BY_SPLITS, BY_STALENESS, BY_RULE = "α₀", "α₀/n", "α₀/τ", "α₀/τ of the rule"
 NEAR_RATE = 0.64  # α₀ within a factor 2 of the largest stable synchronous rate
 SMALL_RATE = 0.02  # α₀ that staleness 1 can stand with this momentum: below (1 − μ) / (2 (1 + μ)) of that rate
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
@@ -26,10 +24,27 @@ MOMENTUM = 0.9
 NUM_REAL_LEARNERS = 8
 
 
+class Updates(Label):
+    """What makes an update."""
+
+    SINGLE = "single"  # one worker with the whole batch
+    SYNC = "sync"
+    SOFTSYNC = "softsync"
+
+
+class Rate(Label):
+    """How the learning rate follows the staleness."""
+
+    FULL = "α₀"
+    BY_SPLITS = "α₀/n"
+    BY_STALENESS = "α₀/τ"
+    BY_RULE = "α₀/τ of the rule"
+
+
 class RateTraining(Case):
     """Trainings of one kind in virtual time, all seeds together."""
 
-    mode = setting("mode")  # `SINGLE` worker with the whole batch, `SYNC`, or `SOFTSYNC`
+    mode = setting("mode")  # `Updates.SINGLE` worker with the whole batch, `Updates.SYNC`, or `Updates.SOFTSYNC`
     splits = setting("splits")  # n of n-softsync; None otherwise
     arm = setting("arm")  # how the learning rate follows the staleness
     rate = setting("lr")  # α₀
@@ -49,8 +64,8 @@ class RateTraining(Case):
     @property
     def name(self) -> str:
         """For tables and claims."""
-        mode = f"n={self.splits}, {self.arm}, α₀={self.rate:g}" if self.mode == SOFTSYNC else self.mode
-        return mode if self.shape == EVEN else f"{mode}, {self.shape} steps"
+        mode = f"n={self.splits}, {self.arm}, α₀={self.rate:g}" if self.mode == Updates.SOFTSYNC else self.mode
+        return mode if self.shape == Shape.NEARLY_EVEN else f"{mode}, {self.shape} steps"
 
     @property
     def error(self) -> float:
@@ -76,17 +91,17 @@ class RateTrainings(NamedTuple):
     @property
     def sync(self) -> dict[float, RateTraining]:
         """Synchronous ones by learning rate."""
-        return {case.rate: case for case in self.cases if case.mode == SYNC}
+        return {case.rate: case for case in self.cases if case.mode == Updates.SYNC}
 
     @property
     def soft(self) -> list[RateTraining]:
         """n-softsync."""
-        return [case for case in self.cases if case.mode == SOFTSYNC]
+        return [case for case in self.cases if case.mode == Updates.SOFTSYNC]
 
     @property
     def even(self) -> list[RateTraining]:
         """n-softsync with nearly even steps."""
-        return [case for case in self.soft if case.shape == EVEN]
+        return [case for case in self.soft if case.shape == Shape.NEARLY_EVEN]
 
     @property
     def largest_stable_rate(self) -> float:

@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterable
 
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.staleness_aware_rate.cases import (
-    BY_SPLITS,
-    BY_STALENESS,
-    FAILED_ERROR,
-    FULL,
-    NEAR_RATE,
-    NUM_REAL_LEARNERS,
-    SINGLE,
-    SMALL_RATE,
-    RateTrainings,
-    RealArm,
-    excess,
-)
+
+from .cases import FAILED_ERROR, NEAR_RATE, NUM_REAL_LEARNERS, SMALL_RATE, Rate, RateTrainings, RealArm, Updates, excess
 
 Measured = Callable[[RateTrainings], Iterable[Measure]]
 WhyNone = Callable[[RateTrainings], str] | None
@@ -74,24 +63,24 @@ def _excess(trainings: RateTrainings, rate: float, arm: str, *, top_only: bool =
 
 
 def _fails_near(trainings: RateTrainings) -> list[Measure]:
-    return _excess(trainings, NEAR_RATE, FULL, top_only=True) if _is_near(trainings) else []
+    return _excess(trainings, NEAR_RATE, Rate.FULL, top_only=True) if _is_near(trainings) else []
 
 
 def _aware_near(trainings: RateTrainings) -> list[Measure]:
-    return _excess(trainings, NEAR_RATE, BY_STALENESS) if _is_near(trainings) else []
+    return _excess(trainings, NEAR_RATE, Rate.BY_STALENESS) if _is_near(trainings) else []
 
 
 def _by_splits_over_by_staleness(trainings: RateTrainings) -> list[Measure]:
     by_arm = {(case.splits, case.arm): case for case in trainings.even if case.rate == SMALL_RATE}
     return [
-        Measure(f"n={splits}", excess(case, by_arm[splits, BY_STALENESS]))
+        Measure(f"n={splits}", excess(case, by_arm[splits, Rate.BY_STALENESS]))
         for (splits, arm), case in by_arm.items()
-        if arm == BY_SPLITS
+        if arm == Rate.BY_SPLITS
     ]
 
 
 def _single_over_sync(trainings: RateTrainings) -> list[Measure]:
-    single = [case for case in trainings.cases if case.mode == SINGLE]
+    single = [case for case in trainings.cases if case.mode == Updates.SINGLE]
     return [Measure(f"α₀={case.rate:g}", excess(case, trainings.sync[case.rate])) for case in single]
 
 
@@ -110,12 +99,12 @@ OF_VIRTUAL_TIME = (
     _fails(
         "fails_small",
         "With an α₀ that staleness 1 can stand λ-softsync fails, too",
-        lambda trainings: _excess(trainings, SMALL_RATE, FULL, top_only=True),
+        lambda trainings: _excess(trainings, SMALL_RATE, Rate.FULL, top_only=True),
     ),
     _ends_alike(
         "aware_small",
         "With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end",
-        lambda trainings: _excess(trainings, SMALL_RATE, BY_STALENESS),
+        lambda trainings: _excess(trainings, SMALL_RATE, Rate.BY_STALENESS),
     ),
     _ends_alike(
         "global",

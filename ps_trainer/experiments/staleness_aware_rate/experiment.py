@@ -11,33 +11,26 @@ import numpy as np
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
 from ps_trainer.experiments.harness.cases import cases_by
-from ps_trainer.experiments.staleness_aware_rate import claims, plots, tables
-from ps_trainer.experiments.staleness_aware_rate.cases import (
-    BY_RULE,
-    BY_SPLITS,
-    BY_STALENESS,
-    DISPERSED,
-    EVEN,
-    FULL,
-    MOMENTUM,
-    NEAR_RATE,
-    NUM_REAL_LEARNERS,
-    SHAPES,
-    SINGLE,
-    SMALL_RATE,
-    SOFTSYNC,
-    SYNC,
-    SYNC_RATES,
-    RateTrainings,
-    RealArm,
-    trainings_of,
-)
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, without_warmup
-from ps_trainer.experiments.toolkit.step_times import with_mean
+from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-REAL_ARMS = {FULL: "full", BY_SPLITS: "n", BY_RULE: "rule"}  # and how keys call them
+from . import claims, plots, tables
+from .cases import (
+    MOMENTUM,
+    NEAR_RATE,
+    NUM_REAL_LEARNERS,
+    SMALL_RATE,
+    SYNC_RATES,
+    Rate,
+    RateTrainings,
+    RealArm,
+    Updates,
+    trainings_of,
+)
+
+REAL_ARMS = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_RULE: "rule"}  # and how keys call them
 
 _MEAN_MS = 100.0
 _NUM_LEARNERS, _BATCH_SIZE = 30, 4
@@ -65,22 +58,30 @@ class VirtualArms(Part):
             "learners": learners,
             "batch_size": _QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
             "lr": SMALL_RATE,
-            "shape": EVEN,
+            "shape": Shape.NEARLY_EVEN,
             "splits": None,
-            "arm": FULL,
+            "arm": Rate.FULL,
         }
         rates = [rate for rate in SYNC_RATES if not quick or rate in (SMALL_RATE, NEAR_RATE) or rate > 2 * NEAR_RATE]
-        settings = [{**base, "mode": SYNC, "lr": rate} for rate in rates]
-        settings += [{**base, "mode": SINGLE, "lr": rate} for rate in (SMALL_RATE, NEAR_RATE)]
-        arms = (FULL, BY_SPLITS, BY_STALENESS)
-        soft = [(NEAR_RATE, n, arm) for n in (1, learners) for arm in (FULL, BY_STALENESS) if n > 1 or arm != FULL]
+        settings = [{**base, "mode": Updates.SYNC, "lr": rate} for rate in rates]
+        settings += [{**base, "mode": Updates.SINGLE, "lr": rate} for rate in (SMALL_RATE, NEAR_RATE)]
+        arms = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_STALENESS)
+        soft = [
+            (NEAR_RATE, n, arm)
+            for n in (1, learners)
+            for arm in (Rate.FULL, Rate.BY_STALENESS)
+            if n > 1 or arm != Rate.FULL
+        ]
         middle = () if quick else (-(-learners // 4), learners // 2)
-        soft += [(SMALL_RATE, 1, BY_STALENESS), *((SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms)]
+        soft += [
+            (SMALL_RATE, 1, Rate.BY_STALENESS),
+            *((SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms),
+        ]
         if not quick:
-            soft += [(SMALL_RATE, 1, FULL), (SMALL_RATE, learners, BY_RULE)]
-        settings += [{**base, "mode": SOFTSYNC, "lr": rate, "splits": n, "arm": arm} for rate, n, arm in soft]
+            soft += [(SMALL_RATE, 1, Rate.FULL), (SMALL_RATE, learners, Rate.BY_RULE)]
+        settings += [{**base, "mode": Updates.SOFTSYNC, "lr": rate, "splits": n, "arm": arm} for rate, n, arm in soft]
         if not quick:
-            dispersed = {**base, "mode": SOFTSYNC, "splits": learners, "shape": DISPERSED}
+            dispersed = {**base, "mode": Updates.SOFTSYNC, "splits": learners, "shape": Shape.EXPONENTIAL}
             settings += [{**dispersed, "arm": arm} for arm in arms[1:]]
         for one in settings:
             one["epochs"] = (_NUM_SMALL_RATE_EPOCHS if one["lr"] == SMALL_RATE else _NUM_EPOCHS)[quick]
@@ -93,30 +94,30 @@ class VirtualArms(Part):
         settings = run.settings
         learners, batch_size, splits = settings["learners"], settings["batch_size"], settings["splits"]
         update, options = "sync", []
-        if settings["mode"] == SINGLE:
+        if settings["mode"] == Updates.SINGLE:
             learners, batch_size = 1, learners * batch_size
-        elif settings["mode"] == SOFTSYNC:
+        elif settings["mode"] == Updates.SOFTSYNC:
             update, options = (
-                ("staleness_aware", []) if settings["arm"] == BY_RULE else ("softsync", [f"splits={splits}"])
+                ("staleness_aware", []) if settings["arm"] == Rate.BY_RULE else ("softsync", [f"splits={splits}"])
             )
         per_update = -(-learners // splits) if splits else learners
         schedule = virtual.run(
             update,
             options,
             num_workers=learners,
-            compute=[with_mean(SHAPES[settings["shape"]], _MEAN_MS)],
+            compute=[with_mean(Shape(settings["shape"]).text, _MEAN_MS)],
             num_updates=settings["epochs"] * _NUM_EXAMPLES // (batch_size * per_update),
             seed=run.seed,
         ).schedule
         training = virtual_training.digits(
             "mlp",
-            settings["lr"] / (splits if settings["arm"] == BY_SPLITS else 1),
+            settings["lr"] / (splits if settings["arm"] == Rate.BY_SPLITS else 1),
             model_options=_MODEL_OPTIONS,
             optimizer="momentum",
             batch_size=batch_size,
             seed=run.seed,
         )
-        arithmetic = PerGradient if settings["arm"] == BY_STALENESS else None
+        arithmetic = PerGradient if settings["arm"] == Rate.BY_STALENESS else None
         with Replay(training, schedule, update, options, arithmetic=arithmetic) as replay:
             course = virtual_training.follow(replay, batch_size, target=None)
             test_accuracy = replay.evaluate().metrics["accuracy"]
@@ -170,12 +171,12 @@ class RealArms(real.RealPart):
         """Trains on a cluster, and along the schedule that the simulator makes of the same delays."""
         settings = run.settings
         learners, arm = settings["learners"], settings["arm"]
-        rate = settings["lr"] / (learners if arm == BY_SPLITS else 1)
-        update, options = ("staleness_aware", []) if arm == BY_RULE else ("softsync", [f"splits={learners}"])
+        rate = settings["lr"] / (learners if arm == Rate.BY_SPLITS else 1)
+        update, options = ("staleness_aware", []) if arm == Rate.BY_RULE else ("softsync", [f"splits={learners}"])
         setup: dict[str, Any] = {
             "num_workers": learners,
             "num_updates": settings["num_updates"],
-            "compute": [with_mean(SHAPES[EVEN], settings["mean_ms"])],
+            "compute": [with_mean(Shape.NEARLY_EVEN.text, settings["mean_ms"])],
         }
         flags = [
             "--model=mlp",
@@ -217,12 +218,12 @@ class StalenessAwareRate(Experiment):
 
 
 def _run(settings: Mapping[str, Any], seed: int) -> Run:
-    names = {FULL: "full", BY_SPLITS: "n", BY_STALENESS: "tau", BY_RULE: "rule"}
+    names = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}
     parts = [f"mode={settings['mode']}", f"lr={settings['lr']:g}"]
-    if settings["mode"] == SOFTSYNC:
+    if settings["mode"] == Updates.SOFTSYNC:
         parts += [f"n={settings['splits']}", f"arm={names[settings['arm']]}", f"steps={settings['shape'].split()[-1]}"]
     num_steps = settings["epochs"] * _NUM_EXAMPLES / settings["batch_size"]
-    if settings["mode"] == SINGLE:
+    if settings["mode"] == Updates.SINGLE:
         num_steps /= settings["learners"]
     return Run(
         key="-".join(["L0", *parts, f"learners={settings['learners']}", f"seed={seed}"]),

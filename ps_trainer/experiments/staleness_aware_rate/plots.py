@@ -8,40 +8,31 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.staleness_aware_rate.cases import (
-    BY_SPLITS,
-    BY_STALENESS,
-    EVEN,
-    FULL,
-    NUM_TEST_EXAMPLES,
-    SMALL_RATE,
-    SOFTSYNC,
-    SYNC,
-    RateTraining,
-    RateTrainings,
-)
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error
+from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
+from .cases import NUM_TEST_EXAMPLES, SMALL_RATE, Rate, RateTraining, RateTrainings, Updates
+
 _NUM_EXAMPLES = 1437
-_PANELS = (FULL, BY_STALENESS)
+_PANELS = (Rate.FULL, Rate.BY_STALENESS)
 _HIGHEST_LOSS = 4.0
 _ERROR_TICKS = (2, 5, 10, 20, 50, 100)
 
 
 def _with_small_rate(trainings: RateTrainings) -> list[RateTraining]:
     """The trainings with nearly even steps and the small learning rate α₀."""
-    return [case for case in trainings.cases if case.shape == EVEN and case.rate == SMALL_RATE]
+    return [case for case in trainings.cases if case.shape == Shape.NEARLY_EVEN and case.rate == SMALL_RATE]
 
 
 def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axes = figure.subplots(1, len(_PANELS), sharey=True)
-    soft = sorted((case for case in cases if case.mode == SOFTSYNC), key=lambda case: case.splits)
+    soft = sorted((case for case in cases if case.mode == Updates.SOFTSYNC), key=lambda case: case.splits)
     colours = {splits: f"C{place}" for place, splits in enumerate(dict.fromkeys(case.splits for case in soft))}
     for axis, arm in zip(axes, _PANELS, strict=True):
         for case in (case for case in soft if case.arm == arm):
             _draw_curve(axis, case.runs, f"n = {case.splits}", color=colours[case.splits])
-        for case in (case for case in cases if case.mode == SYNC):
+        for case in (case for case in cases if case.mode == Updates.SYNC):
             _draw_curve(axis, case.runs, "synchronous", color="black")
         axis.set_title(f"learning rate {arm}", fontsize=9)
         axis.set_ylim(0, _HIGHEST_LOSS)
@@ -57,12 +48,12 @@ def _draw_curve(axis: Axes, results: Results, label: str, **style: str) -> None:
 
 def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axis = figure.add_subplot()
-    for arm, marker in ((FULL, "s"), (BY_SPLITS, "^"), (BY_STALENESS, "o")):
-        own = sorted((c for c in cases if c.mode == SOFTSYNC and c.arm == arm), key=lambda case: case.splits)
+    for arm, marker in ((Rate.FULL, "s"), (Rate.BY_SPLITS, "^"), (Rate.BY_STALENESS, "o")):
+        own = sorted((c for c in cases if c.mode == Updates.SOFTSYNC and c.arm == arm), key=lambda case: case.splits)
         style = f"{marker}-"
         axis.plot([c.splits for c in own], [100 * c.error for c in own], style, mfc="none", lw=1, label=arm)
     for case in cases:
-        if case.mode == SYNC:
+        if case.mode == Updates.SYNC:
             band = 200 * accuracy_standard_error(case.error, NUM_TEST_EXAMPLES)
             axis.axhline(100 * case.error, color="black", lw=1, label="synchronous")
             axis.axhspan(100 * case.error - band, 100 * case.error + band, color="0.9")

@@ -8,17 +8,10 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.staleness_aware_rate.cases import (
-    MOMENTUM,
-    NUM_REAL_LEARNERS,
-    NUM_TEST_EXAMPLES,
-    SOFTSYNC,
-    RateTraining,
-    RateTrainings,
-    RealArm,
-)
 from ps_trainer.experiments.toolkit import quadratic, real
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
+
+from .cases import MOMENTUM, NUM_REAL_LEARNERS, NUM_TEST_EXAMPLES, RateTraining, RateTrainings, RealArm, Updates
 
 _NOTES = (
     "Why α₀/τ cannot restore what synchronous updates do at their limit: on a quadratic with momentum μ the largest"
@@ -37,7 +30,7 @@ _NOTES = (
 
 def of_virtual_time(trainings: RateTrainings) -> list[Table]:
     """Test errors, and what a quadratic says of momentum and staleness; none without trainings."""
-    by_mode = [case for case in trainings.cases if case.mode != SOFTSYNC]
+    by_mode = [case for case in trainings.cases if case.mode != Updates.SOFTSYNC]
     return [
         _training_table("Synchronous updates by learning rate, and one learner with the whole batch", by_mode),
         _training_table("n-softsync", trainings.soft),

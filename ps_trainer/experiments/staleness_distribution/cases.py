@@ -10,10 +10,9 @@ from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import HistogramSummary, ks_distance, of_histogram
-from ps_trainer.experiments.toolkit.step_times import with_mean
+from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-EVEN, MODERATE, EXPONENTIAL = "even", "lognormal", "exponential"
-SHAPES = {EVEN: "det:jitter=0.02", MODERATE: "lognormal:sigma=0.5", EXPONENTIAL: "exp"}
+SHAPES = (Shape.EVEN, Shape.MODERATE, Shape.EXPONENTIAL)
 SLOW_RATES = (1.0, 1.0, 1.0, 0.25)
 PAPER_LEARNERS = 30
 
@@ -23,7 +22,7 @@ class Staleness(Case):
 
     level = setting("level")
     n = setting("n")
-    shape = setting("shape")  # of the step times, a key of `SHAPES`
+    shape = setting("shape")  # of the step times
 
     @property
     def per_update(self) -> int:
@@ -78,8 +77,8 @@ class Staleness(Case):
 
 def compute_of(shape: str, mean_ms: float, *, is_slow: bool) -> list[str]:
     """Step times as for `--compute` and `--straggler`, of all workers, and then of the slow one."""
-    slow_worker = [with_mean(SHAPES[shape], mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
-    return [with_mean(SHAPES[shape], mean_ms), *slow_worker]
+    slow_worker = [with_mean(Shape(shape).text, mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
+    return [with_mean(Shape(shape).text, mean_ms), *slow_worker]
 
 
 def staleness_of(results: Results) -> list[Staleness]:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.staleness_distribution.cases import EVEN, EXPONENTIAL, PAPER_LEARNERS, SLOW_RATES, Staleness
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from .cases import PAPER_LEARNERS, SLOW_RATES, Staleness
 
 PUBLISHED = (
     Published(
@@ -54,14 +56,14 @@ CLAIMS = (
         sentence="With nearly even steps almost every gradient has the staleness n − 1",
         quantity="standard deviation of the staleness / n",
         limit=Limit(high=0.1),
-        measure=lambda cases: [Measure(c.name, c.summary.sd / c.n) for c in _alike(cases, EVEN)],
+        measure=lambda cases: [Measure(c.name, c.summary.sd / c.n) for c in _alike(cases, Shape.EVEN)],
     ),
     Claim(
         key="geometric",
         sentence="With exponential steps the staleness is geometric",
         quantity="Kolmogorov–Smirnov distance to the geometric distribution of mean n − 1",
         limit=Limit(high=0.05),
-        measure=lambda cases: [Measure(c.name, c.ks_to_geometric()) for c in _alike(cases, EXPONENTIAL)],
+        measure=lambda cases: [Measure(c.name, c.ks_to_geometric()) for c in _alike(cases, Shape.EXPONENTIAL)],
     ),
     Claim(
         key="per_worker",
@@ -83,7 +85,9 @@ CLAIMS = (
         quantity="share of gradients staler than 2n/c",
         limit=Limit(high=1e-4),
         measure=lambda cases: [
-            Measure(c.name, c.share_above(2 * c.n // c.per_update)) for c in cases if c.shape == EVEN and not c.is_slow
+            Measure(c.name, c.share_above(2 * c.n // c.per_update))
+            for c in cases
+            if c.shape == Shape.EVEN and not c.is_slow
         ],
     ),
     Claim(
@@ -93,7 +97,7 @@ CLAIMS = (
         limit=Limit(high=0.03),
         measure=lambda cases: [
             Measure(c.name, abs(c.share_above(2 * c.n) - (1 - 1 / c.n) ** (2 * c.n + 1)))
-            for c in _alike(cases, EXPONENTIAL)
+            for c in _alike(cases, Shape.EXPONENTIAL)
         ],
     ),
 )

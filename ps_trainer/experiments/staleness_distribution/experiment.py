@@ -8,19 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
-from ps_trainer.experiments.staleness_distribution import claims, plots, tables
-from ps_trainer.experiments.staleness_distribution.cases import (
-    EVEN,
-    EXPONENTIAL,
-    MODERATE,
-    PAPER_LEARNERS,
-    SHAPES,
-    Staleness,
-    compute_of,
-    histograms_as_json,
-    staleness_of,
-)
 from ps_trainer.experiments.toolkit import real, virtual
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from . import claims, plots, tables
+from .cases import PAPER_LEARNERS, SHAPES, Staleness, compute_of, histograms_as_json, staleness_of
 
 _COUNTS = (2, 4, 8, 16)
 _VIRTUAL_MEAN_MS = 100.0
@@ -38,10 +30,12 @@ class VirtualStaleness(Part):
         counts = (2, 4, 8) if quick else _COUNTS
         settings = [{"n": n, "shape": shape} for n in counts for shape in SHAPES]
         settings += [{"n": 4, "shape": shape, "is_slow": True} for shape in SHAPES]
-        settings += [{"n": 8, "shape": MODERATE, "splits": 8 // c} for c in (2, 4, 8)]
+        settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4, 8)]
         if not quick:
-            settings += [{"n": n, "shape": shape} for n in (10, 20, 30, 60) for shape in (EVEN, EXPONENTIAL)]
-            settings += [{"n": PAPER_LEARNERS, "shape": EVEN, "splits": splits} for splits in (1, 15)]
+            settings += [
+                {"n": n, "shape": shape} for n in (10, 20, 30, 60) for shape in (Shape.EVEN, Shape.EXPONENTIAL)
+            ]
+            settings += [{"n": PAPER_LEARNERS, "shape": Shape.EVEN, "splits": splits} for splits in (1, 15)]
         return [_virtual_run(one, num_updates, seed) for one in settings for seed in seeds]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
@@ -66,15 +60,15 @@ class RealStaleness(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         if quick:
-            return [_real_run({"n": 4, "shape": MODERATE}, 600, seeds[0])]
+            return [_real_run({"n": 4, "shape": Shape.MODERATE}, 600, seeds[0])]
         real_settings = [{"n": n, "shape": shape} for n in _COUNTS for shape in SHAPES]
-        real_settings += [{"n": 4, "shape": EXPONENTIAL, "is_slow": True}]
-        real_settings += [{"n": 8, "shape": MODERATE, "splits": 8 // c} for c in (2, 4)]
+        real_settings += [{"n": 4, "shape": Shape.EXPONENTIAL, "is_slow": True}]
+        real_settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4)]
         # Means and spikes need few updates. To know a distribution, exponential steps have two seeds.
         return [
             _real_run(one, 3_200, seed)
             for one in real_settings
-            for seed in seeds[: 2 if one["shape"] == EXPONENTIAL and "is_slow" not in one else 1]
+            for seed in seeds[: 2 if one["shape"] == Shape.EXPONENTIAL and "is_slow" not in one else 1]
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:

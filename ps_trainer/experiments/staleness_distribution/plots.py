@@ -7,20 +7,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.levels import Level
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish, finish_grid
-from ps_trainer.experiments.staleness_distribution.cases import (
-    EVEN,
-    EXPONENTIAL,
-    MODERATE,
-    SLOW_RATES,
-    Staleness,
-)
 from ps_trainer.experiments.toolkit import real, theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
+from ps_trainer.experiments.toolkit.step_times import Shape
 
-_MARKERS = {EVEN: "s", MODERATE: "^", EXPONENTIAL: "o"}
-_COLOURS = {EVEN: "tab:blue", MODERATE: "tab:orange", EXPONENTIAL: "tab:green"}
+from .cases import SLOW_RATES, Staleness
+
+_MARKERS = {Shape.EVEN: "s", Shape.MODERATE: "^", Shape.EXPONENTIAL: "o"}
+_COLOURS = {Shape.EVEN: "tab:blue", Shape.MODERATE: "tab:orange", Shape.EXPONENTIAL: "tab:green"}
 _HISTOGRAM_WORKERS = (4, 8, 16)
 _SHOWN_MEANS = 4  # histograms end at so many times n
 
@@ -34,7 +30,7 @@ def _slow(case: Staleness) -> bool:
 
 
 def _grouped(case: Staleness) -> bool:
-    return case.n == 8 and case.shape == MODERATE and not case.is_slow
+    return case.n == 8 and case.shape == Shape.MODERATE and not case.is_slow
 
 
 def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
@@ -51,7 +47,7 @@ def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
             grid = np.arange(_SHOWN_MEANS * n + 1)
             total = case.counts.total()
             axis.bar(grid, [case.counts[value] / total for value in grid.tolist()], width=1.0, color="tab:blue")
-            if shape == EXPONENTIAL:
+            if shape == Shape.EXPONENTIAL:
                 axis.plot(grid, theory.geometric_staleness(grid, n), color="black", lw=1, label="geometric")
                 axis.legend()
             axis.axvline(n - 1, color="tab:red", lw=0.8, ls=":")

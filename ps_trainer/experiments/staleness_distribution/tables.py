@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.staleness_distribution.cases import EXPONENTIAL, SLOW_RATES, Staleness, by_level
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from .cases import SLOW_RATES, Staleness, by_level
 
 NOTES = (
     "The mean counts gradients that are on their way, so it does not depend on the delays; only idle gaps between a"
@@ -39,7 +41,7 @@ def _table(cases: Sequence[Staleness]) -> Table:
     rows = []
     for case in cases:
         summary = case.summary
-        is_geometric = case.shape == EXPONENTIAL and case.per_update == 1 and not case.is_slow
+        is_geometric = case.shape == Shape.EXPONENTIAL and case.per_update == 1 and not case.is_slow
         shape = f"{case.shape}, last worker 4 × slower" if case.is_slow else case.shape
         rows.append(
             [case.n, shape, case.per_update, summary.count, summary.mean, case.predicted_mean, summary.sd]

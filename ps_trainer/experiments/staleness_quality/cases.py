@@ -7,19 +7,26 @@ from typing import Any
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit.statistics import spread
 
-CONSTANT, UNIFORM, GEOMETRIC = "constant", "uniform", "geometric"
-KINDS = (CONSTANT, UNIFORM, GEOMETRIC)
 DEPTHS = {0: (), 1: ("hidden=32",), 2: ("hidden=32,32",), 4: ("hidden=32,32,32,32",)}
 FIXED_RATE = 0.05
 OPTIMIZER_TAU = 16
 
 
+class Kind(Label):
+    """Kinds of staleness."""
+
+    CONSTANT = "constant"
+    UNIFORM = "uniform"
+    GEOMETRIC = "geometric"
+
+
 class StaleTraining(Case):
     """Trainings of one kind, all their seeds together."""
 
-    kind = setting("kind")  # of staleness, one of `KINDS`
+    kind = setting("kind")  # of staleness, one of `Kind`
     tau = setting("tau")  # its mean, in updates
     depth = setting("depth")  # hidden layers
     optimizer = setting("optimizer")
@@ -72,14 +79,14 @@ def best(cases: Sequence[StaleTraining]) -> StaleTraining:
 
 def by_depth(cases: Sequence[StaleTraining]) -> list[StaleTraining]:
     """The cases of all depths with constant staleness at the fixed learning rate."""
-    return [one for depth in DEPTHS for one in select(cases, kind=CONSTANT, depth=depth, lr=FIXED_RATE)]
+    return [one for depth in DEPTHS for one in select(cases, kind=Kind.CONSTANT, depth=depth, lr=FIXED_RATE)]
 
 
 def tuned_pairs(cases: Sequence[StaleTraining]) -> dict[str, tuple[StaleTraining, StaleTraining]]:
     """Optimizer -> its best cases without staleness and with `OPTIMIZER_TAU`; nothing where Adagrad was not run."""
     found = {}
     for optimizer in dict.fromkeys(case.optimizer for case in cases):
-        groups = [select(cases, kind=CONSTANT, optimizer=optimizer, tau=one) for one in (0, OPTIMIZER_TAU)]
+        groups = [select(cases, kind=Kind.CONSTANT, optimizer=optimizer, tau=one) for one in (0, OPTIMIZER_TAU)]
         if all(groups):
             found[optimizer] = (best(groups[0]), best(groups[1]))
     return found if "adagrad" in found else {}

@@ -10,18 +10,9 @@ import numpy as np
 
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.staleness_quality.cases import (
-    CONSTANT,
-    FIXED_RATE,
-    GEOMETRIC,
-    KINDS,
-    UNIFORM,
-    StaleTraining,
-    by_depth,
-    select,
-    tuned_pairs,
-)
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
+
+from .cases import FIXED_RATE, Kind, StaleTraining, by_depth, select, tuned_pairs
 
 PUBLISHED = (
     Published("test error on MNIST without staleness", 0.36, "%", Tag.RECALLED, "Chen et al. 2016, section 2"),
@@ -54,7 +45,7 @@ def _rising_shares(cases: Sequence[StaleTraining]) -> list[Measure]:
     at_fixed = select(cases, lr=FIXED_RATE)
     return [
         Measure(kind, _rising_share([one for one in at_fixed if one.kind == kind or one.tau == 0]))
-        for kind in KINDS
+        for kind in Kind
         if at_fixed
     ]
 
@@ -110,7 +101,7 @@ OF_QUADRATIC = (
         limit=Limit(low=0.98, high=1.02),
         measure=lambda rates: [
             Measure(f"τ={tau}", rate / quadratic.largest_stable_rate(tau))
-            for tau, rate in rates.get(CONSTANT, {}).items()
+            for tau, rate in rates.get(Kind.CONSTANT, {}).items()
         ],
     ),
     Claim(
@@ -119,7 +110,7 @@ OF_QUADRATIC = (
         quantity="largest over smallest product of rate and 1 + τ, of all τ",
         limit=Limit(high=4),
         expected=Limit(high=2),
-        measure=lambda rates: _variations(rates, CONSTANT, UNIFORM),
+        measure=lambda rates: _variations(rates, Kind.CONSTANT, Kind.UNIFORM),
     ),
     Claim(
         key="boundary_geometric",
@@ -127,7 +118,7 @@ OF_QUADRATIC = (
         quantity="largest over smallest product of rate and 1 + τ, of all τ",
         limit=Limit(high=4),
         expected=Limit(high=2),
-        measure=lambda rates: _variations(rates, GEOMETRIC),
+        measure=lambda rates: _variations(rates, Kind.GEOMETRIC),
     ),
 )
 

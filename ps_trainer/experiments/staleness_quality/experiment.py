@@ -7,21 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.staleness_quality import claims, plots, tables
-from ps_trainer.experiments.staleness_quality.cases import (
-    CONSTANT,
-    DEPTHS,
-    FIXED_RATE,
-    GEOMETRIC,
-    KINDS,
-    OPTIMIZER_TAU,
-    UNIFORM,
-    StaleTraining,
-    stable_rates,
-    trainings_of,
-)
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 from ps_trainer.simulation import fixed
+
+from . import claims, plots, tables
+from .cases import DEPTHS, FIXED_RATE, OPTIMIZER_TAU, Kind, StaleTraining, stable_rates, trainings_of
 
 OPTIMIZER_RATES = {
     "momentum": (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08),
@@ -49,9 +39,9 @@ class Quadratic(Part):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
             _quadratic_run(kind, tau, seed)
-            for kind in KINDS
+            for kind in Kind
             for tau in (_QUICK_TAUS if quick else _TAUS)
-            for seed in (seeds[:1] if kind == CONSTANT else seeds)
+            for seed in (seeds[:1] if kind == Kind.CONSTANT else seeds)
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
@@ -73,17 +63,19 @@ class StaleTrainings(Part):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         taus = _QUICK_TAUS if quick else _TAUS
         rates = (FIXED_RATE, 0.4) if quick else _RATES
-        settings = [_settings(CONSTANT, tau, lr=lr) for tau in taus for lr in rates]
-        settings += [_settings(kind, tau) for kind in (UNIFORM, GEOMETRIC) for tau in taus if tau]
+        settings = [_settings(Kind.CONSTANT, tau, lr=lr) for tau in taus for lr in rates]
+        settings += [_settings(kind, tau) for kind in (Kind.UNIFORM, Kind.GEOMETRIC) for tau in taus if tau]
         depths = (0, 4) if quick else tuple(DEPTHS)
-        settings += [_settings(CONSTANT, tau, depth=depth) for depth in depths for tau in ((0, 8) if quick else _TAUS)]
         settings += [
-            _settings(CONSTANT, tau, lr=lr, ramp=ramp)
+            _settings(Kind.CONSTANT, tau, depth=depth) for depth in depths for tau in ((0, 8) if quick else _TAUS)
+        ]
+        settings += [
+            _settings(Kind.CONSTANT, tau, lr=lr, ramp=ramp)
             for tau, lr in (RAMPS[-1:] if quick else RAMPS)
             for ramp in (0, RAMP_UPDATES)
         ]
         settings += [
-            _settings(CONSTANT, tau, optimizer=optimizer, lr=lr)
+            _settings(Kind.CONSTANT, tau, optimizer=optimizer, lr=lr)
             for optimizer, grid in OPTIMIZER_RATES.items()
             if not quick
             for tau in (0, OPTIMIZER_TAU)
@@ -140,7 +132,7 @@ class StalenessQuality(Experiment):
 
 def _schedule(settings: Mapping[str, Any], num_updates: int, seed: int) -> Any:
     kind, tau, ramp = settings["kind"], settings["tau"], settings.get("ramp") or 0
-    seeded = {} if kind == CONSTANT else {"seed": seed}
+    seeded = {} if kind == Kind.CONSTANT else {"seed": seed}
     return getattr(fixed, kind)(tau, num_updates, ramp_updates=ramp, **seeded)
 
 

@@ -7,25 +7,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.staleness_quality.cases import (
-    CONSTANT,
-    FIXED_RATE,
-    GEOMETRIC,
-    KINDS,
-    UNIFORM,
-    StaleTraining,
-    by_depth,
-    select,
-)
 from ps_trainer.experiments.toolkit import quadratic
 from ps_trainer.experiments.toolkit.statistics import spread
 
-_MARKERS = {CONSTANT: "s", UNIFORM: "^", GEOMETRIC: "o"}
+from .cases import FIXED_RATE, Kind, StaleTraining, by_depth, select
+
+_MARKERS = {Kind.CONSTANT: "s", Kind.UNIFORM: "^", Kind.GEOMETRIC: "o"}
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:
     axis = figure.add_subplot()
-    taus = np.array(sorted(rates[CONSTANT]))
+    taus = np.array(sorted(rates[Kind.CONSTANT]))
     axis.plot(1 + taus, [quadratic.largest_stable_rate(tau) for tau in taus], "k-", lw=1, label="exact, constant")
     axis.plot(1 + taus, 1.8 / np.sqrt(1 + taus), "k:", lw=1, label="1.8 / √(1 + τ)")
     for kind, by_tau in rates.items():
@@ -55,7 +47,7 @@ def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 
 def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
-    for kind, size in zip(KINDS, (15, 10, 5), strict=True):  # around each other where they are equal
+    for kind, size in zip(Kind, (15, 10, 5), strict=True):  # around each other where they are equal
         own = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
         reached = [case for case in own if not case.is_lost]
         medians, p10, p90 = np.array([spread(case.updates) for case in reached]).reshape(-1, 3).T
@@ -111,7 +103,7 @@ OF_TRAINING = (
         shows="Each cell is the median of the updates to the target; a dash: most runs do not reach the target.",
         expected="a corner of dashes at large rates and large staleness.",
         draw=_draw_grid,
-        data=lambda cases: select(cases, kind=CONSTANT),
+        data=lambda cases: select(cases, kind=Kind.CONSTANT),
     ),
     Plot(
         key="updates",

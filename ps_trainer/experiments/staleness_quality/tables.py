@@ -8,17 +8,10 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.staleness_quality.cases import (
-    CONSTANT,
-    FIXED_RATE,
-    StaleTraining,
-    best,
-    by_depth,
-    select,
-    tuned_pairs,
-)
 from ps_trainer.experiments.toolkit import quadratic
 from ps_trainer.experiments.toolkit.statistics import spread, standard_error
+
+from .cases import FIXED_RATE, Kind, StaleTraining, best, by_depth, select, tuned_pairs
 
 _LEVEL = Level.VIRTUAL.value
 
@@ -46,7 +39,7 @@ def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
         *numbers(".2f", "× (1 + τ)", "× √(1 + τ)"),
     )
     rows = [
-        [kind, tau, rate, quadratic.largest_stable_rate(tau) if kind == CONSTANT else None]
+        [kind, tau, rate, quadratic.largest_stable_rate(tau) if kind == Kind.CONSTANT else None]
         + [rate * (1 + tau), rate * (1 + tau) ** 0.5]
         for kind, by_tau in rates.items()
         for tau, rate in by_tau.items()
@@ -61,7 +54,7 @@ def of_training(cases: Sequence[StaleTraining]) -> list[Table]:
     ramps = [case for case in cases if case.ramp is not None]
     best_ones = [case for pair in tuned_pairs(cases).values() for case in pair]
     return [
-        _grid_table(select(cases, kind=CONSTANT)),
+        _grid_table(select(cases, kind=Kind.CONSTANT)),
         _case_table("By kind of staleness", select(cases, lr=FIXED_RATE)),
         _case_table("By depth", by_depth(cases)),
         _case_table("With and without ramp", ramps),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import enum
+from ps_trainer.experiments.harness.labels import Label
 
 DIM = 64
 """Values in a row of a table."""
@@ -20,7 +20,7 @@ PAPER_PS = 16
 """ps tasks of the source."""
 
 
-class Curve(str, enum.Enum):
+class Curve(Label):
     """Curves of the source's figure, and what is measured for the prediction."""
 
     SCALAR = "scalar"  # one float32 value on each ps task

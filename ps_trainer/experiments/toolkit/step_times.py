@@ -5,6 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.disturbances import delays
+from ps_trainer.experiments.harness.labels import Label
+
+
+class Shape(Label):
+    """Distributions of step times, as the reports name them."""
+
+    EVEN = "even"
+    NEARLY_EVEN = "nearly even"
+    SHIFTED = "shifted exponential"
+    FITTED = "fitted lognormal"
+    MODERATE = "lognormal"
+    SPIKES = "spikes"
+    EXPONENTIAL = "exponential"
+    PARETO = "Pareto"
+    PERSISTENT = "one slow worker"
+
+    @property
+    def text(self) -> str:
+        """As for `--compute`, without a mean."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Shape.EVEN: "det:jitter=0.02",
+    Shape.NEARLY_EVEN: "det:jitter=0.05",
+    Shape.SHIFTED: "shifted_exp:alpha=0.2",
+    Shape.FITTED: "lognormal:sigma=0.2",
+    Shape.MODERATE: "lognormal:sigma=0.5",
+    Shape.SPIKES: "spike:p=0.05,factor=5",
+    Shape.EXPONENTIAL: "exp",
+    Shape.PARETO: "pareto:alpha=2.1",
+    Shape.PERSISTENT: "persistent:factor=10,alpha=0.2",
+}
 
 
 def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:

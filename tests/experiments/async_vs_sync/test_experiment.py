@@ -8,9 +8,7 @@ import pytest
 
 from ps_trainer.experiments.async_vs_sync.cases import (
     ALPHAS,
-    ASYNC,
-    SYNC_GLOBAL,
-    SYNC_SAME,
+    Mode,
     TrainedArm,
     lead,
     predicted_ratio,
@@ -22,7 +20,7 @@ from ps_trainer.simulation.rules import single, table
 from ps_trainer.simulation.rules.base import Outcome
 from tests.experiments.executed import drawn
 
-EXAMPLES = {ASYNC: 3000, SYNC_SAME: 2500, SYNC_GLOBAL: 2000}
+EXAMPLES = {Mode.ASYNC: 3000, Mode.SYNC_SAME: 2500, Mode.SYNC_GLOBAL: 2000}
 
 
 class InPairs(single.Async):
@@ -47,7 +45,7 @@ def figures_as_claimed(run):
     if mode == "rates":
         ratio = predicted_ratio(settings["n"], alpha)
         return {"async_rate": 10 * ratio, "sync_rate": 10.0, "staleness": settings["n"] - 1.0}
-    wait = {f"{one:g}": 1 + one if mode != ASYNC else 1.0 for one in (ALPHAS if alpha is None else [alpha])}
+    wait = {f"{one:g}": 1 + one if mode != Mode.ASYNC else 1.0 for one in (ALPHAS if alpha is None else [alpha])}
     examples = EXAMPLES[mode] * (1 + 0.01 * settings["lr"]) + 10 * run.seed
     secs = {key: examples * factor for key, factor in wait.items()}
     return {"examples": examples, "secs": secs, "is_reached": True, "losses": [2.0, 1.0, 0.3]}
@@ -86,10 +84,10 @@ def test_a_world_as_claimed_confirms_all_claims(quick):
 @pytest.mark.parametrize(
     ("claim", "mode", "change"),
     [
-        ("examples", SYNC_SAME, lambda f: {"examples": 2 * f["examples"]}),
-        ("examples_global", SYNC_GLOBAL, lambda f: {"examples": 2 * f["examples"]}),
-        ("time_even", SYNC_SAME, lambda f: {"secs": {key: 2 * secs for key, secs in f["secs"].items()}}),
-        ("time_uneven", SYNC_SAME, lambda f: {"secs": {key: secs / 2 for key, secs in f["secs"].items()}}),
+        ("examples", Mode.SYNC_SAME, lambda f: {"examples": 2 * f["examples"]}),
+        ("examples_global", Mode.SYNC_GLOBAL, lambda f: {"examples": 2 * f["examples"]}),
+        ("time_even", Mode.SYNC_SAME, lambda f: {"secs": {key: 2 * secs for key, secs in f["secs"].items()}}),
+        ("time_uneven", Mode.SYNC_SAME, lambda f: {"secs": {key: secs / 2 for key, secs in f["secs"].items()}}),
     ],
 )
 def test_runs_that_say_otherwise_refute_a_claim(claim, mode, change):
@@ -124,7 +122,7 @@ def test_the_lead_is_in_standard_errors():
     assert lead(arm_of(1000.0), other, 640) == pytest.approx((1000 - 820) / 64)
 
 
-@pytest.mark.parametrize("mode", [ASYNC, SYNC_SAME])
+@pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.SYNC_SAME])
 def test_real_runs_count_examples_and_virtual_time_alike(mode):
     run = next(r for r in virtual_runs(True, [0]) if r.settings["mode"] == mode and r.settings["lr"] >= 0.1)
     run = dataclasses.replace(run, settings={**run.settings, "n": 2, "lr": 0.4})
@@ -134,4 +132,4 @@ def test_real_runs_count_examples_and_virtual_time_alike(mode):
     assert alpha == "0.05"
     # Two workers take 32 examples each in a step of about 100 ms.
     assert secs == pytest.approx(figures["examples"] / (2 * 32) * 0.1, rel=0.1)
-    assert figures["examples"] % (32 if mode == ASYNC else 64) == 0
+    assert figures["examples"] % (32 if mode == Mode.ASYNC else 64) == 0

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.async_vs_sync.cases import ASYNC, SYNC_GLOBAL, SYNC_SAME, to_target
+from ps_trainer.experiments.async_vs_sync.cases import Mode, to_target
 from ps_trainer.experiments.async_vs_sync.experiment import REAL_RATES, REAL_TRAINING, AsyncVsSync
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
@@ -65,10 +65,10 @@ def test_throughput_of_a_contended_machine_says_nothing(tmp_path, monkeypatch):
 
 
 def test_trainings_are_judged_by_examples_and_by_time():
-    as_claimed = trained(lambda settings, name: (5000, 2.0 if settings["mode"] == ASYNC else 6.0))
+    as_claimed = trained(lambda settings, name: (5000, 2.0 if settings["mode"] == Mode.ASYNC else 6.0))
     found = findings(as_claimed)
     assert (found["real_examples"], found["real_time"]) == (Finding.OK, Finding.OK)
-    slow = findings(trained(lambda settings, name: (5000, 7.0 if settings["mode"] == ASYNC else 6.0)))
+    slow = findings(trained(lambda settings, name: (5000, 7.0 if settings["mode"] == Mode.ASYNC else 6.0)))
     assert (slow["real_examples"], slow["real_time"]) == (Finding.OK, Finding.REFUTED)
     lost = findings(trained(lambda settings, name: (None, None) if name == "measured" else (5000, 6.0)))
     assert lost["real_examples"] is Finding.REFUTED
@@ -88,18 +88,18 @@ def test_the_target_is_reached_by_the_mean_of_a_window():
 
 def test_every_arm_is_trained_once_and_timed_at_all_numbers_of_workers():
     assert {(run.settings["mode"], run.settings["alpha"]) for run in TRAINED} == {
-        (ASYNC, 0.05), (ASYNC, 1.0), (SYNC_SAME, 0.05), (SYNC_SAME, 1.0), (SYNC_GLOBAL, 1.0)
+        (Mode.ASYNC, 0.05), (Mode.ASYNC, 1.0), (Mode.SYNC_SAME, 0.05), (Mode.SYNC_SAME, 1.0), (Mode.SYNC_GLOBAL, 1.0)
     }  # fmt: skip
     timed = {(run.settings["n"], run.settings["alpha"]) for run in TIMED}
     assert timed == {(1, 0.05)} | {(n, alpha) for n in (2, 4, 8) for alpha in (0.05, 1.0)}
     updates = {run.settings["mode"]: run.settings["num_updates"] for run in TIMED if run.settings["n"] == 4}
-    assert updates[ASYNC] == 4 * updates[SYNC_SAME]  # so that the workers take the same delays
+    assert updates[Mode.ASYNC] == 4 * updates[Mode.SYNC_SAME]  # so that the workers take the same delays
     assert all(1000 * run.settings["n"] / run.settings["mean_ms"] < 85 for run in REAL)
 
 
 def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch, losses=[2.0] * 50 + [0.1])
-    run = next(run for run in TRAINED if (run.settings["mode"], run.settings["alpha"]) == (ASYNC, 1.0))
+    run = next(run for run in TRAINED if (run.settings["mode"], run.settings["alpha"]) == (Mode.ASYNC, 1.0))
     figures = AsyncVsSync().execute(run, tmp_path).figures
     (trained,) = cluster.trained
     assert {"--model=mlp", "--model_option=hidden=32", "--learning_rate=0.1", "--batch_size=32"} <= set(trained.flags)

@@ -8,16 +8,9 @@ import pytest
 
 from ps_trainer.experiments.backup_workers import cases as backup_cases
 from ps_trainer.experiments.backup_workers.cases import (
-    BARRIER,
     DEADLINE,
-    EVEN,
-    EXPONENTIAL,
-    FITTED,
-    MODELS,
-    PERSISTENT,
-    SHIFTED,
-    TOKENS,
     TRAINING,
+    Rule,
     Sweep,
     TimedRule,
     timings_of,
@@ -25,6 +18,7 @@ from ps_trainer.experiments.backup_workers.cases import (
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.rules import groups, table, tokens
 from ps_trainer.simulation.rules.base import Outcome
 from ps_trainer.simulation.schedule import DROPPED
@@ -58,7 +52,7 @@ class Sleeping(groups.Backup):
         return outcome._replace(go=[*outcome.go, *late])
 
 
-def of_8(*shapes, rules=(TOKENS, BARRIER, MODELS)):
+def of_8(*shapes, rules=(Rule.TOKENS, Rule.BARRIER, Rule.MODELS)):
     return [
         run
         for run in QUICK
@@ -70,7 +64,7 @@ def of_8(*shapes, rules=(TOKENS, BARRIER, MODELS)):
 def measured(tmp_path_factory):
     """Results of a part of the quick form."""
     large = [run for run in QUICK if run.settings["size"] != "N = 8"]
-    runs = of_8(EXPONENTIAL, EVEN, SHIFTED, PERSISTENT) + large
+    runs = of_8(Shape.EXPONENTIAL, Shape.EVEN, Shape.SHIFTED, Shape.PERSISTENT) + large
     return results_of(BackupWorkers(), runs, tmp_path_factory.mktemp("runs"))
 
 
@@ -99,14 +93,16 @@ def test_no_plot_and_no_finding_without_runs():
 
 def test_a_token_queue_with_too_few_tokens_refutes_its_claims(tmp_path, monkeypatch):
     monkeypatch.setitem(table.RULES, "token_queue", FewTokens)
-    found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(EXPONENTIAL, PERSISTENT), tmp_path))
+    found = findings_of(
+        BackupWorkers(), results_of(BackupWorkers(), of_8(Shape.EXPONENTIAL, Shape.PERSISTENT), tmp_path)
+    )
     assert {"tokens_drop", "prediction"} <= refuted(found)
     assert found["barrier_drop"] is Finding.OK  # not broken
 
 
 def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeypatch):
     monkeypatch.setitem(table.RULES, "backup", Sleeping)
-    found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(EXPONENTIAL), tmp_path))
+    found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(Shape.EXPONENTIAL), tmp_path))
     assert {"barrier_drop", "prediction"} <= refuted(found)
     assert found["tokens_drop"] is Finding.OK  # not broken
 
@@ -114,12 +110,12 @@ def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeyp
 def test_a_barrier_drops_b_gradients_per_update_less_what_long_steps_save(measured):
     # With even steps every dropped gradient is one update old, so that both rules drop b/(N + b).
     shares = {(sweep.shape, sweep.rule): sweep.at(2) for sweep in timings_of(measured).sweeps if sweep.size == "N = 8"}
-    assert shares[EVEN, BARRIER].dropped_staleness == 1
-    assert shares[EVEN, BARRIER].dropped_share == pytest.approx(2 / 10, abs=1e-3)
-    assert shares[EXPONENTIAL, TOKENS].dropped_share == pytest.approx(2 / 10, abs=1e-3)
-    assert shares[EXPONENTIAL, BARRIER].dropped_share < 0.19
-    stale = shares[EXPONENTIAL, BARRIER].dropped_staleness
-    assert shares[EXPONENTIAL, BARRIER].dropped_share == pytest.approx(2 / (2 + 8 * stale), abs=1e-3)
+    assert shares[Shape.EVEN, Rule.BARRIER].dropped_staleness == 1
+    assert shares[Shape.EVEN, Rule.BARRIER].dropped_share == pytest.approx(2 / 10, abs=1e-3)
+    assert shares[Shape.EXPONENTIAL, Rule.TOKENS].dropped_share == pytest.approx(2 / 10, abs=1e-3)
+    assert shares[Shape.EXPONENTIAL, Rule.BARRIER].dropped_share < 0.19
+    stale = shares[Shape.EXPONENTIAL, Rule.BARRIER].dropped_staleness
+    assert shares[Shape.EXPONENTIAL, Rule.BARRIER].dropped_share == pytest.approx(2 / (2 + 8 * stale), abs=1e-3)
 
 
 def test_full_runs_have_the_papers_numbers_of_workers():
@@ -134,7 +130,7 @@ def test_full_runs_have_the_papers_numbers_of_workers():
     assert {one["b"] for one in osdi} == {0, 1, 2, 3, 4, 5}
     assert {one["n"] for one in chen} == {100}
     assert {0, 4} <= {one["b"] for one in chen}
-    assert {run.seed for run in runs if run.settings["rule"] != MODELS} == set(range(5))
+    assert {run.seed for run in runs if run.settings["rule"] != Rule.MODELS} == set(range(5))
 
 
 def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
@@ -146,7 +142,7 @@ def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
     recalled = backup_cases.RECALLED_ARRIVALS
     assert third_last - recalled[98] == pytest.approx(recalled[100] - last, abs=0.005)
     assert third_last - recalled[98] < 0.05
-    assert backup_cases.SHAPES[FITTED] == "lognormal:sigma=0.2"
+    assert Shape.FITTED.text == "lognormal:sigma=0.2"
 
 
 def case(num_backups, step):
@@ -155,7 +151,7 @@ def case(num_backups, step):
 
 
 def test_speedups_and_lost_gains_of_a_sweep():
-    sweep = Sweep(EVEN, "N = 8", TOKENS, [case(0, 2.0), case(1, 1.5), case(2, 1.25), case(4, 1.25)])
+    sweep = Sweep(Shape.EVEN, "N = 8", Rule.TOKENS, [case(0, 2.0), case(1, 1.5), case(2, 1.25), case(4, 1.25)])
     assert [sweep.speedup(one) for one in sweep.cases] == pytest.approx(
         [1, 2 / 1.5 * 8 / 9, 2 / 1.25 * 8 / 10, 2 / 1.25 * 8 / 12]
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.backup_workers.cases import BARRIER, EXPONENTIAL, MODERATE, PERSISTENT, RealBarrier
+from ps_trainer.experiments.backup_workers.cases import RealBarrier, Rule
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.toolkit.step_times import Shape
 from tests.experiments.backup_workers.test_experiment import Sleeping
 from tests.experiments.executed import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
@@ -41,14 +42,18 @@ def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
     assert "The simulator's timing: mean time per update" in titles
     assert "Gradients used by worker, as a multiple of a fair share, real clusters" in titles
     assert drawn(BackupWorkers().plots(results)) == ["real_step_times"]
-    slow = RealBarrier(results.where(shape=PERSISTENT, b=1))
+    slow = RealBarrier(results.where(shape=Shape.PERSISTENT, b=1))
     assert slow.share_by_worker[0] < 0.05 < 0.1 < min(slow.share_by_worker[1:])
 
 
 def test_full_runs_are_of_the_barrier_with_all_numbers_of_backup_workers():
     cases = {(run.settings["shape"], run.settings["b"], run.settings["rule"]) for run in REAL}
-    assert {rule for _, _, rule in cases} == {BARRIER}
-    want = {(shape, b, BARRIER) for shape in (EXPONENTIAL, MODERATE, PERSISTENT) for b in (0, 1, 2, 4)}
+    assert {rule for _, _, rule in cases} == {Rule.BARRIER}
+    want = {
+        (shape, b, Rule.BARRIER)
+        for shape in (Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT)
+        for b in (0, 1, 2, 4)
+    }
     assert want <= cases
     assert {run.settings["n"] - run.settings["b"] for run in REAL} == {8}
     assert all(run.settings["mean_ms"] >= 100 for run in REAL)

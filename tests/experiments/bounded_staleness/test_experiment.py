@@ -8,9 +8,7 @@ import pytest
 
 from ps_trainer.experiments.bounded_staleness import cases as bounded_cases
 from ps_trainer.experiments.bounded_staleness.cases import (
-    EXPONENTIAL,
-    MODERATE,
-    TRAINING,
+    BoundRun,
     TrainedBound,
     by_cluster,
     compute_of,
@@ -19,6 +17,7 @@ from ps_trainer.experiments.bounded_staleness.cases import (
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.rules import single, table
 from ps_trainer.simulation.schedule import Schedule, as_steps
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
@@ -75,7 +74,7 @@ def test_no_plot_and_no_finding_without_runs():
 )
 def test_a_broken_bound_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, expected):
     monkeypatch.setitem(table.RULES, "ssp", broken)
-    found = findings_of(BoundedStaleness(), results_of(BoundedStaleness(), of(EXPONENTIAL, 4, False), tmp_path))
+    found = findings_of(BoundedStaleness(), results_of(BoundedStaleness(), of(Shape.EXPONENTIAL, 4, False), tmp_path))
     assert refuted(found) == expected
     assert found["free"] is Finding.OK  # not broken
 
@@ -93,9 +92,12 @@ def test_no_bound_helps_against_a_slow_worker(measured):
 
 
 def test_the_slow_worker_is_the_last_one():
-    assert compute_of(MODERATE, 4, is_slow=True) == ["lognormal:sigma=0.5", "lognormal:sigma=0.5,mean_ms=400,worker=3"]
-    assert compute_of(EXPONENTIAL, 8, is_slow=True) == ["exp", "exp:mean_ms=400,worker=7"]
-    assert compute_of(EXPONENTIAL, 8, is_slow=False) == ["exp"]
+    assert compute_of(Shape.MODERATE, 4, is_slow=True) == [
+        "lognormal:sigma=0.5",
+        "lognormal:sigma=0.5,mean_ms=400,worker=3",
+    ]
+    assert compute_of(Shape.EXPONENTIAL, 8, is_slow=True) == ["exp", "exp:mean_ms=400,worker=7"]
+    assert compute_of(Shape.EXPONENTIAL, 8, is_slow=False) == ["exp"]
 
 
 def test_leads_are_counted_in_completed_steps():
@@ -109,7 +111,7 @@ def test_leads_are_counted_in_completed_steps():
 
 def trained(outcomes):
     """Results of runs that train, with what came of them by bound and learning rate: updates and time by seed."""
-    runs = [run for run in BoundedStaleness().runs([0, 1, 2], quick=False) if run.settings["what"] == TRAINING]
+    runs = [run for run in BoundedStaleness().runs([0, 1, 2], quick=False) if run.settings["what"] == BoundRun.TRAINING]
     figures = {}
     for run in runs:
         updates, times = outcomes.get((run.settings["bound"], run.settings["rate"]), ((None,) * 3, (None,) * 3))
@@ -147,7 +149,7 @@ def test_being_soonest_without_a_bound_refutes_that_one_helps():
 
 def test_full_runs_have_five_seeds_and_all_bounds():
     runs = [run for run in BoundedStaleness().runs(range(5), quick=False) if run.level is Level.VIRTUAL]
-    timed = [run for run in runs if run.settings["what"] != TRAINING]
+    timed = [run for run in runs if run.settings["what"] != BoundRun.TRAINING]
     assert {run.settings["bound"] for run in timed} == {0, 1, 2, 3, 5, 10, None}
     assert {run.seed for run in timed} == {run.seed for run in runs} == set(range(5))
     assert all(run.settings["num_clocks"] >= 3000 for run in timed)

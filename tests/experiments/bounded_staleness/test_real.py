@@ -13,7 +13,7 @@ from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
 from tests.experiments.executed import drawn, findings_of, refuted
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of
 
-REAL = [run for run in BoundedStaleness().runs(range(2), quick=False) if run.level is Level.PROCESSES]
+RUNS = [run for run in BoundedStaleness().runs(range(2), quick=False) if run.level is Level.PROCESSES]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def measure(tmp_path, monkeypatch):
 
     def measure(rules=None, share=0.3):
         SimulatedCluster(monkeypatch, rules)
-        return real_results_of(BoundedStaleness(), REAL, tmp_path, share)
+        return real_results_of(BoundedStaleness(), RUNS, tmp_path, share)
 
     return measure
 

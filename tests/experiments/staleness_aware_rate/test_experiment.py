@@ -9,13 +9,9 @@ import pytest
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.staleness_aware_rate.cases import (
-    BY_SPLITS,
-    BY_STALENESS,
-    FULL,
-    SINGLE,
-    SOFTSYNC,
-    SYNC,
+    Rate,
     RateTraining,
+    Updates,
     excess,
 )
 from ps_trainer.experiments.staleness_aware_rate.experiment import (
@@ -31,7 +27,7 @@ from tests.experiments.executed import drawn
 def figures_as_claimed(run):
     """What a run would give if every claim were true."""
     settings = run.settings
-    fails = settings["lr"] > 2 * NEAR_RATE or (settings["mode"] == SOFTSYNC and settings["arm"] == FULL)
+    fails = settings["lr"] > 2 * NEAR_RATE or (settings["mode"] == Updates.SOFTSYNC and settings["arm"] == Rate.FULL)
     fails = fails and settings["splits"] != 1
     return {
         "test_error": 0.9 if fails else 0.05 + 0.001 * run.seed,
@@ -71,11 +67,11 @@ def test_a_world_as_claimed_confirms_all_claims(quick):
     ("claim", "error_of"),
     [
         ("fails", lambda s: 0.05 if s["lr"] == NEAR_RATE else None),
-        ("aware", lambda s: 0.12 if s["lr"] == NEAR_RATE and s["arm"] == BY_STALENESS else None),
+        ("aware", lambda s: 0.12 if s["lr"] == NEAR_RATE and s["arm"] == Rate.BY_STALENESS else None),
         ("fails_small", lambda s: 0.05 if s["lr"] == SMALL_RATE else None),
-        ("aware_small", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == BY_STALENESS else None),
-        ("global", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == BY_SPLITS else None),
-        ("batch", lambda s: 0.12 if s["mode"] == SINGLE else None),
+        ("aware_small", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == Rate.BY_STALENESS else None),
+        ("global", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == Rate.BY_SPLITS else None),
+        ("batch", lambda s: 0.12 if s["mode"] == Updates.SINGLE else None),
     ],
 )
 def test_errors_that_say_otherwise_refute_a_claim(claim, error_of):
@@ -88,7 +84,7 @@ def test_errors_that_say_otherwise_refute_a_claim(claim, error_of):
 
 def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
     def figures(run):
-        fails = run.settings["mode"] == SYNC and run.settings["lr"] > SMALL_RATE
+        fails = run.settings["mode"] == Updates.SYNC and run.settings["lr"] > SMALL_RATE
         return figures_as_claimed(run) | ({"test_error": 0.9} if fails else {})
 
     found = findings(results_of(full_runs(), figures))
@@ -110,7 +106,7 @@ def test_the_standard_error_has_the_parts_of_seeds_and_test_set():
 
 
 def test_full_runs_have_the_papers_learners_and_splits():
-    soft = [run.settings for run in full_runs() if run.settings["mode"] == SOFTSYNC]
+    soft = [run.settings for run in full_runs() if run.settings["mode"] == Updates.SOFTSYNC]
     assert {settings["learners"] for settings in soft} == {30}
     assert {settings["splits"] for settings in soft} == {1, 8, 15, 30}
     assert len({run.key for run in full_runs()}) == len(full_runs())
@@ -130,7 +126,7 @@ def short(mode, arm):
 
 def test_real_gradients_divided_by_their_staleness_are_tamed_and_with_a_broken_division_not(monkeypatch):
     def loss():
-        return StalenessAwareRate().execute(short(SOFTSYNC, BY_STALENESS), None).figures["loss"]
+        return StalenessAwareRate().execute(short(Updates.SOFTSYNC, Rate.BY_STALENESS), None).figures["loss"]
 
     tamed = loss()
     monkeypatch.setattr(per_gradient.PerGradient, "pushed", shared_parameters.Mean.pushed)

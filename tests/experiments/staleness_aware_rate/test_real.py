@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.experiments.staleness_aware_rate.cases import BY_RULE, BY_SPLITS, FULL
+from ps_trainer.experiments.staleness_aware_rate.cases import Rate
 from ps_trainer.experiments.staleness_aware_rate.experiment import SMALL_RATE, StalenessAwareRate
 from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.simulated_cluster import SimulatedCluster
@@ -19,7 +19,7 @@ REAL = [run for run in StalenessAwareRate().runs(range(10), quick=False) if run.
 
 
 def figures(arm, error, staleness=7.0, of_virtual=None):
-    simulated = of_virtual or {"staleness": 7.0, "test_error": 0.9 if arm == FULL else 0.05, "rate": 53.0}
+    simulated = of_virtual or {"staleness": 7.0, "test_error": 0.9 if arm == Rate.FULL else 0.05, "rate": 53.0}
     measured = {"staleness": staleness, "test_error": error, "rate": 50.0}
     return {"measured": measured, "simulated": simulated, "overhead_secs": 0.005}
 
@@ -34,15 +34,15 @@ def findings(figures_of):
 
 
 def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
-    assert set(findings(lambda arm: figures(arm, 0.88 if arm == FULL else 0.07)).values()) == {Finding.OK}
+    assert set(findings(lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.07)).values()) == {Finding.OK}
 
 
 @pytest.mark.parametrize(
     ("claim", "figures_of"),
     [
         ("real_arms", lambda arm: figures(arm, 0.06)),
-        ("real_errors", lambda arm: figures(arm, 0.88 if arm == FULL else 0.2)),
-        ("real_staleness", lambda arm: figures(arm, 0.88 if arm == FULL else 0.06, staleness=6.0)),
+        ("real_errors", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.2)),
+        ("real_staleness", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.06, staleness=6.0)),
     ],
 )
 def test_a_cluster_that_says_otherwise_refutes_a_claim(claim, figures_of):
@@ -50,7 +50,7 @@ def test_a_cluster_that_says_otherwise_refutes_a_claim(claim, figures_of):
 
 
 def test_full_runs_have_every_arm_and_the_quick_form_none():
-    assert [run.settings["arm"] for run in REAL] == [FULL, BY_SPLITS, BY_RULE]
+    assert [run.settings["arm"] for run in REAL] == [Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE]
     assert {run.settings["lr"] for run in REAL} == {SMALL_RATE}
     assert not [run for run in StalenessAwareRate().runs([0], quick=True) if run.level is Level.PROCESSES]
 
@@ -62,7 +62,7 @@ def short(arm):
 
 def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch)
-    given = StalenessAwareRate().execute(short(BY_SPLITS), tmp_path).figures
+    given = StalenessAwareRate().execute(short(Rate.BY_SPLITS), tmp_path).figures
     (trained,) = cluster.trained
     assert {"--update=softsync", "--update_option=splits=8", "--learning_rate=0.0025"} <= set(trained.flags)
     assert {"--optimizer=momentum", "--optimizer_option=momentum=0.9", "--batch_size=15"} <= set(trained.flags)
@@ -71,7 +71,7 @@ def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
         assert one["rate"] == pytest.approx(8 / 0.15, rel=0.05)
     assert given["measured"]["test_error"] == pytest.approx(0.05)
     assert 0.0 < given["simulated"]["test_error"] < 0.6
-    StalenessAwareRate().execute(short(BY_RULE), tmp_path)
+    StalenessAwareRate().execute(short(Rate.BY_RULE), tmp_path)
     assert {"--update=staleness_aware", "--learning_rate=0.02"} <= set(cluster.trained[1].flags)
 
 
@@ -90,7 +90,7 @@ def failing(tmp_path, monkeypatch, losses):
         raise RunError("exit code 1")
 
     monkeypatch.setattr(Cluster, "train", train)
-    return StalenessAwareRate().execute(short(FULL), tmp_path).figures["measured"]
+    return StalenessAwareRate().execute(short(Rate.FULL), tmp_path).figures["measured"]
 
 
 def test_a_run_that_ends_with_a_loss_that_is_no_number_has_failed_in_its_claim_only(tmp_path, monkeypatch):

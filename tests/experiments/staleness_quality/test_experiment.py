@@ -9,7 +9,7 @@ import pytest
 
 from ps_trainer.experiments.harness.base import Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.experiments.staleness_quality.cases import CONSTANT, FIXED_RATE, select, trainings_of
+from ps_trainer.experiments.staleness_quality.cases import FIXED_RATE, Kind, select, trainings_of
 from ps_trainer.experiments.staleness_quality.claims import depth_measures
 from ps_trainer.experiments.staleness_quality.experiment import RAMP_UPDATES, StalenessQuality
 from ps_trainer.simulation import fixed
@@ -21,7 +21,7 @@ def figures_as_claimed(run):
     settings = run.settings
     tau = settings["tau"]
     if settings["model"] == "quadratic":
-        exact = StalenessQuality().execute(run, None).figures["rate"] if settings["kind"] == CONSTANT else 0
+        exact = StalenessQuality().execute(run, None).figures["rate"] if settings["kind"] == Kind.CONSTANT else 0
         return {"rate": exact or 2.0 / (1 + tau)}
     slope = {"sgd": 0.05, "adagrad": 0.02, "momentum": 0.2, "adam": 0.1, "rmsprop": 0.1}[settings["optimizer"]]
     updates = 50 * (1 + slope * tau * (1 + settings["depth"])) * max(1.0, FIXED_RATE / settings["lr"])
@@ -80,8 +80,8 @@ def test_runs_that_say_otherwise_refute_a_claim(claim, change):
 
 def test_on_the_quadratic_the_rates_are_exact_and_the_geometric_ones_larger():
     rates = {(run.settings["kind"], run.settings["tau"]): executed(run)["rate"] for run in quadratic_runs()}
-    assert rates[CONSTANT, 4] == pytest.approx(0.3473, rel=0.01)
-    assert rates["geometric", 16] > 3 * rates[CONSTANT, 16]
+    assert rates[Kind.CONSTANT, 4] == pytest.approx(0.3473, rel=0.01)
+    assert rates["geometric", 16] > 3 * rates[Kind.CONSTANT, 16]
 
 
 def test_gradients_one_update_older_than_said_refute_the_exact_rate(monkeypatch):
@@ -106,7 +106,9 @@ def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
 def short(tau):
     """A training of at most 150 updates at a rate at which they are enough without staleness."""
     runs = StalenessQuality().runs([0], quick=False)
-    run = next(r for r in runs if r.settings["tau"] == tau and r.settings["kind"] == CONSTANT and "lr" in r.settings)
+    run = next(
+        r for r in runs if r.settings["tau"] == tau and r.settings["kind"] == Kind.CONSTANT and "lr" in r.settings
+    )
     return dataclasses.replace(run, settings={**run.settings, "lr": 0.2, "num_updates": 150})
 
 
@@ -126,7 +128,7 @@ def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compare
         return given | ({"target_version": None} if lost else {})
 
     runs = StalenessQuality().runs([0], quick=False)
-    at_fixed = {depth: {"kind": CONSTANT, "depth": depth, "lr": FIXED_RATE} for depth in (0, 4)}
+    at_fixed = {depth: {"kind": Kind.CONSTANT, "depth": depth, "lr": FIXED_RATE} for depth in (0, 4)}
 
     def measured():
         cases = trainings_of(Results(r for r in results_of(runs, figures) if r.run.settings["model"] != "quadratic"))
@@ -147,7 +149,7 @@ def test_full_runs_have_the_grid_and_all_seeds():
     cases = trainings_of(
         Results(r for r in results_of(runs, figures_as_claimed) if r.run.settings["model"] != "quadratic")
     )
-    grid = select(cases, kind=CONSTANT)
+    grid = select(cases, kind=Kind.CONSTANT)
     assert {case.tau for case in grid} == {0, 1, 2, 4, 8, 16, 32}
     assert len({case.lr for case in grid}) == 7
     assert {len(case.updates) for case in cases} == {10}

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.staleness_quality import plots
-from ps_trainer.experiments.staleness_quality.cases import CONSTANT, StaleTraining
+from ps_trainer.experiments.staleness_quality.cases import Kind, StaleTraining
 
 CAP = 600
 
 
 def case(tau, updates):
-    settings = {"kind": CONSTANT, "tau": tau, "depth": 1, "num_updates": CAP}
+    settings = {"kind": Kind.CONSTANT, "tau": tau, "depth": 1, "num_updates": CAP}
     run = Run(key="k", level=Level.VIRTUAL, settings=settings)
     figures = [{"target_version": None if one == CAP else one} for one in updates]
     return StaleTraining(Results(RunResult(run, one, 1.0, None, None) for one in figures))
