@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
+from ps_trainer.experiments.toolkit.statistics import without_warmup
+from ps_trainer.simulation.schedule import Schedule
 
 from . import claims, plots, tables
 from .cases import (
@@ -32,14 +34,14 @@ from .cases import (
 RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
 REAL_RATES, REAL_TRAINING = "rates", "training"  # what a real run is of
+_NAMES = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}  # in keys of virtual runs
 
 _BATCH_SIZE = 32
 _NUM_EXAMPLES = 600 * _BATCH_SIZE
-_MODEL_OPTIONS = ("hidden=32",)
 _NUM_TIMED_UPDATES = 4000
 _SECS_PER_STEP = 0.002
 
-_REAL_MODEL_OPTION = "hidden=32"
+_MODEL_OPTION = "hidden=32"
 _COUNTS = (1, 2, 4, 8)
 _REAL_MEAN_MS = 100.0
 _REAL_ALPHAS = (0.05, UNEVEN)
@@ -62,23 +64,29 @@ class VirtualThroughput(Part):
 
     selects = {"level": Level.VIRTUAL, "mode": "rates"}
     claims = claims.OF_THROUGHPUT
+    notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
-            _run({"mode": "rates", "n": n, "alpha": alpha}, seed, 0.2)
+            run
             for n in (2, 4, 8, 16)
             for alpha in ALPHAS
-            for seed in seeds
+            for run in repeated(seeds, f"L0-mode=rates-n={n}-alpha={alpha}", _settings("rates", n, alpha), 0.2)
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        return Measured(_throughput(run.settings["n"], run.settings["alpha"], run.seed))
+        n, alpha = run.settings["n"], run.settings["alpha"]
+        slow = _schedule("sync", n, alpha, _NUM_TIMED_UPDATES // n, run.seed)
+        fast = _schedule("async", n, alpha, _NUM_TIMED_UPDATES, run.seed)
+        figures = {
+            "async_rate": fast.num_updates / float(fast.update_secs[-1]),
+            "sync_rate": n * slow.num_updates / float(slow.update_secs[-1]),
+            "staleness": float(np.mean(fast.steps.staleness[fast.steps.update >= 0])),
+        }
+        return Measured(figures)
 
     def cases(self, results: Results) -> list[Throughput]:
         return cases_by(Throughput, results, "n", "alpha")
-
-    def notes(self, cases: Sequence[Throughput]) -> Sequence[str]:
-        return tables.NOTES
 
     tables = staticmethod(tables.of_throughput)
     plots = plots.OF_THROUGHPUT
@@ -100,36 +108,28 @@ class VirtualTraining(Part):
             for mode, alpha in kinds:
                 batch_size = _BATCH_SIZE // n if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
                 secs = 0.5 + _SECS_PER_STEP * _NUM_EXAMPLES / batch_size / 3
-                runs += [
-                    _run({"mode": mode, "n": n, "alpha": alpha, "lr": lr, "batch_size": batch_size}, seed, secs)
-                    for lr in (QUICK_RATES[mode] if quick else RATES)
-                    for seed in seeds
-                ]
+                of_alpha = "" if alpha is None else f"-alpha={alpha}"
+                for lr in QUICK_RATES[mode] if quick else RATES:
+                    key = f"L0-mode={_NAMES[mode]}-n={n}{of_alpha}-lr={lr}-batch_size={batch_size}"
+                    runs += repeated(seeds, key, _settings(mode, n, alpha, lr=lr, batch_size=batch_size), secs)
         return runs
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
-
         settings = run.settings
-        n, batch_size = settings["n"], settings["batch_size"]
-        update = "async" if settings["mode"] == Mode.ASYNC else "sync"
+        n, batch_size, update = settings["n"], settings["batch_size"], _update_of(settings)
         per_update = batch_size if update == "async" else n * batch_size
         alphas = ALPHAS if settings["alpha"] is None else (settings["alpha"],)
-        schedules = {
-            f"{alpha:g}": _schedule(update, n, alpha, _NUM_EXAMPLES // per_update, run.seed) for alpha in alphas
-        }
-        training = virtual_training.digits(
-            "mlp", settings["lr"], model_options=_MODEL_OPTIONS, batch_size=batch_size, seed=run.seed
-        )
+        num_updates = _NUM_EXAMPLES // per_update
+        schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, run.seed) for alpha in alphas}
         # Which of the workers is the slowest changes nothing in a synchronous update: one schedule stands for all.
-        with Replay(training, next(iter(schedules.values())), update) as replay:
+        with _replayed(run, next(iter(schedules.values()))) as replay:
             course = virtual_training.follow(replay, batch_size)
             version = replay.version
         is_reached = course.target_step is not None
-        num_updates = version if is_reached else _NUM_EXAMPLES // per_update
+        last_update = (version if is_reached else num_updates) - 1
         figures = {
             "examples": course.num_steps * batch_size if is_reached else _NUM_EXAMPLES,
-            "secs": {alpha: float(one.update_secs[num_updates - 1]) for alpha, one in schedules.items()},
+            "secs": {alpha: float(one.update_secs[last_update]) for alpha, one in schedules.items()},
             "is_reached": is_reached,
             "losses": course.losses,
         }
@@ -142,7 +142,15 @@ class VirtualTraining(Part):
     plots = plots.OF_TRAINING
 
 
-class RealThroughput(real.RealPart):
+class _RealUpdates(real.RealPart):
+    """Real clusters of both kinds."""
+
+    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
+        delays = [f"shifted_exp:alpha={settings['alpha']:g},mean_ms={settings['mean_ms']:g}"]
+        return real.DelayedTraining(_update_of(settings), (), settings["n"], settings["num_updates"], delays)
+
+
+class RealThroughput(_RealUpdates):
     """Gradients per second of real clusters."""
 
     selects = {"level": real.LEVEL, "what": REAL_RATES}
@@ -154,49 +162,58 @@ class RealThroughput(real.RealPart):
         A run and its simulation take the same delays, so that few seeds tell whether they agree. Exponential steps,
         which also have to agree with a mean, have three.
         """
-        if quick:
-            return [
-                _real_rates_run(2, _QUICK_ALPHA, rule, _NUM_QUICK_STEPS, seeds[0])
-                for rule in (Mode.ASYNC, Mode.SYNC_SAME)
-            ]
+        settings = [(n, alpha, _STEPS_OF_WORKER[alpha]) for n in _COUNTS for alpha in _REAL_ALPHAS[: 2 if n > 1 else 1]]
         return [
-            _real_rates_run(n, alpha, rule, _STEPS_OF_WORKER[alpha], seed)
-            for n in _COUNTS
-            for alpha in (_REAL_ALPHAS if n > 1 else _REAL_ALPHAS[:1])
-            for rule in (Mode.ASYNC, Mode.SYNC_SAME)
-            for seed in seeds[: _NUM_UNEVEN_SEEDS if alpha == UNEVEN else 1]
+            run
+            for n, alpha, num_steps in ([(2, _QUICK_ALPHA, _NUM_QUICK_STEPS)] if quick else settings)
+            for mode in (Mode.ASYNC, Mode.SYNC_SAME)
+            for run in _real_runs(
+                seeds[: _NUM_UNEVEN_SEEDS if alpha == UNEVEN else 1],
+                {"what": REAL_RATES, **_settings(mode, n, alpha)},
+                num_steps,
+            )
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Trains on a cluster, and simulates the same delays."""
-        training, schedule, update = _train_and_simulate(run, folder)
-        per_update, mean_secs = 1 if update == "async" else run.settings["n"], run.settings["mean_ms"] / 1000
-        measured, simulated = (
-            {"rate": _rate(secs, per_update) * mean_secs} for secs in (real.update_secs(training), schedule.update_secs)
-        )
-        return _measured(run, training, measured, simulated)
+    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+        return {"rate": _rate(real.update_secs(training), run.settings)}
+
+    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+        return {"rate": _rate(done.schedule.update_secs, run.settings)}
 
     cases = staticmethod(real_rates)
     tables = staticmethod(tables.of_real_throughput)
     plots = plots.OF_REAL_THROUGHPUT
 
 
-class RealTrainings(real.RealPart):
+class RealTrainings(_RealUpdates):
     """One training of each arm to a loss; none in the quick form."""
 
     selects = {"level": real.LEVEL, "what": REAL_TRAINING}
     claims = claims.OF_REAL_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        return [] if quick else [_real_training_run(*arm, seeds[0]) for arm in _REAL_ARMS]
+        runs = []
+        for mode, alpha, lr, num_examples in () if quick else _REAL_ARMS:
+            batch_size = _BATCH_SIZE // NUM_REAL_WORKERS if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
+            settings = _settings(mode, NUM_REAL_WORKERS, alpha, lr=lr, batch_size=batch_size)
+            num_steps = num_examples // (NUM_REAL_WORKERS * batch_size)
+            runs += _real_runs(seeds[:1], {"what": REAL_TRAINING, **settings}, num_steps)
+        return runs
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Trains on a cluster, and with TensorFlow along the schedule of the same delays."""
-        training, schedule, update = _train_and_simulate(run, folder, flags=_training_flags(run.settings))
-        measured, simulated = (
-            to_target(steps, run.settings["batch_size"]) for steps in (training.steps, _replayed(run, schedule, update))
-        )
-        return _measured(run, training, measured, simulated)
+    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
+        model = {"model": "mlp", "model_option": _MODEL_OPTION, "optimizer": "sgd"}
+        rates = {"batch_size": settings["batch_size"], "learning_rate": settings["lr"]}
+        return super().training_of(settings)._replace(settings=model | rates)
+
+    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+        return to_target(training.steps, run.settings["batch_size"])
+
+    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+        """With TensorFlow along the schedule of the same delays."""
+        ends = done.schedule.steps.t_push_done.tolist()
+        with _replayed(run, done.schedule) as replay:
+            steps = [{"loss": step.loss, "t_end": ends[step.index]} for step in replay.steps()]
+        return to_target(steps, run.settings["batch_size"])
 
     def cases(self, results: Results) -> list[RealTraining]:
         """Of all runs; only times need the cores."""
@@ -224,108 +241,44 @@ class AsyncVsSync(Experiment):
     num_quick_seeds = 1
 
 
-def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) -> Any:
+def _settings(mode: str, n: int, alpha: float | None, **training: Any) -> dict[str, Any]:
+    return {"mode": mode, "n": n, "alpha": alpha, **training}
+
+
+def _update_of(settings: Mapping[str, Any]) -> str:
+    return "async" if settings["mode"] == Mode.ASYNC else "sync"
+
+
+def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) -> Schedule:
     compute = [f"shifted_exp:alpha={alpha:g},mean_ms=100"]
     return virtual.run(update, num_workers=n, compute=compute, num_updates=num_updates, seed=seed).schedule
 
 
-def _throughput(n: int, alpha: float, seed: int) -> dict[str, float]:
-    slow = _schedule("sync", n, alpha, _NUM_TIMED_UPDATES // n, seed)
-    fast = _schedule("async", n, alpha, _NUM_TIMED_UPDATES, seed)
-    return {
-        "async_rate": fast.num_updates / float(fast.update_secs[-1]),
-        "sync_rate": n * slow.num_updates / float(slow.update_secs[-1]),
-        "staleness": float(np.mean(fast.steps.staleness[fast.steps.update >= 0])),
-    }
+def _replayed(run: Run, schedule: Schedule) -> AbstractContextManager[Any]:
+    """A training in virtual time, with the settings of a run."""
+    training = {"model_options": (_MODEL_OPTION,), "batch_size": run.settings["batch_size"], "seed": run.seed}
+    update, lr = _update_of(run.settings), run.settings["lr"]
+    return virtual_training.replayed(schedule, update, model="mlp", learning_rate=lr, **training)
 
 
-def _run(settings: Mapping[str, Any], seed: int, expected_secs: float) -> Run:
-    names = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}
-    shown = {**settings, "mode": names.get(settings["mode"], settings["mode"])}
-    parts = [f"{name}={value}" for name, value in shown.items() if value is not None]
-    return Run(
-        key="-".join(["L0", *parts, f"seed={seed}"]),
-        level=Level.VIRTUAL,
-        settings=settings,
-        seed=seed,
-        expected_secs=expected_secs,
-    )
+def _rate(update_secs: np.ndarray, settings: Mapping[str, Any]) -> float:
+    """Gradients per mean step, after warm-up."""
+    warm, _ = without_warmup(update_secs)
+    per_update = 1 if settings["mode"] == Mode.ASYNC else settings["n"]
+    return per_update * (len(warm) - 1) / float(warm[-1] - warm[0]) * (settings["mean_ms"] / 1000)
 
 
-def _train_and_simulate(run: Run, folder: pathlib.Path, **flags: Any) -> tuple[Training, Any, str]:
-    """Trains on a cluster; also the schedule of the same delays, and the update rule."""
-    settings = run.settings
-    update = "async" if settings["mode"] == Mode.ASYNC else "sync"
-    setup: dict[str, Any] = {
-        "num_workers": settings["n"],
-        "num_updates": settings["num_updates"],
-        "compute": [f"shifted_exp:alpha={settings['alpha']:g},mean_ms={settings['mean_ms']:g}"],
-    }
-    training = real.train(run, folder, update=update, **setup, **flags)
-    return training, virtual.run(update, seed=run.seed, **setup).schedule, update
-
-
-def _measured(run: Run, training: Training, measured: dict[str, Any], simulated: dict[str, Any]) -> Measured:
-    figures = real.both(training, measured, simulated)
-    return Measured(figures, training.steps if run.seed == 0 else (), training.window)
-
-
-def _rate(update_secs: np.ndarray, per_update: int) -> float:
-    """Gradients per second, after warm-up."""
-    warm = update_secs[int(WARMUP_SHARE * len(update_secs)) :]
-    return per_update * (len(warm) - 1) / float(warm[-1] - warm[0])
-
-
-def _replayed(run: Run, schedule: Any, update: str) -> list[dict[str, float]]:
-    from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
-
-    settings = run.settings
-    training = virtual_training.digits(
-        "mlp", settings["lr"], model_options=(_REAL_MODEL_OPTION,), batch_size=settings["batch_size"], seed=run.seed
-    )
-    ends = schedule.steps.t_push_done.tolist()
-    with Replay(training, schedule, update) as replay:
-        return [{"loss": step.loss, "t_end": ends[step.index]} for step in replay.steps()]
-
-
-def _training_flags(settings: Mapping[str, Any]) -> list[str]:
-    return [
-        "--model=mlp",
-        f"--model_option={_REAL_MODEL_OPTION}",
-        "--optimizer=sgd",
-        f"--batch_size={settings['batch_size']}",
-        f"--learning_rate={settings['lr']:g}",
-    ]
-
-
-def _real_rates_run(n: int, alpha: float, mode: str, num_steps: int, seed: int) -> Run:
-    num_updates = num_steps * n if mode == Mode.ASYNC else num_steps
-    return _real_run({"what": REAL_RATES, "mode": mode, "n": n, "alpha": alpha}, num_updates, num_steps, seed)
-
-
-def _real_training_run(mode: str, alpha: float, rate: float, num_examples: int, seed: int) -> Run:
-    batch_size = _BATCH_SIZE // NUM_REAL_WORKERS if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
-    num_steps = num_examples // (NUM_REAL_WORKERS * batch_size)
-    settings = {
-        "what": REAL_TRAINING,
-        "mode": mode,
-        "n": NUM_REAL_WORKERS,
-        "alpha": alpha,
-        "lr": rate,
-        "batch_size": batch_size,
-    }
-    return _real_run(settings, num_steps * NUM_REAL_WORKERS if mode == Mode.ASYNC else num_steps, num_steps, seed)
-
-
-def _real_run(settings: Mapping[str, Any], num_updates: int, num_steps: int, seed: int) -> Run:
+def _real_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_steps: int) -> list[Run]:
+    """Runs in which each worker makes so many steps."""
     n, alpha, mode = settings["n"], settings["alpha"], settings["mode"]
     mean_ms = real.mean_ms(n, _REAL_MEAN_MS)
     name = mode.replace(", ", "_").replace(" ", "_")
     secs = num_steps * mean_ms / 1000 * (1.0 if mode == Mode.ASYNC else predicted_ratio(n, alpha))
-    return Run(
-        key=f"L2-{settings['what']}-{name}-n={n}-alpha={alpha:g}-seed={seed}",
-        level=real.LEVEL,
-        settings={**settings, "mean_ms": mean_ms, "num_updates": num_updates},
-        seed=seed,
-        expected_secs=real.expected_secs(n, secs),
+    num_updates = num_steps * n if mode == Mode.ASYNC else num_steps
+    return repeated(
+        seeds,
+        f"L2-{settings['what']}-{name}-n={n}-alpha={alpha:g}",
+        {**settings, "mean_ms": mean_ms, "num_updates": num_updates},
+        real.expected_secs(n, secs),
+        real.LEVEL,
     )

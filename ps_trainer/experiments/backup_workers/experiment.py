@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import claims, plots, tables
@@ -21,7 +22,6 @@ from .cases import (
     TRAINING,
     RealBarrier,
     Rule,
-    Timings,
     TrainedRule,
     figures_of,
     figures_of_training,
@@ -38,27 +38,16 @@ _SECS_PER_GRADIENT = 1e-5
 
 
 class _Plan(NamedTuple):
-    """Runs of several numbers of backup workers.
+    """Runs of several numbers of backup workers."""
 
-    Attributes:
-        size: as `Sweep.size`.
-        num_workers: N, or N + b where `is_total`.
-        backups: numbers of backup workers.
-        shapes: of the step times.
-        rules: which.
-        num_updates: of each run.
-        is_total: whether backup workers are taken from `num_workers`.
-        num_model_seeds: repetitions of the models, at most.
-    """
-
-    size: str
-    num_workers: int
+    size: str  # as `Sweep.size`
+    num_workers: int  # N, or N + b where `is_total`
     backups: Sequence[int]
     shapes: Sequence[str]
     rules: Sequence[str]
     num_updates: int
-    is_total: bool = False
-    num_model_seeds: int = 5
+    is_total: bool = False  # whether backup workers are taken from `num_workers`
+    num_model_seeds: int = 5  # repetitions of the models, at most
 
 
 _SMALL_SHAPES = tuple(shape for shape in Shape if shape not in (Shape.NEARLY_EVEN, Shape.FITTED))
@@ -115,17 +104,13 @@ class BackupTiming(Part):
         if rule == Rule.MODELS:
             return Measured(predict(shape, num_needed, num_backup, num_updates, run.seed))
         options = options_of(rule, n, num_backup)
-        done = virtual.run(
-            rule, options, num_workers=n, compute=[Shape(shape).text], num_updates=num_updates, seed=run.seed
-        )
+        compute = [Shape(shape).text]
+        done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
         return Measured(figures_of(done, num_needed, has_arrivals=rule == Rule.TOKENS and not num_backup), steps)
 
+    notes = tables.NOTES
     cases = staticmethod(timings_of)
-
-    def notes(self, cases: Timings) -> Sequence[str]:
-        return tables.NOTES
-
     tables = staticmethod(tables.of_timings)
     plots = plots.OF_TIMINGS
 
@@ -139,41 +124,24 @@ class BackupTraining(Part):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Both rules with every number of backup workers; in the quick form the token queue with none and two."""
         cases = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
-        return [
-            Run(
-                key=f"{TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
-                level=Level.VIRTUAL,
-                settings={
-                    "what": TRAINING,
-                    "shape": shape,
-                    "rule": rule,
-                    "n": NUM_NEEDED + b,
-                    "b": b,
-                    "lr": _LEARNING_RATE,
-                    "batch_size": _BATCH_SIZE,
-                },
-                seed=seed,
-                expected_secs=_TRAINING_SECS,
-            )
-            for shape, rule, b in (
-                [(Shape.EXPONENTIAL, Rule.TOKENS, 0), (Shape.EXPONENTIAL, Rule.TOKENS, 2)] if quick else cases
-            )
-            for seed in seeds
-        ]
+        quick_cases = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
+        runs = []
+        for shape, rule, b in quick_cases if quick else cases:
+            settings = {"what": TRAINING, "shape": shape, "rule": rule, "n": NUM_NEEDED + b, "b": b}
+            settings |= {"lr": _LEARNING_RATE, "batch_size": _BATCH_SIZE}
+            runs += repeated(seeds, f"{TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS)
+        return runs
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         """Trains a perceptron on digits along a schedule. Imports TensorFlow."""
-        from ps_trainer.simulation.replay.run import Replay
-
-        rule, n, b, batch_size = (run.settings[name] for name in ("rule", "n", "b", "batch_size"))
-        options, compute = options_of(rule, n, b), [Shape(run.settings["shape"]).text]
-        schedule = virtual.run(
-            rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed
-        ).schedule
-        training = virtual_training.digits(
-            "mlp", run.settings["lr"], model_options=_MODEL_OPTIONS, batch_size=batch_size, seed=run.seed
-        )
-        with Replay(training, schedule, rule, options) as replay:
+        shape, rule, n, b, batch_size = (run.settings[name] for name in ("shape", "rule", "n", "b", "batch_size"))
+        options, compute = options_of(rule, n, b), [Shape(shape).text]
+        done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
+        training = {"model_options": _MODEL_OPTIONS, "batch_size": batch_size, "seed": run.seed}
+        lr = run.settings["lr"]
+        with virtual_training.replayed(
+            done.schedule, rule, options, model="mlp", learning_rate=lr, **training
+        ) as replay:
             course = virtual_training.follow(replay, batch_size)
         return Measured({"updates": course.target_version, "accuracy": course.accuracy})
 
@@ -195,27 +163,31 @@ class RealBackupClusters(real.RealPart):
         workers pay under lognormal steps is what the delays decide: those runs have three seeds.
         """
         if quick:
-            return [_real_run(Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS, seeds[0])]
-        made = [_real_run(Shape.SHIFTED, NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], MEAN_MS, seeds[0])]
+            return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
+        runs = _real_runs(seeds[:1], Shape.SHIFTED, NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], MEAN_MS)
         for shape, b in itertools.product((Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT), REAL_BACKUPS):
             num_updates = _NUM_SLOW_UPDATES if shape == Shape.PERSISTENT and not b else _NUM_REAL_UPDATES[b]
             own = seeds[: _NUM_DECIDING_SEEDS if shape == Shape.MODERATE and b <= 1 else 1]
-            made += [_real_run(shape, NUM_NEEDED, b, num_updates, MEAN_MS, seed) for seed in own]
-        return made
+            runs += _real_runs(own, shape, NUM_NEEDED, b, num_updates, MEAN_MS)
+        return runs
+
+    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
+        shape, n, b, rule, mean_ms = (settings[name] for name in ("shape", "n", "b", "rule", "mean_ms"))
+        text = Shape(shape).text
+        delays, unscaled = [with_mean(text, mean_ms)], [text]
+        return real.DelayedTraining(rule, options_of(rule, n, b), n, settings["num_updates"], delays, unscaled)
+
+    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+        return figures_of_training(training, run.settings["mean_ms"] / 1000)
+
+    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+        return figures_of(done, run.settings["n"] - run.settings["b"], has_arrivals=False)
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Trains on a cluster, and simulates the same delays; times in units of the mean step."""
-        shape, n, b, rule, mean_ms = (run.settings[name] for name in ("shape", "n", "b", "rule", "mean_ms"))
-        setup: dict[str, Any] = {"num_workers": n, "num_updates": run.settings["num_updates"]}
-        options = options_of(rule, n, b)
-        training = real.train(
-            run, folder, update=rule, options=options, compute=[with_mean(Shape(shape).text, mean_ms)], **setup
-        )
-        simulated = virtual.run(rule, options, compute=[Shape(shape).text], seed=run.seed, **setup)
-        measured = figures_of_training(training, mean_ms / 1000)
-        figures = real.both(training, measured, figures_of(simulated, n - b, has_arrivals=False))
-        figures["models"] = predict(shape, n - b, b, run.settings["num_updates"], run.seed)
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+        """As every real run, and what the models say of the same delays; times in units of the mean step."""
+        done = super().execute(run, folder)
+        shape, n, b, num_updates = (run.settings[name] for name in ("shape", "n", "b", "num_updates"))
+        return done._replace(figures={**done.figures, "models": predict(shape, n - b, b, num_updates, run.seed)})
 
     def cases(self, results: Results) -> list[RealBarrier]:
         """The cases of the runs whose times count."""
@@ -248,25 +220,23 @@ def _runs_of(plan: _Plan, seeds: Sequence[int]) -> Iterator[Run]:
     for shape, num_backup in itertools.product(plan.shapes, plan.backups):
         n = plan.num_workers + (0 if plan.is_total else num_backup)
         for rule in (*plan.rules, Rule.MODELS):
-            for seed in seeds[: plan.num_model_seeds] if rule == Rule.MODELS else seeds:
-                settings = {"shape": shape, "size": plan.size, "n": n, "b": num_backup, "rule": rule}
-                yield Run(
-                    key=f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}-seed={seed}",
-                    level=Level.VIRTUAL,
-                    settings={**settings, "num_updates": plan.num_updates},
-                    seed=seed,
-                    expected_secs=_SECS_PER_GRADIENT * n * plan.num_updates,
-                )
+            settings = {"shape": shape, "size": plan.size, "n": n, "b": num_backup, "rule": rule}
+            yield from repeated(
+                seeds[: plan.num_model_seeds] if rule == Rule.MODELS else seeds,
+                f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}",
+                {**settings, "num_updates": plan.num_updates},
+                _SECS_PER_GRADIENT * n * plan.num_updates,
+            )
 
 
-def _real_run(shape: str, needed: int, b: int, num_updates: int, mean_ms: float, seed: int) -> Run:
+def _real_runs(seeds: Sequence[int], shape: str, needed: int, b: int, num_updates: int, mean_ms: float) -> list[Run]:
     n = needed + b
     settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": Rule.BARRIER}
     steps = _SLOWEST_STEPS if shape == Shape.PERSISTENT and not b else _LONGEST_STEPS[shape]
-    return Run(
-        key=f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}-seed={seed}",
-        level=real.LEVEL,
-        settings={**settings, "num_updates": num_updates, "mean_ms": mean_ms},
-        seed=seed,
-        expected_secs=real.expected_secs(n, num_updates * steps * mean_ms / 1000),
+    return repeated(
+        seeds,
+        f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}",
+        {**settings, "num_updates": num_updates, "mean_ms": mean_ms},
+        real.expected_secs(n, num_updates * steps * mean_ms / 1000),
+        real.LEVEL,
     )

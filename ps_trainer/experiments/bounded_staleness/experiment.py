@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Results, Run, repeated
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import claims, plots, tables
@@ -24,7 +26,6 @@ from .cases import (
     TARGET_LOSS,
     BoundRun,
     RealBound,
-    TimedBound,
     TrainedBound,
     compute_of,
     figures_of,
@@ -62,26 +63,12 @@ class BoundedTiming(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         num_clocks = 500 if quick else 3000
-        return [
-            Run(
-                key=f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}-seed={seed}",
-                level=Level.VIRTUAL,
-                settings={
-                    "what": what,
-                    "shape": shape,
-                    "n": n,
-                    "is_slow": is_slow,
-                    "bound": bound,
-                    "num_clocks": num_clocks,
-                },
-                seed=seed,
-                expected_secs=_SECS_PER_STEP * n * num_clocks,
-            )
-            for shape, n, is_slow in _CLUSTERS
-            for bound in BOUNDS
-            for what in (BoundRun.RULE, BoundRun.MODEL)
-            for seed in seeds
-        ]
+        runs = []
+        for (shape, n, is_slow), bound, what in itertools.product(_CLUSTERS, BOUNDS, (BoundRun.RULE, BoundRun.MODEL)):
+            key = f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}"
+            settings = {"what": what, "shape": shape, "n": n, "is_slow": is_slow, "bound": bound}
+            runs += repeated(seeds, key, {**settings, "num_clocks": num_clocks}, _SECS_PER_STEP * n * num_clocks)
+        return runs
 
     def owns(self, run: Run) -> bool:
         return run.settings["what"] in (BoundRun.RULE, BoundRun.MODEL)
@@ -97,11 +84,8 @@ class BoundedTiming(Part):
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured(figures_of(done.schedule), steps)
 
+    notes = tables.ON_TIMING
     cases = staticmethod(timed_bounds)
-
-    def notes(self, cases: Sequence[TimedBound]) -> Sequence[str]:
-        return tables.ON_TIMING
-
     tables = staticmethod(tables.of_timing)
     plots = plots.OF_TIMING
 
@@ -111,26 +95,20 @@ class BoundedTraining(Part):
 
     selects = {"what": BoundRun.TRAINING}
     claims = claims.OF_TRAINING
+    notes = tables.ON_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Every bound with every learning rate; none in the quick form."""
+        settings = {"what": BoundRun.TRAINING, "n": NUM_TRAINED_WORKERS, "max_updates": _MAX_UPDATES}
         return [
-            Run(
-                key=f"{BoundRun.TRAINING}-s={bound}-rate={rate:g}-seed={seed}",
-                level=Level.VIRTUAL,
-                settings={
-                    "what": BoundRun.TRAINING,
-                    "n": NUM_TRAINED_WORKERS,
-                    "bound": bound,
-                    "rate": rate,
-                    "max_updates": _MAX_UPDATES,
-                },
-                seed=seed,
-                expected_secs=_EXPECTED_SECS,
+            run
+            for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, RATES)
+            for run in repeated(
+                seeds,
+                f"{BoundRun.TRAINING}-s={bound}-rate={rate:g}",
+                {**settings, "bound": bound, "rate": rate},
+                _EXPECTED_SECS,
             )
-            for bound in (() if quick else _TRAINED_BOUNDS)
-            for rate in RATES
-            for seed in seeds
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
@@ -158,20 +136,14 @@ class BoundedTraining(Part):
         )
         end = trained.evaluations[-1]
         has_reached = not trained.has_diverged and end.metrics["loss"] <= TARGET_LOSS
-        return Measured(
-            {
-                "updates": end.version if has_reached else None,
-                "time": end.secs / MEAN_SECS if has_reached else None,
-                "has_diverged": trained.has_diverged,
-            }
+        reached = (
+            {"updates": end.version, "time": end.secs / MEAN_SECS} if has_reached else {"updates": None, "time": None}
         )
+        return Measured({**reached, "has_diverged": trained.has_diverged})
 
     def cases(self, results: Results) -> list[TrainedBound]:
         """By rising bound, that without one last."""
         return cases_by(TrainedBound, results, "bound")
-
-    def notes(self, cases: Sequence[TrainedBound]) -> Sequence[str]:
-        return tables.ON_TRAINING if cases else ()
 
     def why_none(self, cases: Sequence[TrainedBound]) -> str:
         return "" if cases else "the quick form trains nothing"
@@ -184,48 +156,41 @@ class RealBoundedClusters(real.RealPart):
     """Where the time of processes that sleep goes, and how far they drift apart."""
 
     claims = claims.OF_REAL_CLUSTERS
+    notes = tables.ON_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Exponential steps under every bound; one of them in the quick form."""
+        n, shape = NUM_REAL_WORKERS, Shape.EXPONENTIAL
+        settings = {"what": BoundRun.REAL, "shape": shape, "n": n, "is_slow": False, "num_clocks": _NUM_REAL_CLOCKS}
+        secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * REAL_MEAN_MS / 1000)
         return [
-            Run(
-                key=f"L2-n={NUM_REAL_WORKERS}-{Shape.EXPONENTIAL}-s={bound}-seed={seed}",
-                level=real.LEVEL,
-                settings={
-                    "what": BoundRun.REAL,
-                    "shape": Shape.EXPONENTIAL,
-                    "n": NUM_REAL_WORKERS,
-                    "is_slow": False,
-                    "bound": bound,
-                    "num_clocks": _NUM_REAL_CLOCKS,
-                    "mean_ms": REAL_MEAN_MS,
-                },
-                seed=seed,
-                expected_secs=real.expected_secs(NUM_REAL_WORKERS, 2 * _NUM_REAL_CLOCKS * REAL_MEAN_MS / 1000),
-            )
+            run
             for bound in ((_QUICK_BOUND,) if quick else _REAL_BOUNDS)
-            for seed in seeds
+            for run in repeated(
+                seeds,
+                f"L2-n={n}-{shape}-s={bound}",
+                {**settings, "bound": bound, "mean_ms": REAL_MEAN_MS},
+                secs,
+                real.LEVEL,
+            )
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Trains on a cluster, and simulates the same delays."""
-        settings = run.settings
-        n, mean_ms = settings["n"], settings["mean_ms"]
-        setup: dict[str, Any] = {"num_workers": n, "num_updates": n * settings["num_clocks"]}
+    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
         update, options = rule_of(settings["bound"])
-        shape = Shape(settings["shape"]).text
-        training = real.train(run, folder, update=update, options=options, compute=[with_mean(shape, mean_ms)], **setup)
-        schedule = virtual.run(update, options, compute=[shape], seed=run.seed, **setup).schedule
-        simulated = figures_of(schedule)
-        measured = figures_of_training(training, n, settings["bound"], mean_ms / 1000)
-        figures = real.both(training, measured, simulated | {"waits": float(np.mean(simulated["wait_by_worker"]))})
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+        n, text = settings["n"], Shape(settings["shape"]).text
+        delays, unscaled = [with_mean(text, settings["mean_ms"])], [text]
+        return real.DelayedTraining(update, options, n, n * settings["num_clocks"], delays, unscaled)
+
+    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+        n, bound, mean_ms = (run.settings[name] for name in ("n", "bound", "mean_ms"))
+        return figures_of_training(training, n, bound, mean_ms / 1000)
+
+    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+        figures = figures_of(done.schedule)
+        return figures | {"waits": float(np.mean(figures["wait_by_worker"]))}
 
     def cases(self, results: Results) -> list[RealBound]:
         return cases_by(RealBound, results, "bound")
-
-    def notes(self, cases: Sequence[RealBound]) -> Sequence[str]:
-        return tables.ON_REAL_CLUSTERS if cases else ()
 
     tables = staticmethod(tables.of_real_clusters)
     plots = plots.OF_REAL_CLUSTERS

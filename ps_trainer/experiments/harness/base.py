@@ -26,27 +26,40 @@ from ps_trainer.experiments.harness.tables import Table
 from ps_trainer.experiments.toolkit.statistics import spread
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Run:
     """One run: what it is and how long it may take.
 
     Attributes:
-        key: unique in the experiment; a file name (letters, digits, `.`, `_`, `-`, `=`).
-        level: what of it is real.
-        settings: JSON values that decide what it measures; a finished run with others is repeated.
-        seed: of this repetition.
-        expected_secs: about how long it takes on two cores; for the time left.
+        key: Unique name in the experiment; a file name (letters, digits, `.`, `_`, `-`, `=`).
+        settings: JSON values that decide what it measures. A finished run with other settings is repeated.
+        seed: Seed of this repetition.
+        expected_secs: Expected duration on two cores, for the estimate of the time left.
+        level: What of it is real.
     """
 
     key: str
-    level: Level
     settings: Mapping[str, Any]
     seed: int = 0
     expected_secs: float = 1.0
+    level: Level = Level.VIRTUAL
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a finished run to be taken again, as JSON values."""
         return {"level": self.level.value, "seed": self.seed, "settings": json.loads(json.dumps(dict(self.settings)))}
+
+
+def repeated(
+    seeds: Sequence[int], key: str, settings: Mapping[str, Any], expected_secs: float, level: Level = Level.VIRTUAL
+) -> list[Run]:
+    """Runs that differ only in their seed, which their keys end with."""
+    return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level) for seed in seeds]
+
+
+def keyed(level: str, settings: Mapping[str, Any], without: Sequence[str] = ()) -> str:
+    """A key of runs that says their settings, without those that are None."""
+    shown = {name: value for name, value in settings.items() if value is not None and name not in without}
+    return "-".join([level, *(f"{name}={value}" for name, value in shown.items())])
 
 
 class Measured(NamedTuple):
@@ -147,16 +160,17 @@ class Analysis:
 class Part(abc.ABC):
     """Runs of one kind: how one is executed, and what the results say.
 
-    `cases`, `tables`, `notes` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
+    `cases`, `tables` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
     Attributes:
         selects: the settings, `level` among them, by which a run belongs to this part.
         sees_all: whether its cases are made of the results of all parts, not of its own alone.
         claims: about these runs, with thresholds fixed before anything is run.
         cases: what claims, tables, plots and notes are made of, from the results; by default these themselves.
-        tables: for the report; none by default.
+        tables: for the report, without rows left out; none by default.
         plots: for the report, each of what it selects from the cases; none by default.
-        notes: sentences for the report: what was left out, why a claim fails; none by default.
+        notes: sentences for the report where there are cases: what was left out, why a claim fails; or a function of
+            the cases that gives them.
         why_none: why nothing was measured for a claim that does not say it itself.
     """
 
@@ -164,9 +178,9 @@ class Part(abc.ABC):
     sees_all: ClassVar[bool] = False
     claims: ClassVar[Sequence[Claim]] = ()
     plots: ClassVar[Sequence[Plot]] = ()
+    notes: Sequence[str] | Callable[[Any], Sequence[str]] = ()
     cases: Callable[[Results], Any] = staticmethod(lambda results: results)
     tables: Callable[[Any], Sequence[Table]] = staticmethod(lambda cases: ())
-    notes: Callable[[Any], Sequence[str]] = staticmethod(lambda cases: ())
     why_none: Callable[[Any], str] = staticmethod(lambda cases: "")
 
     @abc.abstractmethod
@@ -237,13 +251,13 @@ class Experiment:
         """Tables, claims checked, and notes, of all runs."""
         cases = self._cases(results)
         return Analysis(
-            tables=[table for part, own in cases for table in part.tables(own)],
+            tables=[table for part, own in cases for table in part.tables(own) if table.rows],
             checked=[
                 claim.check(list(claim.measure(own)), (claim.why_none or part.why_none)(own))
                 for part, own in cases
                 for claim in part.claims
             ],
-            notes=[note for part, own in cases for note in part.notes(own)],
+            notes=[note for part, own in cases for note in _notes_of(part, own)],
         )
 
     def plots(self, results: Results) -> list[Drawing]:
@@ -261,6 +275,12 @@ class Experiment:
             (part, part.cases(Results(result for result, owner in owned if owner is part or part.sees_all)))
             for part in self.parts
         ]
+
+
+def _notes_of(part: Part, cases: Any) -> Sequence[str]:
+    if callable(part.notes):
+        return part.notes(cases)
+    return part.notes if cases else ()
 
 
 def _setting(run: Run, name: str) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import local_control
 
 from . import claims, plots, tables
@@ -43,10 +44,11 @@ class OneWorker(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         sizes = _QUICK_SIZES if quick else _BY_SIZE
-        runs = [_run(SIZES, *size, {}, seed) for size in sizes for seed in seeds]
+        runs = [run for size in sizes for run in _runs(seeds, SIZES, *size)]
         if quick:
             return runs
-        return runs + [_run(RULES, "mlp", "hidden=128", 200, 0.005, other, seeds[0]) for other in _EQUAL_TOO]
+        equal_too = [_runs(seeds[:1], RULES, "mlp", "hidden=128", 200, 0.005, **other) for other in _EQUAL_TOO]
+        return [*runs, *itertools.chain(*equal_too)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         settings = dict(run.settings)
@@ -89,13 +91,9 @@ class LocalOverhead(Experiment):
     num_quick_seeds = 1
 
 
-def _run(part: str, model: str, option: str, steps: int, step_secs: float, others: dict[str, Any], seed: int) -> Run:
-    settings = {"part": part, "model": model, "model_option": option, "max_steps": steps}
+def _runs(
+    seeds: Sequence[int], part: str, model: str, option: str, steps: int, step_secs: float, **others: Any
+) -> list[Run]:
+    settings = {**_TRAIN, "part": part, "model": model, "model_option": option, "max_steps": steps, **others}
     named = [model, *option.replace(",", "-").split(), *(f"{name}={value}" for name, value in others.items())]
-    return Run(
-        key="-".join([*named, f"seed={seed}"]),
-        level=_LEVEL,
-        settings={**_TRAIN, **settings, **others},
-        seed=seed,
-        expected_secs=_START_SECS + 2 * steps * step_secs,
-    )
+    return repeated(seeds, "-".join(named), settings, _START_SECS + 2 * steps * step_secs, _LEVEL)

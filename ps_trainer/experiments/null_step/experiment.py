@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import goodput, shaped, virtual
-from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
-from ps_trainer.experiments.toolkit.local_control import QUIET, flags_of
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster
 from ps_trainer.experiments.toolkit.sized_settings import (
     DIM,
@@ -43,25 +42,15 @@ _BYTES_PER_SEC = 23.9e6  # of a shaped link, about: for the time left only
 
 
 class _Plan(NamedTuple):
-    """Runs of one case.
-
-    Attributes:
-        curve: which.
-        megabytes: of all parameters.
-        n: workers.
-        p: ps tasks.
-        updates: of each run.
-        delay_ms: how long each worker sleeps between pull and push, so that processes find the cores idle.
-        is_repeated: whether for every seed, as a claim needs it, or for the first one only.
-    """
+    """Runs of one case."""
 
     curve: Curve
-    megabytes: float
-    n: int
-    p: int
-    updates: int
-    delay_ms: int = 0
-    is_repeated: bool = False
+    megabytes: float  # of all parameters
+    n: int  # workers
+    p: int  # ps tasks
+    updates: int  # of each run
+    delay_ms: int = 0  # in which each worker sleeps between pull and push, so that processes find the cores idle
+    is_repeated: bool = False  # for every seed, as a claim needs it, or for the first one only
 
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
@@ -100,7 +89,7 @@ class SourceScale(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         counts = _QUICK_PAPER_COUNTS if quick else _PAPER_COUNTS
-        return [_virtual_run(curve, size, n, seeds[0]) for curve, size in PAPER_STEP_SECS for n in counts]
+        return [run for place in PAPER_STEP_SECS for n in counts for run in _virtual_runs(seeds[:1], *place, n)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         curve, megabytes, n = (run.settings[name] for name in ("curve", "megabytes", "n"))
@@ -110,7 +99,7 @@ class SourceScale(Part):
 class PlainTransfers(Part):
     """What TCP gets over a shaped link; no runs where there are no shaped hosts."""
 
-    selects = {"curve": Curve.GOODPUT.value}
+    selects = {"curve": Curve.GOODPUT}
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [run for run in _shaped_runs(seeds, quick=quick) if self.owns(run)]
@@ -176,32 +165,26 @@ def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run]:
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
 
-def _runs_of(plan: _Plan, level: Level, seeds: Sequence[int]) -> Iterator[Run]:
-    settings = plan._asdict() | {"curve": plan.curve.value}
+def _runs_of(plan: _Plan, level: Level, seeds: Sequence[int]) -> list[Run]:
+    settings = plan._asdict()
     del settings["is_repeated"]
-    case = f"{plan.curve.value}-{plan.megabytes:g}MB-n={plan.n}-p={plan.p}"
     transfer = 2 * plan.megabytes * MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
     secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
-    for seed in seeds if plan.is_repeated else seeds[:1]:
-        yield Run(
-            key=f"{level.value[:2]}-{case}-seed={seed}",
-            level=level,
-            settings=settings,
-            seed=seed,
-            expected_secs=3.0 * plan.updates
-            if plan.curve is Curve.GOODPUT
-            else _START_SECS + _START_SECS_PER_WORKER * plan.n + plan.updates * (secs + plan.delay_ms / 1000),
-        )
-
-
-def _virtual_run(curve: Curve, megabytes: int, n: int, seed: int) -> Run:
-    return Run(
-        key=f"L0-{curve.value}-{megabytes}MB-n={n}-seed={seed}",
-        level=Level.VIRTUAL,
-        settings={"curve": curve.value, "megabytes": megabytes, "n": n, "p": PAPER_PS},
-        seed=seed,
-        expected_secs=_VIRTUAL_SECS_PER_WORKER * n,
+    steps_secs = plan.updates * (secs + plan.delay_ms / 1000)
+    return repeated(
+        seeds if plan.is_repeated else seeds[:1],
+        f"{level.value[:2]}-{plan.curve}-{plan.megabytes:g}MB-n={plan.n}-p={plan.p}",
+        settings,
+        3.0 * plan.updates
+        if plan.curve is Curve.GOODPUT
+        else _START_SECS + _START_SECS_PER_WORKER * plan.n + steps_secs,
+        level,
     )
+
+
+def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run]:
+    settings = {"curve": curve, "megabytes": megabytes, "n": n, "p": PAPER_PS}
+    return repeated(seeds, f"L0-{curve}-{megabytes}MB-n={n}", settings, _VIRTUAL_SECS_PER_WORKER * n)
 
 
 def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[float]:

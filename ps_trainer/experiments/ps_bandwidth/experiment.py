@@ -6,7 +6,7 @@ import math
 import pathlib
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
 from . import claims, plots, tables
@@ -43,7 +43,7 @@ class ShapedLinks(Part):
         common, arms = (_QUICK, _QUICK_ARMS) if quick else (_FULL, _ARMS)
         settings = [_long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common)) for arm, n, p in arms]
         # Seed by seed, so that what changes on the machine meanwhile is in all of them.
-        return [_run(one, seed) for seed in (seeds[:1] if quick else seeds) for one in settings]
+        return [run for seed in (seeds[:1] if quick else seeds) for one in settings for run in _runs([seed], one)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         done = setting_of(run.settings).cluster(run.seed).train(folder)
@@ -90,12 +90,9 @@ def _long_enough(setting: LinkSetting) -> LinkSetting:
     return setting._replace(rounds=max(_MIN_ROUNDS, math.ceil(_MIN_SECS / setting.predicted_secs())))
 
 
-def _run(setting: LinkSetting, seed: int) -> Run:
-    start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + max(1, setting.p))
-    return Run(
-        key=f"L3-{setting.arm}-n={setting.n}-p={setting.p}-seed={seed}",
-        level=Level.SHAPED,
-        settings={**setting._asdict(), "arm": setting.arm.value},
-        seed=seed,
-        expected_secs=start_secs + setting.rounds * setting.predicted_secs(),
+def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run]:
+    secs = (
+        _START_SECS + _START_SECS_PER_TASK * (setting.n + max(1, setting.p)) + setting.rounds * setting.predicted_secs()
     )
+    key = f"L3-{setting.arm}-n={setting.n}-p={setting.p}"
+    return repeated(seeds, key, setting._asdict(), secs, Level.SHAPED)

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
 from . import claims, plots, tables
@@ -65,6 +65,7 @@ class OurScale(_ScalePart):
 
     selects = {"scale": "ours"}
     claims = claims.OF_OUR_SCALE
+    notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Without shaped hosts in virtual time only."""
@@ -78,7 +79,7 @@ class OurScale(_ScalePart):
         if shaped.why_not():
             return runs
         real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[:NUM_REAL_SEEDS])
-        return runs + [_real_run(_ours(*one), seed) for seed in real_seeds for one in real]
+        return runs + [run for seed in real_seeds for one in real for run in _real_runs(_ours(*one), seed)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         if run.level is Level.VIRTUAL:
@@ -89,9 +90,6 @@ class OurScale(_ScalePart):
         simulated = setting.simulated_long(run.seed)
         figures = {"points": {str(setting.n): _figures(times, simulated.round_secs)}}
         return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window)
-
-    def notes(self, cases: Scale) -> Sequence[str]:
-        return tables.NOTES
 
     tables = staticmethod(tables.of_ours)
     plots = plots.OF_OURS
@@ -151,25 +149,17 @@ def _papers(update: str, shape: str) -> ClusterSetting:
 
 
 def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], seed: int) -> Run:
-    return Run(
-        key=f"L0-{scale}-{setting.update}-p={setting.p}-bytes={setting.num_bytes}-{setting.shape.split(':')[0]}-{seed}",
-        level=Level.VIRTUAL,
-        settings={**setting._asdict(), "scale": scale, "counts": list(counts)},
-        seed=seed,
-        expected_secs=_VIRTUAL_SECS_PER_POINT * len(counts),
-    )
+    key = f"L0-{scale}-{setting.update}-p={setting.p}-bytes={setting.num_bytes}-{setting.shape.split(':')[0]}-{seed}"
+    settings = {**setting._asdict(), "scale": scale, "counts": list(counts)}
+    return Run(key, settings, seed, _VIRTUAL_SECS_PER_POINT * len(counts))
 
 
-def _real_run(setting: ClusterSetting, seed: int) -> Run:
-    return Run(
-        key=f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}-seed={seed}",
-        level=Level.SHAPED,
-        settings={**setting._asdict(), "scale": "ours", "rate": _RATE, "rounds": ROUNDS},
-        seed=seed,
-        expected_secs=_START_SECS
-        + _START_SECS_PER_TASK * (setting.n + setting.p)
-        + ROUNDS * setting.simulated(ROUNDS, seed).round_secs,
-    )
+def _real_runs(setting: ClusterSetting, seed: int) -> list[Run]:
+    settings = {**setting._asdict(), "scale": "ours", "rate": _RATE, "rounds": ROUNDS}
+    start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
+    key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
+    secs = start_secs + ROUNDS * setting.simulated(ROUNDS, seed).round_secs
+    return repeated([seed], key, settings, secs, Level.SHAPED)
 
 
 def _figures(times: StepTimes, simulated_secs: float) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
-from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, without_warmup
+from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import claims, plots, tables
@@ -30,7 +30,8 @@ from .cases import (
     trainings_of,
 )
 
-REAL_ARMS = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_RULE: "rule"}  # and how keys call them
+REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
+_NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # in keys of runs
 
 _MEAN_MS = 100.0
 _NUM_LEARNERS, _BATCH_SIZE = 30, 4
@@ -54,29 +55,16 @@ class VirtualArms(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
-        base = {
-            "learners": learners,
-            "batch_size": _QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
-            "lr": SMALL_RATE,
-            "shape": Shape.NEARLY_EVEN,
-            "splits": None,
-            "arm": Rate.FULL,
-        }
+        base = {"learners": learners, "batch_size": _QUICK_BATCH_SIZE if quick else _BATCH_SIZE, "lr": SMALL_RATE}
+        base |= {"shape": Shape.NEARLY_EVEN, "splits": None, "arm": Rate.FULL}
         rates = [rate for rate in SYNC_RATES if not quick or rate in (SMALL_RATE, NEAR_RATE) or rate > 2 * NEAR_RATE]
         settings = [{**base, "mode": Updates.SYNC, "lr": rate} for rate in rates]
         settings += [{**base, "mode": Updates.SINGLE, "lr": rate} for rate in (SMALL_RATE, NEAR_RATE)]
         arms = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_STALENESS)
-        soft = [
-            (NEAR_RATE, n, arm)
-            for n in (1, learners)
-            for arm in (Rate.FULL, Rate.BY_STALENESS)
-            if n > 1 or arm != Rate.FULL
-        ]
+        soft = [(NEAR_RATE, n, arm) for n, arm in ((1, arms[2]), (learners, arms[0]), (learners, arms[2]))]
         middle = () if quick else (-(-learners // 4), learners // 2)
-        soft += [
-            (SMALL_RATE, 1, Rate.BY_STALENESS),
-            *((SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms),
-        ]
+        soft.append((SMALL_RATE, 1, Rate.BY_STALENESS))
+        soft += [(SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms]
         if not quick:
             soft += [(SMALL_RATE, 1, Rate.FULL), (SMALL_RATE, learners, Rate.BY_RULE)]
         settings += [{**base, "mode": Updates.SOFTSYNC, "lr": rate, "splits": n, "arm": arm} for rate, n, arm in soft]
@@ -85,21 +73,18 @@ class VirtualArms(Part):
             settings += [{**dispersed, "arm": arm} for arm in arms[1:]]
         for one in settings:
             one["epochs"] = (_NUM_SMALL_RATE_EPOCHS if one["lr"] == SMALL_RATE else _NUM_EPOCHS)[quick]
-        return [_run(one, seed) for one in settings for seed in seeds]
+        return [run for one in settings for run in _virtual_runs(seeds, one)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        from ps_trainer.experiments.toolkit.per_gradient import PerGradient  # these bring TensorFlow
-        from ps_trainer.simulation.replay.run import Replay
+        from ps_trainer.experiments.toolkit.per_gradient import (
+            PerGradient,  # imports TensorFlow, which lists do not need
+        )
 
         settings = run.settings
-        learners, batch_size, splits = settings["learners"], settings["batch_size"], settings["splits"]
-        update, options = "sync", []
+        learners, batch_size, splits, arm = (settings[name] for name in ("learners", "batch_size", "splits", "arm"))
+        update, options = _rule_of(arm, splits) if settings["mode"] == Updates.SOFTSYNC else ("sync", [])
         if settings["mode"] == Updates.SINGLE:
             learners, batch_size = 1, learners * batch_size
-        elif settings["mode"] == Updates.SOFTSYNC:
-            update, options = (
-                ("staleness_aware", []) if settings["arm"] == Rate.BY_RULE else ("softsync", [f"splits={splits}"])
-            )
         per_update = -(-learners // splits) if splits else learners
         schedule = virtual.run(
             update,
@@ -109,16 +94,9 @@ class VirtualArms(Part):
             num_updates=settings["epochs"] * _NUM_EXAMPLES // (batch_size * per_update),
             seed=run.seed,
         ).schedule
-        training = virtual_training.digits(
-            "mlp",
-            settings["lr"] / (splits if settings["arm"] == Rate.BY_SPLITS else 1),
-            model_options=_MODEL_OPTIONS,
-            optimizer="momentum",
-            batch_size=batch_size,
-            seed=run.seed,
-        )
-        arithmetic = PerGradient if settings["arm"] == Rate.BY_STALENESS else None
-        with Replay(training, schedule, update, options, arithmetic=arithmetic) as replay:
+        arithmetic = PerGradient if arm == Rate.BY_STALENESS else None
+        training = _training(settings["lr"], arm, splits, batch_size, run.seed)
+        with virtual_training.replayed(schedule, update, options, arithmetic=arithmetic, **training) as replay:
             course = virtual_training.follow(replay, batch_size, target=None)
             test_accuracy = replay.evaluate().metrics["accuracy"]
         used = schedule.steps.staleness[schedule.steps.update >= 0]
@@ -145,51 +123,65 @@ class RealArms(real.RealPart):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """λ-softsync, where each gradient is an update, with each arm's learning rate; none in the quick form."""
-        num_updates = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE
+        num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, NUM_REAL_LEARNERS
+        settings = {"learners": learners, "lr": SMALL_RATE, "momentum": MOMENTUM, "batch_size": _REAL_BATCH_SIZE}
+        settings |= {"num_updates": num_updates, "mean_ms": _REAL_MEAN_MS}
+        secs = real.expected_secs(learners, num_updates / learners * _REAL_MEAN_MS / 1000)
         return [
-            Run(
-                key=f"L2-lr={SMALL_RATE:g}-arm={name}-learners={NUM_REAL_LEARNERS}-seed={seeds[0]}",
-                level=real.LEVEL,
-                settings={
-                    "arm": arm,
-                    "learners": NUM_REAL_LEARNERS,
-                    "lr": SMALL_RATE,
-                    "momentum": MOMENTUM,
-                    "batch_size": _REAL_BATCH_SIZE,
-                    "num_updates": num_updates,
-                    "mean_ms": _REAL_MEAN_MS,
-                },
-                seed=seeds[0],
-                expected_secs=real.expected_secs(
-                    NUM_REAL_LEARNERS, num_updates / NUM_REAL_LEARNERS * _REAL_MEAN_MS / 1000
-                ),
+            run
+            for arm in (() if quick else REAL_ARMS)
+            for run in repeated(
+                seeds[:1],
+                f"L2-lr={SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
+                {"arm": arm, **settings},
+                secs,
+                real.LEVEL,
             )
-            for arm, name in ({} if quick else REAL_ARMS).items()
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Trains on a cluster, and along the schedule that the simulator makes of the same delays."""
-        settings = run.settings
-        learners, arm = settings["learners"], settings["arm"]
-        rate = settings["lr"] / (learners if arm == Rate.BY_SPLITS else 1)
-        update, options = ("staleness_aware", []) if arm == Rate.BY_RULE else ("softsync", [f"splits={learners}"])
-        setup: dict[str, Any] = {
-            "num_workers": learners,
-            "num_updates": settings["num_updates"],
-            "compute": [with_mean(Shape.NEARLY_EVEN.text, settings["mean_ms"])],
+    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
+        learners, arm, batch_size = (settings[name] for name in ("learners", "arm", "batch_size"))
+        update, options = _rule_of(arm, learners)
+        delays = [with_mean(Shape.NEARLY_EVEN.text, settings["mean_ms"])]
+        model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": batch_size}
+        model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings['momentum']}"}
+        model |= {"learning_rate": _rate_of(settings["lr"], arm, learners)}
+        num_updates = settings["num_updates"]
+        return real.DelayedTraining(update, options, learners, num_updates, delays, settings=model)
+
+    def train(self, run: Run, folder: pathlib.Path) -> Training:
+        """Trains on the cluster. A loss of NaN, which ends the run, is what some arms are to show."""
+        try:
+            return super().train(run, folder)
+        except RunError:
+            steps = read_steps(folder.resolve() / LOGDIR_NAME)
+            if all(step["loss"] is not None for step in steps):
+                raise
+            return Training({}, steps, 0.0)
+
+    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+        used = [step["staleness"] for step in training.warm_steps if step["staleness"] is not None]
+        metrics = training.summary.get("metrics", {})
+        return {
+            "staleness": float(np.mean(used)),
+            # A model with NaN parameters always predicts the first class, which is as good as guessing.
+            "test_error": 1.0 - metrics["accuracy"] if metrics else 0.9,
+            "rate": _updates_per_sec(real.update_secs(training)),
         }
-        flags = [
-            "--model=mlp",
-            f"--model_option={_MODEL_OPTIONS[0]}",
-            "--optimizer=momentum",
-            f"--optimizer_option=momentum={settings['momentum']}",
-            f"--batch_size={settings['batch_size']}",
-            f"--learning_rate={rate!r}",
-        ]
-        training = _train_real(run, folder, update=update, options=options, flags=flags, **setup)
-        done = virtual.run(update, options, seed=run.seed, **setup)
-        figures = real.both(training, _measured(training), _simulated(run, done, update, options, rate))
-        return Measured(figures, training.steps, training.window)
+
+    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+        lr, arm, learners, batch_size = (run.settings[name] for name in ("lr", "arm", "learners", "batch_size"))
+        update, options = _rule_of(arm, learners)
+        training = _training(lr, arm, learners, batch_size, run.seed)
+        training["optimizer_options"] = (f"momentum={run.settings['momentum']}",)
+        with virtual_training.replayed(done.schedule, update, options, **training) as replay:
+            virtual_training.follow(replay, batch_size, target=None)
+            accuracy = replay.evaluate().metrics["accuracy"]
+        return {
+            "staleness": float(np.mean(done.warm_steps.staleness[done.warm_steps.update >= 0])),
+            "test_error": 1.0 - accuracy,
+            "rate": _updates_per_sec(done.schedule.update_secs),
+        }
 
     def cases(self, results: Results) -> list[RealArm]:
         return cases_by(RealArm, results, "arm")
@@ -217,71 +209,33 @@ class StalenessAwareRate(Experiment):
     num_quick_seeds = 1
 
 
-def _run(settings: Mapping[str, Any], seed: int) -> Run:
-    names = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}
+def _virtual_runs(seeds: Sequence[int], settings: Mapping[str, Any]) -> list[Run]:
     parts = [f"mode={settings['mode']}", f"lr={settings['lr']:g}"]
     if settings["mode"] == Updates.SOFTSYNC:
-        parts += [f"n={settings['splits']}", f"arm={names[settings['arm']]}", f"steps={settings['shape'].split()[-1]}"]
+        parts += [f"n={settings['splits']}", f"arm={_NAMES[settings['arm']]}", f"steps={settings['shape'].split()[-1]}"]
     num_steps = settings["epochs"] * _NUM_EXAMPLES / settings["batch_size"]
     if settings["mode"] == Updates.SINGLE:
         num_steps /= settings["learners"]
-    return Run(
-        key="-".join(["L0", *parts, f"learners={settings['learners']}", f"seed={seed}"]),
-        level=Level.VIRTUAL,
-        settings=settings,
-        seed=seed,
-        expected_secs=0.5 + _SECS_PER_STEP * num_steps,
-    )
+    key = "-".join(["L0", *parts, f"learners={settings['learners']}"])
+    return repeated(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
 
 
-def _train_real(run: Run, folder: pathlib.Path, **setup: Any) -> Training:
-    """As `real.train`, but a run whose loss is NaN has done what it had to show."""
-    try:
-        return real.train(run, folder, **setup)
-    except RunError:
-        steps = read_steps(folder.resolve() / LOGDIR_NAME)
-        if all(step["loss"] is not None for step in steps):
-            raise
-        return Training({}, steps, 0.0)
+def _rule_of(arm: str, splits: int) -> tuple[str, list[str]]:
+    """Values of `--update` and `--update_option`."""
+    return ("staleness_aware", []) if arm == Rate.BY_RULE else ("softsync", [f"splits={splits}"])
 
 
-def _measured(training: Training) -> dict[str, float]:
-    used = [step["staleness"] for step in training.warm_steps if step["staleness"] is not None]
-    metrics = training.summary.get("metrics", {})
-    return {
-        "staleness": float(np.mean(used)),
-        # With values that are NaN the first class is the answer to everything: that of guessing.
-        "test_error": 1.0 - metrics["accuracy"] if metrics else 0.9,
-        "rate": _rate(real.update_secs(training)),
-    }
+def _rate_of(lr: float, arm: str, splits: int) -> float:
+    return lr / (splits if arm == Rate.BY_SPLITS else 1)
 
 
-def _simulated(
-    run: Run, done: virtual.VirtualRun, update: str, options: Sequence[str], rate: float
-) -> dict[str, float]:
-    from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
-
-    batch_size = run.settings["batch_size"]
-    training = virtual_training.digits(
-        "mlp",
-        rate,
-        model_options=_MODEL_OPTIONS,
-        optimizer="momentum",
-        optimizer_options=(f"momentum={run.settings['momentum']}",),
-        batch_size=batch_size,
-        seed=run.seed,
-    )
-    with Replay(training, done.schedule, update, options) as replay:
-        virtual_training.follow(replay, batch_size, target=None)
-        accuracy = replay.evaluate().metrics["accuracy"]
-    return {
-        "staleness": float(np.mean(done.warm_steps.staleness[done.warm_steps.update >= 0])),
-        "test_error": 1.0 - accuracy,
-        "rate": _rate(done.schedule.update_secs),
-    }
+def _training(lr: float, arm: str, splits: int, batch_size: int, seed: int) -> dict[str, Any]:
+    """Arguments of `virtual_training.digits`."""
+    model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
+    return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}
 
 
-def _rate(update_secs: np.ndarray) -> float:
-    """Updates, of one gradient each, per second after warm-up."""
-    warm, _ = without_warmup(update_secs, WARMUP_SHARE)
+def _updates_per_sec(update_secs: np.ndarray) -> float:
+    """After warm-up."""
+    warm, _ = without_warmup(update_secs)
     return (len(warm) - 1) / float(warm[-1] - warm[0])

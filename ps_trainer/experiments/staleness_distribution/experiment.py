@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, keyed, repeated
 from ps_trainer.experiments.toolkit import real, virtual
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -36,18 +36,12 @@ class VirtualStaleness(Part):
                 {"n": n, "shape": shape} for n in (10, 20, 30, 60) for shape in (Shape.EVEN, Shape.EXPONENTIAL)
             ]
             settings += [{"n": PAPER_LEARNERS, "shape": Shape.EVEN, "splits": splits} for splits in (1, 15)]
-        return [_virtual_run(one, num_updates, seed) for one in settings for seed in seeds]
+        return [run for one in settings for run in _virtual_runs(seeds, one, num_updates)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         update, options, compute = _rule_of(run)
-        done = virtual.run(
-            update,
-            options,
-            num_workers=run.settings["n"],
-            compute=compute,
-            num_updates=run.settings["num_updates"],
-            seed=run.seed,
-        )
+        n, num_updates = run.settings["n"], run.settings["num_updates"]
+        done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured({"staleness": histograms_as_json(done.staleness_by_worker())}, steps)
 
@@ -56,32 +50,28 @@ class RealStaleness(Part):
     """The same on real clusters, and what both together say."""
 
     claims = claims.CLAIMS
+    notes = tables.NOTES
     sees_all = True
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         if quick:
-            return [_real_run({"n": 4, "shape": Shape.MODERATE}, 600, seeds[0])]
-        real_settings = [{"n": n, "shape": shape} for n in _COUNTS for shape in SHAPES]
-        real_settings += [{"n": 4, "shape": Shape.EXPONENTIAL, "is_slow": True}]
-        real_settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4)]
+            return _real_runs(seeds[:1], {"n": 4, "shape": Shape.MODERATE}, 600)
+        settings = [{"n": n, "shape": shape} for n in _COUNTS for shape in SHAPES]
+        settings += [{"n": 4, "shape": Shape.EXPONENTIAL, "is_slow": True}]
+        settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4)]
         # Means and spikes need few updates. To know a distribution, exponential steps have two seeds.
         return [
-            _real_run(one, 3_200, seed)
-            for one in real_settings
-            for seed in seeds[: 2 if one["shape"] == Shape.EXPONENTIAL and "is_slow" not in one else 1]
+            run
+            for one in settings
+            for run in _real_runs(
+                seeds[: 2 if one["shape"] == Shape.EXPONENTIAL and "is_slow" not in one else 1], one, 3_200
+            )
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         update, options, compute = _rule_of(run)
-        training = real.train(
-            run,
-            folder,
-            update=update,
-            options=options,
-            num_workers=run.settings["n"],
-            compute=compute,
-            num_updates=run.settings["num_updates"],
-        )
+        n, num_updates = run.settings["n"], run.settings["num_updates"]
+        training = real.DelayedTraining(update, options, n, num_updates, compute).train(run, folder)
         by_worker = {
             worker: Counter(step["staleness"] for step in steps if step["staleness"] is not None)
             for worker, steps in training.by_worker().items()
@@ -92,9 +82,6 @@ class RealStaleness(Part):
     def cases(self, results: Results) -> list[Staleness]:
         """Of the runs whose times count."""
         return staleness_of(results.uncontended())
-
-    def notes(self, cases: Sequence[Staleness]) -> Sequence[str]:
-        return tables.NOTES
 
     tables = staticmethod(tables.tables)
     plots = plots.PLOTS
@@ -124,29 +111,16 @@ def _rule_of(run: Run) -> tuple[str, list[str], list[str]]:
     return ("softsync", [f"splits={splits}"], compute) if splits else ("async", [], compute)
 
 
-def _virtual_run(settings: Mapping[str, Any], num_updates: int, seed: int) -> Run:
+def _virtual_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_updates: int) -> list[Run]:
     gradients = num_updates * settings["n"] / settings.get("splits", settings["n"])
-    return Run(
-        key=_key("L0", settings, seed),
-        level=Level.VIRTUAL,
-        settings={**settings, "mean_ms": _VIRTUAL_MEAN_MS, "num_updates": num_updates},
-        seed=seed,
-        expected_secs=_VIRTUAL_SECS_PER_UPDATE * gradients,
-    )
+    made = {**settings, "mean_ms": _VIRTUAL_MEAN_MS, "num_updates": num_updates}
+    return repeated(seeds, keyed("L0", settings), made, _VIRTUAL_SECS_PER_UPDATE * gradients)
 
 
-def _real_run(settings: Mapping[str, Any], num_updates: int, seed: int) -> Run:
+def _real_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_updates: int) -> list[Run]:
     n = settings["n"]
     mean_ms = real.mean_ms(n)
     gradients = num_updates * n / settings.get("splits", n)
-    return Run(
-        key=_key("L2", settings, seed),
-        level=real.LEVEL,
-        settings={**settings, "mean_ms": mean_ms, "num_updates": num_updates},
-        seed=seed,
-        expected_secs=real.expected_secs(n, gradients / n * mean_ms / 1000),
-    )
-
-
-def _key(level: str, settings: Mapping[str, Any], seed: int) -> str:
-    return "-".join([level, *(f"{name}={value}" for name, value in settings.items()), f"seed={seed}"])
+    made = {**settings, "mean_ms": mean_ms, "num_updates": num_updates}
+    secs = real.expected_secs(n, gradients / n * mean_ms / 1000)
+    return repeated(seeds, keyed("L2", settings), made, secs, real.LEVEL)

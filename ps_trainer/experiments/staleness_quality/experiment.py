@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+import numpy as np
+
+from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Run, keyed, repeated
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 from ps_trainer.simulation import fixed
 
 from . import claims, plots, tables
-from .cases import DEPTHS, FIXED_RATE, OPTIMIZER_TAU, Kind, StaleTraining, stable_rates, trainings_of
+from .cases import DEPTHS, FIXED_RATE, OPTIMIZER_TAU, Kind, stable_rates, trainings_of
 
 OPTIMIZER_RATES = {
     "momentum": (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08),
@@ -38,17 +41,17 @@ class Quadratic(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
-            _quadratic_run(kind, tau, seed)
-            for kind in Kind
-            for tau in (_QUICK_TAUS if quick else _TAUS)
-            for seed in (seeds[:1] if kind == Kind.CONSTANT else seeds)
+            run
+            for kind, tau in itertools.product(Kind, _QUICK_TAUS if quick else _TAUS)
+            for settings in [{"model": "quadratic", "kind": kind, "tau": tau}]
+            for run in repeated(seeds[:1] if kind == Kind.CONSTANT else seeds, keyed("L0", settings), settings, 0.1)
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        rate = quadratic.measured_stable_rate(
-            lambda num_updates: _schedule(run.settings, num_updates, run.seed).steps.staleness, run.settings["tau"]
-        )
-        return Measured({"rate": rate})
+        def staleness_of(num_updates: int) -> np.ndarray:
+            return _schedule(run.settings, num_updates, run.seed).steps.staleness
+
+        return Measured({"rate": quadratic.measured_stable_rate(staleness_of, run.settings["tau"])})
 
     cases = staticmethod(stable_rates)
     tables = staticmethod(tables.of_quadratic)
@@ -59,6 +62,7 @@ class StaleTrainings(Part):
     """Updates to a training accuracy, by staleness, learning rate, depth, ramp and optimizer."""
 
     claims = claims.OF_TRAINING
+    notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         taus = _QUICK_TAUS if quick else _TAUS
@@ -69,42 +73,26 @@ class StaleTrainings(Part):
         settings += [
             _settings(Kind.CONSTANT, tau, depth=depth) for depth in depths for tau in ((0, 8) if quick else _TAUS)
         ]
-        settings += [
-            _settings(Kind.CONSTANT, tau, lr=lr, ramp=ramp)
-            for tau, lr in (RAMPS[-1:] if quick else RAMPS)
-            for ramp in (0, RAMP_UPDATES)
-        ]
-        settings += [
-            _settings(Kind.CONSTANT, tau, optimizer=optimizer, lr=lr)
-            for optimizer, grid in OPTIMIZER_RATES.items()
-            if not quick
-            for tau in (0, OPTIMIZER_TAU)
-            for lr in grid
-        ]
-        different = {_key(one, seed): (one, seed) for one in settings for seed in seeds}
-        return [_training_run(one, seed) for one, seed in different.values()]
+        ramps = itertools.product(RAMPS[-1:] if quick else RAMPS, (0, RAMP_UPDATES))
+        settings += [_settings(Kind.CONSTANT, tau, lr=lr, ramp=ramp) for (tau, lr), ramp in ramps]
+        for optimizer, grid in () if quick else OPTIMIZER_RATES.items():
+            tuned = itertools.product((0, OPTIMIZER_TAU), grid)
+            settings += [_settings(Kind.CONSTANT, tau, optimizer=optimizer, lr=lr) for tau, lr in tuned]
+        different = {keyed("L0", one, without=("num_updates",)): one for one in settings}
+        secs = 0.3 + _SECS_PER_UPDATE * _NUM_UPDATES / 2
+        return [run for key, one in different.items() for run in repeated(seeds, key, one, secs)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         settings = run.settings
-        from ps_trainer.simulation.replay.run import Replay  # brings TensorFlow, which lists do not need
-
-        training = virtual_training.digits(
-            settings["model"],
-            settings["lr"],
-            model_options=DEPTHS[settings["depth"]],
-            optimizer=settings["optimizer"],
-            batch_size=_BATCH_SIZE,
-            seed=run.seed,
-        )
+        training = {name: settings[name] for name in ("model", "optimizer")}
+        training |= {"learning_rate": settings["lr"], "model_options": DEPTHS[settings["depth"]]}
+        schedule = _schedule(settings, settings["num_updates"], run.seed)
         target = virtual_training.TARGET_ACCURACY if settings["ramp"] is None else None
-        with Replay(training, _schedule(settings, settings["num_updates"], run.seed), "async") as replay:
+        with virtual_training.replayed(schedule, "async", batch_size=_BATCH_SIZE, seed=run.seed, **training) as replay:
             course = virtual_training.follow(replay, _BATCH_SIZE, target=target)
         return Measured(course.figures(), course.records() if run.seed == 0 else ())
 
     cases = staticmethod(trainings_of)
-
-    def notes(self, cases: Sequence[StaleTraining]) -> Sequence[str]:
-        return tables.NOTES
 
     tables = staticmethod(tables.of_training)
     plots = plots.OF_TRAINING
@@ -137,36 +125,7 @@ def _schedule(settings: Mapping[str, Any], num_updates: int, seed: int) -> Any:
 
 
 def _settings(
-    kind: str,
-    tau: int,
-    *,
-    lr: float = FIXED_RATE,
-    depth: int = 1,
-    optimizer: str = "sgd",
-    ramp: int | None = None,
+    kind: str, tau: int, *, lr: float = FIXED_RATE, depth: int = 1, optimizer: str = "sgd", ramp: int | None = None
 ) -> dict[str, Any]:
-    return {
-        "model": "mlp" if depth else "softmax",
-        "kind": kind,
-        "tau": tau,
-        "depth": depth,
-        "optimizer": optimizer,
-        "lr": lr,
-        "ramp": ramp,
-        "num_updates": _NUM_UPDATES,
-    }
-
-
-def _quadratic_run(kind: str, tau: int, seed: int) -> Run:
-    settings = {"model": "quadratic", "kind": kind, "tau": tau}
-    return Run(key=_key(settings, seed), level=Level.VIRTUAL, settings=settings, seed=seed, expected_secs=0.1)
-
-
-def _training_run(settings: Mapping[str, Any], seed: int) -> Run:
-    expected_secs = 0.3 + _SECS_PER_UPDATE * _NUM_UPDATES / 2
-    return Run(key=_key(settings, seed), level=Level.VIRTUAL, settings=settings, seed=seed, expected_secs=expected_secs)
-
-
-def _key(settings: Mapping[str, Any], seed: int) -> str:
-    shown = {name: value for name, value in settings.items() if value is not None and name != "num_updates"}
-    return "-".join(["L0", *(f"{name}={value}" for name, value in shown.items()), f"seed={seed}"])
+    settings = {"model": "mlp" if depth else "softmax", "kind": kind, "tau": tau, "depth": depth}
+    return {**settings, "optimizer": optimizer, "lr": lr, "ramp": ramp, "num_updates": _NUM_UPDATES}

@@ -15,6 +15,9 @@ from ps_trainer.launch.command import run_local
 
 LOGDIR_NAME = "cluster"
 
+QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_checkpoint_secs": 100_000}
+"""Settings of a run whose steps are timed: few threads, the same in all processes, and nothing but steps."""
+
 
 class Training(NamedTuple):
     """What a cluster has done.
@@ -93,6 +96,15 @@ class Cluster:
         logdir = folder.resolve() / LOGDIR_NAME
         wall_secs = run_local(self.local_flags, logdir, self.deadline_secs, preloaded=True)
         return read_training(logdir, wall_secs)
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """Fields of `TrainConfig` as flags; one for each entry of a list."""
+    return [
+        f"--{name}={entry}"
+        for name, value in settings.items()
+        for entry in (value if isinstance(value, (list, tuple)) else [value])
+    ]
 
 
 def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:

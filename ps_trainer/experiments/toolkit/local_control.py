@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.toolkit import single_process
-from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 
 LARGEST_DIFFERENCE = 1e-6
-
-QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_checkpoint_secs": 100_000}
-"""Settings of a run whose steps are timed: few threads, the same in all processes, and nothing but steps."""
 
 
 class Comparison(NamedTuple):
@@ -73,15 +70,6 @@ def compare(
     local = single_process.train_in_child(settings, alone, deadline_secs)
     cluster = Cluster(num_workers=1, num_ps=num_ps, flags=flags_of(settings), deadline_secs=deadline_secs)
     return Comparison(local, cluster.train(folder))
-
-
-def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """Fields of `TrainConfig` as flags; one for each entry of a list."""
-    return [
-        f"--{name}={entry}"
-        for name, value in settings.items()
-        for entry in (value if isinstance(value, (list, tuple)) else [value])
-    ]
 
 
 def _step_ms(steps: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -7,34 +7,29 @@ delay, and by the order of arrivals that this changes.
 
 from __future__ import annotations
 
+import abc
 import math
 import pathlib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level, Part, Results, Run
+from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, Run
 from ps_trainer.experiments.harness.cases import Case
 from ps_trainer.experiments.harness.tables import Column, Table, numbers
-from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit import virtual
+from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.simulation.schedule import Schedule, as_steps
 
 LEVEL = Level.PROCESSES
 WHY_NONE = "no such run was made, as the quick form has few, or none that left the cores to its workers"
 
-# Every process of the cluster is on the same few cores, and nothing but the steps is to take time.
-_FLAGS = (
-    "--dataset=digits",
-    "--intra_op_threads=1",
-    "--inter_op_threads=2",
-    "--report_secs=30",
-    "--save_checkpoint_secs=100000",
-)
+_SETTINGS = {**QUIET, "dataset": "digits"}
 # Nearly no arithmetic, so that the cores idle and a step lasts as long as its delay.
-_IDLE_FLAGS = ("--model=softmax", "--batch_size=4", "--learning_rate=0.001")
+_IDLE = {"model": "softmax", "batch_size": 4, "learning_rate": 0.001}
 _START_SECS = 10.0
 _START_SECS_PER_WORKER = 2.0
 _DEADLINE_FACTOR = 10
@@ -51,46 +46,51 @@ def expected_secs(num_workers: int, steps_secs: float) -> float:
     return _START_SECS + num_workers * _START_SECS_PER_WORKER + steps_secs
 
 
-def train(
-    run: Run,
-    folder: pathlib.Path,
-    *,
-    update: str,
-    options: Sequence[str] = (),
-    num_workers: int,
-    compute: Sequence[str],
-    num_updates: int,
-    flags: Sequence[str] = _IDLE_FLAGS,
-) -> Training:
-    """Trains on a cluster with one ps task whose workers are delayed.
+class DelayedTraining(NamedTuple):
+    """A training whose workers are delayed, on a cluster with one ps task and in virtual time.
 
-    Args:
-        run: of which this is a part; its seed is the cluster's.
-        folder: of the run.
-        update: name of `--update`.
-        options: values of `--update_option`.
-        num_workers: workers.
-        compute: the delays, as for `--straggler`.
-        num_updates: value of global_step at the end.
-        flags: model, batch size, optimizer and learning rate.
-
-    Raises:
-        RunError: the run failed.
+    Attributes:
+        update: Name of `--update`.
+        options: Values of `--update_option`.
+        num_workers: Number of workers.
+        num_updates: Value of global_step at the end.
+        compute: Delays, as for `--straggler`.
+        simulated_compute: Delays in virtual time, where they have another unit.
+        settings: Model, batch size, optimizer and learning rate.
     """
-    cluster = Cluster(
-        num_workers=num_workers,
-        flags=[
-            *_FLAGS,
-            *flags,
-            f"--update={update}",
-            *(f"--update_option={option}" for option in options),
-            *(f"--straggler={text}" for text in compute),
-            f"--max_steps={num_updates}",
-            f"--seed={run.seed}",
-        ],
-        deadline_secs=_DEADLINE_FACTOR * run.expected_secs,
-    )
-    return cluster.train(folder)
+
+    update: str
+    options: Sequence[str]
+    num_workers: int
+    num_updates: int
+    compute: Sequence[str]
+    simulated_compute: Sequence[str] = ()
+    settings: Mapping[str, Any] = _IDLE
+
+    def train(self, run: Run, folder: pathlib.Path) -> Training:
+        """Trains on a cluster, with the seed of the run.
+
+        Raises:
+            RunError: the run failed.
+        """
+        options = {"update": self.update, "update_option": self.options, "straggler": self.compute}
+        settings = {**_SETTINGS, **self.settings, **options, "max_steps": self.num_updates, "seed": run.seed}
+        deadline_secs = _DEADLINE_FACTOR * run.expected_secs
+        return Cluster(num_workers=self.num_workers, flags=flags_of(settings), deadline_secs=deadline_secs).train(
+            folder
+        )
+
+    def simulate(self, run: Run) -> virtual.VirtualRun:
+        """The same delays in virtual time."""
+        compute, num_workers = self.simulated_compute or self.compute, self.num_workers
+        return virtual.run(
+            self.update,
+            self.options,
+            num_workers=num_workers,
+            compute=compute,
+            num_updates=self.num_updates,
+            seed=run.seed,
+        )
 
 
 def update_secs(training: Training) -> np.ndarray:
@@ -186,9 +186,32 @@ class RealCase(Case):
 
 
 class RealPart(Part):
-    """The runs of an experiment on real clusters."""
+    """The runs of an experiment on real clusters, each beside a simulation of the same delays."""
 
     selects = {"level": LEVEL}
+
+    @abc.abstractmethod
+    def training_of(self, settings: Mapping[str, Any]) -> DelayedTraining:
+        """The training of a run with these settings."""
+
+    @abc.abstractmethod
+    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+        """Figures of the cluster."""
+
+    @abc.abstractmethod
+    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+        """The same figures of the simulation."""
+
+    def train(self, run: Run, folder: pathlib.Path) -> Training:
+        """Trains on the cluster."""
+        return self.training_of(run.settings).train(run, folder)
+
+    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+        """Trains on a cluster, and simulates the same delays."""
+        training = self.train(run, folder)
+        simulated = self.simulated(run, self.training_of(run.settings).simulate(run))
+        figures = both(training, self.measured(run, training), simulated)
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
     def why_none(self, cases: Any) -> str:
         """Why nothing was measured: too few runs, or too few cores."""

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, RunError
-from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_training
+from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, flags_of, read_training
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec, MeteredHosts
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
@@ -112,7 +112,7 @@ class ShapedCluster:
         config.check()
         cluster = LocalCluster(
             config=config,
-            train_args=_as_flags(settings),
+            train_args=flags_of(settings),
             num_ps=self.num_ps,
             num_workers=self.num_workers,
             preload=True,
@@ -165,8 +165,3 @@ def _whole_steps(training: Training) -> tuple[float, float]:
     if len(steps) < 2:
         raise RunError(f"worker {steps[0]['worker']} made one step after warm-up; raise max_steps")
     return steps[0]["wall_time"], steps[-1]["wall_time"]
-
-
-def _as_flags(settings: Mapping[str, Any]) -> list[str]:
-    values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in settings.items()}
-    return [f"--{name}={value}" for name, several in values.items() for value in several]

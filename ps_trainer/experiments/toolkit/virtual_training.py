@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ps_trainer import registry
+from ps_trainer.simulation.schedule import Schedule
 
 # TensorFlow is behind these names only when a run is executed: lists and reports do without it.
 TARGET_ACCURACY = 0.9
@@ -65,6 +67,25 @@ def digits(
         batch_size=batch_size,
         seed=seed,
     )
+
+
+@contextmanager
+def replayed(
+    schedule: Schedule, update: str, options: Sequence[str] = (), *, arithmetic: Any = None, **training: Any
+) -> Iterator[Any]:
+    """An open `simulation.replay.run.Replay`, which trains on digits along a schedule.
+
+    Args:
+        schedule: Order of pulls and pushes.
+        update: Name of `--update`.
+        options: Values of `--update_option`.
+        arithmetic: Class that computes updates instead of the rule's own.
+        **training: Arguments of `digits`.
+    """
+    from ps_trainer.simulation.replay.run import Replay  # imports TensorFlow, which lists do not need
+
+    with Replay(digits(**training), schedule, update, options, arithmetic=arithmetic) as replay:
+        yield replay
 
 
 def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURACY) -> Course:

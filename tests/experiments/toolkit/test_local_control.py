@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps_trainer.errors import OptionError, RunError
-from ps_trainer.experiments.toolkit import local_control, single_process
+from ps_trainer.experiments.toolkit import clusters, local_control, single_process
 
 SETTINGS = {"model": "mlp", "model_option": ["hidden=32"], "dataset": "digits", "batch_size": 8, "max_steps": 12}
 
@@ -36,7 +36,7 @@ def test_without_a_number_of_steps_nothing_would_end_it():
 
 
 def test_settings_become_flags_one_for_each_entry():
-    assert local_control.flags_of({"seed": 3, "model_option": ["a=1", "b=2"]}) == [
+    assert clusters.flags_of({"seed": 3, "model_option": ["a=1", "b=2"]}) == [
         "--seed=3",
         "--model_option=a=1",
         "--model_option=b=2",

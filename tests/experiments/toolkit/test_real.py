@@ -45,16 +45,18 @@ def test_overhead_is_that_of_the_steps_that_wait_for_nobody():
 def test_the_cluster_takes_the_delays_that_the_simulator_takes(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch)
     run = a_run(seed=3)
-    training = real.train(
-        run, tmp_path, update="sync", options=["replicas_to_aggregate=1"], num_workers=2, compute=["exp:mean_ms=80"],
-        num_updates=50,
-    )  # fmt: skip
+    delayed = real.DelayedTraining("sync", ["replicas_to_aggregate=1"], 2, 50, ["exp:mean_ms=80"])
+    training = delayed.train(run, tmp_path)
     (trained,) = cluster.trained
     given = {"--update=sync", "--update_option=replicas_to_aggregate=1", "--straggler=exp:mean_ms=80", "--seed=3"}
     assert given | {"--max_steps=50", "--intra_op_threads=1"} <= set(trained.flags)
     assert (trained.num_workers, trained.num_ps, trained.deadline_secs) == (2, 1, 300.0)
     assert real.overhead_secs(training) == pytest.approx(OVERHEAD_SECS)
     assert len(real.update_secs(training)) == 50
+    steps = delayed.simulate(run).schedule.steps
+    computed = (steps.t_compute_done - steps.t_pull_done)[steps.worker == 0]
+    slept = [step["injected_delay"] for step in training.steps if step["worker"] == 0]
+    assert slept[:40] == pytest.approx(computed[:40].tolist())
 
 
 def test_a_pair_is_of_medians_and_its_ratio_in_the_table():
