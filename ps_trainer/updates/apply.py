@@ -1,11 +1,11 @@
-"""`Applier`: applies gradients by the run's optimizers, with everything where the parameters are.
+"""`Applier`: applies gradients by the run's optimizers, on the task that holds the parameters.
 
-One instance of each optimizer per ps task, made in its device scope: learning rate, schedule, hyper-parameters
-and slots all lie there, so that a step sends nothing but the gradient. The schedule follows the clock of
-that ps task. A worker's replica gets an optimizer of its own likewise.
+Each ps task has its own instance of each optimizer, created in its device scope. Learning rate, schedule,
+hyper-parameters and slots all lie on that ps, so a step sends only the gradient. The schedule follows the clock of that
+ps task. A worker's replica has an optimizer of its own in the same way.
 
-TensorFlow's optimizers make their slots in `apply_gradients`; to make them before, two private members
-of `tf.train.Optimizer` are used here (`tests/updates/test_apply.py` would notice a change).
+TensorFlow's optimizers create their slots in `apply_gradients`. To create them earlier, this file uses two private
+members of `tf.train.Optimizer` (`tests/updates/test_apply.py` would notice a change).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ps_trainer.store.pieces import Gradient, Piece
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
-_REPLICA = -1  # the worker's replica, where else the index of a ps task stands
+_REPLICA = -1  # stands for the worker's replica in place of the index of a ps task
 
 
 class Applier:
     """Applies gradients on ps tasks, or on this worker's replica.
 
     Args:
-        store: the created store.
-        optimizers: of the run; all pieces with variables of one are updated together.
-        schedule: component of `registry.SCHEDULES`.
+        store: The created store.
+        optimizers: Optimizers of the run. One call of `apply_gradients` updates all pieces of an optimizer.
+        schedule: Component of `registry.SCHEDULES`.
 
     Attributes:
-        slots: (piece, slot variable) of every slot made by `apply` so far.
-        replica_slots: the same for `apply_to_replica`.
+        slots: (piece, slot variable) of every slot that was created on ps tasks so far.
+        replica_slots: (piece, slot variable) of every slot that was created for the replica so far.
     """
 
     def __init__(self, store: ParameterStore, optimizers: Optimizers, schedule: Any):
@@ -48,14 +48,15 @@ class Applier:
         tables = [optimizers.all[self._index(piece)] for piece in store.pieces if piece.is_table]
         if any(one.optimizer.walks_whole_table for one in tables):
             logging.warning(
-                "this optimizer walks whole embedding tables each step, not only the batch's rows;"
-                " --optimizer=lazy_adam, sgd, adagrad and momentum touch only those"
+                "this optimizer updates whole embedding tables in each step, not only the batch's rows;"
+                " --optimizer=lazy_adam, sgd, adagrad and momentum update only those rows"
             )
 
     def create_slots(self, ps: int, pieces: Sequence[Piece]) -> None:
-        """Makes the slots of pieces of ps task `ps`, for an `apply` that is called inside a conditional later.
+        """Creates the slots of pieces of ps task `ps`; call it before an `apply` inside a conditional or a section.
 
-        What is made in there, TensorFlow would have to lift out of the branch; so nothing depends on that.
+        TensorFlow would have to lift a variable that is created inside a branch out of the branch. Creating the slots
+        before avoids that.
         """
         with tf.device(self._store.ps_device(ps)):
             step = self._store.clocks[ps].read_value()
@@ -69,21 +70,21 @@ class Applier:
         rate_factor: tf.Tensor | None = None,
         use_locking: bool = True,
     ) -> tf.Operation:
-        """The op that applies the gradients of pieces on ps task `ps`; call it once per ps task.
+        """Builds the op that applies the gradients of pieces on ps task `ps`; call it once per ps task.
 
-        Schedule and optimizer follow the clock as it is when the gradients have arrived.
+        Schedule and optimizer follow the clock at the moment when the gradients have arrived.
 
         Args:
-            ps: the ps task.
-            gradients: values for that ps.
-            rate_factor: scalar that the learning rate is multiplied by, or None.
-            use_locking: see `PsOptimizer.create`.
+            ps: Index of the ps task.
+            gradients: Pieces on that ps, each with its gradient.
+            rate_factor: Scalar by which the learning rate is multiplied, or None.
+            use_locking: Whether a sparse update excludes others of the same variable (`PsOptimizer.create`).
         """
         with tf.device(self._store.ps_device(ps)):
             if not gradients:
                 return tf.no_op()
             pairs = [(arrived(value), piece.variable) for piece, value in gradients]
-            # Otherwise the clock would be read when the worker's step begins, and be as stale as its gradient.
+            # Without this order the clock would be read when the worker's step begins, and be as stale as its gradient.
             with tf.control_dependencies([_values(value) for value, _ in pairs]):
                 step = self._store.clocks[ps].read_value()
             updated = [(piece, piece.variable, value) for (piece, _), (value, _) in zip(gradients, pairs, strict=True)]
@@ -92,11 +93,11 @@ class Applier:
         return apply_op
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
-        """The scheduled learning rate of the run's own optimizer, float32 scalar in the device scope of the caller."""
+        """Builds the scheduled learning rate of the run's own optimizer, a float32 scalar, in the caller's scope."""
         return tf.convert_to_tensor(self._schedule.build(self._optimizers.all[0].learning_rate, step), tf.float32)
 
     def create_replica_slots(self, pieces: Sequence[Piece]) -> None:
-        """What `create_slots` is for `apply`, for `apply_to_replica`."""
+        """Creates the slots of the replica, before `apply_to_replica` is called inside a conditional."""
         with tf.device(self._store.worker_device):
             replicas = [(piece, piece.replica) for piece in pieces]
             self.replica_slots += self._create_slots(_REPLICA, replicas, tf.zeros([], tf.int64))
@@ -104,13 +105,13 @@ class Applier:
     def apply_to_replica(
         self, gradients: Sequence[Gradient], step: tf.Tensor, *, num_applied: tf.Tensor | None = None
     ) -> tf.Operation:
-        """The op that applies dense gradients to this worker's replica; call it once.
+        """Builds the op that applies dense gradients to this worker's replica; call it once.
 
         Args:
-            gradients: values on the worker.
-            step: int64 scalar on the worker, which the schedule follows.
-            num_applied: int64 scalar on the worker, updates of the replica before this one (for Adam's bias
-                correction); None: `step`.
+            gradients: Gradients on the worker.
+            step: Int64 scalar on the worker, which the schedule follows.
+            num_applied: Number of updates of the replica before this one, for Adam's bias correction; int64 scalar on
+                the worker. None: `step`.
         """
         with tf.device(self._store.worker_device):
             updated = [(g.piece, g.piece.replica, g.value) for g in gradients]
@@ -139,7 +140,7 @@ class Applier:
         *,
         use_locking: bool = True,
     ) -> tuple[tf.Operation, list[tuple[Piece, tf.Variable]]]:
-        """The op that applies (piece, variable, gradient), and the slots that were made for it."""
+        """Builds the op that applies (piece, variable, gradient) triples, and returns the slots created for it."""
         ops, slots = [], []
         for index, part in self._by_optimizer(updated):
             optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
@@ -152,7 +153,7 @@ class Applier:
         return ops[0] if len(ops) == 1 else tf.group(*ops), slots
 
     def _by_optimizer(self, parts: Sequence[T]) -> list[tuple[int, list[T]]]:
-        """Tuples that begin with a piece, by the index of its optimizer."""
+        """Groups tuples that begin with a piece by the index of the piece's optimizer."""
         indices = sorted({self._index(part[0]) for part in parts})
         return [(index, [part for part in parts if self._index(part[0]) == index]) for index in indices]
 
@@ -185,7 +186,10 @@ def _slots(
 
 
 def arrived(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
-    """A gradient, or another tensor, on the device of the scope: what waits for it waits for no other message."""
+    """Returns a gradient, or another tensor, on the device of the scope.
+
+    An op that takes the result as a control input runs when this value has arrived, and needs no message of its own.
+    """
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(tf.identity(value.values), tf.identity(value.indices), value.dense_shape)
     return tf.identity(value)
@@ -194,8 +198,8 @@ def arrived(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices
 def count_update(clock: tf.Variable) -> tf.Tensor:
     """Adds 1 to a clock and returns its value before, in one atomic op on the clock's ps.
 
-    `assign_add` on a resource variable is an add and a separate read, between which other workers' adds
-    can fall; this kernel does both under the variable's lock.
+    `assign_add` on a resource variable is an add and a separate read, and other workers' adds can fall between the two.
+    This op does both under the variable's lock.
     """
     return tf.raw_ops.ResourceCountUpTo(resource=clock.handle, limit=2**62, T=tf.int64)
 

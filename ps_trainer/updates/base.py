@@ -1,12 +1,12 @@
-"""`UpdateRule`: the interface of one file per rule, and what a rule returns.
+"""`UpdateRule`: the interface that every update rule implements, and the train step that a rule returns.
 
-A rule gets the gradients of one worker's step and builds what happens with them: the push, the apply on
-the ps tasks, and what the worker waits for. It runs in every worker's graph; `context.is_chief` tells
-the one worker that may do more. A rule that needs somebody to act between the workers' steps (to
-tell the ps tasks who is lost) gives the chief a `ChiefService`.
+A rule receives the gradients of one worker's step. It builds the push, the apply on the ps tasks, and the wait of the
+worker. Every worker builds the rule in its graph; `context.is_chief` marks the one worker that may do more. Some rules
+need a process that acts between the workers' steps, for example to tell the ps tasks which worker is lost. Such a rule
+gives the chief a `ChiefService`.
 
-A step may be one of several *phases*, such as local steps and the exchange of periodic averaging: each is
-a set of ops of its own, so that what a phase does not do is not in its graph and costs no message.
+A step may be one of several *phases*, such as the local steps and the exchange of periodic averaging. Each phase is a
+set of ops of its own. So an op that a phase does not need is not in its graph and costs no message.
 
 The life of a rule in one run; names are those of `UpdateRule`, `TrainStep` and `ChiefService`:
 
@@ -44,17 +44,20 @@ from ps_trainer.store.pieces import Gradient, Piece, Snapshot
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.push import Push
 
+RELEASED = -1
+"""In place of global_step: the rule let the worker go on without an update."""
+
 
 class RunPlan(NamedTuple):
-    """What a rule may look at to refuse a run before anything starts.
+    """The settings that a rule checks before any task starts.
 
     Attributes:
-        num_workers: workers of the cluster, the chief included.
-        optimizer: the run's optimizer.
-        optimizer_name: its name, for messages.
-        assigned: optimizers of some variables, in its place.
-        transforms: names of the gradient transforms, in order.
-        is_lossy: whether one of them loses part of the gradient.
+        num_workers: Number of workers of the cluster, the chief included.
+        optimizer: Optimizer of the run.
+        optimizer_name: Name of the optimizer, for messages.
+        assigned: Optimizers that `--optimizer_for` assigns to some variables in place of the run's own.
+        transforms: Names of the gradient transforms, in order.
+        is_lossy: Whether one of the transforms loses part of the gradient.
     """
 
     num_workers: int
@@ -64,28 +67,31 @@ class RunPlan(NamedTuple):
     transforms: Sequence[str] = ()
     is_lossy: bool = False
 
-    def refuse_assigned(self, reason: str) -> None:
-        """Raises OptionError where variables have optimizers of their own, which the rule cannot do with.
+    def reject_assigned(self, reason: str) -> None:
+        """Rejects optimizers that `--optimizer_for` assigns to some variables.
 
         Args:
-            reason: the rest of the sentence.
+            reason: Reason why the rule cannot use them; the rest of the message's sentence.
+
+        Raises:
+            OptionError: `--optimizer_for` assigns an optimizer.
         """
         for one in self.assigned:
             raise OptionError(f"{FLAG} {one.pattern}={one.name}: {reason}; use --update=async, sync or another rule")
 
 
 class RuleContext(NamedTuple):
-    """What a rule knows of the run.
+    """What a rule knows about the run.
 
     Attributes:
-        num_workers: workers of the cluster, the chief included.
-        worker_index: this worker's index, the chief's is 0.
-        is_chief: whether this worker is the chief.
-        max_steps: global_step at which training ends, or None.
-        applier: applies gradients on the ps tasks, or on the worker's replica.
-        push: sends gradients to the ps tasks.
-        run_id: unique to the run, the same on all its workers.
-        joining: number of this joining of the run by this worker, 1 or more, larger than those before it.
+        num_workers: Number of workers of the cluster, the chief included.
+        worker_index: Index of this worker; the chief's is 0.
+        is_chief: Whether this worker is the chief.
+        max_steps: The global_step at which training ends, or None.
+        applier: Applies gradients on the ps tasks, or on the worker's replica.
+        push: Sends gradients to the ps tasks.
+        run_id: Name that is unique to the run and the same on all its workers.
+        joining: Number of this joining of the run by this worker. It is at least 1, and grows with each joining.
     """
 
     num_workers: int
@@ -101,114 +107,121 @@ class RuleContext(NamedTuple):
 class ChiefService(abc.ABC):
     """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`.
 
-    Its methods may be called from any thread. Who calls `worker_came` and `worker_left` watches the other tasks, and
-    does not wait for one that is frozen.
+    Its methods may be called from any thread. The thread that calls `worker_came` and `worker_left` watches the other
+    tasks, so these two methods must not wait for a frozen task.
     """
 
     @abc.abstractmethod
     def start(self, session: tf.Session) -> None:
-        """Starts to act, on a session of its own that it closes in `stop`; each call of the session has a deadline."""
+        """Starts the thread.
+
+        Args:
+            session: Session of the service's own, each call of which has a deadline. `stop` closes it.
+        """
 
     @abc.abstractmethod
     def worker_came(self, worker_index: int) -> None:
-        """A worker is ready to train; all are counted in from the start, until they leave. Returns at once."""
+        """Records that a worker is ready to train; every worker counts from the start until it leaves. Never waits."""
 
     @abc.abstractmethod
     def worker_left(self, worker_index: int, joining: int) -> None:
-        """A worker has no more data or is gone: nothing is to wait for it any more. Returns at once.
+        """Records that a worker is lost or has no more data, so that nothing waits for it any more. Never waits.
 
         Args:
-            worker_index: whose.
-            joining: number of its joining that is over, 0 if it never joined; a later one stays, whenever this is
-                carried out.
+            worker_index: Index of the worker.
+            joining: Number of the joining that is over, 0 if the worker never joined. A later joining of the worker
+                stays, even if it arrives before the record is carried out.
         """
 
     @abc.abstractmethod
     def release(self) -> None:
-        """Lets every worker that waits for the rule go, with `RELEASED`; returns when that is done.
+        """Lets every worker that waits for the rule go on, with `RELEASED`; returns when that is done.
 
         Raises:
-            tf.errors.OpError: it could not be done.
+            tf.errors.OpError: A ps task does not answer.
         """
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Ends the thread; returns when it has ended, or cannot be ended. What failed before is told by `error`."""
+        """Ends the thread; returns when it has ended or its deadline is over. `error` tells what failed before."""
 
     @abc.abstractmethod
     def error(self) -> BaseException | None:
-        """What a call of the thread failed with, if one did."""
+        """Returns the first error of the thread, or None."""
 
     @abc.abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Counts for the run's summary (gradients used per worker …), after all that was asked for before.
+        """Returns counts for the run's summary, such as the gradients used of each worker.
+
+        The counts include the effect of all earlier calls of this service.
 
         Raises:
-            tf.errors.OpError: a ps task does not answer.
+            tf.errors.OpError: A ps task does not answer.
         """
 
 
 class Exchange(abc.ABC):
-    """What a worker does together with all the others after each of its phases, in runs of its own.
+    """What all workers do together after each phase, in `session.run` calls of its own.
 
-    For rules whose workers talk to each other: a run with a collective op can have no part on a ps task
-    (`ring.py` says why), so it cannot be in a phase. All workers must take part each time, to the end.
+    It serves rules whose workers exchange messages with each other. A run with a collective op must not contain an op
+    on a ps task (`ring.py` says why), so the exchange cannot be part of a phase. All workers must take part each time,
+    until the end.
 
     Attributes:
-        given: int64 [num_workers] variable on the worker, the same on all: batches of each worker that are in the
-            updates since this worker joined, or since it was last set to zeros.
+        given: Number of batches of each worker in the updates since this worker joined, or since the variable was last
+            set to zeros. Int64 variable, [num_workers], on the worker; all workers hold the same values.
     """
 
     given: tf.Variable
 
     @abc.abstractmethod
     def prepare(self, session: tf.Session) -> None:
-        """Called by the chief before any worker joins."""
+        """Prepares the exchange; the chief calls this before any worker joins."""
 
     @abc.abstractmethod
     def after_phase(self, session: tf.Session) -> int:
-        """Called after each phase; blocks until all workers have called it; returns global_step.
+        """Makes the exchange after a phase; blocks until all workers have called it; returns global_step.
 
         Raises:
-            PeerFailedError: another worker cannot be reached.
+            PeerFailedError: Another worker cannot be reached.
         """
 
     @abc.abstractmethod
     def without_data(self, session: tf.Session) -> int:
-        """Called again and again, in place of phases, by a worker that makes no more steps of its own.
+        """Takes part without a gradient; a worker that has no more data calls this in place of phases, repeatedly.
 
         Returns:
-            global_step, or `RELEASED` once no worker has anything left.
+            The global_step, or `RELEASED` once no worker has data left.
 
         Raises:
-            PeerFailedError: another worker cannot be reached.
+            PeerFailedError: Another worker cannot be reached.
         """
 
     @abc.abstractmethod
     def publish(self, session: tf.Session) -> None:
-        """Called by the chief before it saves: brings to the ps tasks what a checkpoint is made of."""
+        """Copies the trained state to the ps tasks; the chief calls this before it saves a checkpoint from there."""
 
 
 class Phase(NamedTuple):
-    """What one step of a worker runs, as graph nodes.
+    """The graph nodes that one step of a worker runs.
 
     Attributes:
-        global_step: int64 scalar on the worker. Its value is global_step after the step's update, or
-            `RELEASED` when the rule let the worker go without one; in a phase without an update, the last
-            value that the worker knows.
-        staleness: int64 vector on the worker: updates applied between pull and apply, an entry per ps
-            task; an entry below 0 says that the gradient was dropped. Empty in a phase that sends nothing.
-        targets: ops to run together with the two tensors above; kept apart, as an edge from a ps task to
-            a tensor on the worker costs a message.
-        applied: for each ps task an op there after which the next pull may read its parameters; None
-            where the next step computes with the same parameters. Without meaning for replicas.
-        pushed: int64 scalar on ps task 0, known when what the worker learned from its batches since the last push is
-            in there: global_step, or `RELEASED` where the rule may have let the worker go without an update. None in a
-            phase that keeps on the worker what it learned.
-        pulled: for each ps task what `ParameterStore.read_on` has read there for the next step, by rules that read in
-            the section in which they apply; None: it is read after `applied`.
-        is_local: whether nothing goes to a ps task or comes from one. The model's own updates (UPDATE_OPS, such as
-            batch norm's averages) are of variables on the ps tasks: such a phase does without them.
+        global_step: Int64 scalar on the worker. Its value is global_step after the step's update, or `RELEASED` if the
+            rule let the worker go on without one. In a phase without an update it is the last value that the worker
+            knows.
+        staleness: Number of updates applied between pull and apply, with an entry for each ps task; int64 vector on the
+            worker. An entry below 0 says that the gradient was dropped. Empty in a phase that sends nothing.
+        targets: Ops to run together with the two tensors above. No tensor on the worker depends on them, because an
+            edge from a ps task to such a tensor would cost a message.
+        applied: For each ps task an op there after which the next pull may read its parameters. None if the next step
+            computes with the same parameters. Not used with replicas.
+        pushed: Int64 scalar on ps task 0, which is known when ps 0 holds what the worker has learned from its batches
+            since the last push. Its value is global_step, or `RELEASED` if the rule may have let the worker go on
+            without an update. None in a phase that keeps on the worker what it has learned.
+        pulled: For each ps task the snapshot that `ParameterStore.read_on` has read there for the next step, from rules
+            that read it in the section in which they apply. None: the snapshot is read after `applied`.
+        is_local: Whether the phase exchanges nothing with ps tasks. Such a phase also leaves out the model's own
+            updates (UPDATE_OPS, such as batch norm's averages), because their variables lie on the ps tasks.
     """
 
     global_step: tf.Tensor
@@ -221,11 +234,11 @@ class Phase(NamedTuple):
 
 
 class StartCondition(NamedTuple):
-    """What a worker waits for before it takes part.
+    """A condition that a worker waits for before it takes part.
 
     Attributes:
-        is_met: bool scalar; polled.
-        reason: what it waits for, in words: "the first 100 steps of the chief".
+        is_met: Bool scalar, which the worker polls.
+        reason: What the worker waits for, in words: "the first 100 steps of the chief".
     """
 
     is_met: tf.Tensor
@@ -236,21 +249,21 @@ class TrainStep(NamedTuple):
     """One worker's step, as a rule builds it.
 
     Attributes:
-        phases: what a step may be.
-        choose: called once before each step of this worker, in order, with the global_step that the last
-            step returned; gives the index of the phase. None: always the first.
-        start_when: what this worker waits for before `join_op`, if anything.
-        join_op: run once by each worker before its first step, and before its first pull.
-        on_restored: called once with the worker's session after `worker_state` is restored.
-        leave_op: run once by each worker when its steps are over, unless they failed.
-        prepare_op: run once by the chief before any worker joins.
-        state: variables of the rule on the ps tasks, initialised by the chief.
-        worker_state: variables of the rule on this worker, saved beside the checkpoints and restored after
+        phases: The kinds of step.
+        choose: Called once before each step of this worker, in order, with the global_step that the last step returned;
+            returns the index of the phase. None: always the first phase.
+        start_when: Condition that this worker waits for before `join_op`, or None.
+        join_op: Op that each worker runs once before its first pull and its first step.
+        on_restored: Called once with the worker's session after `worker_state` is restored.
+        leave_op: Op that each worker runs once when its steps are over, unless they failed.
+        prepare_op: Op that the chief runs once before any worker joins.
+        state: Variables of the rule on the ps tasks, which the chief initialises.
+        worker_state: Variables of the rule on this worker, which are saved beside the checkpoints and restored after
             `join_op`.
-        service: the chief's service, None where the rule needs none or on other workers.
-        exchange: of rules whose workers talk to each other. What the ps tasks hold is a copy then, as of the last
-            `publish`: a restarted chief goes on from a checkpoint, never from there.
-        on_pull: see `PullStaging.build_pull`.
+        service: The chief's service. None on other workers, and for rules without one.
+        exchange: Exchange of rules whose workers send messages to each other. With one, the ps tasks hold only a copy
+            of the state as of the last `publish`, so a restarted chief goes on from a checkpoint, never from the copy.
+        on_pull: Called with each piece and the value that the worker pulls (`PullStaging.build_pull`).
     """
 
     phases: Sequence[Phase]
@@ -267,18 +280,15 @@ class TrainStep(NamedTuple):
     on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
 
 
-RELEASED = -1
-
-
 class UpdateRule(abc.ABC):
-    """An update rule; a subclass says in its docstring what `asynchronous.Async` says in its own.
+    """An update rule; the docstring of a subclass has the same parts as that of `asynchronous.Async`.
 
     Attributes:
-        holds_tables: whether it can train embedding tables on the ps tasks.
-        needs_tables: whether it is for models with embedding tables only.
-        keeps_replica: whether each worker trains a copy of the dense parameters (`Piece.replica`).
-        waits_for_others: whether a worker's step may wait for steps of other workers, so that one that has no data for
-            the time being would hold them up.
+        holds_tables: Whether the rule can train embedding tables on the ps tasks.
+        needs_tables: Whether the rule is only for models with embedding tables.
+        keeps_replica: Whether each worker trains a copy of the dense parameters (`Piece.replica`).
+        waits_for_others: Whether a worker's step may wait for steps of other workers. If so, a worker that has no data
+            for some time would block the others.
     """
 
     holds_tables: bool = True
@@ -287,10 +297,14 @@ class UpdateRule(abc.ABC):
     waits_for_others: bool = False
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
-        """Raises OptionError where the rule cannot run so; before anything starts."""
+        """Rejects a run that the rule cannot do, before any task starts.
+
+        Raises:
+            OptionError: The rule cannot run under this plan.
+        """
 
     def min_workers(self, num_workers: int) -> int:
-        """The workers without which no update is made."""
+        """Returns the smallest number of workers with which updates are made."""
         return 1
 
     @abc.abstractmethod
@@ -298,13 +312,13 @@ class UpdateRule(abc.ABC):
         """Builds one worker's step in the default graph.
 
         Args:
-            store: the created store.
-            gradients: of this worker's batch, for every trainable piece that the loss depends on; on the
-                worker. `context.push.send` brings them to the ps tasks.
-            context: the run.
+            store: The created store.
+            gradients: Gradients of this worker's batch for every trainable piece that the loss depends on, on the
+                worker. `context.push.send` sends them to the ps tasks.
+            context: The run.
         """
 
 
 def grouped_by_ps(gradients: Sequence[Gradient], num_ps: int) -> list[list[Gradient]]:
-    """The gradients of each ps task."""
+    """Returns the gradients of each ps task."""
     return [[gradient for gradient in gradients if gradient.piece.ps == ps] for ps in range(num_ps)]

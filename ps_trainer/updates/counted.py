@@ -1,6 +1,7 @@
-"""`counted_phase`: a phase out of what each ps task counted, for rules whose every step is counted there.
+"""Builds the phase of rules whose every step is counted on each ps task.
 
-`counted_exclusively`: that count, where a step's update, its count and the read for the next step are one section.
+`counted_exclusively` makes a step's update, its count and the read for the next step one exclusive section.
+`counted_phase` assembles the phase from the counts of all ps tasks.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ class Counted(NamedTuple):
     """A step on one ps task.
 
     Attributes:
-        count: int64 [2] on the ps: its clock after the step, and the gradient's staleness there (below 0 for one that
-            was dropped); its op comes after the apply.
-        pulled: what was read there for the next step, in the section in which the update was made; None elsewhere.
+        count: Clock of the ps after the step, and the gradient's staleness there (below 0 if it was dropped). Int64 [2]
+            on the ps; its op comes after the apply.
+        pulled: Snapshot that was read there for the next step, in the section in which the update was made. None if the
+            rule has no such section.
     """
 
     count: tf.Tensor
@@ -37,27 +39,27 @@ def counted_exclusively(
     apply: Callable[..., tf.Tensor],
     *arguments: tf.Tensor,
 ) -> Counted:
-    """Updates, counts and reads for the next step on ps task `ps`, in its one exclusive section.
+    """Builds update, count and the read for the next step on ps task `ps`, in its one exclusive section.
 
-    So the clock that is read belongs to the dense parameters that are read, and staleness is exact for those. The rows
-    of tables are read when the batch asks for them, and may hold updates that count as staleness; likewise what a
-    worker's first step computes with, which is read when it joins.
+    So the clock and the dense parameters that are read belong together, and the staleness of those is exact. The rows
+    of tables are read when the batch asks for them, and may contain updates that count as staleness. The same holds for
+    the parameters of a worker's first step, which are read when it joins.
 
     Args:
-        store: the created store.
-        context: the run.
-        ps: the ps task.
-        part: the gradients that arrive there.
-        apply: given the clock that the worker read, the gradients' values and `arguments`, on the ps; gives
-            `Counted.count`.
-        *arguments: what else comes from another task.
+        store: The created store.
+        context: The run.
+        ps: Index of the ps task.
+        part: Gradients that arrive there.
+        apply: Builds `Counted.count` on the ps from the clock that the worker read, the gradients' values and
+            `arguments`.
+        *arguments: Other tensors that come from another task.
     """
     pulled = None
 
     def body(*on_ps: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
         nonlocal pulled
         count = apply(*on_ps)
-        with tf.control_dependencies([count]):
+        with tf.control_dependencies([count]):  # the next step reads the parameters with this step's update
             pulled = store.read_on(ps)
         with tf.control_dependencies([*pulled.clocks, *(value for _, value in pulled.values)]):
             return tf.identity(count)
@@ -68,14 +70,14 @@ def counted_exclusively(
 
 
 def counted_phase(store: ParameterStore, steps: Sequence[Counted], targets: Sequence[tf.Operation]) -> Phase:
-    """The phase of a step that is over on each ps task when its count is there.
+    """Builds the phase of a step that ends on each ps task when its count is known.
 
     One message comes back from each ps task.
 
     Args:
-        store: the created store.
-        steps: the step on each ps task.
-        targets: ops to run beside.
+        store: The created store.
+        steps: The step on each ps task.
+        targets: Ops that the phase runs as well.
     """
     counts, staleness = [step.count for step in steps], []
     with tf.device(store.ps_device(0)):

@@ -66,7 +66,7 @@ class Downpour(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        plan.refuse_assigned("--update=downpour moves its replica by SGD with one learning rate for all variables")
+        plan.reject_assigned("--update=downpour moves its replica by SGD with one learning rate for all variables")
         momentum = getattr(plan.optimizer, "momentum", 0.0)
         if momentum and max(self._options.n_push, self._options.n_fetch) > 1:
             raise OptionError(

@@ -59,7 +59,7 @@ class Easgd(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        plan.refuse_assigned("--update=easgd applies no gradients on the ps, its local steps are SGD")
+        plan.reject_assigned("--update=easgd applies no gradients on the ps, its local steps are SGD")
         if plan.optimizer_name != "sgd":
             raise OptionError(
                 f"--optimizer={plan.optimizer_name}: --update=easgd applies no gradients on the ps, its local steps"

@@ -1,15 +1,15 @@
-"""`exclusive`: what a step does on a ps task while no other worker's step does the same.
+"""`exclusive`: a section of a step on a ps task that only one worker's step can be in at a time.
 
-The section's lock lies on the ps task, in the run's container, so it holds between the sessions of all workers. A
-worker may be killed at any moment, which cancels its step on the ps tasks at any op. Two things follow:
+The section's lock lies on the ps task, in the run's container, so it excludes the steps of all workers' sessions. A
+worker may be killed at any moment, which cancels its step on the ps tasks at any op. Two requirements follow:
 
-* **The lock can be waited for by a step that is cancelled.** `tf.CriticalSection` cannot be used: a cancelled wait for
-  its mutex marks the mutex as free, although another step is inside, and the next one enters too. The lock here is an
-  accumulator: its `take_grad` is the way in and takes what is there, or waits in order of arrival; `apply_grad` is the
-  way out. A cancelled `take_grad` takes nothing.
-* **A step that is inside finishes.** A cancelled step does not start or end waits any more (queues, `take_grad`,
-  messages), while all other ops of it run on. So a section without such ops is done as a whole or not at all, the way
-  out included. That is a duty of `fn`, below.
+* **A cancelled step may wait for the lock.** `tf.CriticalSection` does not allow that: a cancelled wait for its mutex
+  marks the mutex as free although another step is inside, so the next step enters as well. Here the lock is an
+  accumulator. A step enters by `take_grad`, which takes the one gradient in it, or waits in order of arrival. It leaves
+  by `apply_grad`, which puts a gradient back. A cancelled `take_grad` takes nothing.
+* **A step that is inside finishes.** A cancelled step starts and ends no more waits (queues, `take_grad`, messages),
+  but all its other ops still run. So a section without waiting ops runs as a whole or not at all, and always leaves.
+  The argument `fn` below must keep to that.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ps_trainer.updates.apply import arrived
 from ps_trainer.updates.signal import Signal
 
 _INITIALIZERS = "updates/exclusive/initializers"
-# What an op inside may use from outside without waiting for it: where a resource is, and what is known beforehand.
+# Types of ops outside of the section that an op inside may use directly: resource handles and constants never wait.
 _KNOWN = ("VarHandleOp", "ResourceConditionalAccumulator", "Const")
-# How the types of ops begin that may wait, so that a cancelled step does not run them.
+# Prefixes of the types of ops that may wait. A cancelled step does not run them.
 _WAITING = ("Queue", "ResourceAccumulatorTake", "AccumulatorTake", "Barrier", "MutexLock", "Unstage")
 
 
@@ -37,26 +37,26 @@ def exclusive(
     *arguments: tf.Tensor | tf.IndexedSlices,
     after: Sequence[tf.Operation] = (),
 ) -> Any:
-    """What `fn(*arguments)` returns, run on ps task `ps` under that task's one exclusive section.
+    """Builds `fn(*arguments)` in the one exclusive section of ps task `ps`, and returns its results.
 
-    `fn` may read, decide (`tf.cond`) and update. It makes no variables: an optimizer's slots are made before, by
-    `Applier.create_slots`. None of its ops may wait for anything or fail, and no section can be entered inside
-    another: the section would never be left. So no queue, no `take_grad`, no tensor of another task.
+    `fn` may read, decide (`tf.cond`) and update. It creates no variables; `Applier.create_slots` creates an optimizer's
+    slots before. Its ops must not wait or fail, because the step would never leave the section. So `fn` uses no queue,
+    no `take_grad` and no tensor of another task, and enters no other section.
 
     Args:
-        store: the created store.
-        ps: the ps task.
-        fn: builds the ops in the device scope of the ps; returns a tensor, or several. An op that is to run must
-            be among what they depend on.
-        *arguments: given to `fn` on the ps. Whatever is computed outside goes here: the section is entered when all
-            of them have arrived, and so never held while something travels.
-        after: ops that the section waits for as well.
+        store: The created store.
+        ps: Index of the ps task.
+        fn: Builds the ops in the device scope of the ps; returns a tensor, or a structure of tensors. An op runs only
+            if the results depend on it.
+        *arguments: Tensors for `fn`, which receives them on the ps. Everything that is computed outside must be among
+            them: a step enters when all have arrived, so it never holds the section while a message travels.
+        after: Ops that the section waits for as well.
 
     Returns:
-        The results of `fn`, on the ps; their ops run when the section has been left.
+        The results of `fn`, on the ps. They are known when the step has left the section.
 
     Raises:
-        ValueError: `fn` uses a tensor of outside that is not among the arguments, or an op that may wait.
+        ValueError: `fn` uses an outside tensor that is not among the arguments, or an op that may wait.
     """
     with tf.device(store.ps_device(ps)):
         on_ps = [arrived(argument) for argument in arguments]
@@ -76,7 +76,7 @@ def exclusive(
 
 
 def initializers() -> list[tf.Operation]:
-    """Ops for the chief, which make the sections of the default graph free; before any worker enters one."""
+    """Returns the ops that make the sections of the default graph free; the chief runs them before a worker enters."""
     return tf.get_collection(_INITIALIZERS)
 
 
@@ -84,10 +84,10 @@ def _check_closed(inside: Sequence[tf.Operation], arguments: Sequence[tf.Tensor 
     names = {op.name for op in inside} | {part.op.name for part in _parts(arguments)}
     for op in inside:
         if op.type.startswith(_WAITING):
-            raise ValueError(f"{op.name} in an exclusive section may wait ({op.type})")
+            raise ValueError(f"{op.name} in an exclusive section may wait ({op.type}); compute it outside")
         for source in op.inputs:
             if source.op.name not in names and source.op.type not in _KNOWN:
-                raise ValueError(f"{op.name} in an exclusive section waits for {source.name}: make it an argument")
+                raise ValueError(f"{op.name} in an exclusive section waits for {source.name}; make it an argument")
 
 
 def _parts(arguments: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:

@@ -1,4 +1,4 @@
-"""`Fusion`: many gradients as few long vectors, so that a collective op is made for a vector, not for a variable."""
+"""`Fusion`: joins many gradients into few long vectors, so that a worker needs one collective op for each vector."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import tensorflow.compat.v1 as tf
 
 
 class Fusion:
-    """The gradients of one worker, end to end, and behind them a one-hot vector that names the worker.
+    """The gradients of one worker, end to end, followed by a one-hot vector that names the worker.
 
-    Values of a type are in vectors of their own. Sums of such vectors name the workers whose gradients are in them.
+    Each dtype has vectors of its own. The sum of such vectors names the workers whose gradients are in the sum.
 
     Args:
-        values: dense gradients with static shapes, on the worker.
-        worker_index: of this worker.
-        num_workers: whose vectors are summed up.
-        max_bytes: largest vector; a longer one is cut into even parts.
+        values: Dense gradients with static shapes, on the worker.
+        worker_index: Index of this worker.
+        num_workers: Number of workers whose vectors are added up.
+        max_bytes: Size of the largest vector; a longer one is cut into even parts.
 
     Attributes:
-        vectors: on the device scope of the call.
-        dtypes: of the vectors.
-        sizes: of the vectors, in elements.
+        vectors: The vectors, in the device scope of the call.
+        dtypes: Dtype of each vector.
+        sizes: Number of elements of each vector.
     """
 
     def __init__(self, values: Sequence[tf.Tensor], worker_index: int, num_workers: int, max_bytes: int):
         self._num_workers = num_workers
         self._shapes = [value.shape.as_list() for value in values]
         self._dtypes = [value.dtype.base_dtype for value in values]
-        # The names go with the first type.
+        # The one-hot vector goes with the first dtype.
         self._groups = list(dict.fromkeys(self._dtypes)) or [tf.float32]
         self._cuts: list[list[int]] = []
         self.vectors: list[tf.Tensor] = []
@@ -43,11 +43,11 @@ class Fusion:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all vectors."""
+        """Size of all vectors in bytes."""
         return sum(size * dtype.size for size, dtype in zip(self.sizes, self.dtypes, strict=True))
 
     def split(self, vectors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Out of sums of `vectors`: int64 [num_workers], 1 for each worker in them, and the sums of the gradients."""
+        """Splits sums of `vectors` into int64 [num_workers], 1 for each worker in the sums, and the gradients' sums."""
         left = list(vectors)
         found: dict[int, tf.Tensor] = {}
         for number, (dtype, cuts) in enumerate(zip(self._groups, self._cuts, strict=True)):

@@ -1,4 +1,4 @@
-"""`LiveWorkers`: tells a rule that makes its updates on the ps tasks which workers it need not wait for."""
+"""`LiveWorkers`: tells the ps tasks which workers a rule must not wait for, if workers make the updates themselves."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from absl import logging
 
 from ps_trainer.updates.base import ChiefService
 
-_STOP_SECS = 5.0  # for a call that `stop` has cancelled to return
+_STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
 
 
 class LiveWorkerOps(NamedTuple):
-    """What the chief runs on the ps tasks.
+    """Ops that the chief runs on the ps tasks.
 
     Attributes:
-        leave: takes `worker` out of the live set, unless a later joining of it than `joining` has come; what waits
-            only for that worker goes on.
-        worker: int64 scalar placeholder.
-        joining: int64 scalar placeholder.
-        release: lets every worker go, with `RELEASED`.
-        pushed: int64 [num_workers], gradients that came so far, or None where every gradient makes an update.
-        used: int64 [num_workers], those of them in updates so far, or None likewise.
+        leave: Takes `worker` out of the live set, unless a later joining than `joining` has arrived. Steps that waited
+            only for that worker go on.
+        worker: Int64 scalar placeholder for the index of the worker.
+        joining: Int64 scalar placeholder for the number of the joining that is over.
+        release: Lets every worker go on, with `RELEASED`.
+        pushed: Number of gradients of each worker that arrived so far, int64 [num_workers]. None for rules in which
+            every gradient makes an update.
+        used: Number of gradients of each worker in updates so far, int64 [num_workers]; None for the same rules.
     """
 
     leave: tf.Operation
@@ -40,34 +41,35 @@ class LiveWorkerOps(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """What the thread is to run.
+    """A call for the thread to run.
 
     Attributes:
-        fetches: of `tf.Session.run`.
-        feeds: of it as well.
-        says: logged when it is done; "" for nothing.
-        outcome: gets the fetched values, or the error.
+        fetches: Fetches of `tf.Session.run`.
+        feeds: Feeds of `tf.Session.run`.
+        log_line: Line to log when the call is done; "" for none.
+        result: Receives the fetched values, or the error.
     """
 
     fetches: Any
     feeds: Mapping[tf.Tensor, Any]
-    says: str
-    outcome: Future[Any]
+    log_line: str
+    result: Future[Any]
 
 
 class LiveWorkers(ChiefService):
-    """The service of rules whose workers make the updates themselves: it acts when it is called.
+    """The service of rules whose workers make the updates themselves: it acts only when it is called.
 
-    Workers join the live set by the rule's `join_op`, and leave it by its `leave_op` when they end in order; here
-    the others are taken out, and the chief itself.
+    Workers join the live set by the rule's `join_op`, and leave it by its `leave_op` when their steps end without an
+    error. This service takes out the lost workers, and the chief itself.
 
-    Its calls to the ps tasks are made one after the other, in a thread of its own: a call to a ps task that is frozen
-    lasts as long as the session's deadline, and whoever says that a worker left has others to watch meanwhile. A worker
-    that has come back by the time of its call stays in the set, also where the call is on its way by then.
+    A thread of its own makes the calls to the ps tasks, one after the other. A call to a frozen ps task lasts until the
+    session's deadline, and the thread that reports a lost worker must watch other tasks meanwhile. If the worker
+    rejoins before its call is made, the service drops the call. If the call is already under way, the number of the
+    joining makes it harmless.
 
     Args:
-        name: the rule's, for messages.
-        ops: in the chief's graph.
+        name: Name of the rule, for messages.
+        ops: Ops in the chief's graph.
     """
 
     def __init__(self, name: str, ops: LiveWorkerOps):
@@ -76,11 +78,11 @@ class LiveWorkers(ChiefService):
         self._session: tf.Session  # set by `start`; no call is taken before
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._is_open = False  # between `start` and `stop`; calls are taken then
+        self._is_open = False  # between `start` and `stop`, when calls are accepted
         self._is_released = threading.Event()
-        self._gone: set[int] = set()  # workers, as this service was told last
+        self._gone: set[int] = set()  # workers that were last reported as lost or done
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._carry_out, name=f"{name}-service", daemon=True)
+        self._thread = threading.Thread(target=self._run_calls, name=f"{name}-service", daemon=True)
 
     def start(self, session: tf.Session) -> None:
         self._session = session
@@ -88,12 +90,12 @@ class LiveWorkers(ChiefService):
         self._thread.start()
 
     def worker_came(self, worker_index: int) -> None:
-        """See `ChiefService.worker_came`; the worker puts itself into the live set."""
+        """Records that a worker is ready; the worker's own `join_op` puts it into the live set."""
         self._gone.discard(worker_index)
-        logging.info("%s: worker %d came", self._name, worker_index)
+        logging.info("%s: worker %d joined", self._name, worker_index)
 
     def worker_left(self, worker_index: int, joining: int) -> None:
-        """See `ChiefService.worker_left`; harmless for a worker that has left before."""
+        """Takes a worker out of the live set; has no effect on a worker that has left already."""
         self._gone.add(worker_index)
         feeds = {self._ops.worker: worker_index, self._ops.joining: joining}
         self._call(self._ops.leave, feeds, f"{self._name}: worker {worker_index} left")
@@ -108,47 +110,48 @@ class LiveWorkers(ChiefService):
         if not was_open:
             return
         self._calls.put(None)
-        with contextlib.suppress(tf.errors.OpError):  # a ps task does not answer: whoever watches it says so
-            self._session.close()  # cancels the call under way
+        # Closing cancels the call under way. It fails if a ps task does not answer; the watch of that task reports it.
+        with contextlib.suppress(tf.errors.OpError):
+            self._session.close()
         self._thread.join(_STOP_SECS)
 
     def error(self) -> BaseException | None:
         return self._error
 
     def summary(self) -> dict[str, Any]:
-        """Gradients pushed and used so far, by worker; call before `stop`."""
+        """Returns the gradients pushed and used so far, by worker; call it before `stop`."""
         if self._ops.used is None:
             return {}
         pushed, used = self._call([self._ops.pushed, self._ops.used]).result()
         return {"gradients_pushed": np.asarray(pushed).tolist(), "gradients_used": np.asarray(used).tolist()}
 
-    def _call(self, fetches: Any, feeds: Mapping[tf.Tensor, Any] | None = None, says: str = "") -> Future[Any]:
-        """Asks the thread for a call; before `start` and after `stop` there is nobody for whom to make one."""
-        call = _Call(fetches, feeds or {}, says, Future())
+    def _call(self, fetches: Any, feeds: Mapping[tf.Tensor, Any] | None = None, log_line: str = "") -> Future[Any]:
+        """Hands a call to the thread. Before `start` and after `stop` no worker trains, and the result is None."""
+        call = _Call(fetches, feeds or {}, log_line, Future())
         with self._lock:
             if self._is_open:
                 self._calls.put(call)
             else:
-                call.outcome.set_result(None)
-        return call.outcome
+                call.result.set_result(None)
+        return call.result
 
-    def _carry_out(self) -> None:
+    def _run_calls(self) -> None:
         while (call := self._calls.get()) is not None:
-            if self._is_in_vain(call):
-                call.outcome.set_result(None)
+            if self._is_obsolete(call):
+                call.result.set_result(None)
                 continue
             try:
-                call.outcome.set_result(self._session.run(call.fetches, call.feeds))
-            except Exception as error:  # noqa: BLE001 - told by `error`, and raised where the outcome is waited for
+                call.result.set_result(self._session.run(call.fetches, call.feeds))
+            except Exception as error:  # noqa: BLE001 - `error` returns it, and the caller that waits for it raises it
                 if self._is_open:
                     self._error = self._error or error
-                call.outcome.set_exception(error)
+                call.result.set_exception(error)
             else:
-                if call.says:
-                    logging.info("%s", call.says)
+                if call.log_line:
+                    logging.info("%s", call.log_line)
 
-    def _is_in_vain(self, call: _Call) -> bool:
-        """Whether the worker that is to leave is back, or nobody waits any more; no release waits for such calls."""
+    def _is_obsolete(self, call: _Call) -> bool:
+        """Whether a call to leave is not needed: its worker has rejoined, or all workers were released."""
         if call.fetches is not self._ops.leave:
             return False
         return self._is_released.is_set() or call.feeds[self._ops.worker] not in self._gone

@@ -1,4 +1,4 @@
-"""`Push`: brings a worker's gradients to the ps tasks, by the run's gradient transforms."""
+"""`Push`: sends a worker's gradients to the ps tasks through the run's gradient transforms."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ps_trainer.store.variables import create_local_variable
 
 
 class Push:
-    """One worker's way to the ps tasks.
+    """Sends one worker's gradients.
 
     Args:
-        store: the created store.
-        wire: applies the transforms.
+        store: The created store.
+        wire: Applies the transforms.
 
     Attributes:
-        sent_bytes: int64 variable on the worker, bytes pushed so far as computed from what is sent: the
-            payload of `send`, without the frames around it.
+        sent_bytes: Number of bytes pushed so far, computed from the tensors that `send` sends, without gRPC's frames;
+            int64 variable on the worker.
     """
 
     def __init__(self, store: ParameterStore, wire: Wire):
@@ -36,9 +36,9 @@ class Push:
             self.sent_bytes = create_local_variable("push/sent_bytes", [], tf.int64)
 
     def send(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        """The gradients as they arrive on the ps tasks; call it once per graph.
+        """Returns the gradients as they arrive on the ps tasks; call it once per graph.
 
-        Only their packed form travels. Every phase that uses the result also runs `targets`.
+        Only their packed form travels. Every phase that uses the result must also run `targets`.
         """
         arrived = self._pass(self._wire.send, gradients)
         self._sent = gradients
@@ -47,9 +47,10 @@ class Push:
         return arrived
 
     def awaited(self, ps: int) -> list[tf.Operation]:
-        """What an update waits for on ps task `ps` if nothing is sent there, as the loss depends on nothing there.
+        """Returns the ops that an update on ps task `ps` must wait for if no gradient is sent there.
 
-        Otherwise it would be counted when the step begins. Where gradients arrive the update waits for those: none.
+        This happens if the loss depends on no parameter of that ps task. Without these ops the update would be counted
+        when the step begins. The list is empty if gradients arrive there, because the update waits for them.
         """
         if any(gradient.piece.ps == ps for gradient in self._sent):
             return []
@@ -59,12 +60,12 @@ class Push:
             return [tf.no_op()]
 
     def reduce(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        """The gradients as changed on the worker, for rules that apply them there; call it in place of `send`."""
+        """Returns the transformed gradients on the worker, for rules that apply them there; it replaces `send`."""
         return self._pass(self._wire.reduce, gradients)
 
     @property
     def targets(self) -> list[tf.Operation]:
-        """Ops that advance the transforms' state and `sent_bytes`; run them in each step that sends."""
+        """Ops that advance the transforms' state and `sent_bytes`; every step that sends runs them."""
         return [*self._wire.targets, *([] if self._count_op is None else [self._count_op])]
 
     @property

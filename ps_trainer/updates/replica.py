@@ -1,7 +1,7 @@
 """`Replica`: one worker's copy of the dense parameters, for rules that train between exchanges with the ps.
 
-The model reads `Piece.replica` at the start of a step; what changes it must come after the gradient.
-`LocalSteps` counts the steps between exchanges, and goes on where it was after a restart.
+The model reads `Piece.replica` at the start of a step, so every op that changes the replica must wait for the gradient.
+`LocalSteps` counts the steps between exchanges, and resumes its count after a restart.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Replica:
     """Fetches the parameters from the ps tasks and remembers at which clocks.
 
     Args:
-        store: the created store, with replicas.
+        store: The created store, with replicas.
 
     Attributes:
-        fetched: for each ps task its clock at the last fetch, int64 scalar variable on the worker.
-        global_step: the last global_step that this worker has heard of, as at the start of the step; int64
-            scalar on the worker. What a local phase returns, and what the schedule of its steps follows.
-        no_staleness: the empty vector that a local phase returns.
+        fetched: For each ps task its clock at the last fetch, int64 scalar variable on the worker.
+        global_step: Last global_step that this worker has received, read at the start of the step; int64 scalar on the
+            worker. A local phase returns it, and the schedule of local steps follows it.
+        no_staleness: Empty vector, which a local phase returns.
     """
 
     def __init__(self, store: ParameterStore):
@@ -37,17 +37,17 @@ class Replica:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """The copies themselves, for `TrainStep.worker_state`."""
+        """Variables of the replica, for `TrainStep.worker_state`."""
         return [piece.kept for piece in self._store.dense]
 
     def fetch(
         self, after: Sequence[tf.Operation] | None = None, before_assign: Sequence[tf.Operation] = ()
     ) -> tf.Operation:
-        """The op that sets the replica, `fetched` and what is known of global_step to what the ps tasks hold.
+        """Builds the op that sets the replica, `fetched` and the known global_step to the values on the ps tasks.
 
         Args:
-            after: for each ps task the op there to wait for before it is read.
-            before_assign: ops on the worker that still need the old values.
+            after: For each ps task the op there to wait for before it is read.
+            before_assign: Ops on the worker that still need the old values.
         """
         snapshot = self._store.read(after or at_once(self._store))
         with tf.device(self._store.worker_device), tf.control_dependencies(before_assign):
@@ -60,20 +60,21 @@ class Replica:
             return tf.group(*assigns)
 
     def hear(self, global_step: tf.Tensor) -> tf.Operation:
-        """The op that keeps a value of global_step for the steps to come."""
+        """Builds the op that stores a value of global_step for later steps."""
+        # After the read of `global_step`, which this step still uses.
         with tf.device(self._store.worker_device), tf.control_dependencies([self.global_step]):
             return self._heard.assign(global_step, read_value=False)
 
     def heard_after(self, fetch_op: tf.Operation) -> tf.Tensor:
-        """The global_step that `fetch_op` has brought."""
+        """Builds the global_step that `fetch_op` has fetched."""
         with tf.device(self._store.worker_device), tf.control_dependencies([fetch_op]):
             return self._heard.read_value()
 
     def staleness(self, before: Sequence[tf.Tensor]) -> tf.Tensor:
-        """int64 [num_ps] on the worker: updates by others since the last fetch; to be read before the next.
+        """Builds the number of updates by others since the last fetch, int64 [num_ps]; the next fetch must wait for it.
 
         Args:
-            before: for each ps task its clock before this worker's update.
+            before: For each ps task its clock before this worker's update.
         """
         with tf.device(self._store.worker_device):
             return tf.stack([count - clock.read_value() for count, clock in zip(before, self.fetched, strict=True)])
@@ -82,17 +83,17 @@ class Replica:
 class LocalSteps:
     """Counts a worker's steps, so that the rule can choose each one's phase.
 
-    The count that decides is a Python number; a variable of the same value goes into the worker's saved
-    state. `restore` is for `TrainStep.on_restored`.
+    The rule decides by a Python number. A variable with the same value goes into the worker's saved state;
+    `TrainStep.on_restored` calls `restore`, which copies it back into the number.
 
     Args:
-        store: gives the worker's device.
-        name: of the variable.
+        store: The created store.
+        name: Name of the variable.
 
     Attributes:
-        variable: int64 scalar on the worker.
-        value: the variable as at the start of the step; int64 scalar on the worker.
-        count: steps begun.
+        variable: Int64 scalar on the worker.
+        value: The variable's value at the start of the step; int64 scalar on the worker.
+        count: Number of steps begun.
     """
 
     def __init__(self, store: ParameterStore, name: str):
@@ -103,36 +104,36 @@ class LocalSteps:
             self.value = self.variable.read_value()
 
     def advance(self) -> int:
-        """Begins a step; returns its number, the first one's being 1."""
+        """Begins a step; returns its number, counted from 1."""
         self.count += 1
         return self.count
 
     def reset(self) -> None:
-        """Begins to count anew."""
+        """Sets the count to 0."""
         self.count = 0
 
     def advance_op(self) -> tf.Operation:
-        """What every step runs for which `advance` alone was called."""
+        """Builds the op of every step for which only `advance` was called."""
         with tf.device(self._device), tf.control_dependencies([self.value]):
             return self.variable.assign_add(1, read_value=False)
 
     def reset_op(self) -> tf.Operation:
-        """What every step runs for which `reset` was called."""
+        """Builds the op of every step for which `reset` was called."""
         with tf.device(self._device):
             return self.variable.assign(0, read_value=False)
 
     def restore(self, session: tf.Session) -> None:
-        """Goes on at the variable's value."""
+        """Sets the count to the variable's value."""
         self.count = int(session.run(self.value))
 
 
 def at_once(store: ParameterStore) -> list[tf.Operation]:
-    """For `ParameterStore.read`: for each ps task an op there that waits for nothing."""
+    """Returns for each ps task an op there that waits for nothing, for `ParameterStore.read`."""
     return after_on_ps(store, [])
 
 
 def after_on_ps(store: ParameterStore, ops: Sequence[tf.Operation | tf.Tensor]) -> list[tf.Operation]:
-    """For `ParameterStore.read`: for each ps task an op there that waits for `ops` on the worker."""
+    """Returns for each ps task an op there that waits for `ops` on the worker, for `ParameterStore.read`."""
     waits = []
     for ps in range(store.num_ps):
         with tf.device(store.ps_device(ps)), tf.control_dependencies(ops):

@@ -1,13 +1,14 @@
-"""`Ring`: each worker's replica of the dense parameters, kept equal by a ring all-reduce of the gradients.
+"""`Ring`: one worker's part of a ring all-reduce, which keeps the workers' replicas of the dense parameters equal.
 
-A collective op waits for the same op on every other worker, and TensorFlow pairs them by a number that all of
-them give to the run (its step id). Three things follow, which shape this file:
+A collective op waits for the same op on every other worker. TensorFlow pairs the ops by a number that all workers give
+to the `session.run` call, its step id. Three facts follow and shape this file:
 
-* A run with a collective op has no part on a ps task. All workers' runs have the same step id there, so the
-  end of one worker's run would cancel the others' ("Cleanup ...", or a hang).
-* Every worker makes the same runs with collective ops, in the same order; a run that failed cannot be made
-  again. So the gradient is computed in a run before, which may fail for want of data, and waits in a staging area.
-* Collective ops are known by keys that no other run may share on the same servers; they come from the run's id.
+* A run with a collective op contains no op on a ps task. All workers' runs would have the same step id there, so the
+  end of one worker's run would cancel those of the others ("Cleanup ...", or a hang).
+* Every worker makes the same runs with collective ops, in the same order, and cannot repeat a run that failed. So an
+  earlier run, which may fail if the data end, computes the gradient and puts it into a staging area.
+* TensorFlow finds collective ops by keys. No other run on the same servers may use the same keys, so they are derived
+  from the run's id.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import RELEASED, Exchange, RuleContext
 from ps_trainer.updates.fusion import Fusion
 
-_COUNT_SECS = 0.2  # between two times that the chief tells ps 0 how far training is
+_COUNT_SECS = 0.2  # interval at which the chief writes its step to the clocks of the ps tasks
 _MAX_KEY = 2**31
 
 
 class Turn(NamedTuple):
-    """What an all-reduce gave.
+    """The result of an all-reduce.
 
     Attributes:
-        global_step: after it, or `RELEASED` when nobody gave a gradient.
-        num_gradients: workers that gave one.
+        global_step: The global_step after it, or `RELEASED` if no worker gave a gradient.
+        num_gradients: Number of workers that gave a gradient.
     """
 
     global_step: int
@@ -46,16 +47,16 @@ class Ring:
     """One worker's part of the all-reduce.
 
     Args:
-        store: the created store, with replicas.
-        gradients: dense, on the worker.
-        context: the run; its applier has made the slots on the ps tasks.
-        max_bytes: largest vector that is reduced at once.
+        store: The created store, with replicas.
+        gradients: Dense gradients, on the worker.
+        context: The run; its applier has created the slots on the ps tasks.
+        max_bytes: Size of the largest vector that is reduced at once.
 
     Attributes:
-        give_op: stages this worker's gradient for the next turn; part of the phase.
-        join_op: sets replica, slots and step to what the ps tasks hold.
-        global_step: int64 scalar on the worker, before the step.
-        given: see `Exchange`.
+        give_op: Op that stages this worker's gradient for the next turn; part of the phase.
+        join_op: Op that sets replica, slots and step to the values on the ps tasks.
+        global_step: The global_step before the step, int64 scalar on the worker.
+        given: Number of batches of each worker in the updates so far (`Exchange.given`).
     """
 
     def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, max_bytes: int):
@@ -88,26 +89,30 @@ class Ring:
         self._calls: dict[str, Callable[[], list[int]]] = {}
 
     def prepare(self, session: tf.Session) -> None:
-        """Makes the leader begin the numbering of the runs, before any other worker can ask for it."""
+        """Runs collective ops of this worker alone, so that the leader numbers runs before another worker asks it."""
         if self._group_size > 1:
             for ops in self._first_ops:
                 session.run(ops)
 
     def turn(self, session: tf.Session) -> Turn:
-        """Reduces what all workers have staged, and applies the mean.
+        """Reduces the gradients that all workers have staged, and applies their mean.
 
         Raises:
-            PeerFailedError: the ring broke.
+            PeerFailedError: The ring broke.
         """
         return Turn(*(int(value) for value in self._call("turn", self._turn, session)))
 
     def wait_for_all(self, session: tf.Session) -> None:
-        """Returns when every worker has called it; PeerFailedError as `turn`."""
+        """Returns when every worker has called it.
+
+        Raises:
+            PeerFailedError: The ring broke.
+        """
         if self._group_size > 1:
             self._call("barrier", self._barrier, session)
 
     def give_nothing(self, session: tf.Session) -> None:
-        """Takes the place of `give_op`: this worker does not count in the next turn's mean."""
+        """Stages zeros in place of a gradient, so that this worker does not count in the next turn's mean."""
         session.run(self._give_nothing_op)
 
     def count(self, session: tf.Session) -> None:
@@ -124,10 +129,10 @@ class Ring:
         try:
             return self._calls[name]()
         except tf.errors.OpError as error:
-            said = " ".join(error.message.replace("=", " ").split())
+            message = " ".join(error.message.replace("=", " ").split())
             raise PeerFailedError(
                 f"the ring of the {self._group_size} workers broke: one of them was killed, or cannot be reached;"
-                f" look at their logs, then start all of them again. TensorFlow says: {said}"
+                f" look at their logs, then restart all of them. TensorFlow says: {message}"
             ) from error
 
     def _stage(self, vectors: Sequence[tf.Tensor]) -> tf.Operation:
@@ -138,15 +143,16 @@ class Ring:
         return f"ring/worker_{self._context.worker_index}"
 
     def _build_turn(self, fusion: Fusion) -> tf.Tensor:
-        """int64 [2], the fields of `Turn`; the update comes before it."""
+        """Builds the fields of `Turn`, int64 [2], which are known after the update."""
         vectors = tf.raw_ops.Unstage(dtypes=fusion.dtypes, shared_name=self._stage_name)
         for vector, size in zip(vectors, fusion.sizes, strict=True):
             vector.set_shape([size])
         reduced = [self._reduce(vector, instance) for instance, vector in enumerate(vectors)]
-        with tf.control_dependencies(reduced):  # when the ring breaks, nothing is applied
+        # Wait for all vectors before the first is used: if the ring breaks between two of them, nothing is applied.
+        with tf.control_dependencies(reduced):
             reduced = [tf.identity(vector) for vector in reduced]
-        who, sums = fusion.split(reduced)
-        count = tf.reduce_sum(who)
+        givers, sums = fusion.split(reduced)
+        count = tf.reduce_sum(givers)
 
         def update() -> tf.Operation:
             means = [
@@ -156,7 +162,7 @@ class Ring:
             apply_op = self._context.applier.apply_to_replica(means, self.global_step) if means else tf.no_op()
             with tf.control_dependencies([apply_op, *self._count_bytes(fusion)]):
                 return tf.group(
-                    self._step.assign_add(1, read_value=False), self.given.assign_add(who, read_value=False)
+                    self._step.assign_add(1, read_value=False), self.given.assign_add(givers, read_value=False)
                 )
 
         update_op = tf.cond(count > 0, update, tf.no_op)
@@ -165,7 +171,7 @@ class Ring:
         return tf.stack([tf.where(count > 0, step, tf.constant(RELEASED, tf.int64)), count], name="ring/turn")
 
     def _count_bytes(self, fusion: Fusion) -> list[tf.Operation]:
-        """Each worker sends n - 1 of n parts of the vectors twice around the ring."""
+        """Counts the bytes of a turn: each worker sends n - 1 of n parts of the vectors twice around the ring."""
         sent = 2 * (self._group_size - 1) * fusion.num_bytes // self._group_size
         return [self._context.push.sent_bytes.assign_add(sent, read_value=False)]
 
@@ -175,11 +181,11 @@ class Ring:
         return _all_reduce(vector, self._group_size, self._keys.group, self._keys.instance(instance))
 
     def _reduce_alone(self, instance: int) -> tf.Tensor:
-        """An all-reduce of this worker with itself, that counts as one of `instance`."""
+        """Builds an all-reduce of this worker with itself, under the key of `instance`."""
         return _all_reduce(tf.zeros([1]), 1, self._keys.alone, self._keys.instance(instance))
 
     def _pairs(self, pieces: Sequence[Piece]) -> list[tuple[Piece, tf.Variable, tf.Variable]]:
-        """(piece, variable on the ps, its copy on this worker) of parameters and slots."""
+        """Returns (piece, variable on the ps, its copy on this worker) of parameters and slots."""
         applier = self._context.applier
         pairs = [(piece, piece.variable, piece.replica) for piece in self._store.dense]
         for piece in pieces:
@@ -218,12 +224,12 @@ class Ring:
 
 
 class RingExchange(Exchange):
-    """An exchange that is a turn of the ring.
+    """The exchange of rules with a ring: one turn after each phase.
 
     Args:
-        ring: of this worker.
-        is_chief: whether it counts the turns on the ps tasks.
-        clock: seconds, monotonic.
+        ring: Ring of this worker.
+        is_chief: Whether this worker counts the turns on the ps tasks.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(self, ring: Ring, *, is_chief: bool, clock: Callable[[], float] = time.monotonic):
@@ -247,7 +253,7 @@ class RingExchange(Exchange):
         return self.after_phase(session)
 
     def publish(self, session: tf.Session) -> None:
-        """See `Exchange.publish`; before the first step the ps tasks hold what a checkpoint is made of anyhow."""
+        """Copies replica, slots and step to the ps tasks, which still hold these values before the first step."""
         if self._has_stepped:
             self._ring.publish(session)
 
@@ -260,7 +266,7 @@ class RingExchange(Exchange):
 
 
 class _Keys:
-    """The keys of a run's collective ops."""
+    """Keys of a run's collective ops."""
 
     def __init__(self, run_id: str):
         self.group = zlib.crc32(f"group {run_id}".encode()) % _MAX_KEY
@@ -268,7 +274,7 @@ class _Keys:
         self._first = zlib.crc32(f"instance {run_id}".encode()) % _MAX_KEY
 
     def instance(self, number: int) -> int:
-        """Key of the run's collective op `number`."""
+        """Returns the key of the run's collective op `number`."""
         return (self._first + number) % _MAX_KEY
 
 

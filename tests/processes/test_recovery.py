@@ -131,7 +131,7 @@ def test_sync_continues_with_min_workers_and_counts_a_worker_again_that_is_back(
     chief.wait_for_log("sync: worker 2 left", LOST_SECS)
     run.wait_for_step(run.last_step(0) + 100, workers=[0, 1])
     third = run.start_worker(2, *flags)
-    chief.wait_for_log("sync: worker 2 came")
+    chief.wait_for_log("sync: worker 2 joined")
     run.wait_for_step(run.last_step(0) + 100)
     end(run, [ps, chief, second, third])
 
