@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import AliveMessage
 
-_PER_TIMEOUT = 6  # beats in the time after which a silent worker counts as lost
+_PER_TIMEOUT = 6  # messages in the time after which a silent worker counts as lost, so that single ones may fail
 
 
 class Heartbeat:

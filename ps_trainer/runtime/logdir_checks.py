@@ -1,4 +1,4 @@
-"""Findings about the folder in which a run leaves its files. Imports no TensorFlow."""
+"""Checks the folder in which a run writes its files. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FOLDER, ROOM = "folder", "room"  # topics
 
 
 def findings(logdir: str) -> Iterator[Finding]:
-    """Whether `logdir` can be written on this machine, and has room for another checkpoint.
+    """Checks that this machine can write `logdir`, and that it has room for another checkpoint.
 
-    A file is made for the test, where the system can without a name, and is gone when this returns.
+    The check creates a file and removes it. Where the system allows, the file has no name.
     """
     path = pathlib.Path(logdir)
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
-    where = f"--logdir={logdir}" if existing == path else f"--logdir={logdir}, to be made in {existing},"
+    where = f"--logdir={logdir}" if existing == path else f"--logdir={logdir}, to be created in {existing},"
     if not existing.is_dir():
         yield Finding(FAIL, FOLDER, f"{where} cannot be used: {existing} is not a folder", "give another --logdir")
         return
@@ -33,7 +33,7 @@ def findings(logdir: str) -> Iterator[Finding]:
         if error is not None:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = f"{where} cannot be written: {folder}: {error.strerror or error}"
-            fix = "make room" if is_full else "change its rights, or give another --logdir"
+            fix = "free some space" if is_full else "change its permissions, or give another --logdir"
             yield Finding(FAIL, ROOM if is_full else FOLDER, reason, fix)
             return
     yield from _room(where, existing, path / "checkpoints")
@@ -56,19 +56,22 @@ def _room(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iter
     text = f"{where} can be written; {_size(free)} are free there"
     if newest and free < newest:
         yield Finding(
-            FAIL, ROOM, f"{text}, the newest checkpoint has {_size(newest)}: the next one will not fit", "make room"
+            FAIL,
+            ROOM,
+            f"{text}, the newest checkpoint has {_size(newest)}: the next one will not fit",
+            "free some space",
         )
     elif (newest and free < 3 * newest) or free < _FEW_BYTES:
         held = f", the newest checkpoint has {_size(newest)}" if newest else ""
-        yield Finding(WARNING, ROOM, f"{text}{held}", "make room, or lower --keep_checkpoints")
+        yield Finding(WARNING, ROOM, f"{text}{held}", "free some space, or lower --keep_checkpoints")
     elif status.f_files and status.f_favail < _FEW_FILES:
-        yield Finding(WARNING, ROOM, f"{text}, but only for {status.f_favail} more files", "delete some")
+        yield Finding(WARNING, ROOM, f"{text}, but only for {status.f_favail} more files", "delete some files")
     else:
         yield Finding(OK, FOLDER, text)
 
 
 def _newest_bytes(checkpoints: pathlib.Path) -> int:
-    """Bytes of the newest checkpoint's data; 0 where there is none."""
+    """Returns the size of the newest checkpoint's data in bytes; 0 without a checkpoint."""
     by_step: dict[int, int] = {}
     try:
         with os.scandir(checkpoints) as entries:

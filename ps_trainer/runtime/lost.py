@@ -1,7 +1,7 @@
-"""What TensorFlow's errors say about lost tasks.
+"""Translates TensorFlow's errors about lost tasks into errors of this package.
 
-A lost task may come back, so the errors that mean a loss become a `LostError`, wherever they are raised: in a step, in
-a call of the chief's service, or in a thread that watches. Every other error ends the run.
+A lost task may come back. So every error that means a loss becomes a `LostError`, whether it is raised in a step, in a
+call of the chief's service, or in a thread that watches. Every other error ends the run.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import LostError, PeerLostError, PsLostError
 
-# Errors with which TensorFlow says that a ps task is gone, or was replaced by one that knows no session.
+# TensorFlow raises these when a ps task is lost, or was replaced by a process that does not know the session.
 LOST_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError)
-# Errors with which it says that a variable is not there: never initialised, or freed.
+# TensorFlow raises these when a variable was never initialised, or was freed.
 FREED_ERRORS = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
 
-# How its message names the task that did not answer. A task that relays another one's failure puts that in brackets
-# on the same line, so of the targets between two beginnings of a line the last one is the cause.
+# TensorFlow's message names the task that did not answer. A task that relays another task's failure adds it in brackets
+# on the same line. So of the targets in one report, the last one is the cause.
 _REPORTS = re.compile(r"^(?=Additional GRPC error information)", re.MULTILINE)
 _TARGET = re.compile(r"remote target /job:(\w+)/replica:\d+/task:(\d+)")
 _SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
 
 
 def lost_task(error: tf.errors.OpError) -> LostError:
-    """The error for one of `LOST_ERRORS`: `PsLostError`, or `PeerLostError` where another worker did not answer.
+    """Translates one of `LOST_ERRORS` into an error that names the lost tasks.
 
-    It names the tasks that TensorFlow's message names. A step has no part on another worker but where that computes a
-    stage of the model.
+    A `PeerLostError` means another worker, which computes a stage of the model: without stages, a step runs no op on
+    another worker.
     """
     # The message of a step that failed on several tasks has a report of each.
     causes = [named[-1] for report in _REPORTS.split(error.message) if (named := _TARGET.findall(report))]
@@ -38,8 +38,8 @@ def lost_task(error: tf.errors.OpError) -> LostError:
     names = ", ".join(f"ps-{index}" for index in sorted(set(tasks), key=int))
     if "request was received twice" in error.message:
         return PsLostError(
-            f"{names or 'a ps task'} refused a step because ids of TensorFlow's requests repeat"
-            " (ps_trainer/runtime/request_ids.py); start the run again: it goes on from its last checkpoint"
+            f"{names or 'a ps task'} rejected a step because the ids of TensorFlow's requests repeat"
+            " (ps_trainer/runtime/request_ids.py); restart the run: it continues from its last checkpoint"
         )
     said = " ".join(error.message.replace("=", " ").split())
     if stages and not targets:
@@ -48,14 +48,14 @@ def lost_task(error: tf.errors.OpError) -> LostError:
 
 
 def reason_to_stop(error: BaseException) -> BaseException:
-    """The reason that a thread beside the steps gives the job for `error`: a `LostError` where a task may come back.
+    """Translates an error of a thread beside the steps: into a `LostError` if a task was lost, which may come back.
 
-    A call of such a thread has a deadline, so `DeadlineExceededError` means a ps task that does not answer.
+    Calls of such threads have a deadline, so `DeadlineExceededError` means that a ps task does not answer.
     """
     if isinstance(error, LOST_ERRORS):
         return lost_task(error)
     if isinstance(error, tf.errors.DeadlineExceededError):
         return PsLostError("a ps task did not answer in time; look at the logs of the ps tasks")
     if isinstance(error, FREED_ERRORS):
-        return PsLostError(f"the run's state is not on the ps tasks; TensorFlow says: {error.message}")
+        return PsLostError(f"the ps tasks do not hold the run's state; TensorFlow says: {error.message}")
     return error

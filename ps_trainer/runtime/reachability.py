@@ -1,7 +1,7 @@
-"""What tasks reach of each other, asked on the tasks themselves through TensorFlow's own runtime.
+"""Finds out which tasks reach each other, by asking the tasks themselves through TensorFlow's runtime.
 
-A session whose target is task A and whose device filter is task B makes A contact B, by A's own cluster
-definition, names and routes. Tensors are fetched by whoever receives them: each ps must reach each worker.
+A session with task A as its target and task B as its device filter makes A contact B, with A's own cluster definition,
+names and routes. Both directions matter: the receiver of a tensor fetches it, so each ps must reach each worker.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _MESSAGE_CHARS = 160
 
 
 class Answer(NamedTuple):
-    """What a TensorFlow server says of itself.
+    """A TensorFlow server's answer about itself.
 
     Attributes:
-        device: the task that it is: "/job:ps/task:0".
-        ahead_secs: by how much its clock is ahead of this machine's.
-        uncertain_secs: how far off that may be.
+        device: Task that the server is: "/job:ps/task:0".
+        ahead_secs: Time by which its clock is ahead of this machine's clock, in seconds.
+        uncertain_secs: Possible error of `ahead_secs`, in seconds: half of the round trip.
     """
 
     device: str
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 def ask(address: str, deadline_secs: float = 5.0) -> Answer:
-    """Asks the server at an address who it is, and for the time.
+    """Asks the server at an address for its task and its time.
 
     Raises:
         tf.errors.OpError: no TensorFlow server answers there within the deadline.
@@ -39,7 +39,7 @@ def ask(address: str, deadline_secs: float = 5.0) -> Answer:
         now = tf.timestamp()
     with tf.Session(f"grpc://{address}", graph=graph, config=_config(_NOBODY, deadline_secs)) as session:
         device = tf.DeviceSpec.from_string(session.list_devices()[0].name)
-        session.run(now)  # the first call carries the graph
+        session.run(now)  # the first call also sends the graph, so it would not measure the clock
         before = time.time()
         theirs = float(session.run(now))
         after = time.time()
@@ -48,12 +48,15 @@ def ask(address: str, deadline_secs: float = 5.0) -> Answer:
 
 
 def fault_between(address: str, device: str, deadline_secs: float = 10.0) -> str:
-    """Why the task at an address cannot use another task's device, in words; empty if it can.
+    """Finds out why the task at an address cannot use another task's device.
 
     Args:
-        address: "host:port" of the task that is to reach the other one; it must answer by itself.
-        device: "/job:worker/task:1", the other one; at which address is up to the first task.
-        deadline_secs: of each of the three calls that this takes.
+        address: Address "host:port" of the task that shall reach the other one; this process must reach it.
+        device: Device of the other task, such as "/job:worker/task:1". The first task looks up the address.
+        deadline_secs: Deadline in seconds of each of the three calls that the test makes.
+
+    Returns:
+        The reason in words; empty if the task can use the device.
     """
     with tf.Graph().as_default() as graph:
         contact_op = tf.no_op()
@@ -61,8 +64,8 @@ def fault_between(address: str, device: str, deadline_secs: float = 10.0) -> str
             now = tf.timestamp()
     try:
         with tf.Session(f"grpc://{address}", graph=graph, config=_config(device, deadline_secs)) as session:
-            # Makes the contact. (`list_devices` would as well, but keeps Python's lock until it returns: where the
-            # other task runs Python ops in this process, it waits for them, and they for it.)
+            # This makes the contact. `list_devices` would make it too, but it holds Python's global lock until it
+            # returns. If the other task runs Python ops in this process, the two would wait for each other.
             session.run(contact_op)
             session.run(now)
     except tf.errors.DeadlineExceededError:
@@ -75,14 +78,14 @@ def fault_between(address: str, device: str, deadline_secs: float = 10.0) -> str
 
 
 def first_line(error: tf.errors.OpError) -> str:
-    """The first line of TensorFlow's message, shortened; that it came from a graph is not said."""
+    """Returns the first line of TensorFlow's message, shortened and without its prefix about graph execution."""
     message = (error.message or type(error).__name__).strip().removeprefix("Graph execution error:")
     line = message.strip().partition("\n")[0]
     return line if len(line) <= _MESSAGE_CHARS else f"{line[:_MESSAGE_CHARS]}…"
 
 
 def _config(device_filter: str, deadline_secs: float) -> tf.ConfigProto:
-    """The session has the devices of its target's task, and of the filter's."""
+    """Configures a session that contacts only its target's task and the task of the filter."""
     return tf.ConfigProto(
         operation_timeout_in_ms=int(deadline_secs * 1000), device_filters=[device_filter], allow_soft_placement=False
     )

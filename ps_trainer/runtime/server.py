@@ -19,8 +19,8 @@ from ps_trainer.runtime import request_ids
 def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Server:
     """Starts this task's server.
 
-    Thread pools are set here: a session's own setting of them has no effect in a cluster. Where the
-    configuration leaves them open, the machine's cores are shared among the cluster's tasks on it.
+    The server sets the sizes of the thread pools, because a session's own setting has no effect in a cluster. If the
+    configuration does not give them, the tasks on one machine share its cores equally.
 
     Raises:
         ClusterConfigError: the server could not be started, most often because the port is taken.
@@ -34,7 +34,7 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
         inter_op_parallelism_threads=config.inter_op_threads or max(2, share),
     )
     if cluster.job_name != "ps":
-        # Who hands out the numbers by which collective ops of several workers find each other.
+        # Collective ops of several workers find each other by numbers that this task hands out.
         job, index = cluster.worker_tasks[0]
         server_config.experimental.collective_group_leader = f"/job:{job}/replica:0/task:{index}"
     request_ids.make_unique()
@@ -50,7 +50,7 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
 
 
 def tasks_on_this_host(cluster: ClusterConfig) -> int:
-    """Tasks of the cluster whose address has this task's host; in containers, each has its own."""
+    """Counts the tasks whose address has this task's host name. In containers, each task has a host name of its own."""
     host = cluster.own_address.rpartition(":")[0]
     return sum(a.rpartition(":")[0] == host for addresses in cluster.jobs.values() for a in addresses)
 
@@ -58,21 +58,21 @@ def tasks_on_this_host(cluster: ClusterConfig) -> int:
 def session_config(
     device: str, peers: Sequence[str] = ("/job:ps",), call_timeout_secs: float | None = None
 ) -> tf.ConfigProto:
-    """Configuration of a session on this task's server.
+    """Configures a session on this task's server.
 
     Args:
-        device: the task's own device.
-        peers: device filters of the other tasks that the session uses. A session is never made with
-            more than these: one absent task outside them would hang its creation.
-        call_timeout_secs: deadline of each call of the session, `close` among them; None: a call to a ps task that is
-            frozen lasts as long as that is. It costs a call a way through the loopback interface.
+        device: Device of this task.
+        peers: Device filters of the other tasks that the session uses. There must be no others: the creation of a
+            session waits for every task within the filters.
+        call_timeout_secs: Deadline in seconds of each call of the session, `close` included. It makes each call pass
+            through the loopback interface. With None, a call to a suspended ps task lasts as long as the suspension.
     """
     config = tf.ConfigProto(device_filters=sorted({*peers, device}), allow_soft_placement=False)
-    # The graph is already in the form we want; the optimiser would only cost start-up time.
+    # The graph is built in its final form, so TensorFlow's graph optimiser would only add start-up time.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     if call_timeout_secs is not None:
         config.operation_timeout_in_ms = int(call_timeout_secs * 1000)
-        # A direct call of the server in this process looks at no deadline while it makes the session, brings a graph to
-        # the tasks, or closes the session.
+        # Without this, a call of the server in this process ignores the deadline while it creates or closes the
+        # session, or sends a graph to the tasks.
         config.rpc_options.use_rpc_for_inprocess_master = True
     return config

@@ -16,17 +16,17 @@ from ps_trainer.runtime.wait import POLL_SECS, Wait
 def wait_for_stages(
     cluster: ClusterConfig, group: Group, config: TrainConfig, stop: StopRequest, *, limit_secs: float
 ) -> None:
-    """Waits until the servers that compute stages for this worker are there, and reach it in turn.
+    """Waits until the servers that compute stages for this worker answer it, and reach it in turn.
 
     Args:
-        cluster: with this worker's place in it.
-        group: of this worker, which trains.
-        config: the run.
-        stop: ends the wait.
-        limit_secs: of the wait.
+        cluster: Cluster, with this worker's place in it.
+        group: Worker group of this worker, which trains.
+        config: Configuration of the run.
+        stop: Stop request, which ends the wait.
+        limit_secs: Longest wait in seconds.
 
     Raises:
-        StartTimeoutError: one is not there in time; names them.
+        StartTimeoutError: a server is missing after that time; the message names it.
     """
     wait = Wait(limit_secs)
     stages = list(zip(group.names, group.addresses, group.devices, strict=True))[1:]
@@ -38,16 +38,16 @@ def wait_for_stages(
         stop.check()
         if wait.is_over():
             raise StartTimeoutError(
-                f"{cluster.task_name} waited {wait.secs():.0f} s for who computes stages for it"
-                f" (--placement={config.placement}): {missing}. Start it, or look at its log. A longer wait:"
-                " --start_timeout_secs, or --recover_timeout_secs for one that was lost"
+                f"{cluster.task_name} waited {wait.secs():.0f} s for the workers that compute its stages"
+                f" (--placement={config.placement}): {missing}. Start them, or look at their logs. To wait longer,"
+                " raise --start_timeout_secs, or --recover_timeout_secs after a loss"
             )
         wait.log(f"waiting for {missing}")
         stop.wait(POLL_SECS)
 
 
 def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
-    """Why a worker cannot compute a stage for this one yet, in words; empty if it can."""
+    """Returns why a worker cannot compute a stage for this worker yet; empty if it can."""
     fault = network.fault_of(address)
     if fault:
         return f"no connection: {fault}"

@@ -1,12 +1,12 @@
 """Runs a task's job off the main thread, so that signals and deadlines act at once.
 
-Python runs signal handlers only between bytecodes of the main thread, and a call into TensorFlow can
-block for ever. So the main thread only watches:
+Python runs signal handlers only between bytecodes of the main thread, and a call into TensorFlow can block forever. So
+the job runs in another thread, and the main thread only watches it. After a stop request:
 
-    asked to stop       the job sees `StopRequest.requested` between two steps, saves and leaves
-    + RELEASE_SECS      what may block the job is let go (`on_release`), then
-    + ABORT_SECS        the session is closed under it (`on_abort`)
-    + EXIT_SECS         the process ends without it
+    at once             the job sees the request between two steps, saves and leaves
+    + RELEASE_SECS      the main thread releases the ops that may block the job (`on_release`)
+    + ABORT_SECS        the main thread closes the session of the job (`on_abort`)
+    + EXIT_SECS         the main thread ends the process
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ EXIT_SECS = 8.0
 
 
 class StopRequest:
-    """Asks a job to stop, with the reason. Thread-safe; the first reason wins, but a final one over a `LostError`.
+    """Asks a job to stop, and gives the reason. Thread-safe.
 
-    After a `LostError` a job may go on from another beginning (`renew`).
+    The first reason is kept, unless it is a `LostError` and a later reason is final. After a `LostError` the job may
+    rejoin the run (`renew`).
 
     Attributes:
-        reason: None until somebody asks.
-        rounds: how often the job has begun anew.
-        patience_secs: after a `LostError`: how much longer the job may take to leave what it does. TensorFlow closes
-            no session before a ps task has answered, or is gone: one that is frozen holds it as long as it is.
+        reason: Reason of the request; None until someone makes it.
+        rounds: Number of times that the job has rejoined.
+        patience_secs: Additional time in seconds that the job may take to leave after a `LostError`. TensorFlow closes
+            a session only when every ps task has answered or is lost, so a suspended ps task delays it.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._lock = threading.RLock()  # a signal handler may come while the main thread holds it
+        self._lock = threading.RLock()  # a signal handler may run in the main thread while that holds the lock
         self._callbacks: dict[str, list[Callable[[], Any]]] = {"release": [], "abort": []}
         self.reason: BaseException | None = None
         self.rounds = 0
@@ -52,7 +53,7 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked."""
+        """Whether the job is asked to stop."""
         return self._event.is_set()
 
     def request(self, reason: BaseException) -> None:
@@ -63,7 +64,7 @@ class StopRequest:
             self._event.set()
 
     def renew(self) -> None:
-        """Forgets a `LostError`, and what was to be let go; raises a reason that is final."""
+        """Clears a `LostError` and the callbacks, for another round of the job; raises a reason that is final."""
         with self._lock:
             if self.reason is not None and not isinstance(self.reason, LostError):
                 raise self.reason
@@ -73,37 +74,37 @@ class StopRequest:
             self.rounds += 1
 
     def check(self) -> None:
-        """Raises the reason if somebody asked."""
+        """Raises the reason if the job is asked to stop."""
         reason = self.reason
         if reason is not None:
             raise reason
 
     def wait(self, seconds: float) -> bool:
-        """Sleeps, but only until somebody asks; returns whether somebody did."""
+        """Sleeps until the job is asked to stop, or the time is over; returns whether it is asked."""
         return self._event.wait(seconds)
 
     def on_release(self, callback: Callable[[], Any]) -> None:
-        """`callback` lets go what may block the job."""
+        """Registers a callback that releases an op which may block the job."""
         self._callbacks["release"].append(callback)
 
     def on_abort(self, callback: Callable[[], Any]) -> None:
-        """`callback` makes the job's blocking call fail."""
+        """Registers a callback that makes the job's blocking call fail."""
         self._callbacks["abort"].append(callback)
 
     def call(self, kind: str) -> None:
-        """Runs the callbacks of a kind, each in a thread of its own: they may block as well."""
+        """Runs the callbacks of a kind, each in a thread of its own, because they may block as well."""
         for callback in list(self._callbacks[kind]):
             threading.Thread(target=_logged, args=(callback,), daemon=True).start()
 
 
 def run_job(job: Callable[[StopRequest], int], *, exit_process: Callable[[int], Any] = os._exit) -> int:
-    """Runs `job` in a thread until it ends; returns the process's exit code.
+    """Runs a job in a thread until it ends; returns the exit code of the process.
 
-    Installs handlers for SIGINT and SIGTERM while it runs. Call it from the main thread.
+    While the job runs, SIGINT and SIGTERM make a stop request. The main thread must call this function.
 
     Args:
-        job: gets the stop request; returns an exit code or raises.
-        exit_process: ends the process when the job does not end after a stop request.
+        job: Function that receives the stop request, and returns an exit code or raises.
+        exit_process: Function that ends the process if the job does not end after a stop request.
     """
     stop = StopRequest()
     outcome: dict[str, Any] = {}
@@ -173,5 +174,5 @@ def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[
 def _logged(callback: Callable[[], Any]) -> None:
     try:
         callback()
-    except Exception as error:  # noqa: BLE001 - the job may be gone already; the next stage follows
-        logging.info("while stopping: %s", error)
+    except Exception as error:  # noqa: BLE001 - the job may have ended already; if not, the next stage follows
+        logging.info("error while stopping: %s", error)

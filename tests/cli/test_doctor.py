@@ -65,7 +65,7 @@ def test_what_will_fail_gives_exit_code_1(capsys, hosts, tmp_path):
 
 def test_a_proxy_is_named_with_what_is_done_about_it(capsys, hosts, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy:3128")
-    assert "http_proxy=http://proxy:3128 is set; tasks talk past it" in "\n".join(run(capsys, *hosts)[1])
+    assert "http_proxy=http://proxy:3128 is set; tasks bypass it" in "\n".join(run(capsys, *hosts)[1])
     monkeypatch.setenv("TF_GRPC_DEFAULT_OPTIONS", "grpc.enable_http_proxy=1")
     assert any(line.startswith("warning    proxies") for line in run(capsys, *hosts)[1])
 

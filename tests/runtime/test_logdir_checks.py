@@ -40,7 +40,7 @@ def test_a_folder_that_is_there_or_can_be_made(tmp_path, free, below):
 
 def test_a_relative_folder_that_is_to_be_made(tmp_path, free, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert f"--logdir=runs/x, to be made in {tmp_path}, can be" in only("runs/x").text
+    assert f"--logdir=runs/x, to be created in {tmp_path}, can be" in only("runs/x").text
 
 
 def test_a_file_in_the_way(tmp_path, free):
@@ -52,7 +52,10 @@ def test_a_file_in_the_way(tmp_path, free):
 
 @pytest.mark.parametrize(
     ("code", "topic", "fix"),
-    [(errno.EROFS, logdir_checks.FOLDER, "change its rights"), (errno.ENOSPC, logdir_checks.ROOM, "make")],
+    [
+        (errno.EROFS, logdir_checks.FOLDER, "change its permissions"),
+        (errno.ENOSPC, logdir_checks.ROOM, "free some space"),
+    ],
 )
 def test_a_folder_that_cannot_be_written(tmp_path, free, monkeypatch, code, topic, fix):
     def refuse(**_):

@@ -54,8 +54,8 @@ class TestLostTask:
         (tf.errors.UnavailableError, "ps-3 was lost"),
         (tf.errors.AbortedError, "ps-3 was lost"),
         (tf.errors.DeadlineExceededError, "a ps task did not answer in time"),
-        (tf.errors.FailedPreconditionError, "the run's state is not on the ps tasks"),
-        (tf.errors.NotFoundError, "the run's state is not on the ps tasks"),
+        (tf.errors.FailedPreconditionError, "the ps tasks do not hold the run's state"),
+        (tf.errors.NotFoundError, "the ps tasks do not hold the run's state"),
     ],
 )
 def test_a_thread_beside_the_steps_gives_a_reason_after_which_the_job_may_go_on(kind, says):
