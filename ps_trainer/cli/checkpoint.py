@@ -1,4 +1,4 @@
-"""`python -m ps_trainer checkpoint`: what is in a checkpoint, whether it fits a run, and whether it is whole."""
+"""`python -m ps_trainer checkpoint`: shows what checkpoints contain, and whether they are complete and fit a run."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _USAGE = """python -m ps_trainer checkpoint info DIR_OR_PREFIX
        python -m ps_trainer checkpoint verify DIR
        python -m ps_trainer checkpoint plan DIR --num_ps=1 --num_workers=2 [flags of a run]
 
-info    step, variables, slots, sizes of a checkpoint; of a folder, its newest loadable one
+info    prints step, variables, slots and sizes of a checkpoint; given a folder, of its newest loadable checkpoint
 verify  reads every tensor of every checkpoint; exit code 1 if the newest cannot be loaded
-plan    what a run with these flags would restore, initialise, ignore or refuse; exit code 1 if it would refuse
+plan    prints what a run with these flags would restore, initialise, ignore or reject; exit code 1 if it would reject
 
 DIR is a folder of checkpoints or the --logdir of a run. No cluster is started."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanFlags:
-    """The cluster of the run that is planned; what else it is told stands below."""
+    """The cluster of the planned run; its other flags follow below."""
 
     num_ps: int = option(1, "ps tasks", least=1)
-    num_workers: int = option(2, "worker tasks, the chief among them", least=1)
+    num_workers: int = option(2, "worker tasks, including the chief", least=1)
 
 
 def main_checkpoint(argv: Sequence[str]) -> int:
-    """Does what `argv` says; returns the exit code."""
+    """Runs the action that `argv` names; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
@@ -90,15 +90,15 @@ def _no_flags(action: str, flags: list[str]) -> None:
         print(f"usage: {_USAGE}")
         raise HelpShown
     if flags:
-        raise UsageError(f"checkpoint {action}: {flags[0]!r} is not understood; it takes one folder and no flags")
+        raise UsageError(f"checkpoint {action}: unexpected {flags[0]!r}; the action takes one folder and no flags")
 
 
 def _start() -> None:
-    """Imports TensorFlow without its chatter."""
+    """Imports TensorFlow without its start-up messages."""
     quiet_tensorflow()
 
     from ps_trainer.runtime import environment
 
-    environment.prepare(is_ps=True)  # nothing is computed here: GPUs are left alone, as a ps task does
+    environment.prepare(is_ps=True)  # like a ps task, this command computes nothing on GPUs
     with hidden_stderr():
         import tensorflow.compat.v1 as tf  # noqa: F401

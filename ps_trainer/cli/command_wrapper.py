@@ -1,4 +1,4 @@
-"""What every command does around its own work: errors to exit codes, Python path, logging."""
+"""Surroundings of every command: exit codes for errors, Python path, logging."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _CLONE = str(pathlib.Path(__file__).resolve().parents[2])
 
 
 class HelpShown(Exception):
-    """The user asked for help and has got it; the command is done."""
+    """The command has shown the help that the user asked for, and ends."""
 
 
 def run_main(command: Callable[[], int]) -> int:
-    """Runs a command and turns how it ends into an exit code.
+    """Runs a command and returns its exit code.
 
-    An error of this package is printed as one line on stderr. Any other exception is a defect: it propagates,
-    so that Python prints its traceback and exits with 1.
+    An error of this package becomes one line on stderr. Any other exception is a defect: it propagates, so that Python
+    prints its traceback and exits with 1.
 
     Args:
-        command: does the work and returns an exit code.
+        command: Function that does the work and returns an exit code.
 
     Returns:
-        0 done, 1 failed, 2 wrong usage, 130 and 143 ended by a signal.
+        0 done, 1 failed, 2 wrong usage, 130 or 143 after a signal.
     """
     _add_working_folder()
     try:
@@ -62,21 +62,21 @@ def start_logging() -> None:
     """Sends log lines from INFO up to stderr, in absl's format."""
     from absl import flags, logging
 
-    flags.FLAGS.mark_as_parsed()  # absl.logging reads its own flags from there; they stay at their defaults
+    flags.FLAGS.mark_as_parsed()  # absl.logging refuses to read its flags before they are parsed; the defaults suffice
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
 
 
 def quiet_tensorflow(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Lets TensorFlow's C++ side print errors only, unless the user has set it; call before it is imported."""
+    """Silences TensorFlow's C++ messages below errors, unless the user chose a level; call before importing it."""
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 @contextlib.contextmanager
 def hidden_stderr() -> Iterator[None]:
-    """Hides what is written to stderr inside; when the block fails, it is shown after all.
+    """Hides stderr inside of the block, and prints the hidden text if the block fails.
 
-    TensorFlow's C++ side prints some lines while it is imported that no setting turns off.
+    While it is imported, TensorFlow's C++ code prints some lines that no setting turns off.
     """
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -98,8 +98,8 @@ def hidden_stderr() -> Iterator[None]:
 def _add_working_folder() -> None:
     """Lets `--model=my_file:MyModel` find modules of the working folder, as `python -m` does by itself.
 
-    The working folder is at the end of the path, so that its modules never replace installed ones. Only the clone that
-    a script such as `run_worker.py` lies in comes later: the clone's `models` must not hide the user's.
+    The working folder comes last on the path, so that its modules never replace installed modules. Only the clone of a
+    script such as `run_worker.py` comes later: the clone's `models` must not hide the user's `models`.
     """
     if getattr(sys.flags, "safe_path", False) or os.getcwd() in sys.path:
         return

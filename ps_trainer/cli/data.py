@@ -1,4 +1,4 @@
-"""`python -m ps_trainer data`: says what data files hold; writes generated sets in the formats that loaders read."""
+"""`python -m ps_trainer data`: identifies data files, and writes generated data sets in the formats of the loaders."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _USAGE = """python -m ps_trainer data info PATH [--all]
        python -m ps_trainer data generate NAME --out=DIR [--option=key=value …]
        python -m ps_trainer data generate list
 
-info      what a file or folder is, how many examples it has, the first of them, and the flags by which a run reads it;
-          exit code 2 if it is not known or is broken
-generate  writes a generated set into a new folder, in the format in which such data are on disks; `list` names the
-          sets and their options"""
+info      prints the format of a file or folder, its number of examples, the first examples, and the flags with which a
+          run reads it; exit code 2 if the format is unknown or the data are broken
+generate  writes a generated data set into a new folder, in the format that such data usually have on disk; `list`
+          prints the names and options of all sets"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InfoFlags:
-    """For info."""
+    """Flags of `info`."""
 
-    all: bool = option(False, "read every example, by which a broken one is found, not only the first ones")
+    all: bool = option(False, "read every example, not only the first ones, to find broken ones")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateFlags:
-    """For generate."""
+    """Flags of `generate`."""
 
-    out: str | None = option(None, "folder to write into; it must not exist, or be empty")
-    option: tuple[str, ...] = repeatable("key=value, an option of the set")
+    out: str | None = option(None, "folder to write into; it must be new or empty")
+    option: tuple[str, ...] = repeatable("key=value for the data set")
 
 
 def main_data(argv: Sequence[str]) -> int:
-    """Does what `argv` says; returns the exit code."""
+    """Runs the action that `argv` names; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
@@ -67,14 +67,14 @@ def _generate(program: str, args: list[str]) -> int:
     name = args.pop(0) if args and not args[0].startswith("-") else None
     (given,) = flags_lib.parse([program, *args], _USAGE, GenerateFlags).groups
     if name is None:
-        raise UsageError("data generate: name a set; `data generate list` names them all")
+        raise UsageError("data generate: missing name of a data set; `data generate list` prints all names")
 
     from ps_trainer.data.generators import generate
 
     if name != "list":
         generate.check_name(name)
         if given.out is None:
-            raise UsageError(f"data generate {name}: --out is not given; give a folder, which need not exist")
+            raise UsageError(f"data generate {name}: missing --out; give a new or empty folder")
     _import_tensorflow()
     if name == "list":
         print(describe())
@@ -85,7 +85,7 @@ def _generate(program: str, args: list[str]) -> int:
 
 
 def describe() -> str:
-    """The names of all generated sets, each with a summary and its options, as text."""
+    """Name, summary and options of every generated data set, as text."""
     from ps_trainer.cli import listing
     from ps_trainer.data.generators import generate
 
@@ -100,11 +100,11 @@ _ACTIONS: dict[str, Callable[[str, list[str]], int]] = {"info": _info, "generate
 
 
 def _import_tensorflow() -> None:
-    """Imports TensorFlow without its chatter."""
+    """Imports TensorFlow without its start-up messages."""
     quiet_tensorflow()
 
     from ps_trainer.runtime import environment
 
-    environment.prepare(is_ps=True)  # nothing is computed here: GPUs are left alone, as a ps task does
+    environment.prepare(is_ps=True)  # like a ps task, this command computes nothing on GPUs
     with hidden_stderr():
         import tensorflow.compat.v1 as tf  # noqa: F401

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer doctor`: says, before or during a job, what will keep its tasks from working together."""
+"""`python -m ps_trainer doctor`: reports problems that keep the tasks of a job from working together."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
 
 _USAGE = """python -m ps_trainer doctor --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… [flags]
 
-Examines a cluster before its tasks start or while they run, one line per finding: ok, warning, will fail, or not known
-where this machine cannot tell. Takes all flags of the tasks, from the same sources. Exit code 1 if something will
-fail. It disturbs no task, and keeps none from starting later."""
+Examines a cluster before its tasks start or while they run. Each line is one finding: ok, warning, will fail, or not
+known if the check needs another machine. Takes all flags of the tasks, from the same sources. Exit code 1 if something
+will fail. The command does not disturb running tasks, and does not keep tasks from starting later."""
 
 
 def main_doctor(argv: Sequence[str]) -> int:
@@ -32,7 +32,7 @@ def main_doctor(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     parsed = flags_lib.parse(argv, _USAGE, ClusterFlags, PsFlags, TrainConfig)
     cluster_flags, _, config = parsed.groups
-    # Without a role in any source the doctor takes no task's part; an evaluator has no address, either.
+    # Without a role in any source the doctor acts as an evaluator, which like the doctor has no address in the cluster.
     cluster = sources.resolve(cluster_flags, environ, roles=JOB_NAMES, default_role="evaluator")
     config.check()
     found = []
@@ -62,8 +62,8 @@ def _examine(
         yield Finding(
             UNKNOWN,
             "tasks",
-            "none runs, so none was asked for its cluster definition, model, TensorFlow, clock, and whom it reaches",
-            "run this again while they wait for each other; every task tests these at its start, in the same words",
+            "no task runs, so none could report its cluster definition, model, TensorFlow, clock and connections",
+            "run this again while the tasks wait for each other; every task runs the same checks when it starts",
         )
         return
     environment.prepare(is_ps=True)  # no GPU is needed
@@ -77,25 +77,25 @@ def _examine(
 
 
 def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]) -> Iterator[Finding]:
-    """About the folder, where the chief is: only it saves checkpoints."""
+    """Findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
     from ps_trainer.runtime import logdir_checks
 
     job_name, index = cluster.worker_tasks[0]
     chief = next(place for place in places if (place.job_name, place.task_index) == (job_name, index))
     if config.logdir is None:
         yield Finding(
-            UNKNOWN, logdir_checks.FOLDER, "no --logdir is given", "give the one of the tasks to have it tested"
+            UNKNOWN, logdir_checks.FOLDER, "no --logdir is given", "give the --logdir of the tasks to check it"
         )
     elif not chief.is_here and not cluster.is_chief:
-        text = f"--logdir={config.logdir} is the chief's, {chief.name}, which is on another machine"
-        yield Finding(UNKNOWN, logdir_checks.FOLDER, text, "run this there, too")
+        text = f"only the chief uses --logdir={config.logdir}, and the chief {chief.name} is on another machine"
+        yield Finding(UNKNOWN, logdir_checks.FOLDER, text, "run this command there as well")
     else:
         yield from logdir_checks.findings(config.logdir)
         yield from _leftover(config.checkpoint_dir)
 
 
 def _leftover(checkpoint_dir: pathlib.Path | None) -> Iterator[Finding]:
-    """Whether the folder holds checkpoints from which the run would go on."""
+    """A finding if the folder contains checkpoints from which the run would continue."""
     count = len(list(checkpoint_dir.glob("model.ckpt-*.index"))) if checkpoint_dir is not None else 0
     if count:
-        yield Finding(OK, "folder", f"{count} checkpoints in {checkpoint_dir}: training goes on from the newest")
+        yield Finding(OK, "folder", f"{count} checkpoints in {checkpoint_dir}: training continues from the newest")

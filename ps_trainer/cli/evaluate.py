@@ -1,4 +1,4 @@
-"""`python -m ps_trainer evaluate`: the test metrics of a checkpoint."""
+"""`python -m ps_trainer evaluate`: computes the test metrics of a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ps_trainer.config import TrainConfig
 
 _USAGE = """python -m ps_trainer evaluate --logdir=DIR [flags]
 
-Computes the test metrics of the latest checkpoint. Model, dataset and their options are those of the run, as its
-config.json says, where they are not given."""
+Computes the test metrics of the latest checkpoint. The command takes model, dataset and their options from the
+run's config.json unless the flags give them."""
 
 
 def main_evaluate(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer experiment`: experiments of the literature, with a verdict on each claim."""
+"""`python -m ps_trainer experiment`: repeats experiments of the literature, with a verdict on each claim."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ps_trainer.options import option
 _USAGE = """python -m ps_trainer experiment list
        python -m ps_trainer experiment NAME… | all [flags]
 
-Repeats experiments of the literature on this machine, one run after the other, and writes for each a report with
-tables, plots and a verdict on every claim, and an index page over all of them. Called again, it goes on where it
-was interrupted."""
+Repeats experiments of the literature on this machine, one run after the other. Writes a report for each, with tables,
+plots and a verdict on every claim, and an index page of all reports. Called again, it continues where it was
+interrupted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentFlags:
-    """How to run them."""
+    """How to run the experiments."""
 
     quick: bool = option(False, "short form of each experiment, under two minutes")
-    out_dir: str | None = option(None, "folder of all files; none = runs/experiments, or runs/experiments-quick")
-    seeds: int | None = option(None, "repetitions of each run; none = as many as the experiment says", least=1)
-    check: bool = option(False, "exit code 1 also when a claim is refuted")
-    keep_runs: bool = option(False, "finished runs count also when other code has measured them; the report says so")
+    out_dir: str | None = option(None, "folder for all files; none = runs/experiments, or runs/experiments-quick")
+    seeds: int | None = option(None, "repetitions of each run; none = the number that the experiment declares", least=1)
+    check: bool = option(False, "return exit code 1 also if a claim is refuted")
+    keep_runs: bool = option(False, "reuse finished runs although the code has changed since; the report says so")
     plain: bool = option(False, "plain lines instead of a progress bar, also on a terminal")
 
 
@@ -44,7 +44,7 @@ def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse([argv[0], *flags], _USAGE, ExperimentFlags)
     (given,) = parsed.groups
     _check_names(names)
-    # Clusters and simulations are of CPUs: as many processes as workers would share a GPU's memory.
+    # Clusters and simulations run on CPUs: the processes of all workers would have to share a GPU's memory.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     quiet_tensorflow()
     if names == ["list"]:
@@ -82,12 +82,12 @@ def describe() -> str:
 def _check_names(names: Sequence[str]) -> None:
     known = registry.EXPERIMENTS.names()
     if not names:
-        raise UsageError(f"no experiment named; give all, list, or some of {', '.join(known)}")
+        raise UsageError(f"missing name of an experiment; give all, list, or some of {', '.join(known)}")
     for name in names:
         if name in ("list", "all") and len(names) > 1:
-            raise UsageError(f"experiment {' '.join(names)}: {name} stands alone")
+            raise UsageError(f"experiment {' '.join(names)}: give {name} without other names")
         if name not in ("list", "all", *known) and ":" not in name:
             raise UnknownNameError(
                 f"experiment {name}: no such experiment; {did_you_mean(name, known)}known: {', '.join(known)}, all,"
-                " list, or one of your own as package.module:Class (flags are written --name=value)"
+                " list, or a class of your own as package.module:Class (write flags as --name=value)"
             )

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer export`: a checkpoint as a SavedModel, for programs that know nothing of this package."""
+"""`python -m ps_trainer export`: writes a checkpoint as a SavedModel, for programs without this package."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ps_trainer.options import option
 _USAGE = """python -m ps_trainer export --logdir=DIR --out=DIR [flags]
 
 Writes the newest loadable checkpoint as a SavedModel, which plain TensorFlow loads: tf.saved_model.load(out). Its
-signature serving_default takes the batch's tensors on which the predictions depend, by name, and gives "predictions".
-Model, dataset and their options are those of the run, as its config.json says, where they are not given."""
+signature serving_default takes, by name, the batch's tensors that the predictions depend on, and returns "predictions".
+The command takes model, dataset and their options from the run's config.json unless the flags give them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportFlags:
-    """Where to."""
+    """Destination of the export."""
 
     out: str | None = option(None, "folder to write; it must be new or empty")
 
@@ -38,14 +38,18 @@ def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, _USAGE, ExportFlags, CheckpointFlags, TrainConfig)
     export_flags, checkpoint_flags, config = parsed.groups
     if not export_flags.out:
-        raise UsageError("export: --out is not given; name a new folder for the SavedModel")
+        raise UsageError("export: missing --out; name a new folder for the SavedModel")
     out = pathlib.Path(export_flags.out)
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
-        raise UsageError(f"--out={out} is there already, and is not overwritten; name a new folder, or remove it")
+        raise UsageError(
+            f"--out={out} already exists, and export does not overwrite it; name a new folder, or remove this one"
+        )
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)  # its SavedModel code warns of its own deprecated parts
+    logging.getLogger("tensorflow").setLevel(
+        logging.ERROR
+    )  # TensorFlow's SavedModel code warns about its own deprecated calls
 
     from ps_trainer.training import export
 

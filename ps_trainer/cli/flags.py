@@ -1,7 +1,7 @@
 """Command-line flags made from the fields of dataclasses.
 
-A dataclass like `TrainConfig` is the only place that lists its settings; each field becomes one flag of the
-same name, type, default and help text. Each command has a flag table of its own. absl's `--flagfile` works.
+A dataclass like `TrainConfig` alone lists its settings. Each field becomes a flag of the same name, type, default and
+help text. Each command has its own table of flags. absl's `--flagfile` works.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _HELP_COLUMN = 36
 
 
 class Parsed(NamedTuple):
-    """What a command line says.
+    """The parsed command line.
 
     Attributes:
-        groups: one instance for each dataclass, in the order asked for.
-        given: names of the flags that the user gave, here or in a flag file.
+        groups: One instance of each requested dataclass, in the requested order.
+        given: Names of the flags that the user gave, on the command line or in a flag file.
     """
 
     groups: tuple[Any, ...]
@@ -39,14 +39,14 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
     """Instances of the dataclasses `groups`, their fields set from `argv`.
 
     Args:
-        argv: program name and arguments.
-        usage: the command as one types it ("python run_ps.py"), and what it does, for the help text.
-        *groups: dataclasses as described in `ps_trainer.options`, their field names disjoint. The first
-            paragraph of a docstring heads its group in the help text.
+        argv: Program name and arguments.
+        usage: The typed command ("python run_ps.py") and its purpose, for the help text.
+        *groups: Dataclasses as `ps_trainer.options` describes them, with disjoint field names. The first
+            paragraph of the docstring heads the group in the help text.
 
     Raises:
-        HelpShown: help was asked for; it is printed.
-        UsageError: an unknown flag, a value of the wrong type or range, or an argument that is not a flag.
+        HelpShown: the user asked for help, which is printed.
+        UsageError: a flag is unknown, a value has a wrong type or range, or an argument is not a flag.
     """
     if _asks_for_help(argv):
         print(help_text(usage, *groups))
@@ -64,14 +64,14 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
         raise UsageError(f"{error}; --help lists all flags") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"--flagfile is not UTF-8 text: {error}") from error
-    except RecursionError as error:  # absl's search for a flag with a name like this one
-        raise UsageError("the name of a flag is thousands of characters long; --help lists all flags") from error
-    except ValueError as error:  # absl's own for --noflag=value
+    except RecursionError as error:  # from absl's recursive search for a similar name
+        raise UsageError("the name of a flag has thousands of characters; --help lists all flags") from error
+    except ValueError as error:  # absl raises it for --noflag=value
         raise UsageError(f"{error}; --help lists all flags") from error
     if rest:
         raise UsageError(
-            f"{rest[0]!r} is not a flag; every argument has the form --name=value (a bool flag takes its value"
-            " only with =), and --help lists all"
+            f"{rest[0]!r} is not a flag; write every argument as --name=value (a bool flag takes its value"
+            " only after =); --help lists all flags"
         )
     given = frozenset(name for name in values if values[name].present)
     return Parsed(tuple(_instance(group, values) for group in groups), given)
@@ -81,26 +81,26 @@ def action_of(argv: Sequence[str], usage: str, command: str, actions: Collection
     """The word after a command that has several actions: `checkpoint info …`.
 
     Args:
-        argv: program name and arguments.
-        usage: see `parse`.
-        command: its name, for messages.
-        actions: the known ones.
-        *groups: see `parse`.
+        argv: Program name and arguments.
+        usage: The typed command and its purpose, for the help text.
+        command: Name of the command, for messages.
+        actions: Names of the known actions.
+        *groups: Dataclasses of the command's flags, for the help text.
 
     Raises:
-        HelpShown: help was asked for in place of an action.
-        UsageError: there is none, or an unknown one.
+        HelpShown: the user asked for help in place of an action.
+        UsageError: the action is missing or unknown.
     """
     if len(argv) < 2 or argv[1].startswith("-"):
-        parse(argv, usage, *groups)  # --help, or the message about a wrong flag
-        raise UsageError(f"{command}: say what to do: {', '.join(actions)}; --help explains them")
+        parse(argv, usage, *groups)  # shows help, or raises the error about a wrong flag
+        raise UsageError(f"{command}: missing action; choose from {', '.join(actions)}; --help explains them")
     if argv[1] not in actions:
         raise UsageError(f"{command} {argv[1]}: unknown; {did_you_mean(argv[1], actions)}known: {', '.join(actions)}")
     return argv[1]
 
 
 def help_text(usage: str, *groups: type) -> str:
-    """Usage, then the flags of each group with default, type and help."""
+    """The usage, followed by the flags of each group with default, type and help."""
     parts = [f"usage: {usage}"]
     for group in groups:
         summary = (inspect.getdoc(group) or "").split("\n\n")[0].replace("\n", " ")
@@ -132,7 +132,7 @@ def type_name(hint: Any) -> str:
 
 
 def values_of(field: dataclasses.Field[Any], hint: Any) -> str:
-    """Type and range of a field in words: "int, at least 1"; where it has choices, these alone."""
+    """Type and range of a field in words: "int, at least 1"; only the choices if the field has choices."""
     words = options_lib.range_of(field)
     return words if "choices" in field.metadata else ", ".join(filter(None, [type_name(hint), words]))
 
@@ -147,7 +147,7 @@ class _FieldParser(absl_flags.ArgumentParser[Any]):
 
     def parse(self, argument: Any) -> Any:
         if not isinstance(argument, str):
-            return argument  # absl passes a default through its parser, too
+            return argument  # absl also passes defaults through the parser
         return options_lib.convert(argument, self._hint, f"--{self._name}")
 
 
@@ -160,7 +160,7 @@ def _define(group: type, values: absl_flags.FlagValues) -> None:
             absl_flags.DEFINE_multi_string(field.name, list(default), help_line, flag_values=values)
         elif hints[field.name] is bool:
             absl_flags.DEFINE_boolean(field.name, default, help_line, flag_values=values)
-            values[field.name].parser = _FieldParser(field.name, bool)  # for its message
+            values[field.name].parser = _FieldParser(field.name, bool)  # for its error message
         else:
             parser = _FieldParser(field.name, hints[field.name])
             absl_flags.DEFINE(parser, field.name, default, help_line, flag_values=values)

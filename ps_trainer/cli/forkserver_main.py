@@ -1,4 +1,4 @@
-"""The process behind `forkserver.ForkServer`: imports TensorFlow, then forks tasks on request until nobody asks.
+"""The process behind `forkserver.ForkServer`: imports TensorFlow, then forks tasks until its socket is closed.
 
 python -m ps_trainer.cli.forkserver_main SOCKET_FD LABEL
 """
@@ -27,12 +27,12 @@ def main(sock: socket.socket) -> None:
 
     environment.prepare(is_ps=False)
 
-    import ps_trainer.training.task  # noqa: F401 - what every task imports
+    import ps_trainer.training.task  # noqa: F401 - every task imports this
 
-    # Python counts the threads of NumPy's BLAS, which ends them itself before a fork.
+    # The warning counts the threads of NumPy's BLAS, but BLAS ends them itself before a fork.
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
     gc.collect()
-    gc.freeze()  # the collector would write to all objects, and so copy the pages that are shared
+    gc.freeze()  # a collection would write to every object, and so copy the shared memory pages
     try:
         sock.sendall(READY)
         while (request := receive(sock)) is not None:
@@ -40,11 +40,14 @@ def main(sock: socket.socket) -> None:
             for fd in request.fds:
                 os.close(fd)
     except ConnectionError:
-        pass  # the launcher is gone
+        pass  # the launcher has ended
 
 
 def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -> dict[str, Any]:
-    """Forks a task that is a child of the launcher's; says its pid, or why there is none."""
+    """Forks a task that becomes a child of the launcher; returns its pid or an error.
+
+    Two forks are needed: the kernel gives a process whose parent has ended to the launcher, which is a subreaper.
+    """
     pid_read, pid_write = os.pipe()
     go_read, go_write = os.pipe()
     between = os.fork()
@@ -60,21 +63,21 @@ def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -
             os._exit(0)
     os.close(pid_write)
     os.waitpid(between, 0)
-    os.close(go_write)  # the task has its parent now
+    os.close(go_write)  # the task starts only now, because the launcher is its parent now
     os.close(go_read)
     with os.fdopen(pid_read) as file:
         answer = file.read()
-    return {"pid": int(answer)} if answer else {"error": "no further process can be forked"}
+    return {"pid": int(answer)} if answer else {"error": "cannot fork another process"}
 
 
 def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> NoReturn:
-    """The life of a task from here on."""
+    """Turns this process into a task and runs it to its end."""
     try:
         become_background(fds[0])
         allow_forks(main)
         os.environ.clear()
         os.environ.update(request["env"])
-        os.read(go_read, 1)  # returns when all others have closed the pipe
+        os.read(go_read, 1)  # returns when all other processes have closed the pipe
         libc = ctypes.CDLL(None, use_errno=True)
         if len(fds) > 1 and libc.setns(fds[1], _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "cannot enter the network namespace")
@@ -86,14 +89,14 @@ def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> No
         from ps_trainer.cli.main import console
 
         console()
-    except BaseException:  # noqa: BLE001 - whatever ends this process is printed
+    except BaseException:  # noqa: BLE001 - every error must reach the task's log
         traceback.print_exc()
         sys.stderr.flush()
     os._exit(1)
 
 
 def _short_name(args: Sequence[str]) -> str:
-    """Job and index, as `top` shows them."""
+    """Job name and task index, for listings such as `top`."""
     flags = dict(arg.lstrip("-").split("=", 1) for arg in args if "=" in arg)
     return "-".join(flags[name] for name in ("job_name", "task_index") if name in flags) or PROGRAM[-1]
 

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer list`: the registered components and their options."""
+"""`python -m ps_trainer list`: prints the registered components and their options."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAME_COLUMN = 16
 
 
 def main_list(argv: Sequence[str]) -> int:
-    """Prints the components of the kinds in `argv`, all kinds when it has none; returns the exit code."""
+    """Prints the components of the kinds in `argv`, or of all kinds if it names none; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
 def describe(kind: str) -> str:
-    """The names of one kind, each with a summary and its options, as text.
+    """Name, summary and options of every component of one kind, as text.
 
     Imports the components, and TensorFlow with them.
 
     Args:
-        kind: a key of `registry.REGISTRIES`.
+        kind: Key of `registry.REGISTRIES`.
     """
     components = registry.REGISTRIES[kind]
     lines = [f"{kind} (--{components.flag})"]
@@ -42,10 +42,10 @@ def describe_one(name: str, documented: object, options_type: type | None, flag:
     """Lines about one component: its name, the first line of its docstring, its options.
 
     Args:
-        name: by which it is asked for.
-        documented: what has the docstring.
-        options_type: dataclass of its options, or None.
-        flag: what stands before `key=value` on the command line, with the space between them.
+        name: Registered name of the component.
+        documented: Object with the docstring.
+        options_type: Dataclass of the options, or None.
+        flag: Text before `key=value` on the command line, with the space between them.
     """
     summary = (inspect.getdoc(documented) or "").partition("\n")[0]
     return [f"  {name.ljust(_NAME_COLUMN)}{summary}".rstrip(), *_option_lines(options_type, flag)]
@@ -60,7 +60,7 @@ def _run(argv: Sequence[str]) -> int:
         raise HelpShown
     for kind in kinds:
         if kind not in known:
-            raise UsageError(f"list {kind}: no such kind; {did_you_mean(kind, known)}known: {', '.join(known)}")
+            raise UsageError(f"list {kind}: unknown kind; {did_you_mean(kind, known)}known: {', '.join(known)}")
     quiet_tensorflow()
     with hidden_stderr():
         text = "\n\n".join(describe(kind) for kind in kinds or known)

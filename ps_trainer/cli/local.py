@@ -9,11 +9,10 @@ from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
-from ps_trainer.launch import local
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.launch.local import LocalCluster
+from ps_trainer.launch.local_cluster import LocalCluster
 from ps_trainer.options import option, repeatable, same_as
 
 _USAGE = """python -m ps_trainer local --num_ps=1 --num_workers=2 [flags]
@@ -26,21 +25,21 @@ _HOSTS = ("local", "netns")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalFlags:
-    """What to start, and how to show it."""
+    """The cluster, its hosts, faults and display."""
 
     num_ps: int = same_as(LocalCluster, "num_ps")
     num_workers: int = same_as(LocalCluster, "num_workers")
     num_evaluators: int = same_as(LocalCluster, "num_evaluators")
     hosts: str = option("local", "local = tasks share this machine's network; netns = shaped hosts (Linux, root)")
-    rate: str | None = option(None, "with --hosts=netns: rate of each task's link, each way: 200mbit")
-    ps_rate: str | None = option(None, "the same for the ps tasks alone, instead of --rate")
-    worker_rate: str | None = option(None, "the same for the workers alone, instead of --rate")
+    rate: str | None = option(None, "with --hosts=netns: rate of each task's link in each direction, e.g. 200mbit")
+    ps_rate: str | None = option(None, "rate for the ps tasks only, instead of --rate")
+    worker_rate: str | None = option(None, "rate for the workers only, instead of --rate")
     max_restarts: int | None = same_as(LocalCluster, "max_restarts")
     fault: tuple[str, ...] = repeatable(
-        "a fault to meet, for drills: kill:worker:1@step=200, term:, freeze:ps:0@step=50,secs=20, raise:, cut:,"
+        "a fault to inject: kill:worker:1@step=200, term:, freeze:ps:0@step=50,secs=20, raise:, cut:,"
         " slow_ps:0@step=50,ms=100, chaos:kills=10,roles=ps+worker+chief,seed=0"
     )
-    preload: bool = option(True, "import TensorFlow once and fork all tasks from that process (Linux; else no effect)")
+    preload: bool = option(True, "import TensorFlow once and fork all tasks from that process (Linux only)")
     plain: bool = option(False, "plain lines instead of a live table, also on a terminal")
 
 
@@ -50,11 +49,11 @@ def main_local(argv: Sequence[str]) -> int:
 
 
 def create_hosts(flags: LocalFlags) -> Hosts:
-    """The hosts that the flags ask for; nothing is made yet.
+    """The hosts that the flags describe; nothing is created yet.
 
     Raises:
-        UnknownNameError: unknown `--hosts`.
-        OptionError: a rate that is none, or one without shaped hosts.
+        UnknownNameError: the value of `--hosts` is unknown.
+        OptionError: a rate is malformed, or given without shaped hosts.
     """
     texts = {name: getattr(flags, name) for name in ("rate", "ps_rate", "worker_rate")}
     if flags.hosts not in _HOSTS:
@@ -64,7 +63,7 @@ def create_hosts(flags: LocalFlags) -> Hosts:
     if flags.hosts == "local":
         given = [f"--{name}={text}" for name, text in texts.items() if text is not None]
         if given:
-            raise OptionError(f"{' '.join(given)} needs links of its own for each task; add --hosts=netns")
+            raise OptionError(f"{' '.join(given)} needs a link for each task; add --hosts=netns")
         return LocalHosts()
     rates = {name: parse_rate(text, f"--{name}") if text is not None else None for name, text in texts.items()}
     return NetnsHosts(ps_rate=rates["ps_rate"] or rates["rate"], worker_rate=rates["worker_rate"] or rates["rate"])
@@ -86,4 +85,7 @@ def _run(argv: Sequence[str]) -> int:
         preload=local_flags.preload,
         plain=local_flags.plain,
     )
+    # Imported here because it imports rich, which would delay --help.
+    from ps_trainer.launch import local
+
     return local.run(cluster, hosts=hosts)

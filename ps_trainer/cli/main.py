@@ -1,6 +1,6 @@
 """`python -m ps_trainer <command>`: finds the command and runs it.
 
-A command's module is imported when the command is called, so that help answers at once.
+This file imports a command's module only when the user calls that command, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -24,23 +24,27 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "local": _Command("ps_trainer.cli.local", "main_local", "train on a whole cluster on this machine"),
     "task": _Command("ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)"),
-    "doctor": _Command("ps_trainer.cli.doctor", "main_doctor", "say what will keep a cluster's tasks from working"),
+    "doctor": _Command(
+        "ps_trainer.cli.doctor", "main_doctor", "report problems that keep a cluster's tasks from working"
+    ),
     "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
     "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
-    "predict": _Command("ps_trainer.cli.predict", "main_predict", "write what a checkpoint says about examples"),
+    "predict": _Command("ps_trainer.cli.predict", "main_predict", "write a checkpoint's predictions for examples"),
     "checkpoint": _Command(
         "ps_trainer.cli.checkpoint",
         "main_checkpoint",
-        "say what checkpoints hold, whether they are whole, and fit a run",
+        "show what checkpoints contain, and whether they are complete and fit a run",
     ),
     "data": _Command(
-        "ps_trainer.cli.data", "main_data", "say what data files hold and how they are read; write generated sets"
+        "ps_trainer.cli.data", "main_data", "identify data files and the flags that read them; write generated data"
     ),
     "experiment": _Command(
         "ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature, with a verdict on each"
     ),
     "simulate": _Command(
-        "ps_trainer.cli.simulate", "main_simulate", "say what any number of workers would do, in virtual time"
+        "ps_trainer.cli.simulate",
+        "main_simulate",
+        "predict speed and staleness of any number of workers, in virtual time",
     ),
     "list": _Command("ps_trainer.cli.listing", "main_list", "print models, datasets, update rules … and their options"),
 }
@@ -56,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"ps_trainer {ps_trainer.__version__}")
         return EXIT_DONE
     if name not in _COMMANDS:
-        return run_main(lambda: _refuse(name))
+        return run_main(lambda: _reject(name))
     command = _COMMANDS[name]
     function = getattr(importlib.import_module(command.module), command.function)
     return function([f"{argv[0]} {name}", *argv[2:]])
@@ -67,10 +71,10 @@ def console() -> None:
     leave(main(sys.argv))
 
 
-def _refuse(name: str) -> int:
+def _reject(name: str) -> int:
     known = ", ".join(_COMMANDS)
     if not name:
-        raise UsageError(f"no command given; one of {known}; --help explains them")
+        raise UsageError(f"missing command; choose from {known}; --help explains them")
     raise UsageError(f"unknown command {name!r}; {did_you_mean(name, _COMMANDS)}known: {known}")
 
 
@@ -80,6 +84,6 @@ def _help() -> str:
     return (
         "usage: python -m ps_trainer <command> [flags]\n\n"
         f"{commands}\n\n"
-        "`python -m ps_trainer <command> --help` prints a command's flags. A cluster over several machines is started\n"
+        "`python -m ps_trainer <command> --help` prints a command's flags. Start a cluster of several machines\n"
         "with `python run_ps.py` and `python run_worker.py`."
     )

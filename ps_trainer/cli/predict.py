@@ -1,4 +1,4 @@
-"""`python -m ps_trainer predict`: what a checkpoint says about a dataset's test examples, or about a file."""
+"""`python -m ps_trainer predict`: writes a checkpoint's predictions for a dataset's test examples, or for a file."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ps_trainer.options import option
 _USAGE = """python -m ps_trainer predict --logdir=DIR --out=FILE [--input=FILE] [flags]
 
 Runs the newest loadable checkpoint over the test examples of the dataset, or over all examples of a file in the
-dataset's format, and writes one prediction for each, in their order. Model, dataset and their options are those of the
-run, as its config.json says, where they are not given.
+dataset's format, and writes one prediction for each, in their order. The command takes model,
+dataset and their options from the run's config.json unless the flags give them.
 
-The form of the output is told by its name: .csv has a row of numbers for each example after a header, .jsonl a line of
-JSON, .npy one array of all predictions."""
+The name of the output selects its format: .csv has a header and a row of numbers per example, .jsonl a line of JSON per
+example, .npy one array of all predictions."""
 
 FORMS = (".csv", ".jsonl", ".npy")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictFlags:
-    """What to read, and where to write."""
+    """Input and output."""
 
     input: str | None = option(None, "file in the dataset's format; none = the dataset's test examples")
-    out: str | None = option(None, "file to write, .csv, .jsonl or .npy; one that is there is replaced")
+    out: str | None = option(None, "file to write, .csv, .jsonl or .npy; an existing file is replaced")
 
 
 def main_predict(argv: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def _run(argv: Sequence[str]) -> int:
     out = _checked_out(predict_flags.out)
     source = pathlib.Path(predict_flags.input) if predict_flags.input else None
     if source is not None and not source.is_file():
-        raise UsageError(f"--input={source} is no file; give one in the format of the dataset")
+        raise UsageError(f"--input={source} is not a file; give a file in the format of the dataset")
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 
@@ -57,11 +57,11 @@ def _run(argv: Sequence[str]) -> int:
 
 def _checked_out(given: str | None) -> pathlib.Path:
     if not given:
-        raise UsageError(f"predict: --out is not given; name a file that ends in {', '.join(FORMS)}")
+        raise UsageError(f"predict: missing --out; name a file that ends in {', '.join(FORMS)}")
     out = pathlib.Path(given)
     if out.suffix not in FORMS:
         raise UsageError(
-            f"--out={given}: the form is told by the end of the name; {did_you_mean(out.suffix, FORMS)}known:"
+            f"--out={given}: the end of the name selects the format; {did_you_mean(out.suffix, FORMS)}known:"
             f" {', '.join(FORMS)}"
         )
     if out.is_dir():

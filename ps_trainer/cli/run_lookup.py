@@ -1,4 +1,4 @@
-"""What the commands that use a trained model share: where its checkpoints are, and what it was trained as."""
+"""Finds the checkpoints of a run and its recorded settings, for the commands that use a trained model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, UnknownNameError
 from ps_trainer.options import option
 
-# What names a model, and data: the names that are registered, a field, and those that belong to its value.
+# For model and dataset: the registered names, the field with the name, and the fields that belong to that name.
 _RECORDED = (
     (registry.MODELS, "model", ("model_option",)),
     (registry.DATASETS, "dataset", ("dataset_option", "data_dir")),
@@ -24,27 +24,27 @@ _RECORDED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointFlags:
-    """Which checkpoints."""
+    """Location of the checkpoints."""
 
     checkpoint_dir: str | None = option(None, "folder of the checkpoints; none = <logdir>/checkpoints")
 
 
 def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> tuple[TrainConfig, pathlib.Path]:
-    """The configuration, completed by what the run has recorded, and the folder of the checkpoints.
+    """The configuration, completed from the run's `config.json`, and the folder of the checkpoints.
 
-    Model, dataset and their options that are not given are those in the `config.json` of the run, where there is one.
-    A class that it names by `package.module:Class` counts only where the command line gives the same: to import it
-    runs code, and the folder may be somebody else's.
+    The command line overrides the model, the dataset and their options in `config.json`. If that file names a class as
+    `package.module:Class`, the command line must name the same class: an import runs code, and somebody else may have
+    written the folder.
 
     Args:
-        flags: where.
-        config: as the command line says.
-        given: names of the flags that stand there.
+        flags: Location of the checkpoints.
+        config: Settings from the command line.
+        given: Names of the flags on the command line.
 
     Raises:
-        CheckpointError: no folder is given, or it is none.
-        OptionError: a value that no run could have.
-        UnknownNameError: likewise; or the run has recorded a class that is not registered, and it is not given.
+        CheckpointError: no folder is given, or the path is not a folder.
+        OptionError: a value is not allowed.
+        UnknownNameError: a name is unknown, or the command line does not confirm a recorded class.
     """
     path = pathlib.Path(flags.checkpoint_dir) if flags.checkpoint_dir else config.checkpoint_dir
     if path is None:
@@ -57,7 +57,7 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
 
 
 def start() -> None:
-    """Begins to log, and prepares for TensorFlow, which is not imported before."""
+    """Starts logging and sets the environment for TensorFlow; call before anything imports TensorFlow."""
     start_logging()
     quiet_tensorflow()
 
@@ -72,7 +72,7 @@ def _completed(
     values: dict[str, Any] = {}
     for registered, head, fields in _RECORDED:
         if head in given and getattr(config, head) != recorded.get(head):
-            continue  # another one has other options
+            continue  # the recorded options belong to the recorded name
         if head in recorded and head not in given:
             _check_is_registered(registered, str(recorded[head]), source)
         for name in (head, *fields):
@@ -82,10 +82,10 @@ def _completed(
 
 
 def _check_is_registered(registered: Registry, name: str, source: pathlib.Path) -> None:
-    """Raises unless a recorded name is one of this package; UnknownNameError for one that can be none at all."""
+    """Raises UnknownNameError unless a recorded name is registered in this package."""
     registered.check(name)
     if name not in registered.names():
         raise UnknownNameError(
-            f"{source} names the {registered.kind} {name}, which is not part of this package; to use it runs its code"
-            f" here. If you trust it, give --{registered.flag}={name}"
+            f"{source} names the {registered.kind} {name}, which is not part of this package; using it runs its code"
+            f" here. If you trust that code, give --{registered.flag}={name}"
         )

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer simulate`: an update rule on a cluster of any size, in virtual time."""
+"""`python -m ps_trainer simulate`: runs an update rule on a cluster of any size, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ps_trainer.options import option, repeatable
 
 _USAGE = """python -m ps_trainer simulate --num_workers=200 --backup_workers=4 --compute=lognormal:sigma=0.5 [flags]
 
-Says what so many workers would do: time per update, throughput, staleness, dropped gradients. All in virtual time,
-as an event simulation: no training, no TensorFlow. With --model that model is trained along the way, each gradient at
-the parameters that its worker would have had, all in this process; batches are those of a real run."""
+Predicts time per update, throughput, staleness and dropped gradients of a cluster by an event simulation in virtual
+time, without training and without TensorFlow. With --model the command also trains that model in this process: each
+gradient is computed at the parameters that its worker would have had, on the batches of a real run."""
 
 _CLUSTER_FIELDS = (
     *("num_workers", "num_ps", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
     *("latency_secs", "ps_secs", "seed"),
 )
 
-# What --backup_workers=b is, by rule: the option's key, and its value for n workers.
+# The option that --backup_workers=b sets, by rule: its key, and its value for n workers.
 _BACKUP_OPTIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "backup": ("backup_workers", lambda n, b: b),
     "sync": ("replicas_to_aggregate", lambda n, b: n - b),
@@ -40,29 +40,37 @@ _BACKUP_OPTIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulateFlags:
-    """The cluster, the update rule, and when to stop."""
+    """The cluster, the update rule, and the length of the simulation."""
 
-    num_workers: int = option(8, "workers, backup workers among them", least=1)
+    num_workers: int = option(8, "workers, including backup workers", least=1)
     num_ps: int = option(1, "ps tasks", least=1)
     compute: tuple[str, ...] = repeatable(
-        "name:key=value,… of the compute times; of several, the last that applies to a worker", ("lognormal",)
+        "name:key=value,… of the compute times; the last one that matches a worker counts", ("lognormal",)
     )
     update: str | None = option(None, "update rule; none = async, or backup if --backup_workers is given")
     update_option: tuple[str, ...] = repeatable("key=value for the update rule")
-    backup_workers: int | None = option(None, "workers that an update does not wait for: backup, sync, k_sync", least=0)
-    max_updates: int = option(10_000, "global_step at which the run ends", least=1)
-    model_bytes: int = option(0, "bytes of the parameters, which a pull or a push moves", least=0)
-    worker_bytes_per_sec: float = option(math.inf, "bandwidth of a worker's link, each way", above=0, most=math.inf)
-    ps_bytes_per_sec: float = option(math.inf, "bandwidth of a ps task's link, each way", above=0, most=math.inf)
-    latency_secs: float = option(0.0, "added to every pull and push", least=0)
-    ps_secs: float = option(0.0, "what one ps task alone needs to take in a push; num_ps tasks share that", least=0)
-    seed: int = option(0, "seed of the compute times, and with --model of initial values and data order", least=0)
-    out_dir: str | None = option(None, "folder for summary.json and tables as CSV; none = only print")
-    steps: bool = option(False, "with --out_dir: also steps.csv, a line per step of a worker")
+    backup_workers: int | None = option(
+        None, "workers that an update does not wait for, with backup, sync or k_sync", least=0
+    )
+    max_updates: int = option(10_000, "global_step at which the simulation ends", least=1)
+    model_bytes: int = option(0, "size of the parameters, and so of a pull or push, in bytes", least=0)
+    worker_bytes_per_sec: float = option(
+        math.inf, "bandwidth of a worker's link in each direction", above=0, most=math.inf
+    )
+    ps_bytes_per_sec: float = option(
+        math.inf, "bandwidth of a ps task's link in each direction", above=0, most=math.inf
+    )
+    latency_secs: float = option(0.0, "seconds added to every pull and push", least=0)
+    ps_secs: float = option(
+        0.0, "seconds that a single ps task needs to apply a push; num_ps tasks share this work", least=0
+    )
+    seed: int = option(0, "seed of the compute times; with --model also of initial values and data order", least=0)
+    out_dir: str | None = option(None, "folder for summary.json and CSV tables; none = only print")
+    steps: bool = option(False, "with --out_dir: also write steps.csv, a line per step of a worker")
 
 
 def main_simulate(argv: Sequence[str]) -> int:
-    """Simulates what `argv` says and prints the result; returns the exit code."""
+    """Runs the simulation that `argv` describes and prints the result; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
@@ -116,7 +124,7 @@ def update_of(flags: SimulateFlags) -> tuple[str, list[str]]:
     """The update rule that the flags ask for, and its options.
 
     Raises:
-        OptionError: `--backup_workers` with a rule that has none, or with all workers.
+        OptionError: `--backup_workers` with a rule without backup workers, or with the number of all workers.
     """
     update_options = list(flags.update_option)
     if flags.backup_workers is None:
@@ -125,12 +133,12 @@ def update_of(flags: SimulateFlags) -> tuple[str, list[str]]:
     if update not in _BACKUP_OPTIONS:
         raise OptionError(
             f"--backup_workers={flags.backup_workers}: --update={update} has no backup workers; use one of"
-            f" {', '.join(_BACKUP_OPTIONS)}, or leave it out"
+            f" {', '.join(_BACKUP_OPTIONS)}, or remove --backup_workers"
         )
     if not 0 <= flags.backup_workers < flags.num_workers:
         raise OptionError(
             f"--backup_workers={flags.backup_workers} of --num_workers={flags.num_workers}; give 0 to"
-            f" {flags.num_workers - 1}, as an update waits for all others"
+            f" {flags.num_workers - 1}, because an update waits for all other workers"
         )
     key, value = _BACKUP_OPTIONS[update]
     return update, [*update_options, f"{key}={value(flags.num_workers, flags.backup_workers)}"]

@@ -1,4 +1,4 @@
-"""The `--model` form of `python -m ps_trainer simulate`: real gradients along the schedule."""
+"""The `--model` form of `python -m ps_trainer simulate`: trains with real gradients in the simulated order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import UsageError
 from ps_trainer.options import option, same_as
 
-# The rule of the cluster whose limits hold for those that are simulated only.
+# Rules that exist only in the simulation, and the rule of a cluster that has the same limits.
 _RULES_OF_CLUSTER = {"token_queue": "sync", "stock_sync": "sync"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayFlags:
-    """What is trained in virtual time, as in a real run; without --model nothing is."""
+    """The training in virtual time, with the flags of a real run; without --model there is none."""
 
-    model: str | None = option(None, "model to train; none = only the times")
+    model: str | None = option(None, "model to train; none = simulate only the times")
     model_option: tuple[str, ...] = same_as(TrainConfig, "model_option")
     dataset: str = same_as(TrainConfig, "dataset")
     dataset_option: tuple[str, ...] = same_as(TrainConfig, "dataset_option")
@@ -35,29 +35,32 @@ class ReplayFlags:
 
 
 def check(flags: ReplayFlags, given: Container[str]) -> None:
-    """Checks the flags as far as that needs no TensorFlow.
+    """Checks the flags as far as possible without TensorFlow.
 
     Args:
-        flags: to check.
-        given: names of the flags that the user gave.
+        flags: Flags to check.
+        given: Names of the flags that the user gave.
 
     Raises:
         UsageError: a flag about training without `--model`.
     """
-    in_vain = [field.name for field in dataclasses.fields(flags) if field.name in given and field.name != "model"]
-    if flags.model is None and in_vain:
-        raise UsageError(f"--{in_vain[0]} is about training, and nothing is trained; add --model=…, or leave it out")
+    without_effect = [
+        field.name for field in dataclasses.fields(flags) if field.name in given and field.name != "model"
+    ]
+    if flags.model is None and without_effect:
+        flag = without_effect[0]
+        raise UsageError(f"--{flag} is about training, and nothing is trained without --model; add that or remove this")
 
 
 class Trainee:
-    """A model that is trained once its schedule is there. Imports TensorFlow.
+    """A model that is trained after its schedule was simulated. Imports TensorFlow.
 
     Args:
-        flags: with a model.
-        cluster: `simulation.cluster.ClusterModel` on which the schedule is made.
-        update: its rule.
-        update_options: of the rule.
-        num_updates: of the schedule.
+        flags: Flags with a model.
+        cluster: Simulated cluster, a `simulation.cluster.ClusterModel`.
+        update: Name of the update rule.
+        update_options: Options of the update rule.
+        num_updates: Number of updates in the schedule.
 
     Raises:
         UsageError: an unknown name, a wrong option, missing data, or a combination that cannot run.
@@ -81,7 +84,7 @@ class Trainee:
         self._blocks: list[Any] = []
 
     def keep(self, blocks: Iterable[Any]) -> Iterator[Any]:
-        """The same blocks of `simulation.run.stream`, which are remembered."""
+        """Passes on the blocks of `simulation.run.stream`, and remembers them."""
         for block in blocks:
             self._blocks.append(block)
             yield block

@@ -1,6 +1,6 @@
 """The commands that run one task of a cluster.
 
-All that can be wrong with the input is found before TensorFlow is imported.
+They check the whole input before they import TensorFlow, which takes seconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ps_trainer.options import option
 
 _PS_USAGE = """python run_ps.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
 
-Runs a parameter server until every worker is done. The training flags are accepted and have no effect, so that
-one --flagfile can serve all tasks."""
+Runs a parameter server until every worker is done. It accepts the training flags and ignores them, so that all tasks
+can share one --flagfile."""
 
 _WORKER_USAGE = """python run_worker.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
 
-Runs a worker; worker 0 is the chief, unless --chief_hosts names one (that one runs with --job_name=chief).
+Runs a worker. Worker 0 is the chief, unless --chief_hosts names a chief, which runs with --job_name=chief.
 --job_name=evaluator evaluates every checkpoint of --logdir."""
 
 _TASK_USAGE = """python -m ps_trainer task [flags]
@@ -35,9 +35,11 @@ Runs the task that TF_CONFIG or --job_name and --task_index name."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PsFlags:
-    """How long a ps task serves (without effect on other tasks)."""
+    """Lifetime of a ps task (no effect on other tasks)."""
 
-    keep_serving: bool = option(False, "serve job after job until SIGTERM, instead of ending with the first")
+    keep_serving: bool = option(
+        False, "serve one job after another until SIGTERM, instead of ending with the first job"
+    )
 
 
 def main_ps(argv: Sequence[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import os
 import pathlib
@@ -15,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
-from ps_trainer import options
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError
@@ -24,92 +22,14 @@ from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.injector import Injector
+from ps_trainer.launch.local_cluster import LocalCluster
 from ps_trainer.launch.process import StartedProcess, TaskProcess
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
 from ps_trainer.launch.supervisor import Limits, RunOutcome, Supervisor
-from ps_trainer.launch.task_factory import TASK_COMMAND, TaskFactory, task_environment
+from ps_trainer.launch.task_factory import TaskFactory, task_environment
 from ps_trainer.launch.view import create_view
-from ps_trainer.options import option
-
-_MAX_TASKS = 50_000  # each task listens on a port of its own, and one machine has about this many
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalCluster:
-    """A cluster of child processes on this machine: what is trained, and by how many tasks.
-
-    Attributes:
-        config: Settings of the training run, already checked.
-        train_args: Flags passed to every task unchanged; `config` is what they say.
-        num_ps: Number of ps tasks.
-        num_workers: Number of worker tasks.
-        num_evaluators: Number of evaluators, 0 or 1.
-        faults: Faults that the launcher injects, as `ps_trainer/disturbances/faults.py` reads them.
-        max_restarts: Number of times that each task is restarted; None = the number of kills that `chaos` asks for.
-        preload: True imports TensorFlow once and forks the tasks (`forkserver.py`), where the system supports it.
-        plain: True prints plain lines even on a terminal.
-        limits: Deadlines; None = the defaults, with `config.stall_timeout_secs` for the evaluator.
-        task_command: Program and first arguments of a task; its flags follow.
-    """
-
-    config: TrainConfig
-    train_args: Sequence[str] = ()
-    num_ps: int = option(1, "ps tasks", least=1, most=_MAX_TASKS)
-    num_workers: int = option(2, "worker tasks, the chief among them", least=1, most=_MAX_TASKS)
-    num_evaluators: int = option(0, "1 = evaluate every checkpoint in a task of its own", choices=(0, 1))
-    faults: Sequence[str] = ()
-    max_restarts: int | None = option(
-        None, "how often each task that dies is started again; none = 0, or the kills of --fault=chaos", least=0
-    )
-    preload: bool = False
-    plain: bool = False
-    limits: Limits | None = None
-    task_command: Sequence[str] = TASK_COMMAND
-
-    def check(self) -> None:
-        """Checks the counts of tasks, and the delays, which name workers.
-
-        Raises:
-            UsageError: a count is out of range, or a delay is not valid for these workers.
-        """
-        options.check(self)
-        if self.config.straggler:
-            # Imported here because it takes NumPy along, which a launcher without delays does not need.
-            from ps_trainer.disturbances import delays
-
-            delays.parse_all(self.config.straggler, self.num_workers)
-
-    def planned_faults(self, *, has_links: bool) -> list[faults_lib.Fault]:
-        """The faults to inject, by the time or step at which they are due.
-
-        Args:
-            has_links: Whether each task has a network link of its own that can be cut.
-
-        Raises:
-            UsageError: a fault is malformed, or names a task that does not exist.
-        """
-        shape = faults_lib.ClusterShape(
-            num_ps=self.num_ps,
-            num_workers=self.num_workers,
-            num_evaluators=self.num_evaluators,
-            max_steps=self.config.max_steps,
-            has_links=has_links,
-        )
-        return faults_lib.parse_all(self.faults, shape)
-
-    @property
-    def task_ids(self) -> list[tuple[str, int]]:
-        """Job name and task index of every task, ps tasks first."""
-        counts = {"ps": self.num_ps, "worker": self.num_workers, "evaluator": self.num_evaluators}
-        return [(job_name, index) for job_name, count in counts.items() for index in range(count)]
-
-    @property
-    def summary(self) -> str:
-        """The numbers of tasks in words."""
-        evaluators = f", {self.num_evaluators} evaluator" if self.num_evaluators else ""
-        return f"{self.num_ps} ps, {self.num_workers} workers{evaluators}"
 
 
 def run(

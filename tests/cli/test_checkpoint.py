@@ -266,14 +266,14 @@ class TestPlan:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "say what to do: info, verify, plan"),
+        ((), "missing action; choose from info, verify, plan"),
         (("inof", "x"), "did you mean info?"),
         (("info",), "give a folder"),
         (("verify",), "give a folder"),
         (("plan",), "give a folder"),
         (("plan", "--model=cnn"), "give a folder"),
         (("info", "x", "--model=cnn"), "takes one folder and no flags"),
-        (("verify", "x", "y"), "'y' is not understood"),
+        (("verify", "x", "y"), "unexpected 'y'"),
     ],
 )
 def test_a_wrong_command_line_is_an_error(command, args, said):

@@ -16,6 +16,7 @@ from ps_trainer.cli import evaluate, local, main, run_lookup, task
 from ps_trainer.cluster import ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.launch.hosts import LocalHosts
+from ps_trainer.launch.local_cluster import LocalCluster
 
 
 @pytest.fixture(autouse=True)
@@ -100,8 +101,8 @@ def test_local_passes_on_the_training_flags_as_given(calls):
     assert main.main(["ps_trainer", "local", "--num_workers=3", *args, "--plain"]) == 5
     assert isinstance(calls[0][1].pop("hosts"), LocalHosts)
     config = TrainConfig(update_option=("a=1,2",))
-    counts = {"num_ps": 1, "num_workers": 3, "num_evaluators": 0, "faults": (), "max_restarts": None}
-    assert calls == [((), {**counts, "train_args": args, "config": config, "plain": True, "preload": True})]
+    cluster = LocalCluster(config=config, train_args=args, num_ps=1, num_workers=3, plain=True, preload=True)
+    assert calls == [((cluster,), {})]
 
 
 @pytest.mark.parametrize("flag", ["logdir", "checkpoint_dir"])
@@ -140,7 +141,11 @@ def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
         (local.main_local, ["--num_workers=two"], "--num_workers: 'two' is not of type int"),
         (local.main_local, ["--max_steps=0"], "--max_steps=0: max_steps must be at least 1"),
         (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
-        (main.main, [], "no command given; one of local, task, doctor, evaluate, export, predict, checkpoint, data"),
+        (
+            main.main,
+            [],
+            "missing command; choose from local, task, doctor, evaluate, export, predict, checkpoint, data",
+        ),
     ],
 )
 def test_refuses_wrong_input_before_anything_starts(calls, capsys, command, args, expected):

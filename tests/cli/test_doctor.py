@@ -36,7 +36,7 @@ def test_before_a_job_that_will_do(capsys, hosts, tmp_path):
     code, lines = run(capsys, *hosts, "--isolation=vpn", f"--logdir={tmp_path}", "--model=mlp", "--keep_serving")
     assert code == 0
     assert [line.split()[0] for line in lines[:-1]] == ["ok"] * 5
-    assert lines[-1].startswith("not known  tasks       none runs, so none was asked for its cluster definition")
+    assert lines[-1].startswith("not known  tasks       no task runs, so none could report its cluster")
     assert list(tmp_path.iterdir()) == []
 
 

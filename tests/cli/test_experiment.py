@@ -59,9 +59,9 @@ def test_no_run_sees_a_gpu(calls):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no experiment named; give all, list, or some of dice, coins"),
+        ([], "missing name of an experiment; give all, list, or some of dice, coins"),
         (["dcie"], "experiment dcie: no such experiment; did you mean dice? known: dice, coins"),
-        (["list", "dice"], "experiment list dice: list stands alone"),
+        (["list", "dice"], "experiment list dice: give list without other names"),
         (["dice", "--quik"], "unknown flag --quik; did you mean --quick?"),
         (["dice", "--seeds=many"], "--seeds"),
         (["no_module_of_this_name:Dice"], "no module named 'no_module_of_this_name'"),

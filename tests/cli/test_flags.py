@@ -95,7 +95,7 @@ def test_given_flags_pass_on_as_arguments_even_where_they_equal_the_default(args
         (["--count=1.5"], "--count: '1.5' is not of type int"),
         (["--sizes=1,x"], "--sizes: 'x' is not of type int"),
         (["--is_on=maybe"], "--is_on: 'maybe' is not a bool; write true or false"),
-        (["--is_on", "true"], "'true' is not a flag; every argument has the form --name=value"),
+        (["--is_on", "true"], "'true' is not a flag; write every argument as --name=value"),
         (["--count"], "Missing value for flag --count"),
         (["count=5"], "'count=5' is not a flag"),
         (["--count=5", "--", "more"], "'more' is not a flag"),

@@ -84,7 +84,7 @@ def test_lists_all_kinds_when_none_is_named(capsys):
 
 def test_refuses_an_unknown_kind(capsys):
     assert listing.main_list(["list", "gadget"]) == 2
-    expected = "error: list gadget: no such kind; did you mean gadgets? known: gadgets, tools, filters\n"
+    expected = "error: list gadget: unknown kind; did you mean gadgets? known: gadgets, tools, filters\n"
     assert capsys.readouterr().err == expected
 
 

@@ -31,7 +31,7 @@ def test_unknown_hosts_name_the_known_ones():
 
 @pytest.mark.parametrize("name", ["rate", "ps_rate", "worker_rate"])
 def test_a_rate_without_shaped_hosts_says_what_to_add(name):
-    with pytest.raises(OptionError, match=f"--{name}=200mbit needs links .*add --hosts=netns"):
+    with pytest.raises(OptionError, match=f"--{name}=200mbit needs a link .*add --hosts=netns"):
         create_hosts(LocalFlags(**{name: "200mbit"}))
 
 

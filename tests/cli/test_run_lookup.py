@@ -65,7 +65,7 @@ def test_a_recorded_class_that_is_not_registered_is_used_only_if_the_flag_gives_
         found(logdir)
     assert str(error.value) == (
         f"{logdir}/config.json names the {kind} stranger.code:Class, which is not part of this package;"
-        f" to use it runs its code here. If you trust it, give --{head}=stranger.code:Class"
+        f" using it runs its code here. If you trust that code, give --{head}=stranger.code:Class"
     )
     config, _ = found(logdir, **{head: "stranger.code:Class"})
     assert (getattr(config, head), getattr(config, f"{head}_option")) == ("stranger.code:Class", ("a=1",))
@@ -80,13 +80,17 @@ def test_a_folder_that_is_none_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("command", "args", "expected"),
     [
-        (export.main_export, [], "--out is not given; name a new folder"),
-        (export.main_export, ["--out={folder}"], "is there already, and is not overwritten"),
-        (export.main_export, ["--out={folder}/config.json"], "is there already, and is not overwritten"),
+        (export.main_export, [], "missing --out; name a new folder"),
+        (export.main_export, ["--out={folder}"], "already exists, and export does not overwrite it"),
+        (export.main_export, ["--out={folder}/config.json"], "already exists, and export does not overwrite it"),
         (export.main_export, ["--out={folder}/new"], "give --logdir of the run, or --checkpoint_dir"),
-        (predict.main_predict, [], "--out is not given; name a file that ends in .csv, .jsonl, .npy"),
+        (predict.main_predict, [], "missing --out; name a file that ends in .csv, .jsonl, .npy"),
         (predict.main_predict, ["--out=a.json"], "did you mean .jsonl? known: .csv, .jsonl, .npy"),
-        (predict.main_predict, ["--out={folder}/new.npy", "--input={folder}/no"], "no is no file; give one in the"),
+        (
+            predict.main_predict,
+            ["--out={folder}/new.npy", "--input={folder}/no"],
+            "no is not a file; give a file in the",
+        ),
         (predict.main_predict, ["--out=new.csv", "--logdir={folder}/no"], "no/checkpoints is not a folder"),
     ],
 )

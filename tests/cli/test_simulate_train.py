@@ -58,7 +58,7 @@ def test_says_that_a_run_has_diverged(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (["--learning_rate=0.1"], "--learning_rate is about training, and nothing is trained; add --model="),
+        (["--learning_rate=0.1"], "--learning_rate is about training, and nothing is trained without --model;"),
         ([*ROWS, "--evaluate_every=-1"], "--evaluate_every=-1: evaluate_every must be at least 0"),
         (["--model=mpl"], "did you mean mlp"),
         ([*ROWS, "--learning_rate=0"], "--learning_rate=0.0: learning_rate must be above 0"),

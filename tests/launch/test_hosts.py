@@ -17,7 +17,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import local
 from ps_trainer.launch.hosts import LocalHosts, TaskHost
-from ps_trainer.launch.local import LocalCluster
+from ps_trainer.launch.local_cluster import LocalCluster
 from ps_trainer.launch.task_factory import cluster_flags
 from tests.launch import fakes
 

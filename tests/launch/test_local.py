@@ -18,7 +18,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import local, task_factory
 from ps_trainer.launch.hosts import LocalHosts
-from ps_trainer.launch.local import LocalCluster
+from ps_trainer.launch.local_cluster import LocalCluster
 from ps_trainer.launch.supervisor import Limits
 from tests.launch import fakes
 

@@ -20,9 +20,9 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 LAUNCHER = """
 import json, sys
 from ps_trainer.config import TrainConfig
-from ps_trainer.launch import local
+from ps_trainer.launch import local, local_cluster
 command, logdir, num_evaluators = json.loads(sys.argv[1])
-cluster = local.LocalCluster(num_evaluators=num_evaluators, config=TrainConfig(logdir=logdir), plain=True,
+cluster = local_cluster.LocalCluster(num_evaluators=num_evaluators, config=TrainConfig(logdir=logdir), plain=True,
                              task_command=command)
 sys.exit(local.run(cluster))
 """

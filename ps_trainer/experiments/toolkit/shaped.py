@@ -20,7 +20,7 @@ from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec, MeteredHost
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.launch.local import LocalCluster
+from ps_trainer.launch.local_cluster import LocalCluster
 
 PAYLOAD_SHARE = 1448 / 1514
 """Of the bytes of a full frame, which the links count, those that TCP carries."""
