@@ -1,4 +1,4 @@
-"""A control plane without a server."""
+"""A control plane without a server, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
 
 class FakeControl:
-    """Stands for a `PsControl`: answers what its fields hold, or fails while `error` is set."""
+    """Stands for a `PsControl`: returns the values of its fields, or fails while `error` is set."""
 
     def __init__(self, ps: int = 0, **fields: Any):
         self.ps = ps
@@ -47,7 +47,7 @@ def incarnation(ps: int) -> str:
 
 
 def ready_run(num_ps: int = 1, **fields: Any) -> RunRecord:
-    """The record of run "r", which is ready on `FakeControl`s."""
+    """The record of run "r", which is ready on the `FakeControl`s."""
     defaults = {"run_id": "r", "status": RunStatus.READY, "agreement": {}, "start": RunStart(step=0, how="initialised")}
     return RunRecord(**defaults | {"incarnations": tuple(map(incarnation, range(num_ps)))} | fields)
 
@@ -58,5 +58,5 @@ def entry(status: str, **fields: Any) -> WorkerEntry:
 
 
 def roster(run_id: str, **statuses: str) -> Roster:
-    """The roster of a run: `roster("r", w0="joined")`."""
+    """The roster of a run, for example `roster("r", w0="joined")`."""
     return Roster(run_id=run_id, workers={int(name[1:]): entry(status) for name, status in statuses.items()})

@@ -33,7 +33,7 @@ from ps_trainer.runtime.server import session_config
 
 @pytest.fixture
 def server():
-    """A server with nothing on it; its address and target."""
+    """A server without any state; its address and target."""
     (port,) = pick_free_ports(1)
     address = f"localhost:{port}"
     jobs = {"ps": (address,), "worker": ("localhost:1",)}
@@ -67,12 +67,12 @@ def own_session(server, graph):
     return tf.Session(server[1], graph=graph.graph, config=session_config(server[2].device, peers=()))
 
 
-def test_before_the_ps_has_begun_a_read_says_so(client):
+def test_a_read_before_the_ps_has_begun_returns_no_state(client):
     with pytest.raises(tf.errors.FailedPreconditionError):
         client.read()
 
 
-def test_what_is_written_is_read(server, client):
+def test_written_records_are_read_back(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
@@ -92,7 +92,7 @@ def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):
     assert got == ["joined", "training", "done"]
 
 
-def test_two_clients_see_the_same(server, client):
+def test_two_clients_read_the_same_state(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
@@ -111,8 +111,8 @@ def test_calls_from_many_threads_do_not_disturb_each_other(server, client):
     assert got == set(range(40))
 
 
-def test_a_client_that_was_closed_opens_no_session_any_more(server, client):
-    """A heartbeat, or who watches the ps task, may call it once more."""
+def test_a_closed_client_opens_no_session(server, client):
+    """A heartbeat or a watcher may call the client once more after its end."""
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
@@ -126,7 +126,7 @@ def test_a_client_that_was_closed_opens_no_session_any_more(server, client):
 
 
 class SlowSession:
-    """Stands for the session to a ps task that is too slow for a number of calls."""
+    """Stands for a session to a ps task that is too slow for its first calls."""
 
     def __init__(self, num_late):
         self.num_late = num_late
@@ -144,7 +144,7 @@ class SlowSession:
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Makes a client of a ps task that is late for 4 calls, with its session."""
+    """Makes a client of a ps task that is too slow for the first 4 calls, with the client's session."""
 
     def create(patience_secs):
         session = SlowSession(num_late=4)
@@ -155,7 +155,7 @@ def slow(monkeypatch):
     return create
 
 
-def test_a_call_that_is_patient_is_repeated(slow):
+def test_a_patient_call_is_repeated(slow):
     client, session = slow(patience_secs=60.0)
     assert client.read(is_patient=True) == PsState()
     assert session.num_calls == 4 + 1
@@ -164,7 +164,7 @@ def test_a_call_that_is_patient_is_repeated(slow):
     assert session.num_calls == 4 + 1
 
 
-def test_another_call_is_made_once_and_so_is_any_without_patience(slow):
+def test_impatient_calls_and_calls_without_patience_are_made_once(slow):
     for patience_secs, call in ((60.0, PsControl.read), (0.0, lambda client: client.read(is_patient=True))):
         client, session = slow(patience_secs)
         with pytest.raises(tf.errors.DeadlineExceededError):
@@ -186,7 +186,7 @@ def test_no_answer_is_an_error_within_the_deadline(kind):
         started = time.monotonic()
         with pytest.raises(tf.errors.OpError):
             client.read()
-        assert time.monotonic() - started < 0.5 + 5.0  # an error by the deadline, with room for a busy machine
+        assert time.monotonic() - started < 0.5 + 5.0  # an error by the deadline, with allowance for a busy machine
         client.close()
 
 
@@ -201,8 +201,8 @@ def test_a_client_works_again_after_an_error(server):
     client.close()
 
 
-def test_the_control_plane_survives_what_frees_a_run(server, client):
-    """It lies in a container of its own: variables of a run by the same names are others."""
+def test_the_control_plane_survives_the_end_of_a_run(server, client):
+    """It lies in a container of its own, so a run's variables of the same names are different ones."""
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)

@@ -1,4 +1,4 @@
-"""What running tasks say of themselves, on real servers in this process; and what the preflight makes of it."""
+"""Answers of running tasks, on real servers in this process, and the findings of the preflight from them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ UNRESOLVABLE = "no-such-host.invalid:2222"
 
 @pytest.fixture(scope="module")
 def served():
-    """The worker's view of a cluster of two ps tasks and two workers, all of which serve."""
+    """The worker's view of a running cluster of two ps tasks and two workers."""
     with InProcessCluster(num_ps=2, num_workers=2, is_new=True) as cluster:
         yield cluster.task("worker", 0)
 
 
 @pytest.fixture(scope="module")
 def half_blind():
-    """A worker's cluster whose ps task was given another address for worker 1, which does not resolve."""
+    """A worker's cluster in which the ps task has another address for worker 1, one that does not resolve."""
     ps, w0, w1 = (f"localhost:{port}" for port in pick_free_ports(3))
     jobs = {"ps": (ps,), "worker": (w0, w1)}
     wrong = {"ps": [ps], "worker": [w0, UNRESOLVABLE]}
@@ -59,7 +59,7 @@ def found_by(cluster, **settings):
 
 
 def reach_of(cluster, partners):
-    """What is found where all tasks run, beside a run with these circles of workers."""
+    """The findings where all tasks run, beside a run with these circles of workers."""
     places, state = list(checks.look_at(cluster)), PsState(run=ready_run(partners=partners))
     with ThreadPoolExecutor() as pool:
         return list(doctor._reach(pool, cluster, places, places, state))
@@ -78,12 +78,12 @@ def model_trace(units, activation=tf.nn.relu, batch=8):
 
 
 class TestReach:
-    def test_a_server_says_who_it_is_and_what_time_it_has(self, served):
+    def test_a_server_returns_its_identity_and_its_time(self, served):
         answer = reachability.ask(served.jobs["worker"][1])
         assert answer.device == "/job:worker/task:1"
-        assert abs(answer.ahead_secs) <= answer.uncertain_secs + 0.05  # it has this machine's clock
+        assert abs(answer.ahead_secs) <= answer.uncertain_secs + 0.05  # client and server have the same clock
 
-    def test_nobody_there_is_an_error_within_the_deadline(self):
+    def test_a_missing_task_is_an_error_within_the_deadline(self):
         (port,) = pick_free_ports(1)
         with pytest.raises(tf.errors.OpError):
             reachability.ask(f"localhost:{port}", deadline_secs=0.5)
@@ -95,7 +95,7 @@ class TestReach:
         assert "no-such-host.invalid" in reachability.fault_between(ps, "/job:worker/task:1")
         assert reachability.fault_between(ps, "/job:worker/task:9") == "its cluster definition has no such task"
 
-    def test_a_peer_that_is_silent_is_given_up_and_the_asked_task_goes_on(self):
+    def test_a_silent_peer_is_given_up_and_the_asked_task_continues(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             ps, w0 = (f"localhost:{port}" for port in pick_free_ports(2))
             jobs = {"ps": [ps], "worker": [w0, f"localhost:{silent.getsockname()[1]}"]}
@@ -106,7 +106,7 @@ class TestReach:
 
 
 class TestExamine:
-    def test_a_cluster_that_is_well(self, served):
+    def test_a_healthy_cluster(self, served):
         findings = found_by(served)
         assert of_level(findings, FAIL) == of_level(findings, WARNING) == []
         said = "\n".join(of_level(findings, OK))
@@ -115,7 +115,7 @@ class TestExamine:
         assert f"reach: in both directions, asked on the tasks themselves: {2 * 2 * 2} connections" in said
         assert "clocks: within" in said
 
-    def test_a_ps_that_does_not_reach_a_worker_is_named_and_the_other_way_is_well(self, half_blind):
+    def test_a_ps_that_does_not_reach_a_worker_is_named_and_the_other_direction_is_ok(self, half_blind):
         found = of_level(found_by(half_blind), FAIL)
         assert len(found) == 1
         ps, worker = half_blind.ps_addresses[0], half_blind.jobs["worker"][1]
@@ -142,7 +142,7 @@ class TestExamine:
         (found,) = of_level(found_by(half_blind), WARNING)
         assert "was given other addresses than those here" in found and "unless a tunnel needs" in found
 
-    def test_a_task_in_anothers_place(self, served):
+    def test_a_task_in_the_place_of_another(self, served):
         jobs = {"ps": served.ps_addresses[::-1], "worker": served.jobs["worker"]}
         found = of_level(found_by(dataclasses.replace(served, jobs=jobs)), FAIL)
         assert f"ps-0 ({jobs['ps'][0]}): the server there is /job:ps/task:1, not /job:ps/task:0" in found[0]
@@ -161,7 +161,7 @@ class TestExamine:
         found = of_level(found_by(dataclasses.replace(served, jobs=jobs)), UNKNOWN)
         assert any(f"worker-1 (localhost:{port}): only a running task knows what it reaches" in line for line in found)
 
-    def test_what_listens_and_is_no_server(self):
+    def test_a_listener_that_is_not_a_server(self):
         with socket.create_server(("127.0.0.1", 0)) as sock:
             address = f"localhost:{sock.getsockname()[1]}"
             place = checks.Place("ps", 0, address, "localhost", 1, Resolved(("127.0.0.1",)), True, "", False)
@@ -207,7 +207,7 @@ class TestJob:
         (found,) = of_level(self.found([self.worker(), self.worker(**own_facts)]), level)
         assert words in found
 
-    def test_a_worker_that_failed_and_one_that_is_not_there(self):
+    def test_a_failed_worker_and_a_missing_worker(self):
         findings = self.found([entry("failed", reason="disk")])
         assert of_level(findings, OK) == ["job: run r is ready: worker-0 failed, worker-1 not joined"]
         assert "worker 0 failed: disk; look at its log" in of_level(findings, WARNING)[0]
@@ -216,7 +216,7 @@ class TestJob:
         (found,) = of_level(self.found([self.worker()], {"learning_rate": 0.5, "seed": 0}), FAIL)
         assert "--learning_rate: chief 0.1, this command 0.5" in found and "--seed" not in found
 
-    def test_a_clock_that_is_off(self):
+    def test_a_clock_that_differs(self):
         place = checks.Place("ps", 0, "p:1", "p", 1, Resolved(("10.0.0.1",)), False, "", False)
         ahead = doctor._Live(place, reachability.Answer(place.device, 90.0, 0.01))
         (finding,) = doctor._clocks([ahead])
@@ -234,7 +234,7 @@ class TestPreflight:
         )
         assert expected.text in str(caught.value)
 
-    def test_one_that_it_reaches_does(self, half_blind):
+    def test_a_worker_that_every_ps_reaches_starts(self, half_blind):
         worker_0 = dataclasses.replace(half_blind, task_index=0)
         for client in preflight.wait_for_ps(worker_0, TrainConfig(start_timeout_secs=60), StopRequest()):
             client.close()
@@ -258,12 +258,12 @@ class TestPreflight:
         assert [finding.level for finding in task_info.differences(own, other, "worker-1")] == [WARNING]
 
 
-def test_facts_that_one_side_does_not_tell_are_no_difference():
+def test_facts_that_one_side_does_not_report_are_not_a_difference():
     assert task_info.differences(TaskFacts(tensorflow="1"), TaskFacts(), "x") == []
     assert task_info.differences(TaskFacts(), TaskFacts(graph="1"), "x") == []
 
 
-def test_facts_of_the_ps_tasks_are_what_they_say(served):
+def test_the_ps_tasks_report_their_facts(served):
     client = PsControl(served.ps_addresses[0], 0)
     assert client.read().hello.facts == task_info.of(served)
     client.close()

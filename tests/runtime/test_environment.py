@@ -1,4 +1,4 @@
-"""Environment variables that a task sets before TensorFlow, and those of the user that it leaves."""
+"""Environment variables that a task sets before it imports TensorFlow, and the user's, which it keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def channel_options(**environ):
     return prepared(**environ)["TF_GRPC_DEFAULT_OPTIONS"].split(",")
 
 
-def test_a_proxy_is_kept_off_the_tasks_channels_and_a_task_that_has_moved_is_looked_for():
+def test_channels_skip_the_proxy_and_look_up_a_moved_task():
     assert channel_options() == [f"{PROXY}=0", f"{LOOKUPS}=1000"]
 
 
@@ -43,7 +43,7 @@ def test_the_users_channel_options_stay():
         (f"{LOOKUPS} = 5000,{PROXY}=1", [f"{LOOKUPS} = 5000", f"{PROXY}=1"]),
     ],
 )
-def test_an_option_that_the_user_has_set_is_kept_and_the_other_one_added(given, result):
+def test_an_option_that_the_user_has_set_is_kept_and_the_other_added(given, result):
     assert channel_options(TF_GRPC_DEFAULT_OPTIONS=given) == result
 
 
@@ -52,12 +52,12 @@ def test_preparing_twice_changes_nothing():
     assert prepared(**environ) == environ
 
 
-def test_what_the_user_has_set_is_kept():
+def test_the_users_variables_are_kept():
     own = {name: "user's" for name in prepared() if name != "TF_GRPC_DEFAULT_OPTIONS"}
     assert own.items() <= prepared(**own).items()
 
 
-def test_a_ps_leaves_gpus_alone_and_a_worker_does_not():
+def test_a_ps_hides_gpus_and_a_worker_does_not():
     assert prepared(is_ps=True, CUDA_VISIBLE_DEVICES="0")["CUDA_VISIBLE_DEVICES"] == ""
     assert prepared(CUDA_VISIBLE_DEVICES="0")["CUDA_VISIBLE_DEVICES"] == "0"
     assert "CUDA_VISIBLE_DEVICES" not in prepared()

@@ -1,4 +1,4 @@
-"""A worker's sign of life goes to every ps task, one that does not answer holding up no other."""
+"""A worker's sign of life goes to every ps task, and a ps task that does not answer delays no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runtime.fakes import GONE, FakeControl  # isort: skip
 
 
 class Frozen(FakeControl):
-    """Does not answer until it is let go."""
+    """A control that does not answer until the test releases it."""
 
     def __init__(self, ps):
         super().__init__(ps)
@@ -26,7 +26,7 @@ class Frozen(FakeControl):
 def wait_for_words(ps, number):
     deadline = time.monotonic() + DEADLINE_SECS
     while len(ps.said) < number:
-        assert time.monotonic() < deadline, f"{len(ps.said)} of {number} words"
+        assert time.monotonic() < deadline, f"{len(ps.said)} of {number} messages"
         time.sleep(0.01)
 
 
@@ -41,7 +41,7 @@ def test_says_alive_to_each_ps_beside_a_frozen_and_a_lost_one():
     controls[0].thaw.set()
 
 
-def test_is_silent_when_it_is_left():
+def test_is_silent_after_its_end():
     ps = FakeControl(0)
     with Heartbeat([ps], "r", 3, timeout_secs=DEADLINE_SECS):
         pass

@@ -1,4 +1,4 @@
-"""Which worker is told to be gone, and when, with real sockets."""
+"""The reports of lost workers and their times, with real sockets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def address_of(server):
     return f"localhost:{server.getsockname()[1]}"
 
 
-def test_a_worker_is_told_once_when_its_port_is_gone_and_again_after_it_came_back(listener):
+def test_a_worker_is_reported_once_when_its_port_is_closed_and_again_after_it_came_back(listener):
     lost: queue.Queue = queue.Queue()
     address = address_of(listener)
     port = listener.getsockname()[1]
@@ -51,7 +51,7 @@ def test_a_worker_is_told_once_when_its_port_is_gone_and_again_after_it_came_bac
         watcher.close()
 
 
-def test_workers_that_are_not_watched_are_not_told():
+def test_workers_that_are_not_watched_are_not_reported():
     lost: queue.Queue = queue.Queue()
     first, second = (f"localhost:{port}" for port in pick_free_ports(2))
     watcher = Liveness({0: first, 1: second}, lambda index, reason: lost.put(index))

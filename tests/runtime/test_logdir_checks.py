@@ -16,7 +16,7 @@ PLENTY = 2**50
 
 @pytest.fixture
 def free(monkeypatch):
-    """Sets the bytes that a disk has free."""
+    """Sets the number of free bytes on a disk."""
 
     def set_free(num_bytes, files=10**6):
         status = SimpleNamespace(f_bavail=num_bytes, f_frsize=1, f_files=files and 10**6, f_favail=files)
@@ -32,18 +32,18 @@ def only(logdir):
 
 
 @pytest.mark.parametrize("below", ["", "new", "new/deep"])
-def test_a_folder_that_is_there_or_can_be_made(tmp_path, free, below):
+def test_a_folder_that_exists_or_can_be_made(tmp_path, free, below):
     finding = only(tmp_path / below)
     assert finding.level == OK and "can be written; 1024 TiB are free" in finding.text
     assert os.listdir(tmp_path) == []
 
 
-def test_a_relative_folder_that_is_to_be_made(tmp_path, free, monkeypatch):
+def test_a_relative_folder_that_does_not_exist_yet(tmp_path, free, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert f"--logdir=runs/x, to be created in {tmp_path}, can be" in only("runs/x").text
 
 
-def test_a_file_in_the_way(tmp_path, free):
+def test_a_file_in_the_place_of_a_folder(tmp_path, free):
     (tmp_path / "file").write_text("")
     finding = only(tmp_path / "file" / "logs")
     assert (finding.level, finding.topic) == (FAIL, logdir_checks.FOLDER)
@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, free, monkeypatch, code, topi
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_disk_is_met_by_writing(tmp_path, free, monkeypatch):
+def test_a_full_disk_is_noticed_by_writing(tmp_path, free, monkeypatch):
     with open("/dev/full", "wb") as full:
         monkeypatch.setattr(logdir_checks.tempfile, "TemporaryFile", lambda dir: full)
         assert only(tmp_path).topic == logdir_checks.ROOM
@@ -83,7 +83,7 @@ def test_a_full_disk_is_met_by_writing(tmp_path, free, monkeypatch):
         (2**30, OK, "1 GiB are free"),
     ],
 )
-def test_room_is_measured_by_the_newest_checkpoint(tmp_path, free, num_bytes, level, words):
+def test_free_space_is_compared_with_the_newest_checkpoint(tmp_path, free, num_bytes, level, words):
     free(num_bytes)
     (tmp_path / "checkpoints").mkdir()
     for step, size in ((9, 10**6), (10, 3000)):
@@ -92,6 +92,6 @@ def test_room_is_measured_by_the_newest_checkpoint(tmp_path, free, num_bytes, le
     assert finding.level == level and words in finding.text
 
 
-def test_few_files_left_is_a_warning(tmp_path, free):
+def test_few_free_inodes_are_a_warning(tmp_path, free):
     free(PLENTY, files=7)
     assert "only for 7 more files" in only(tmp_path).text

@@ -1,4 +1,4 @@
-"""Which errors of TensorFlow's mean that a task is lost, and which task."""
+"""TensorFlow errors that mean that a task is lost, and the task that each one names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ps_trainer.runtime.lost import lost_task, reason_to_stop
 
 
 class TestLostTask:
-    """Messages as TensorFlow 2.21 wrote them, shortened."""
+    """Messages of TensorFlow 2.21, shortened."""
 
     TO_STAGE = (
         "Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling RunGraph"
     )
 
-    def test_is_the_stage_that_did_not_answer_though_a_ps_task_says_so(self):
+    def test_is_the_stage_that_did_not_answer_although_a_ps_task_reports_it(self):
         message = (
             f"From /job:ps/replica:0/task:0: RecvTensor cancelled. From /job:worker/replica:0/task:0: {self.TO_STAGE}"
         )
@@ -27,7 +27,7 @@ class TestLostTask:
     @pytest.mark.parametrize(
         ("relays", "lost", "kind"), [("ps", "worker", PeerLostError), ("worker", "ps", PsLostError)]
     )
-    def test_is_the_task_at_the_end_of_a_chain_of_those_that_relay_it(self, relays, lost, kind):
+    def test_is_the_task_at_the_end_of_a_chain_of_relaying_tasks(self, relays, lost, kind):
         calling = "while calling /tensorflow.WorkerService/RecvTensor:"
         report = "Additional GRPC error information from remote target"
         message = (
@@ -38,12 +38,12 @@ class TestLostTask:
         error = lost_task(tf.errors.UnavailableError(None, None, message))
         assert isinstance(error, kind) and str(error).startswith(f"{lost}-1")
 
-    def test_is_the_ps_task_that_did_not_answer_though_a_stage_says_so(self):
+    def test_is_the_ps_task_that_did_not_answer_although_a_stage_reports_it(self):
         message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
         lost = lost_task(tf.errors.UnavailableError(None, None, message))
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-3 was lost")
 
-    def test_is_the_ps_task_that_complains_where_nobody_else_is_named(self):
+    def test_is_the_reporting_ps_task_where_the_message_names_no_other(self):
         lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
 
@@ -58,12 +58,12 @@ class TestLostTask:
         (tf.errors.NotFoundError, "the ps tasks do not hold the run's state"),
     ],
 )
-def test_a_thread_beside_the_steps_gives_a_reason_after_which_the_job_may_go_on(kind, says):
+def test_a_loss_in_a_thread_beside_the_steps_lets_the_job_continue(kind, says):
     reason = reason_to_stop(kind(None, None, "from remote target /job:ps/replica:0/task:3"))
     assert isinstance(reason, PsLostError)
     assert says in str(reason)
 
 
 @pytest.mark.parametrize("error", [tf.errors.InvalidArgumentError(None, None, "shape"), ValueError("a defect")])
-def test_what_means_no_loss_is_the_reason_itself(error):
+def test_an_error_that_means_no_loss_is_the_reason_itself(error):
     assert reason_to_stop(error) is error

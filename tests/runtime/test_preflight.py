@@ -1,4 +1,4 @@
-"""What a worker finds before it starts: every ps task, and the chief's run; or who is missing."""
+"""A worker's checks before it starts: it waits for every ps task and for the chief's run, or names what is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)
 
 @pytest.fixture(scope="module")
 def served():
-    """The worker's view of a cluster of two ps tasks, which serve, and one worker."""
+    """The worker's view of a cluster of two serving ps tasks and one worker."""
     with InProcessCluster(num_ps=2, num_workers=1) as cluster:
         yield cluster.task("worker", 0)
 
@@ -42,7 +42,7 @@ def cluster_of(num_ps=1, num_workers=2, worker=0):
 
 
 class TestWaitForPs:
-    def test_gives_a_client_for_each(self, served):
+    def test_returns_a_client_for_each_ps_task(self, served):
         clients = preflight.wait_for_ps(served, TrainConfig(start_timeout_secs=DEADLINE_SECS), StopRequest())
         for ps, client in enumerate(clients):
             hello = client.read().hello
@@ -62,7 +62,7 @@ class TestWaitForPs:
         assert "ps-1" not in message
 
     @pytest.mark.parametrize("num_workers", [2, 3])
-    def test_a_ps_of_another_cluster_is_told_apart(self, served, num_workers):
+    def test_a_ps_of_another_cluster_is_detected(self, served, num_workers):
         cluster = worker_of(served.ps_addresses, [f"localhost:{1 + index}" for index in range(num_workers)])
         with pytest.raises(ClusterConfigError) as caught:
             preflight.wait_for_ps(cluster, TrainConfig(), StopRequest())
@@ -74,7 +74,7 @@ class TestWaitForPs:
             preflight.wait_for_ps(worker_of(served.ps_addresses[::-1]), TrainConfig(), StopRequest())
         assert f"ps-0 ({served.ps_addresses[1]})" in str(caught.value)
 
-    def test_a_worker_where_a_ps_should_be_does_not_hang_it(self, served):
+    def test_a_worker_in_the_place_of_a_ps_does_not_hang_it(self, served):
         cluster = worker_of([served.own_address])
         with pytest.raises(
             StartTimeoutError, match=rf"ps-0 \({served.own_address}\): is starting, or is not a ps task"
@@ -109,16 +109,16 @@ class TestWaitForRun:
     def test_joins_a_ready_run(self, statuses):
         assert self.wait(self.ready(**statuses)) == ("r", False)
 
-    def test_says_when_the_run_ended_without_this_worker(self):
+    def test_reports_that_the_run_ended_without_this_worker(self):
         assert self.wait(self.ready(RunStatus.ENDED, w0="done")) == ("r", True)
 
     @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
-    def test_a_run_that_has_failed_without_this_worker_is_no_success(self, statuses):
+    def test_a_run_that_failed_without_this_worker_is_not_a_success(self, statuses):
         ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed: the loss is no number", **statuses)
         with pytest.raises(PeerFailedError, match="the run ended before worker-1 came: worker 0 failed: the loss is"):
             self.wait(ps_0)
 
-    def test_what_a_chief_said_of_its_failure_to_a_ps_that_was_started_again_is_of_the_run_before(self):
+    def test_a_chiefs_failure_that_only_a_restarted_ps_knows_belongs_to_the_run_before(self):
         ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed")
         ps_0.fields["hello"] = Hello(incarnation="second")
         with pytest.raises(StartTimeoutError, match="for the chief"):
@@ -130,32 +130,32 @@ class TestWaitForRun:
             self.wait(self.ready(RunStatus.ENDED, w0="done", w1=status))
 
     @pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED, Status.LOST])
-    def test_comes_back_to_a_run_that_goes_on_without_it(self, status):
+    def test_rejoins_a_run_that_continues_without_it(self, status):
         assert self.wait(self.ready(w0="training", w1=status)) == ("r", False)
 
-    def test_does_not_come_back_to_a_run_in_which_it_was_done(self):
+    def test_does_not_rejoin_a_run_in_which_it_was_done(self):
         with pytest.raises(StartTimeoutError):
             self.wait(self.ready(w0="training", w1="done"))
 
-    def test_does_not_join_a_run_of_which_a_ps_has_lost_its_part(self):
+    def test_does_not_join_a_run_whose_part_on_a_ps_is_lost(self):
         ps_0 = self.ready()
         ps_0.fields["hello"] = Hello(incarnation="second")
         with pytest.raises(StartTimeoutError):
             self.wait(ps_0)
 
-    def test_what_it_said_in_an_earlier_run_does_not_count(self):
+    def test_its_status_in_an_earlier_run_does_not_count(self):
         ps_0 = self.ready()
         ps_0.fields["roster"] = roster("earlier", w0="done", w1="done")
         assert self.wait(ps_0) == ("r", False)
 
     @pytest.mark.parametrize(("run_id", "worker", "number"), [("r", 1, 3), ("r", 2, 0), ("earlier", 1, 0)])
-    def test_how_often_a_worker_has_joined_the_run_is_in_its_roster(self, run_id, worker, number):
+    def test_the_roster_counts_a_workers_joinings(self, run_id, worker, number):
         ps_0 = self.ready(w0="training", w1="lost")
         ps_0.fields["roster"].workers[1] = entry("lost", joining=3)
         assert preflight.last_joining(ps_0.read(), run_id, worker) == number
 
     @pytest.mark.parametrize("run", [None, ready_run(status=RunStatus.STARTING, start=None)])
-    def test_names_the_chief_that_does_not_come(self, run):
+    def test_names_a_chief_that_does_not_come(self, run):
         with pytest.raises(StartTimeoutError, match=r"worker-1 waited 0 s for the chief \(worker-0\)"):
             self.wait(FakeControl(run=run))
 
@@ -190,7 +190,7 @@ class TestWaitForRun:
         assert "--model:" not in str(caught.value)
 
 
-def test_a_message_goes_to_every_ps_that_is_there():
+def test_a_message_goes_to_every_reachable_ps():
     controls = [FakeControl(0), FakeControl(1), FakeControl(2)]
     controls[1].error = GONE
     message = StatusMessage(run_id="r", worker=0, entry=entry("done"))

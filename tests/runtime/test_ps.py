@@ -1,4 +1,4 @@
-"""A ps task serves until every worker has said its last word, on a real server in this process."""
+"""A ps task serves until every worker has ended, on a real server in this process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def short_waits(monkeypatch):
 
 
 class Served:
-    """A ps task of a cluster of two workers, served in a thread, and what the workers say to it."""
+    """A ps task of a cluster of two workers, which a thread serves, and the workers' messages to it."""
 
     def __init__(self, pool, keep_serving=False, **fields):
         (port,) = pick_free_ports(1)
@@ -66,7 +66,7 @@ class Served:
         return self._future.result(DEADLINE_SECS)
 
     def wait_for(self, condition):
-        """Polls until what the control plane says fulfils `condition`; returns it."""
+        """Polls the control plane until its state meets `condition`; returns the state."""
         deadline = time.monotonic() + DEADLINE_SECS
         while time.monotonic() < deadline:
             try:
@@ -74,9 +74,9 @@ class Served:
                 if condition(state):
                     return state
             except tf.errors.FailedPreconditionError:
-                pass  # it has not begun
+                pass  # the ps task has not begun yet
             threading.Event().wait(0.01)
-        raise AssertionError(f"not so after {DEADLINE_SECS} s: {state}")
+        raise AssertionError(f"the condition does not hold after {DEADLINE_SECS} s: {state}")
 
     def is_serving(self):
         return not self._future.done()
@@ -84,7 +84,7 @@ class Served:
 
 @pytest.fixture
 def serve():
-    """Starts ps tasks; ends those that a test left."""
+    """Starts ps tasks; at the end it stops those that still run."""
     served = []
     with ThreadPoolExecutor() as pool:
 
@@ -114,7 +114,7 @@ def test_ends_with_0_when_every_worker_is_done(serve):
     assert task.end() == 0
 
 
-def test_a_worker_whose_port_is_gone_has_failed_in_the_words_of_the_ps(serve, monkeypatch):
+def test_a_worker_whose_port_is_closed_has_failed_with_the_ps_tasks_reason(serve, monkeypatch):
     task = serve()
     task.say(0, Status.JOINED)
     task.say(1, Status.JOINED)
@@ -145,7 +145,7 @@ def test_a_worker_that_fails_before_it_joined_counts(serve):
     assert task.end() == 1
 
 
-def test_says_hello_and_what_each_worker_said_last(serve):
+def test_reports_hello_and_each_workers_last_status(serve):
     task = serve()
     task.say(0, Status.JOINED)
     task.say(0, Status.DONE, summary={"local_steps": 3})
@@ -160,7 +160,7 @@ def test_without_any_worker_it_ends_after_the_start_timeout(serve):
         serve(start_timeout_secs=0.05).end()
 
 
-def test_after_a_chief_that_failed_nobody_is_waited_for_long(serve, monkeypatch):
+def test_after_a_failed_chief_the_wait_for_other_workers_is_short(serve, monkeypatch):
     monkeypatch.setattr(ps, "_FAILED_SECS", 0.5)
     task = serve(start_timeout_secs=120.0)
     task.say(0, Status.JOINED)
@@ -177,7 +177,7 @@ def test_a_worker_that_is_silent_after_the_chief_ended_is_named(serve):
         task.end()
 
 
-def test_a_word_of_a_run_that_was_replaced_changes_nothing(serve):
+def test_a_message_of_a_replaced_run_changes_nothing(serve):
     task = serve()
     task.say(0, Status.JOINED, run_id="old")
     task.say(1, Status.JOINED, run_id="old")
@@ -189,7 +189,7 @@ def test_a_word_of_a_run_that_was_replaced_changes_nothing(serve):
     assert statuses(state) == {0: "training"}
 
 
-def test_when_stopped_it_says_why_and_raises_the_reason(serve):
+def test_when_stopped_it_reports_and_raises_the_reason(serve):
     task = serve()
     task.say(0, Status.JOINED)
     task.say(0, Status.TRAINING)
@@ -235,7 +235,7 @@ def joined(task):
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "training"})
 
 
-def test_a_worker_whose_port_is_gone_is_lost_and_may_come_back(serve, monkeypatch):
+def test_a_worker_whose_port_is_closed_is_lost_and_may_come_back(serve, monkeypatch):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
@@ -252,7 +252,7 @@ def joinings(state):
     return {index: entry.joining for index, entry in state.roster.workers.items()}
 
 
-def test_a_loss_is_of_the_last_joining_and_so_is_the_end_of_a_process_that_has_not_joined(serve, monkeypatch):
+def test_a_loss_belongs_to_the_last_joining_and_so_does_the_end_of_a_process_before_its_join(serve, monkeypatch):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     task.say(1, Status.JOINED, joining=3)
@@ -279,7 +279,7 @@ def test_a_silent_worker_is_lost_and_its_next_sign_of_life_brings_it_back(serve)
     assert task.end() == 0
 
 
-def test_a_worker_that_says_it_lost_something_is_not_brought_back_by_an_old_sign_of_life(serve):
+def test_a_worker_that_reported_a_loss_is_not_revived_by_an_old_sign_of_life(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     task.say(1, Status.LOST, reason="ps-1 was lost")
@@ -318,7 +318,7 @@ def test_a_lost_worker_that_is_back_soon_after_the_chief_is_done_has_not_failed(
     assert task.end() == 0
 
 
-def test_words_of_a_run_that_was_replaced_do_not_bring_it_back(serve):
+def test_messages_of_a_replaced_run_do_not_bring_a_worker_back(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     task.say(0, Status.JOINED, run_id="next")
@@ -328,7 +328,7 @@ def test_words_of_a_run_that_was_replaced_do_not_bring_it_back(serve):
     assert state.roster.run_id == "next"
 
 
-# What a ps task cannot understand: the text of a message, and why.
+# Messages that a ps task cannot understand: the text, and the reason.
 MALFORMED = [
     (b"\x00 not json", "Expecting value"),
     (b"{{{", "Expecting property name"),
@@ -370,26 +370,26 @@ MALFORMED = [
 
 
 def mail(task, text):
-    """Puts bytes into the mail of a ps task, as a stranger would."""
+    """Puts bytes into the mail of a ps task, as a foreign program might."""
     graph = control.ControlGraph()
     with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=OWN_DEVICES) as session:
         session.run(graph.send, {graph.value: text})
 
 
 @pytest.mark.parametrize(("text", "says"), MALFORMED, ids=[repr(text)[:60] for text, _ in MALFORMED])
-def test_a_message_that_cannot_be_understood_is_dropped_and_said(serve, monkeypatch, caplog, text, says):
+def test_a_message_that_cannot_be_understood_is_dropped_and_logged(serve, monkeypatch, caplog, text, says):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     mail(task, text)
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
-    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})  # who looks for workers still does
+    task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})  # that thread still runs
     assert "a message was dropped" in caplog.text and says in caplog.text
     for worker in (0, 1):
         task.say(worker, Status.DONE)
     assert task.end() == 0
 
 
-def test_a_message_brings_nothing_in_that_only_the_ps_task_says(serve):
+def test_a_message_cannot_set_fields_that_only_the_ps_task_sets(serve):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     lost = {"run_id": "r", "worker": 1, "status": "lost", "reason": "gone"}
@@ -400,7 +400,7 @@ def test_a_message_brings_nothing_in_that_only_the_ps_task_says(serve):
     task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "lost"})
 
 
-# What a worker cannot understand, by record.
+# Texts that a worker cannot understand, by record.
 UNREADABLE = [
     ("run", "{{{", "its record 'run' cannot be read: Expecting property name"),
     ("run", "[]", "a JSON object is expected, not a list"),
@@ -430,7 +430,7 @@ UNREADABLE = [
 ]
 
 PLAN = {"num_examples": 24, "batch_size": 4, "num_shards": 3, "num_epochs": 2, "seed": 0}
-# What is no plan of shards: how it differs from one, and why.
+# Invalid plans of shards: the difference from a valid one, and the reason.
 NO_PLANS = [
     ({"num_shards": None}, "num_shards is None, not of type int"),
     ({"num_shards": "3"}, "num_shards is '3', not of type int"),
@@ -466,7 +466,7 @@ UNREADABLE += [
 
 
 @pytest.mark.parametrize(("field", "text", "says"), UNREADABLE, ids=[f"{f} {says}" for f, _, says in UNREADABLE])
-def test_a_record_that_cannot_be_understood_is_no_answer(serve, field, text, says):
+def test_a_record_that_cannot_be_understood_counts_as_no_answer(serve, field, text, says):
     task = serve()
     task.wait_for(lambda state: state.hello)
     overwrite(task, field, text)
@@ -476,7 +476,7 @@ def test_a_record_that_cannot_be_understood_is_no_answer(serve, field, text, say
 
 
 def overwrite(task, field, text):
-    """Writes a record of a ps task, as a stranger would."""
+    """Writes a record of a ps task, as a foreign program might."""
     graph = control.ControlGraph()
     with tf.Session(f"grpc://{task.control.address}", graph=graph.graph, config=OWN_DEVICES) as session:
         session.run(graph.write[field], {graph.value: text})
@@ -497,7 +497,7 @@ def ask(task, request):
     ],
     ids=["number as text", "field of another version", "other number of epochs", "other shards"],
 )
-def test_a_plan_that_is_none_is_said_and_the_right_one_is_taken_up(serve, caplog, shards, says):
+def test_an_invalid_plan_is_reported_and_a_later_valid_one_is_used(serve, caplog, shards, says):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     with tf.Graph().as_default() as graph, tf.container("r"), tf.device("/job:ps/task:0"):
@@ -518,7 +518,7 @@ def test_a_plan_that_is_none_is_said_and_the_right_one_is_taken_up(serve, caplog
     assert task.end() == 0
 
 
-def test_a_worker_that_waits_for_the_run_names_what_is_wrong_with_its_plan(serve):
+def test_a_worker_that_waits_for_the_run_names_the_fault_of_its_plan(serve):
     task = serve()
     task.wait_for(lambda state: state.hello)
     overwrite(task, "run", run_with({"plan": PLAN | {"num_shards": "3"}, "may_wait": True}))

@@ -1,4 +1,4 @@
-"""Ids of TensorFlow's requests: one generator for the process, as many different ids as requests."""
+"""Ids of TensorFlow's requests: one generator serves the process, so that each request has another id."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ WORD = (1 << 64) - 1
 
 
 def untempered(word):
-    """The word of the Mersenne Twister's (mt19937_64) state from which an output was made."""
+    """The word of the Mersenne Twister's (mt19937_64) state that gave an output."""
     for shift, mask in ((-43, WORD), (37, 0xFFF7EEE000000000), (17, 0x71D67FFFEDA60000), (-29, 0x5555555555555555)):
         there = word
         for _ in range(64):
@@ -26,7 +26,7 @@ def untempered(word):
 
 
 def follow(words):
-    """How many words follow from those 312, 311 and 156 places before them."""
+    """The number of words that follow from the words 312, 311 and 156 places before them."""
     mixed = [(a & ~0x7FFFFFFF) | (b & 0x7FFFFFFF) for a, b in zip(words, words[1:], strict=False)]
     twisted = [(z >> 1) ^ (0xB5026F5AA96619E9 if z & 1 else 0) for z in mixed]
     return sum(last == middle ^ z for z, middle, last in zip(twisted, words[156:], words[312:], strict=False))
@@ -34,7 +34,7 @@ def follow(words):
 
 @pytest.fixture
 def unpatched(monkeypatch):
-    """Makes the next call do its work anew, in vain or not."""
+    """Makes the next call repeat its work."""
     request_ids.make_unique.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
@@ -53,7 +53,7 @@ def test_threads_of_one_request_each_draw_from_one_generator():
         thread.start()
         thread.join()
     assert len(set(ids)) == 1_000
-    # Servers of other tests may draw in between; ids of different generators would not follow even once.
+    # Servers of other tests may draw in between; ids from different generators would not follow even once.
     assert follow([untempered(word) for word in ids]) > 0
 
 
@@ -72,7 +72,7 @@ def test_forked_tasks_do_not_share_the_generator():
     assert len(set(out.split())) == 2
 
 
-def test_a_second_call_finds_the_work_done(unpatched):
+def test_a_second_call_does_no_work(unpatched):
     assert request_ids.make_unique()
     request_ids.make_unique.cache_clear()
     assert request_ids.make_unique()
@@ -86,7 +86,7 @@ def test_a_second_call_finds_the_work_done(unpatched):
         ("_PER_THREAD", "_ZNK3xla9HloModule11RandomNew64Ev2", "HloModule"),
     ],
 )
-def test_a_build_that_is_not_known_is_left_as_it_is_and_said(unpatched, caplog, attribute, value, says):
+def test_an_unknown_build_is_left_unchanged_and_logged(unpatched, caplog, attribute, value, says):
     unpatched.setattr(request_ids, attribute, value)
     with caplog.at_level(logging.WARNING):
         assert not request_ids.make_unique()
@@ -94,7 +94,7 @@ def test_a_build_that_is_not_known_is_left_as_it_is_and_said(unpatched, caplog, 
     assert "received twice" in caplog.text
 
 
-def test_a_table_that_is_read_only_is_left_as_it_is_and_said():
+def test_a_read_only_table_is_left_unchanged_and_logged():
     script = (
         "import ctypes, mmap, pathlib, tensorflow.compat.v1 as tf\n"
         "from ps_trainer.runtime import request_ids\n"
@@ -115,14 +115,14 @@ MAPS = "1000-2000 r--p 00000000 08:01 12 /lib/a.so\n2000-3000 rw-p 00001000 08:0
 @pytest.mark.parametrize(
     ("address", "says"), [(0x1FFF, "read-only"), (0x2000, None), (0x2FFF, None), (0x3000, "does not list")]
 )
-def test_a_page_may_be_written_to_where_the_kernel_says_so(tmp_path, address, says):
+def test_a_page_is_writable_where_the_kernel_reports_it(tmp_path, address, says):
     maps = tmp_path / "maps"
     maps.write_text(MAPS)
     with pytest.raises(OSError, match=says) if says else contextlib.nullcontext():
         request_ids._check_writable(address, maps)
 
 
-def test_another_operating_system_is_left_as_it_is_and_said(unpatched, caplog):
+def test_another_operating_system_is_left_unchanged_and_logged(unpatched, caplog):
     unpatched.setattr(request_ids.sys, "platform", "darwin")
     with caplog.at_level(logging.WARNING):
         assert not request_ids.make_unique()

@@ -1,4 +1,4 @@
-"""Who trains on which shard: handed out, given back, and known again from the counts alone."""
+"""Leases of shards: handed out, returned, and restored from the counts alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAN = ShardPlan(num_examples=24, batch_size=4, num_shards=3, num_epochs=2, seed
 
 
 class Desk:
-    """A book with its counts, and workers that train as they are told."""
+    """A desk with its counts, and workers that train on what they are given."""
 
     def __init__(self, plan=PLAN, seen=None, epoch=0, **options):
         self.plan = plan
@@ -34,7 +34,7 @@ class Desk:
         self.seen[lease.epoch % self.plan.rows, start + lease.first : end][:num_batches] += 1
 
     def work_off(self, worker=0):
-        """Trains on all that a worker is given; returns how it ended."""
+        """Trains on every shard that a worker is given; returns how the worker ended."""
         while isinstance(lease := self.book.take(worker), Lease):
             self.train(lease)
         return lease
@@ -65,7 +65,7 @@ def test_the_next_epoch_begins_while_shards_of_this_one_are_held():
     assert desk.book.take(1).epoch == 1
 
 
-def test_what_a_lost_worker_held_is_given_to_the_next_from_the_first_batch_that_is_not_counted():
+def test_a_lost_workers_shard_goes_to_the_next_from_the_first_uncounted_batch():
     desk = Desk()
     lost = desk.book.take(1)
     desk.train(lost, num_batches=1)
@@ -76,7 +76,7 @@ def test_what_a_lost_worker_held_is_given_to_the_next_from_the_first_batch_that_
     assert (desk.seen == 1).all()
 
 
-def test_a_shard_that_was_finished_is_not_given_back():
+def test_a_finished_shard_is_not_returned():
     desk = Desk()
     done = desk.book.take(1)
     desk.train(done)
@@ -85,7 +85,7 @@ def test_a_shard_that_was_finished_is_not_given_back():
     assert done not in others
 
 
-def test_who_is_left_without_a_shard_waits_for_those_of_others_and_takes_them_over():
+def test_a_worker_without_a_shard_waits_for_those_of_others_and_takes_them_over():
     desk = Desk()
     held = desk.book.take(1)
     assert desk.work_off(0) == WAIT
@@ -93,13 +93,13 @@ def test_who_is_left_without_a_shard_waits_for_those_of_others_and_takes_them_ov
     assert desk.book.take(0) == held
 
 
-def test_nobody_waits_where_the_others_wait_for_him():
+def test_no_worker_waits_while_all_others_wait_for_it():
     desk = Desk(may_wait=False)
     desk.book.take(1)
     assert desk.work_off(0) == END
 
 
-def test_nobody_waits_for_himself():
+def test_no_worker_waits_for_itself():
     desk = Desk(PLAN._replace(num_epochs=1))
     for _ in range(3):
         desk.book.take(0)
@@ -107,7 +107,7 @@ def test_nobody_waits_for_himself():
 
 
 class TestBatchesThatAreNotPushed:
-    """Of each shard the last batch is trained on and held back, until there is another one to push it with."""
+    """Workers train on the last batch of each shard, but push it only together with the next batch."""
 
     def desk(self, num_workers):
         desk = Desk(PLAN._replace(num_epochs=1))
@@ -121,7 +121,7 @@ class TestBatchesThatAreNotPushed:
         book = self.desk(2).book
         assert [book.take(0, is_idle=True), book.take(1), book.take(0, is_idle=True)] == [WAIT] * 3
 
-    def test_when_all_wait_one_ends_and_another_trains_on_what_it_held(self):
+    def test_when_all_wait_one_ends_and_another_trains_on_its_rest(self):
         desk = self.desk(2)
         book = desk.book
         assert [book.take(0, is_idle=True), book.take(1, is_idle=True)] == [WAIT, END]
@@ -136,7 +136,7 @@ class TestBatchesThatAreNotPushed:
 
 
 @pytest.mark.parametrize("num_batches", range(13))
-def test_a_ps_task_that_begins_anew_knows_from_the_counts_what_is_left(num_batches):
+def test_a_restarted_ps_task_knows_the_remaining_batches_from_the_counts(num_batches):
     desk = Desk()
     for _ in range(num_batches // 2):
         desk.train(desk.book.take(0))
@@ -148,7 +148,7 @@ def test_a_ps_task_that_begins_anew_knows_from_the_counts_what_is_left(num_batch
     assert (again.seen == 1).all()
 
 
-def test_an_epoch_beyond_the_rows_begins_when_the_one_counted_there_is_over():
+def test_an_epoch_beyond_the_rows_begins_when_the_epoch_in_its_row_is_over():
     plan = PLAN._replace(num_epochs=None)
     desk = Desk(plan)
     late = desk.book.take(1)
@@ -160,7 +160,7 @@ def test_an_epoch_beyond_the_rows_begins_when_the_one_counted_there_is_over():
     assert desk.book.take(0).epoch == plan.rows
 
 
-def test_coverage_names_epochs_and_sums_up_those_whose_row_is_used_again():
+def test_coverage_names_epochs_and_sums_up_those_whose_row_was_reused():
     plan = PLAN._replace(num_epochs=None)
     seen = np.ones((plan.rows, 6), np.int8)
     seen[2] = 0
@@ -176,7 +176,7 @@ def test_coverage_names_epochs_and_sums_up_those_whose_row_is_used_again():
     assert coverage[str(plan.rows + 2)] == {"never": 20, "once": 4, "twice": 0, "more": 0}
 
 
-def test_coverage_of_a_run_without_a_step_is_that_nothing_was_seen():
+def test_coverage_of_a_run_without_a_step_is_zero():
     values = {
         shard_leases.COUNTS: np.zeros((2, 6), np.int8),
         shard_leases.RECYCLED: np.zeros(2, np.int64),

@@ -1,4 +1,4 @@
-"""A job ends with its code, by signals at once, and never later than the last deadline."""
+"""A job ends with its exit code, stops at once on a signal, and never ends later than the last deadline."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_job_runs_off_the_main_thread():
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_handlers_are_put_back(signum):
+def test_signal_handlers_are_restored(signum):
     before = signal.getsignal(signum)
     run_job(lambda stop: 0)
     run_job(raising(RuntimeError("why")))
@@ -93,8 +93,8 @@ def test_a_job_that_ends_well_after_a_signal_keeps_its_code():
 
 
 @pytest.mark.parametrize("kind", ["release", "abort"])
-def test_a_blocked_job_is_let_go_in_stages(kind):
-    """The release comes first; only what it does not free is aborted."""
+def test_a_blocked_job_is_released_in_stages(kind):
+    """The release comes first; the abort follows only for calls that the release does not end."""
     called = []
 
     def job(stop):
@@ -110,7 +110,7 @@ def test_a_blocked_job_is_let_go_in_stages(kind):
     assert called == (["release"] if kind == "release" else ["release", "abort"])
 
 
-def test_a_callback_that_fails_or_blocks_holds_up_no_other():
+def test_a_callback_that_fails_or_blocks_delays_no_other():
     def job(stop):
         freed = threading.Event()
         forever = threading.Event()
@@ -142,7 +142,7 @@ def test_the_process_ends_when_the_job_ignores_everything():
     assert codes[0] == 128 + 15
 
 
-def test_a_task_whose_launcher_is_gone_stops(monkeypatch):
+def test_a_task_whose_launcher_has_ended_stops(monkeypatch):
     monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid() + 1))
 
     def job(stop):
@@ -152,7 +152,7 @@ def test_a_task_whose_launcher_is_gone_stops(monkeypatch):
     assert run_job(job, exit_process=refuse_to_exit) == 128 + 15
 
 
-def test_a_task_whose_launcher_is_there_goes_on(monkeypatch):
+def test_a_task_whose_launcher_runs_continues(monkeypatch):
     monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid()))
     assert run_job(lambda stop: 1 if stop.wait(0.3) else 0) == 0
 
@@ -169,7 +169,7 @@ class TestStopRequest:
         with pytest.raises(PeerFailedError, match="first"):
             stop.check()
 
-    def test_a_wait_is_over_as_soon_as_somebody_asks(self):
+    def test_a_wait_ends_as_soon_as_a_stop_is_requested(self):
         stop = StopRequest()
         assert not stop.wait(0.0)
         threading.Timer(0.01, lambda: stop.request(PeerFailedError("why"))).start()
@@ -200,7 +200,7 @@ def test_a_real_process_that_is_blocked_ends_by_a_signal(signum):
 
 
 class TestRenew:
-    def test_a_loss_is_forgotten_with_all_that_was_to_be_let_go(self):
+    def test_a_loss_is_forgotten_together_with_its_callbacks(self):
         stop = StopRequest()
         called = []
         stop.on_release(lambda: called.append("release"))
@@ -211,7 +211,7 @@ class TestRenew:
         stop.call("release")
         assert called == []
 
-    def test_a_signal_counts_more_than_a_loss_before_it(self):
+    def test_a_signal_overrides_an_earlier_loss(self):
         stop = StopRequest()
         stop.request(PsLostError("ps-0 was lost"))
         stop.request(Interrupted(15))

@@ -61,24 +61,24 @@ class Watched:
         self.wait_for(lambda: not self._watcher._thread.is_alive())
 
     def poll(self, times=3):
-        """Returns when every ps task has been asked `times` times more, and the answers were looked at."""
+        """Returns when every ps task has been polled `times` more times and the watcher has seen the answers."""
         wanted = [ps.num_reads + times for ps in self.controls]
         self.wait_for(lambda: all(ps.num_reads >= reads for ps, reads in zip(self.controls, wanted, strict=True)))
         self.look()
 
     def look(self):
-        """Returns when the watcher has looked at everything anew."""
+        """Returns when the watcher has looked at everything once more."""
         wanted = self.num_looks + 2
         self.wait_for(lambda: self.num_looks >= wanted)
 
     def pass_time(self, secs):
-        """Moves the clock in steps that are no pause of the process's own."""
+        """Moves the clock in steps too short to count as a pause of this process."""
         for _ in range(secs):
             self.now += 1.0
             self.look()
 
     def wait_for(self, condition):
-        """Returns when the condition is met."""
+        """Returns when the condition holds."""
         deadline = threading.Event()
         timer = threading.Timer(DEADLINE_SECS, deadline.set)
         timer.start()
@@ -117,7 +117,7 @@ def test_a_chief_that_did_not_end_well_ends_the_job(status):
     assert f"the chief ended: worker 0 {status}: the loss is nan" in str(watched.stop.reason)
 
 
-def test_a_run_that_has_failed_ends_the_job_also_before_the_chief_has_said_so_itself():
+def test_a_failed_run_ends_the_job_even_before_the_chief_has_reported_it():
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training", w1="training"))
     with Watched(ps_0) as watched:
         watched.poll()
@@ -135,7 +135,7 @@ def test_a_chief_that_is_done_ends_nothing():
 
 
 @pytest.mark.parametrize("status", FINAL)
-def test_the_end_of_another_worker_is_told_once(status):
+def test_the_end_of_another_worker_is_reported_once(status):
     with Watched(FakeControl(run=READY, roster=roster("r", w0="training", w1="training", w2=status))) as watched:
         watched.poll(5)
     assert watched.ended == [(2, status)]
@@ -143,7 +143,7 @@ def test_the_end_of_another_worker_is_told_once(status):
 
 
 @pytest.mark.parametrize("worker", [0, 2])
-def test_a_lost_worker_is_told_and_told_again_when_it_is_back_and_when_it_has_failed(worker):
+def test_a_lost_worker_is_reported_and_reported_again_when_it_is_back_and_when_it_has_failed(worker):
     ps_0 = FakeControl(run=READY, roster=roster("r", w1="training"))
     entries = ps_0.fields["roster"].workers
     with Watched(ps_0) as watched:
@@ -159,11 +159,11 @@ def test_a_lost_worker_is_told_and_told_again_when_it_is_back_and_when_it_has_fa
             ([worker] * 2, [(worker, "lost")] * 2),
             ([worker] * 2, [(worker, "lost")] * 2 + [(worker, "failed")]),
         ]
-        assert watched.stop.requested == (worker == 0)  # only a chief that failed ends the others
+        assert watched.stop.requested == (worker == 0)  # only a failed chief ends the others
 
 
 @pytest.mark.parametrize("seen", ["joined", "training"])
-def test_a_worker_that_was_started_again_unnoticed_is_told(seen):
+def test_a_worker_that_was_restarted_unnoticed_is_reported(seen):
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
     entries = ps_0.fields["roster"].workers
     with Watched(ps_0) as watched:
@@ -177,7 +177,7 @@ def test_a_worker_that_was_started_again_unnoticed_is_told(seen):
     assert (watched.started, watched.returned) == ([0, 2, 2], [2])
 
 
-def test_the_loss_of_a_worker_that_came_back_and_went_between_two_polls_is_told():
+def test_a_worker_that_came_back_and_was_lost_between_two_polls_is_reported():
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training"))
     entries = ps_0.fields["roster"].workers
     told = []
@@ -188,7 +188,7 @@ def test_the_loss_of_a_worker_that_came_back_and_went_between_two_polls_is_told(
     assert told == [(2, "lost", 1), (2, "lost", 2)]
 
 
-def test_a_ps_that_was_started_anew_is_lost_at_once():
+def test_a_restarted_ps_is_lost_at_once():
     controls = [FakeControl(0, run=READY), FakeControl(1, hello=Hello(incarnation="second-1"))]
     with Watched(*controls) as watched:
         watched.poll()
@@ -196,25 +196,25 @@ def test_a_ps_that_was_started_anew_is_lost_at_once():
     assert "ps-1 (host:2223) was restarted" in str(watched.stop.reason)
 
 
-def test_a_run_that_was_begun_anew_ends_the_old_one():
+def test_a_restarted_run_ends_the_old_one():
     with Watched(FakeControl(run=READY.replace(run_id="other"))) as watched:
         watched.poll()
     assert isinstance(watched.stop.reason, RunReplacedError)
 
 
-def test_its_own_end_is_no_news():
+def test_its_own_end_is_not_reported():
     with Watched(FakeControl(run=READY, roster=roster("r", w1="failed"))) as watched:
         watched.poll()
     assert watched.ended == [] and not watched.stop.requested
 
 
-def test_the_roster_of_another_run_is_not_looked_at():
+def test_the_roster_of_another_run_is_ignored():
     with Watched(FakeControl(run=READY, roster=roster("other", w0="failed"))) as watched:
         watched.poll()
     assert watched.ended == [] and watched.roster == {} and watched.run_status is None
 
 
-def test_only_ps_0_tells_of_workers():
+def test_only_ps_0_reports_workers():
     with Watched(FakeControl(0, run=READY), FakeControl(1, run=READY, roster=roster("r", w0="failed"))) as watched:
         watched.poll()
     assert not watched.stop.requested
@@ -233,7 +233,7 @@ def test_a_silent_ps_is_lost_only_after_a_while():
     assert "ps-1 (host:2223) has not answered for 31 s (socket closed)" in str(watched.stop.reason)
 
 
-def test_an_answer_starts_the_wait_anew():
+def test_an_answer_restarts_the_wait():
     ps_0 = FakeControl(run=READY)
     with Watched(ps_0) as watched:
         for _ in range(3):
@@ -245,7 +245,7 @@ def test_an_answer_starts_the_wait_anew():
     assert not watched.stop.requested
 
 
-def test_a_ps_of_which_no_call_returns_is_lost_as_late_as_another_and_hides_nobody():
+def test_a_ps_whose_calls_hang_is_lost_after_the_usual_time_and_hides_no_worker():
     ended = threading.Event()
     controls = [FakeControl(0, run=READY), FakeControl(1), FakeControl(2)]
     controls[1].read = lambda: ended.wait(DEADLINE_SECS)
@@ -260,13 +260,13 @@ def test_a_ps_of_which_no_call_returns_is_lost_as_late_as_another_and_hides_nobo
     assert str(watched.stop.reason) == "ps-1 (host:2223) has not answered for 31 s (a call to it does not return)"
 
 
-def test_a_pause_of_its_own_is_no_silence_of_the_ps():
+def test_a_pause_of_this_process_is_not_a_silence_of_the_ps():
     ps_0 = FakeControl(run=READY)
     with Watched(ps_0) as watched:
         ps_0.error = GONE
         watched.poll()
         watched.pass_time(20)
-        watched.now += 1000.0  # frozen itself
+        watched.now += 1000.0  # this process was frozen
         watched.look()
         watched.pass_time(10)
         assert not watched.stop.requested
@@ -290,7 +290,7 @@ def failing(error):
     return callback
 
 
-def test_a_ps_task_that_a_callback_finds_lost_is_a_reason_after_which_the_job_may_go_on():
+def test_a_loss_of_a_ps_task_in_a_callback_lets_the_job_continue():
     with Watched(FakeControl(run=READY, roster=roster("r", w2="done")), on_worker_end=failing(GONE)) as watched:
         assert watched.stop.wait(DEADLINE_SECS)
     assert isinstance(watched.stop.reason, PsLostError)
@@ -304,13 +304,13 @@ def test_a_callback_that_fails_does_not_leave_the_job_unwatched(error):
         watched.look()
         controls[1].fields["notice"] = Notice(reason="ps-1 was ended by SIGTERM")
         watched.poll()
-    if error is GONE:  # a final reason replaces one after which the job might have gone on
+    if error is GONE:  # a final reason replaces one after which the job might have continued
         assert "ps-1 was ended by SIGTERM" in str(watched.stop.reason)
     else:
         assert watched.stop.reason is error
 
 
-def test_a_callback_that_does_not_return_holds_up_no_close_and_none_is_called_after_that(monkeypatch):
+def test_a_hanging_callback_does_not_delay_close_and_none_is_called_after_it(monkeypatch):
     monkeypatch.setattr(watcher, "_CLOSE_SECS", 0.05)
     ended, called = threading.Event(), []
 

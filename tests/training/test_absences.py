@@ -1,4 +1,4 @@
-"""What follows when other workers are lost, end and come back, for the worker that looks on."""
+"""A worker's reaction when other workers are lost, end and come back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOST, INTERRUPTED, FAILED, DONE = Status.LOST, Status.INTERRUPTED, Status.FAILED
 
 
 class Seen:
-    """Absences of three workers, seen by the chief of `sync`, with a clock that the test moves."""
+    """Absences of three workers as the chief of `sync` sees them, with a clock that the test moves."""
 
     def __init__(self, min_workers=3, *, has_service=True, needs_all=False, recover_timeout_secs=60.0):
         self.now = 0.0
@@ -37,7 +37,7 @@ class Seen:
         self.told.append(("left", index, joining))
 
     def pass_time(self, secs):
-        """Moves the clock in steps that are no pause of the process's own."""
+        """Moves the clock in steps too short to count as a pause of this process."""
         for _ in range(secs):
             self.now += 1.0
             self.look()
@@ -48,7 +48,7 @@ def test_a_worker_that_updates_need_is_waited_for_in_place(status):
     seen = Seen()
     seen.ended(1, status, 11)
     seen.pass_time(59)
-    assert not seen.stop.requested  # nobody leaves its session
+    assert not seen.stop.requested  # no worker leaves its session
     assert seen.told == []  # the rule still counts the worker, so no update is made without it
     assert seen.said == [f"worker 1 {status}, and update rule sync needs all; waiting up to 60 s for it to come back"]
     seen.started(1)
@@ -63,10 +63,10 @@ def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
     seen.ended(1, status, 11)
     with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not come back within 60 s"):
         seen.pass_time(61)
-    seen.pass_time(60)  # said once
+    seen.pass_time(60)  # the error is raised only once
 
 
-def test_time_in_which_this_process_was_frozen_itself_is_not_counted():
+def test_a_pause_of_this_process_is_not_counted():
     seen = Seen()
     seen.ended(1, LOST, 11)
     seen.now += 1000.0
@@ -98,14 +98,14 @@ def test_updates_are_made_without_a_worker_while_enough_are_left(status):
     assert (seen.told, seen.stop.requested) == ([("left", 2, 12)], False)
 
 
-def test_of_two_lost_ones_the_first_to_come_back_is_enough_with_two_of_three():
+def test_with_two_of_three_needed_the_first_of_two_lost_workers_to_return_is_enough():
     seen = Seen(min_workers=2)
     seen.ended(2, LOST, 12)
     seen.ended(1, LOST, 11)
     assert seen.told == [("left", 2, 12)]
     assert seen.said == ["worker 1 lost, and update rule sync needs 2 workers; waiting up to 60 s for it to come back"]
     seen.started(2)
-    assert seen.told == [("left", 2, 12), ("came", 2), ("left", 1, 11)]  # else updates would wait for three
+    assert seen.told == [("left", 2, 12), ("came", 2), ("left", 1, 11)]  # otherwise updates would wait for three
     seen.pass_time(100)
     assert not seen.stop.requested
 
@@ -128,7 +128,7 @@ def test_workers_that_are_joined_by_collectives_stop_at_once(status, error):
 
 @pytest.mark.parametrize("has_service", [True, False])
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])
-def test_a_long_step_is_no_stall_while_a_worker_may_come_back(has_service, status):
+def test_a_long_step_is_not_a_stall_while_a_worker_may_come_back(has_service, status):
     seen = Seen(has_service=has_service, min_workers=2)
     seen.pass_time(5)
     assert seen.waited_at == 0.0
@@ -136,7 +136,7 @@ def test_a_long_step_is_no_stall_while_a_worker_may_come_back(has_service, statu
     seen.pass_time(50)
     assert seen.waited_at == seen.now == 55.0
     seen.pass_time(30)
-    assert seen.waited_at == 5 + 60.0  # a machine that is not given back is no excuse for ever
+    assert seen.waited_at == 5 + 60.0  # the wait for a preempted machine has a limit
     seen.ended(2, status, 12)
     seen.pass_time(3)
     seen.started(2)

@@ -1,4 +1,4 @@
-"""What a worker knew after its last two pushes, kept beside what it knows."""
+"""Copies of a worker's own state after its last two pushes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 
 @pytest.mark.parametrize("is_in_place", [False, True])
-def test_the_values_after_the_last_push_and_the_one_before_are_there(is_in_place):
+def test_the_values_after_the_last_two_pushes_are_kept(is_in_place):
     with tf.Graph().as_default(), tf.Session() as session:
         vector = tf.get_variable("vector", [1000], initializer=tf.zeros_initializer(), use_resource=True)
         places = tf.Variable(tf.zeros([0], tf.int64), shape=[None], use_resource=True)
@@ -53,7 +53,7 @@ def assemble(update, transforms):
 @pytest.mark.parametrize(
     ("update", "transforms"), [("async", ("error_feedback", "top_k:ratio=0.1")), ("easgd", ()), ("local_sgd", ())]
 )
-def test_a_step_sends_no_message_for_them(update, transforms):
+def test_a_step_sends_no_message_for_the_copies(update, transforms):
     train = assemble(update, transforms)
     for phase, (*results, counts, targets) in zip(train.step.phases, train.fetches, strict=True):
         assert len(counts) == (phase.pushed is not None)
@@ -64,7 +64,7 @@ def test_a_step_sends_no_message_for_them(update, transforms):
 
 
 @pytest.mark.parametrize("update", ["async", "sync", "accumulate", "all_reduce"])
-def test_where_workers_know_nothing_alone_there_is_nothing_of_the_kind(update):
+def test_without_own_state_of_workers_there_are_no_copies(update):
     train = assemble(update, ())
     assert train.after_pushes is None and train.push_counts is None
     assert not any(counts for *_, counts, _ in train.fetches)

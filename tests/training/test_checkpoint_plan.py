@@ -1,4 +1,4 @@
-"""What the chief of a run would do with the checkpoints of a folder, in words."""
+"""The text that tells how a chief would use the checkpoints of a folder."""
 
 from __future__ import annotations
 

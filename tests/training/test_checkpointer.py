@@ -1,4 +1,4 @@
-"""The chief's checkpointer: when it saves, and how long training goes on where it cannot."""
+"""The chief's checkpointer: the times of its saves, and how long training continues when saves fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.testing.logs import log_lines
 
 
 class Clock:
-    """Seconds that pass only when the test says so."""
+    """Seconds that pass only when the test moves them."""
 
     now = 0.0
 
@@ -25,11 +25,11 @@ class Clock:
 
 
 class Run:
-    """A chief's run of which only the state's values are there.
+    """A chief's run that has only the values of its state.
 
     Attributes:
-        folder: of the checkpoints.
-        values: what the next snapshot finds.
+        folder: Folder of the checkpoints.
+        values: Values that the next snapshot finds.
     """
 
     def __init__(self, logdir, **fields):
@@ -52,7 +52,7 @@ class Run:
         self.checkpointer.save_if_due(None, step)
 
     def break_disk(self):
-        """Puts a file in the folder's place, as root may write everywhere else."""
+        """Puts a file in the folder's place, because root may write to any folder."""
         self.folder.rename(self.folder.with_name("aside"))
         self.folder.write_text("")
 
@@ -87,7 +87,7 @@ def test_steps_between_saves_count_from_0_so_that_all_tasks_save_at_the_same(tmp
 
 
 class TestFailedSaves:
-    def test_training_goes_on_with_a_warning_until_the_limit_and_then_ends(self, tmp_path):
+    def test_training_continues_with_a_warning_until_the_limit_and_then_ends(self, tmp_path):
         run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=3)
         run.step(1)
         run.break_disk()
@@ -105,7 +105,7 @@ class TestFailedSaves:
         run.mend_disk()
         assert run.steps == [1]
 
-    def test_a_save_that_succeeds_begins_the_count_anew(self, tmp_path):
+    def test_a_save_that_succeeds_restarts_the_count(self, tmp_path):
         run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
         for step in (1, 3, 5):
             run.step(step)
@@ -114,7 +114,7 @@ class TestFailedSaves:
             run.mend_disk()
         assert run.steps == [1, 3, 5]
 
-    def test_the_next_try_is_after_the_usual_time_not_at_every_step(self, tmp_path):
+    def test_the_next_try_comes_after_the_usual_time_not_at_every_step(self, tmp_path):
         for fields, secs in (({"save_checkpoint_secs": 60.0}, 61.0), ({"save_checkpoint_steps": 10}, 0.0)):
             logdir = tmp_path / str(secs)
             logdir.mkdir()
@@ -126,7 +126,7 @@ class TestFailedSaves:
                     run.step(step)
             assert len(lines) == 1
 
-    def test_the_end_names_the_newest_checkpoint_that_is_there(self, tmp_path, monkeypatch):
+    def test_the_error_at_the_end_names_the_newest_checkpoint(self, tmp_path, monkeypatch):
         run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=1)
         run.step(1)
 
@@ -137,13 +137,13 @@ class TestFailedSaves:
         with pytest.raises(SaveError, match=r"the disk is full; the newest checkpoint is .*model.ckpt-1$"):
             run.step(2)
 
-    def test_a_failed_last_save_is_no_success(self, tmp_path):
+    def test_a_failed_last_save_is_not_a_success(self, tmp_path):
         run = Run(tmp_path)
         (tmp_path / "checkpoints").write_text("")
         with pytest.raises(SaveError, match="could not be written"):
             run.checkpointer.save(None)
 
-    def test_values_that_are_no_numbers_end_the_run_at_once_and_are_not_saved(self, tmp_path):
+    def test_values_that_are_not_finite_end_the_run_at_once_and_are_not_saved(self, tmp_path):
         run = Run(tmp_path)
         run.values = values_of(3) | {"dense/b": np.full([3], np.nan, np.float32)}
         with pytest.raises(NanLossError, match="dense/b contains NaN or infinity at step 3"):
@@ -151,7 +151,7 @@ class TestFailedSaves:
         assert run.steps == []
 
 
-def test_the_chiefs_start_puts_the_folder_in_order(tmp_path):
+def test_the_chiefs_start_repairs_the_folder(tmp_path):
     write(tmp_path / "checkpoints", 1)
     (tmp_path / "checkpoints" / "checkpoint").unlink()
     checkpointer.check_checkpoints(TrainConfig(logdir=str(tmp_path)))

@@ -1,4 +1,4 @@
-"""Which model and update rule go together, by whether there are embedding tables."""
+"""Embedding tables in the model decide which update rules it goes with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ps_trainer.training import components, graph  # isort: skip - after the clu
 
 
 class Counted(Embedded):
-    """Counts how often it is built."""
+    """Counts how often the program builds it."""
 
     num_builds = 0
 
@@ -28,12 +28,12 @@ def test_the_model_is_traced_once_whatever_asks_for_the_trace():
     config = config_of("Embedded", "Rows", update="hybrid", batch_size=2, optimizer_for=("table=adagrad",))
     config = dataclasses.replace(config, model=f"{__name__}:Counted")
     loaded = components.load(config, num_workers=2)
-    assert Counted.num_builds == 1  # for the optimizers and for the tables
+    assert Counted.num_builds == 1  # once for the optimizers and the tables together
     first = loaded.trace_model()
     cluster = ClusterConfig(
         jobs={"ps": ("localhost:1",), "worker": ("localhost:2", "localhost:3")}, job_name="worker", task_index=0
     )
-    for run_id in ("one", "two"):  # as of a chief that begins the run again in its process
+    for run_id in ("one", "two"):  # as for a chief that restarts the run in its process
         assert graph.build(loaded, cluster, config, run_id).model_trace is first
     assert Counted.num_builds == 3
 
@@ -41,7 +41,7 @@ def test_the_model_is_traced_once_whatever_asks_for_the_trace():
 @pytest.mark.parametrize(
     ("model", "update"), [("Dense", "async"), ("Embedded", "async"), ("Embedded", "hybrid"), ("Dense", "all_reduce")]
 )
-def test_a_model_with_tables_takes_a_rule_that_holds_them_and_one_without_any_that_does_not_need_them(model, update):
+def test_models_with_and_without_tables_accept_the_rules_that_suit_them(model, update):
     components.load(config_of(model, "Rows", update=update, batch_size=2), num_workers=2)
 
 

@@ -30,7 +30,7 @@ CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}"])
 
 
 class WithTable:
-    """Looks labels up in a table, counts in a local variable, and cuts its kernel for ps tasks."""
+    """A model with a lookup table, a count in a local variable, and a kernel partitioned over ps tasks."""
 
     def build(self, batch, training):
         keys = tf.range(small.NUM_CLASSES, dtype=tf.int64)
@@ -78,7 +78,7 @@ def test_metrics_are_means_over_the_examples_not_the_batches():
 
 
 class Weighed:
-    """The loss is the mean over those rows that count, which are not as many in each batch."""
+    """A model whose loss is the mean over the rows that count; their number differs between batches."""
 
     def build(self, batch, training):
         loss_B, counts_B = batch["x"][:, 0], tf.cast(tf.equal(batch["label"], 0), tf.float32)
@@ -87,7 +87,7 @@ class Weighed:
         return layers.ModelOutput(loss, loss_B, {"mean": loss_B}, loss_weight=weight)
 
 
-def test_the_loss_is_the_mean_over_the_terms_that_the_model_says_it_has():
+def test_the_loss_is_the_mean_over_the_models_num_loss_terms():
     config = dataclasses.replace(CONFIG, model=f"{__name__}:Weighed")
     rows = small.Rows(small.RowOptions(num_examples=NUM_EXAMPLES)).arrays
     wanted = {"loss": np.mean(rows["x"][rows["label"] == 0, 0]), "mean": np.mean(rows["x"][:, 0])}
@@ -146,26 +146,26 @@ class TestMain:
             evaluator.main(CONFIG, checkpoint_dir=tmp_path)
 
 
-# ps 0 counts as gone after three polls without an answer.
+# Ps 0 counts as lost after three polls without an answer.
 STAYS = [lambda _: None] * 2
 
 
 class TestEvaluator:
-    """With a fake ps 0 and a stop request whose waits let the chief go on."""
+    """The evaluator with a fake ps 0, and a stop request whose waits let the chief continue."""
 
     @pytest.fixture
     def evaluate_until_end(self, tmp_path, monkeypatch):
         config = dataclasses.replace(CONFIG, logdir=str(tmp_path))
 
         def run(*chief_acts, config=config):
-            """Runs the evaluator; at each of its polls the chief acts once more."""
+            """Runs the evaluator; at each of its polls the chief acts once."""
             ps_0 = FakeControl(run=ready_run())
             remaining = list(chief_acts)
             monkeypatch.setattr(evaluator.preflight, "wait_for_ps", lambda *_: [ps_0])
 
             class Stop(StopRequest):
                 def wait(self, seconds):
-                    assert remaining, "the evaluator waits for more than there is"
+                    assert remaining, "the evaluator still waits after the chief's last act"
                     remaining.pop(0)(ps_0)
                     return False
 
@@ -199,7 +199,7 @@ class TestEvaluator:
         for record in records:
             assert_metrics(record["metrics"], expected(values_of(record["global_step"])))
 
-    def test_a_damaged_one_is_passed_over_and_evaluated_once_it_is_written_anew(self, evaluate_until_end):
+    def test_a_damaged_checkpoint_is_skipped_and_evaluated_once_it_is_rewritten(self, evaluate_until_end):
         logdir = evaluate_until_end.logdir
         self.save(logdir, 5)
         self.save(logdir, 7)
@@ -220,11 +220,11 @@ class TestEvaluator:
         assert "model.ckpt-7" in warning and "its data file is truncated" in warning
 
     @pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
-    def test_a_chief_that_failed_is_told(self, evaluate_until_end, status):
+    def test_a_failed_chief_is_reported(self, evaluate_until_end, status):
         with pytest.raises(PeerFailedError, match=f"the chief {status}"):
             evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)))
 
-    def test_a_run_that_ended_before_is_not_the_one_it_waits_for(self, evaluate_until_end):
+    def test_a_run_that_ended_earlier_is_not_the_expected_one(self, evaluate_until_end):
         def new_run(ps_0):
             ps_0.fields.update(run=ready_run(run_id="r2"), roster=roster("r", w0="failed"))
 
@@ -232,7 +232,7 @@ class TestEvaluator:
         assert code == 0
 
     @pytest.mark.parametrize("status", [Status.JOINED, Status.TRAINING])
-    def test_a_ps_that_goes_before_the_chief_ended_is_lost(self, evaluate_until_end, status):
+    def test_a_ps_that_ends_before_the_chief_is_lost(self, evaluate_until_end, status):
         def goes(ps_0):
             ps_0.error = GONE
 
@@ -240,7 +240,7 @@ class TestEvaluator:
             evaluate_until_end(lambda ps_0: ps_0.fields.update(roster=roster("r", w0=status)), goes, *STAYS)
 
     @pytest.mark.parametrize("status", [Status.JOINED, Status.TRAINING])
-    def test_a_ps_that_goes_after_the_chief_ended_is_the_end(self, evaluate_until_end, status):
+    def test_a_ps_that_ends_after_the_chief_ends_the_evaluator(self, evaluate_until_end, status):
         def goes(ps_0):
             (evaluate_until_end.logdir / "summary.json").write_text("{}")
             ps_0.error = GONE

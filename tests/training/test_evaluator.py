@@ -1,4 +1,4 @@
-"""What the evaluator evaluates, and when and how it ends, beside a chief of which ps 0 tells."""
+"""The evaluator's choice of checkpoints, and its end, beside a chief whose status ps 0 reports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.checkpoints.checkpoint_files import INDEX, write
 from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
 
 CLUSTER = ClusterConfig(jobs={"ps": ("a:1",), "worker": ("a:2",)}, job_name="evaluator", task_index=0)
-EVALUATING = 2  # checkpoints that are there when the evaluator begins
+EVALUATING = 2  # number of checkpoints that exist when the evaluator begins
 
 
 class Ps(FakeControl):
-    """Of ps 0: answers with one status of the chief after the other, the last one for ever; "" is no answer."""
+    """Ps 0, which answers with one chief status after the other and repeats the last one; "" means no answer."""
 
     def __init__(self, statuses, before_read=None):
         super().__init__(run=ready_run())
@@ -47,7 +47,7 @@ def checkpoints(tmp_path):
 
 @pytest.fixture
 def start(tmp_path, monkeypatch, checkpoints):
-    """Runs an evaluator beside a ps 0 to its end."""
+    """Runs an evaluator beside ps 0 to its end."""
     monkeypatch.setattr(evaluator_lib, "_POLL_SECS", 0.0)
     monkeypatch.setattr(evaluator_lib, "evaluate", lambda _, checkpoint: {"accuracy": checkpoint.step / 10})
 
@@ -75,7 +75,7 @@ def evaluated(tmp_path):
 
 def test_evaluates_each_checkpoint_once_until_the_chief_is_done_the_last_one_included(start, tmp_path, checkpoints):
     def write_one_more(num_reads):
-        if num_reads in (3, 5):  # with the fifth the chief says that it is done
+        if num_reads in (3, 5):  # in the fifth read the chief reports that it is done
             write(checkpoints, num_reads)
 
     assert start(Ps([Status.TRAINING] * 5 + [Status.DONE], write_one_more)) == EXIT_DONE
@@ -85,7 +85,7 @@ def test_evaluates_each_checkpoint_once_until_the_chief_is_done_the_last_one_inc
     ]  # fmt: skip
 
 
-def test_evaluates_a_checkpoint_that_was_written_anew_once_more(start, tmp_path, checkpoints):
+def test_evaluates_a_rewritten_checkpoint_once_more(start, tmp_path, checkpoints):
     def write_again(num_reads):
         if num_reads == 2:
             (checkpoints / f"model.ckpt-2{INDEX}").unlink()
@@ -95,7 +95,7 @@ def test_evaluates_a_checkpoint_that_was_written_anew_once_more(start, tmp_path,
     assert [step for step, _ in evaluated(tmp_path)] == [1, 2, 2]
 
 
-def test_passes_a_damaged_checkpoint_over(start, tmp_path, checkpoints):
+def test_skips_a_damaged_checkpoint(start, tmp_path, checkpoints):
     (checkpoints / f"model.ckpt-1{INDEX}").write_bytes(b"damaged")
     start(Ps([Status.DONE]))
     assert [step for step, _ in evaluated(tmp_path)] == [2]
@@ -108,7 +108,7 @@ def test_fails_with_the_chief(start, tmp_path, status):
     assert len(evaluated(tmp_path)) == EVALUATING
 
 
-def test_a_ps_0_that_is_gone_with_the_run_has_ended_well_and_without_it_is_lost(start, tmp_path):
+def test_a_ps_0_that_ends_with_the_run_is_well_and_one_that_ends_earlier_is_lost(start, tmp_path):
     with pytest.raises(PsLostError, match="ps 0 went away before the chief had ended"):
         start(Ps([Status.TRAINING, ""]))
     (tmp_path / "summary.json").write_text("{}")
@@ -120,18 +120,18 @@ def test_a_ps_0_that_comes_back_in_time_is_not_lost(start, tmp_path):
     assert start(Ps(statuses), recover_timeout_secs=60.0) == EXIT_DONE
 
 
-def test_a_ps_0_that_has_not_been_heard_of_yet_is_not_lost(start):
+def test_a_ps_0_that_has_never_answered_is_not_lost(start):
     assert start(Ps(["", "", "", "", "", Status.TRAINING, Status.DONE])) == EXIT_DONE
 
 
-def test_a_run_that_was_there_before_is_not_this_one(start, tmp_path):
+def test_a_run_from_before_the_start_is_not_the_expected_one(start, tmp_path):
     ps_0 = Ps([Status.DONE])
     ps_0.fields["run"] = ready_run(run_id="another")
     with pytest.raises(StalledError, match=r"no new checkpoint in .* for 0 s"):
         start(ps_0, stall_timeout_secs=1e-9)
 
 
-def test_ends_when_it_is_asked_to_stop(start):
+def test_ends_when_asked_to_stop(start):
     stop = StopRequest()
     stop.request(Interrupted(15))
     with pytest.raises(Interrupted):

@@ -1,4 +1,4 @@
-"""A SavedModel says what the model says, takes only what it needs, and is there whole or not at all."""
+"""A SavedModel predicts as its model, takes only the inputs it needs, and is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = config_of("Dense", "Rows")
 
 
 class Looked:
-    """A label's row by a lookup table, a local variable and an embedding, with a kernel cut for ps tasks."""
+    """A model with a lookup table, a local variable, an embedding and a partitioned kernel."""
 
     def build(self, batch, training):
         keys = tf.range(small.VOCAB_SIZE, dtype=tf.int64)
@@ -47,14 +47,14 @@ def save(folder, values, step=7):
 
 
 def served(folder, batch):
-    """What plain TensorFlow gets from the SavedModel's signature."""
+    """The output of the SavedModel's signature in plain TensorFlow."""
     with tf.Graph().as_default(), tf.Session() as session:
         signature = tf.saved_model.load(session, [tf.saved_model.SERVING], str(folder)).signature_def["serving_default"]
         feeds = {info.name: batch[name] for name, info in signature.inputs.items()}
         return session.run(signature.outputs["predictions"].name, feeds), set(signature.inputs)
 
 
-def test_predicts_what_the_model_does_from_what_it_needs(tmp_path):
+def test_predicts_as_the_model_from_the_inputs_it_needs(tmp_path):
     values = values_of(**DENSE)
     said = export.write(CONFIG, save(tmp_path / "checkpoints", values), tmp_path / "deep" / "out")
     got, inputs = served(tmp_path / "deep" / "out", ROWS)
@@ -64,7 +64,7 @@ def test_predicts_what_the_model_does_from_what_it_needs(tmp_path):
     assert said.endswith("model.ckpt-7, x float32 (None, 6) -> predictions float32 (None, 4)")
 
 
-def test_lookup_tables_local_variables_and_embeddings_come_along(tmp_path):
+def test_lookup_tables_local_variables_and_embeddings_are_exported(tmp_path):
     values = values_of(**{"table": [small.VOCAB_SIZE, 4], "logits/kernel": [4, 4], "logits/bias": [4]})
     config = dataclasses.replace(CONFIG, model=f"{__name__}:Looked")
     export.write(config, save(tmp_path / "checkpoints", values), tmp_path / "out")
@@ -74,7 +74,7 @@ def test_lookup_tables_local_variables_and_embeddings_come_along(tmp_path):
     assert inputs == {"ids"}
 
 
-def test_another_models_checkpoint_is_refused_and_nothing_is_left(tmp_path):
+def test_another_models_checkpoint_is_rejected_and_leaves_no_file(tmp_path):
     folder = save(tmp_path / "checkpoints", values_of(**{**DENSE, "hidden/bias": [9]}))
     with pytest.raises(
         CheckpointError, match=r"'hidden/bias' has the shape \[9\]; the model needs the shape \[5\]; give the --model"
@@ -83,7 +83,7 @@ def test_another_models_checkpoint_is_refused_and_nothing_is_left(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
-def test_a_folder_that_was_filled_meanwhile_is_not_touched(tmp_path):
+def test_a_folder_that_another_process_filled_is_not_touched(tmp_path):
     folder = save(tmp_path / "checkpoints", values_of(**DENSE))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("kept")
@@ -93,7 +93,7 @@ def test_a_folder_that_was_filled_meanwhile_is_not_touched(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "out"]
 
 
-def test_without_a_checkpoint_there_is_nothing_to_export(tmp_path):
+def test_an_export_without_a_checkpoint_fails(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         export.write(CONFIG, tmp_path / "checkpoints", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What the model sees in a worker's graph, and what crosses between worker and ps tasks in a step."""
+"""The model's variables in a worker's graph, and the tensors that a step sends between worker and ps tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DECAY = 0.75
 
 
 class MovingAverage:
-    """Dense features less their moving average, which the model keeps itself."""
+    """Dense features minus their moving average, which the model keeps itself."""
 
     def build(self, batch, training):
         mean_F = tf.get_variable("mean", [small.NUM_FEATURES], initializer=tf.zeros_initializer(), trainable=False)
@@ -36,7 +36,7 @@ class MovingAverage:
 
 
 class Unused:
-    """Asks for variables that its loss does not depend on."""
+    """A model with variables that do not influence its loss."""
 
     def build(self, batch, training):
         tf.get_variable("unused_first", [3], initializer=tf.ones_initializer())
@@ -64,7 +64,7 @@ def own_config(model, **fields):
 
 
 def build(config, num_ps=1, num_workers=2, worker=0):
-    """The graph of a worker; no server is needed for that."""
+    """The graph of a worker, built without a server."""
     jobs = {
         "ps": tuple(f"localhost:{2000 + ps}" for ps in range(num_ps)),
         "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers)),
@@ -155,10 +155,10 @@ class TestTraffic:
 
 
 def crossings(train, fetches=None):
-    """What a step sends between worker and ps tasks: lists of (ps, "data" or "control", shape), to ps and to worker.
+    """The messages of a step: lists of (ps, "data" or "control", shape), to ps tasks and to the worker.
 
-    An op without a device runs on the worker, whose session it is. A tensor that several ops of a task
-    use travels once, as TensorFlow's partitioner does it.
+    An op without a device runs on the worker, which owns the session. A tensor that several ops of a task use counts
+    once, because TensorFlow's partitioner sends it once.
     """
     pending = [getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches or train.fetches)]
     seen, sent = set(), set()

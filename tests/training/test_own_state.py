@@ -1,4 +1,4 @@
-"""What a worker alone knows through ends, losses and restarts of itself and of others, on real servers."""
+"""A worker's own state when it or another worker ends, is lost or is restarted, on real servers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def config(logdir, max_steps, update="async", **fields):
 
 
 def pushes_of(logdir):
-    """By the newest checkpoint."""
+    """Number of each worker's pushes, as stored in the newest checkpoint."""
     return checkpoint_lib.latest(logdir / "checkpoints")[PUSHES][1:].tolist()
 
 
@@ -50,10 +50,10 @@ def pushes_of(logdir):
     ("update", "options"),
     [("async", ()), ("sync", ()), ("backup", ("backup_workers=1",)), ("local_sgd", ("period=3",)), ("easgd", ())],
 )
-def test_a_run_that_ended_goes_on_with_what_each_worker_knew(cluster, tmp_path, said, update, options):
+def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, said, update, options):
     outcomes = cluster.run(config(tmp_path, 20, update, update_option=options))
     sent = [outcome.progress.sent_steps for outcome in outcomes]
-    released = [0, 1] if update == "backup" else [0]  # let go at the end, its last push is in no update
+    released = [0, 1] if update == "backup" else [0]  # its last push after the release is in no update
     assert all(many - one in released for many, one in zip(sent, pushes_of(tmp_path), strict=True))
     before = pushes_of(tmp_path)
     cluster.run(config(tmp_path, 40, update, update_option=options))
@@ -62,7 +62,7 @@ def test_a_run_that_ended_goes_on_with_what_each_worker_knew(cluster, tmp_path, 
     assert "begins without" not in said.text
 
 
-def test_an_interrupted_run_goes_on_with_what_each_worker_knew(cluster, tmp_path, said):
+def test_an_interrupted_run_loads_each_workers_own_state(cluster, tmp_path, said):
     calls = [cluster.start(config(tmp_path, 10**6, "sync"), index) for index in (0, 1)]
     wait_until(lambda: all(call.made and len(call.made[-1].losses) >= 8 for call in calls))
     for call in calls:
@@ -73,7 +73,7 @@ def test_an_interrupted_run_goes_on_with_what_each_worker_knew(cluster, tmp_path
 
 
 def interrupted_worker(cluster, endless):
-    """A chief that trains, and what worker 1 left when it was told to stop."""
+    """A training chief, and the files of worker 1, which was told to stop."""
     chief, worker = cluster.start(endless, 0), cluster.start(endless, 1)
     wait_until(lambda: worker.made and len(worker.made[-1].losses) >= 8)
     worker.stop.request(Interrupted(15))
@@ -89,7 +89,7 @@ def come_back(cluster, endless, chief):
         assert isinstance(cluster.finish_call(call).error, Interrupted)
 
 
-def test_a_worker_that_left_in_order_goes_on_where_it_was_though_the_run_went_on(cluster, tmp_path, said):
+def test_a_worker_that_left_in_order_continues_where_it_was_although_the_run_went_on(cluster, tmp_path, said):
     endless = config(tmp_path, 10**6)
     chief = interrupted_worker(cluster, endless)
     (path,) = worker_file.find(tmp_path / "checkpoints", 1)
@@ -99,7 +99,7 @@ def test_a_worker_that_left_in_order_goes_on_where_it_was_though_the_run_went_on
     assert where == str(path) and int(pushes) in (saved.pushes, saved.pushes + 1)
 
 
-def test_a_worker_that_was_killed_begins_without_its_older_state(cluster, tmp_path, said):
+def test_a_worker_that_was_killed_starts_without_its_outdated_state(cluster, tmp_path, said):
     endless = config(tmp_path, 10**6)
     chief = interrupted_worker(cluster, endless)
     (path,) = worker_file.find(tmp_path / "checkpoints", 1)
@@ -114,7 +114,7 @@ def test_a_worker_that_was_killed_begins_without_its_older_state(cluster, tmp_pa
     assert not re.findall(GOES_ON, said.text)
 
 
-def test_who_loses_the_run_and_finds_it_again_goes_on_with_what_it_knew_from_memory(cluster, said):
+def test_a_worker_that_rejoins_its_run_keeps_its_state_in_memory(cluster, said):
     endless = config(None, 10**6, recover_timeout_secs=60.0)
     calls = [cluster.start(endless, index) for index in (0, 1)]
     wait_until(lambda: all(call.made and len(call.made[-1].losses) >= 8 for call in calls))
@@ -128,7 +128,7 @@ def test_who_loses_the_run_and_finds_it_again_goes_on_with_what_it_knew_from_mem
     assert where == "memory"
 
 
-def test_a_checkpoint_of_an_earlier_moment_finds_the_chiefs_state_of_that_moment(cluster, tmp_path, said):
+def test_an_older_checkpoint_is_loaded_with_the_chiefs_state_of_that_time(cluster, tmp_path, said):
     cluster.run(config(tmp_path, 30, "sync", save_checkpoint_steps=10, save_checkpoint_secs=0.0))
     folder = tmp_path / "checkpoints"
     newest = checkpoint_lib.latest(folder)
@@ -142,8 +142,8 @@ def test_a_checkpoint_of_an_earlier_moment_finds_the_chiefs_state_of_that_moment
 
 
 @pytest.mark.parametrize("transforms", [COMPRESSION, ("dgc",), ("power_sgd:rank=1",)])
-def test_a_push_leaves_when_its_residual_has_noted_it(transforms):
-    """So a step that fails on its way may lose its push, and never leaves it to be sent again."""
+def test_a_push_leaves_after_the_update_of_its_residual(transforms):
+    """A step that fails on its way may lose its push, but must not send the same gradient again later."""
     jobs = {"ps": ("localhost:2000",), "worker": ("localhost:3000",)}
     one = dataclasses.replace(config(None, 10), gradient_transform=transforms)
     task = ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
@@ -159,7 +159,7 @@ def test_a_push_leaves_when_its_residual_has_noted_it(transforms):
     assert residuals and residuals <= noted
 
 
-def test_states_of_another_run_are_not_taken_up_though_they_are_of_the_same_push(cluster, tmp_path, said):
+def test_states_of_another_run_are_not_loaded_even_if_they_belong_to_the_same_push(cluster, tmp_path, said):
     runs = [tmp_path / "first", tmp_path / "second"]
     for logdir in runs:
         cluster.run(config(logdir, 10, "sync"))
@@ -171,7 +171,7 @@ def test_states_of_another_run_are_not_taken_up_though_they_are_of_the_same_push
 
 
 def counted_by(name, saved):
-    """The one value of a worker's file whose name ends so."""
+    """The only value of a worker's file whose name ends with that."""
     (value,) = [int(value) for key, value in saved.values.items() if key.endswith(name)]
     return value
 
@@ -187,10 +187,10 @@ def counted_by(name, saved):
         ("local_sgd", ("period=3",), "num_applied", lambda pushes: 3 * pushes),
     ],
 )
-def test_each_checkpoint_finds_what_each_worker_knew_at_its_moment(
+def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(
     cluster, tmp_path, update, options, counter, steps_at
 ):
-    """However little the chief's saves have to do with the other workers' steps; random_k counts its own."""
+    """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""
     often = config(tmp_path, 150, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
     cluster.run(dataclasses.replace(often, gradient_transform=("random_k:ratio=0.5",)))
     folder = tmp_path / "checkpoints"

@@ -1,4 +1,4 @@
-"""What a worker does when others come, end, are lost, or do not come."""
+"""A worker's reaction when other workers join, end, are lost, or never come."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLUSTER = ClusterConfig(jobs={"ps": ("localhost:1999",), "worker": HOSTS}, job_n
 
 
 class Watcher:
-    """In place of the one that asks the ps tasks: holds what they would say, and keeps what it is to call."""
+    """A watcher that holds the answers of the ps tasks and records its callbacks."""
 
     def __init__(self, *_, on_worker_start, on_worker_end, on_poll, **__):
         self.started, self.ended, self.poll = on_worker_start, on_worker_end, on_poll
@@ -35,7 +35,7 @@ class Rule:
 
 
 class Service:
-    """Of a rule: keeps who came and who left."""
+    """A rule's service that records which workers came and left."""
 
     def __init__(self):
         self.calls = []
@@ -57,7 +57,7 @@ class Writer:
 
 @pytest.fixture
 def create(monkeypatch):
-    """Makes the peers of worker 0 of three."""
+    """Makes the peer tracker of worker 0 of three."""
     monkeypatch.setattr(peers_lib, "Watcher", Watcher)
     monkeypatch.setattr(peers_lib, "_POLL_SECS", 0.0)
 
@@ -75,9 +75,9 @@ def create(monkeypatch):
 
 
 class TestEnded:
-    """What follows in full: `test_absences.py`."""
+    """The end of a peer; `test_absences.py` tests lost workers in full."""
 
-    def test_the_rule_goes_on_while_enough_are_left_and_then_the_others_wait_within_their_steps(self, create):
+    def test_the_rule_continues_while_enough_are_left_and_then_the_others_wait_within_their_steps(self, create):
         peers = create(least=2)
         peers._watcher.ended(1, Status.LOST, 4)
         peers._watcher.ended(2, Status.LOST, 4)
@@ -94,13 +94,13 @@ class TestEnded:
         peers._watcher.ended(2, Status.LOST, 4)
         assert type(peers._stop.reason) is PeerLostError
 
-    def test_a_rule_that_needs_nobody_does_not_care(self, create):
+    def test_a_rule_that_needs_no_other_worker_ignores_losses(self, create):
         peers = create(has_service=False)
         peers._watcher.ended(1, Status.FAILED, 4)
         peers._watcher.started(1)
         assert peers._stop.reason is None
 
-    def test_the_end_of_a_wait_is_looked_for_at_each_poll(self, create):
+    def test_the_end_of_a_wait_is_checked_at_each_poll(self, create):
         peers = create(least=3, recover_timeout_secs=1e-9)
         peers._watcher.ended(2, Status.LOST, 4)
         with pytest.raises(PeerFailedError, match="worker 2 lost, and update rule the_rule needs all; it did not come"):
@@ -108,13 +108,13 @@ class TestEnded:
 
 
 class TestStart:
-    def test_begins_when_all_are_there_and_says_whether_the_run_is(self, create):
+    def test_begins_when_all_have_joined_and_returns_whether_the_run_is_resumed(self, create):
         peers = create(least=3)
         assert peers.wait_for_start()
         assert peers._writer.states == peers._service.calls == []
 
     @pytest.mark.parametrize("status", [Status.JOINED, Status.LOST, Status.INTERRUPTED])
-    def test_names_who_does_not_come(self, create, status):
+    def test_names_missing_workers(self, create, status):
         peers = create(least=3, start_limit_secs=0.0)
         peers._watcher.roster[2] = entry(status)
         del peers._watcher.roster[1]
@@ -128,13 +128,13 @@ class TestStart:
         assert peers._service.calls == [("left", 1, 0)]
 
     @pytest.mark.parametrize(("status", "over"), [(Status.JOINED, 3), (Status.LOST, 4)])
-    def test_who_joins_late_is_not_taken_out_once_it_has(self, create, status, over):
+    def test_a_late_worker_counts_as_present_once_it_has_joined(self, create, status, over):
         peers = create(least=2, join_wait_secs=0.0, start_limit_secs=0.0)
         peers._watcher.roster[1] = entry(status, joining=4)
         assert peers.wait_for_start()
         assert peers._service.calls == [("left", 1, over)]
 
-    def test_ends_when_it_is_asked_to_stop(self, create):
+    def test_ends_when_asked_to_stop(self, create):
         peers = create(least=3)
         del peers._watcher.roster[1]
         peers._stop.request(Interrupted(15))
@@ -144,7 +144,7 @@ class TestStart:
 
 class TestEnd:
     def wait(self, peers, *changes):
-        """Waits for the end; with each look at the step one change is made to the others' statuses."""
+        """Waits for the end; each read of the step also changes the others' statuses once."""
         left = list(changes)
 
         def read_step():
@@ -158,12 +158,12 @@ class TestEnd:
         self.wait(peers, {1: entry(Status.DONE)}, {}, {2: entry(Status.FAILED)})
         assert peers._writer.states == ["waiting for worker 1, 2"]
 
-    def test_one_that_is_lost_is_waited_for_only_while_there_are_data_for_it(self, create):
+    def test_a_lost_worker_is_waited_for_only_while_data_remain_for_it(self, create):
         lost = {1: entry(Status.LOST), 2: entry(Status.DONE)}
         self.wait(create(max_steps=10), lost)
         with pytest.raises(StalledError, match=r"worker \[1\] made no step for 0 s and did not end"):
             self.wait(create(max_steps=None, num_epochs=1, stall_timeout_secs=1e-9), lost)
 
-    def test_one_that_makes_no_step_is_named(self, create):
+    def test_a_worker_that_makes_no_step_is_named(self, create):
         with pytest.raises(StalledError, match=r"worker \[1, 2\] made no step"):
             self.wait(create(max_steps=10, stall_timeout_secs=1e-9))

@@ -1,4 +1,4 @@
-"""Where workers go on reading under `--sharding=static`: from a checkpoint, and when they are started again."""
+"""The reading position of workers under `--sharding=static`: from a checkpoint, and after a restart."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from ps_trainer.training.position import POSITION, create_position
 
-TINY_RATE = 1e-30  # the loss of a step then says which batch it was
+TINY_RATE = 1e-30  # so the loss of a step identifies its batch
 LOCAL = ["accumulate", "downpour", "easgd", "local_sgd", "model_averaging"]
 
 
 def config(logdir=None, update="async", **fields):
-    """Of a shuffled dataset: 100 examples, so that no batch of 8 ends with an epoch."""
+    """A config with a shuffled dataset of 100 examples, so that no batch of 8 ends with an epoch."""
     facts = FACTS[update]
     return config_of(
         "Dense",
@@ -65,13 +65,13 @@ def test_each_worker_reads_on_in_its_own_part(two_workers, tmp_path, update):
     made = [len(outcome.losses) for outcome in first]
     left = [position // 8 for position in saved_position(tmp_path)]
     for made_steps, counted in zip(made, left, strict=True):
-        # What was not pushed at the end of a worker is not counted, but it is in its own state.
+        # Steps that a worker did not push before its end are not in the counts, but in its own state.
         assert made_steps - 1 <= counted <= made_steps
     rest = two_workers.run(config(str(tmp_path), update=update, max_steps=None, num_epochs=3))
     for worker in range(2):
         read = [*first[worker].losses, *rest[worker].losses]
         if update == "accumulate" and made[worker] != left[worker]:
-            del read[left[worker] : made[worker]]  # its sum is not kept: it is read again
+            del read[left[worker] : made[worker]]  # its sum is not saved, so it reads these batches again
         assert read == whole[worker].losses
         assert len(read) == 3 * 50 // 8
 
@@ -82,7 +82,7 @@ def test_epochs_count_over_all_starts(one_worker, tmp_path):
     assert counts == [4, 0, 2 * 4, 0]
 
 
-def test_another_batch_size_goes_on_after_the_same_examples(one_worker, tmp_path):
+def test_another_batch_size_continues_after_the_same_examples(one_worker, tmp_path):
     one_worker.run(config(str(tmp_path), max_steps=5, batch_size=8))
     one_worker.run(config(str(tmp_path), max_steps=8, batch_size=20))
     assert saved_position(tmp_path) == [5 * 8 + 3 * 20]
@@ -91,7 +91,7 @@ def test_another_batch_size_goes_on_after_the_same_examples(one_worker, tmp_path
 @pytest.mark.parametrize(
     ("saved", "wanted"), [([10, 20], [10, 20]), ([7, 8, 3], [9, 9]), ([40], [20, 20]), (None, [0, 0])]
 )
-def test_of_other_workers_the_mean_is_taken(saved, wanted, caplog):
+def test_with_another_number_of_workers_all_start_at_the_mean_position(saved, wanted, caplog):
     with tf.Graph().as_default():
         position = create_position(2, "/job:ps/task:0")
     assert position.adapt(None if saved is None else np.array(saved, np.int64)).tolist() == wanted
@@ -100,7 +100,7 @@ def test_of_other_workers_the_mean_is_taken(saved, wanted, caplog):
 
 
 @pytest.mark.parametrize("update", LOCAL)
-def test_a_phase_that_pushes_nothing_counts_nothing_on_a_ps(update):
+def test_a_phase_without_a_push_counts_nothing_on_a_ps(update):
     train = build(config_of("Dense", "Rows", update=update, update_option=FACTS[update].options))
     for phase, fetches in zip(train.step.phases, train.fetches, strict=True):
         to_ps, _ = crossings(train, fetches)

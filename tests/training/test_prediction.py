@@ -26,7 +26,7 @@ LINES = TrainConfig(
 
 
 class Said:
-    """Predictions of a chosen kind: one number, text, or as many numbers as the batch has rows."""
+    """Predictions of a chosen kind: one number, a text, or one number for each row of the batch."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -120,13 +120,13 @@ def test_a_file_of_lines_is_read_whole_and_a_broken_line_is_named(tmp_path):
     assert not (tmp_path / "none.npy").exists()
 
 
-def test_a_dataset_that_reads_no_single_files_says_so(dense, tmp_path):
+def test_a_dataset_that_cannot_read_single_files_is_an_error(dense, tmp_path):
     with pytest.raises(DataError, match=r"rows.bin: dataset Rows does not read single files; put it where --data_dir"):
         prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")
 
 
 class Next:
-    """Says of each place of a text the symbol there plus one, or one number for the whole text."""
+    """For each place of a text the symbol there plus one, or one number for the whole text."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -147,7 +147,7 @@ TEXT = "abcd" * 40
 
 
 def told_of(tmp_path, prompt, out, **options):
-    """What is said of a prompt by `Next`, with a context of 8 characters."""
+    """The predictions of `Next` for a prompt, with a context of 8 characters."""
     (tmp_path / "train.txt").write_text(TEXT)
     (tmp_path / "prompt.txt").write_text(prompt)
     state = {"bias": np.float32(1), "global_step": np.int64(3)}
@@ -163,14 +163,14 @@ def told_of(tmp_path, prompt, out, **options):
 
 
 @pytest.mark.parametrize("length", [1, 3, 7, 8, 9, 16, 21])
-def test_each_character_of_a_prompt_is_told_whatever_its_length(tmp_path, length):
+def test_each_character_of_a_prompt_has_a_prediction_whatever_its_length(tmp_path, length):
     prompt = TEXT[:length]
     said = told_of(tmp_path, prompt, "out.jsonl")
     lines = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(line) for line in lines] == [8] * (length // 8) + [length % 8] * (length % 8 > 0)
     told = [symbol for line in lines for symbol in line]
     ids = {told[i + 1] - 1 for i in range(len(told) - 1) if prompt[i] == "a"}
-    assert len(told) == length and len(ids) <= 1  # the symbol after the one before is the same for each "a"
+    assert len(told) == length and len(ids) <= 1  # all "a" have the same next symbol
     assert f"{len(lines)} predictions for {tmp_path / 'prompt.txt'}" in said
     assert (f"the last prediction covers {length % 8} places" in said) == bool(length % 8)
     told_of(tmp_path, prompt, "out.csv")
@@ -185,7 +185,7 @@ def test_a_table_of_numpy_needs_whole_windows(tmp_path):
     assert np.load(tmp_path / "out.npy").shape == (2, 8)
 
 
-def test_where_a_model_needs_whole_windows_what_is_left_out_is_said(tmp_path):
+def test_where_a_model_needs_whole_windows_the_left_out_part_is_reported(tmp_path):
     said = told_of(tmp_path, TEXT[:21], "out.jsonl", per_place=False)
     assert "2 predictions for" in said
     assert "the end of the input has no prediction, as it does not fill 8 places" in said

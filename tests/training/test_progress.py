@@ -33,7 +33,7 @@ def add(progress, clock, secs, global_step, staleness, loss=1.0):
     progress.add(global_step, np.array(staleness), loss)
 
 
-def test_going_along_with_others_is_no_stall_and_no_step(clock):
+def test_steps_that_only_follow_other_workers_are_neither_a_stall_nor_a_step(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     for step in (1, 2):
         add(progress, clock, 0.5, step, [0])
@@ -44,7 +44,7 @@ def test_going_along_with_others_is_no_stall_and_no_step(clock):
     assert progress.summary()["steps_per_sec"] == 2 / (2 * 0.5)
 
 
-def test_a_report_is_of_the_steps_since_the_last_one(clock):
+def test_a_report_covers_the_steps_since_the_last_report(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     for step, loss in ((1, 4.0), (3, 2.0)):
         add(progress, clock, 0.5, step, [0, 1], loss)
@@ -64,14 +64,14 @@ def test_a_report_is_of_the_steps_since_the_last_one(clock):
     assert second["staleness_mean"] == 3
 
 
-def test_without_a_step_there_is_nothing_to_report(clock):
+def test_without_a_step_the_report_is_empty(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     clock.now += 5
     assert progress.report() == {}
     assert progress.secs_since_report() == 5
 
 
-def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
+def test_the_summary_covers_the_whole_run_whatever_was_reported(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0])
     progress.report()
@@ -91,7 +91,7 @@ def test_the_summary_is_of_the_whole_run_whatever_was_reported(clock):
         "staleness_mean": (0 + 1 + 2 + 2) / 4,
     }
     assert json.loads(json.dumps(summary)) == summary
-    assert progress.summary() == summary  # asking changes nothing
+    assert progress.summary() == summary  # a call of `summary` changes nothing
     assert progress.global_step == 6
 
 
@@ -101,7 +101,7 @@ def test_a_run_without_steps_has_a_summary_too(clock):
     assert summary["staleness"] == {} and summary["staleness_mean"] is None
 
 
-def test_gradients_that_were_not_used_have_no_staleness(clock):
+def test_unused_gradients_have_no_staleness(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [-1])
     assert "staleness_mean" not in progress.report()
@@ -115,7 +115,7 @@ def test_a_step_with_a_value_below_zero_is_a_dropped_gradient(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0, 0])
     assert "gradients_dropped" not in progress.report()
-    add(progress, clock, 1.0, 1, [-1, -1])  # one gradient, whatever the number of ps tasks
+    add(progress, clock, 1.0, 1, [-1, -1])  # one gradient, for any number of ps tasks
     add(progress, clock, 1.0, 2, [1, 0])
     add(progress, clock, 1.0, 2, [-1, 4])
     assert progress.report()["gradients_dropped"] == 2
@@ -133,7 +133,7 @@ def test_a_step_without_staleness_pushed_nothing(clock):
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf"), np.float32("nan")])
-def test_a_loss_that_is_no_number_ends_the_run_after_it_was_counted(clock, loss):
+def test_a_loss_that_is_not_finite_ends_the_run_after_it_was_counted(clock, loss):
     progress = WorkerProgress(BATCH_SIZE, clock)
     with pytest.raises(NanLossError, match=rf"the loss is {loss} at global step 7; lower --learning_rate"):
         add(progress, clock, 1.0, 7, [0], loss)
@@ -144,7 +144,7 @@ def test_the_mean_of_a_histogram():
     assert mean_of(Counter({0: 3, 4: 1})) == 4 / 4
 
 
-def test_delays_put_into_steps_are_told_as_their_mean(clock):
+def test_injected_delays_are_reported_as_their_mean(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0])
     assert "injected_delay_mean" not in progress.report() | progress.summary()
@@ -157,7 +157,7 @@ def test_delays_put_into_steps_are_told_as_their_mean(clock):
     assert progress.report()["injected_delay_mean"] == (0.5 + 0.25) / 2
     last[0] = 3.0
     add(progress, clock, 4.0, 3, [0])
-    assert progress.report()["injected_delay_mean"] == 3.0  # of the steps since the last report
+    assert progress.report()["injected_delay_mean"] == 3.0  # the mean covers the steps since the last report
     assert progress.summary()["injected_delay_mean"] == (0.5 + 0.25 + 3.0) / 3
 
 
@@ -181,7 +181,7 @@ def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
     assert summary["push_bytes_computed"] == 350 / 4
 
 
-def test_examples_of_batches_that_differ_are_those_that_were_read(clock):
+def test_batches_of_different_sizes_count_the_examples_that_were_read(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     progress.count_examples(lambda steps: sum([16, 16, 3][:steps]))
     for step in (1, 2):
@@ -192,7 +192,7 @@ def test_examples_of_batches_that_differ_are_those_that_were_read(clock):
     assert progress.summary()["examples"] == 16 + 16 + 3
 
 
-def test_waiting_for_data_is_no_stall(clock):
+def test_waiting_for_data_is_not_a_stall(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     clock.now += 50.0
     progress.wait_for_data()

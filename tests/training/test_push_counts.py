@@ -1,4 +1,4 @@
-"""The counts by which a worker's own state and a checkpoint find each other."""
+"""The push counts that match a worker's own state with a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NUM_WORKERS = 3
 
 
 class Run:
-    """All workers' counts on one variable, as of the run of a chief who has begun to count.
+    """The counts of all workers on one variable, in a run whose chief has begun to count.
 
     Attributes:
-        save: gives what a checkpoint holds.
+        save: Function that returns the counts of a new checkpoint.
     """
 
     def __init__(self):
@@ -41,7 +41,7 @@ class Run:
             self._push = [self.session.make_callable(worker, [self._pushed]) for worker in self.told]
 
     def push(self, worker, pushed=7):
-        """What a push of the worker tells it: its pushes, and those in the last checkpoint."""
+        """The worker's results of a push: its number of pushes, and the number in the last checkpoint."""
         ((pushes, saved),) = self._push[worker](pushed)
         return int(pushes), int(saved)
 
@@ -54,7 +54,7 @@ def run():
     return Run()
 
 
-def test_a_push_tells_what_the_last_checkpoint_holds(run):
+def test_a_push_returns_the_count_of_the_last_checkpoint(run):
     assert [run.push(0), run.push(0), run.push(1)] == [(1, 0), (2, 0), (1, 0)]
     assert run.saved() == [2, 1, 0]
     assert [run.push(0), run.push(0), run.push(1), run.push(2)] == [(3, 2), (4, 2), (2, 1), (1, 0)]
@@ -62,13 +62,13 @@ def test_a_push_tells_what_the_last_checkpoint_holds(run):
     assert run.push(2) == (2, 1)
 
 
-def test_who_was_let_go_has_not_pushed(run):
+def test_a_released_worker_has_not_pushed(run):
     run.push(1)
     assert run.push(1, RELEASED) == (1, 0)
     assert run.saved() == [0, 1, 0]
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_counts_on_from_there(run):
+def test_a_run_that_resumes_from_a_checkpoint_counts_from_there(run):
     run.push(0)
     values = run.save()
     again = Run()
@@ -79,12 +79,12 @@ def test_a_run_that_goes_on_from_a_checkpoint_counts_on_from_there(run):
 
 
 @pytest.mark.parametrize("saved", [None, np.array([5, 1, 2], np.int64)])
-def test_of_other_workers_counting_begins_anew(run, saved):
+def test_with_another_number_of_workers_counting_restarts_at_zero(run, saved):
     assert run.count.adapt(saved).tolist() == [[0] * 4] * 2
 
 
 def test_a_push_is_counted_by_one_op_and_a_save_begins_with_one(run):
-    """Of two, another worker's or the chief's could come between, and a worker would be told another number."""
+    """With two ops another worker's push or the chief's save could come between, and the counts would not match."""
     for (fetched,) in [*run.told, [run.count.saved]]:
         pending, users = [fetched.op], set()
         while pending:
@@ -99,8 +99,8 @@ def test_a_push_is_counted_by_one_op_and_a_save_begins_with_one(run):
         assert len(users) == 2
 
 
-def test_the_next_push_tells_of_a_save_which_holds_that_push_or_the_one_before(run):
-    """What was saved is what the worker is told, whatever else happens on the ps task at that moment."""
+def test_the_next_push_reports_a_save_that_holds_that_push_or_the_one_before(run):
+    """A worker receives the saved count, whatever else happens on the ps task at that moment."""
     told = [[] for _ in range(NUM_WORKERS)]
     ended = threading.Event()
 
@@ -125,5 +125,5 @@ def test_the_next_push_tells_of_a_save_which_holds_that_push_or_the_one_before(r
             at_first.setdefault(saved, pushes)
         assert all(pushes - saved in (0, 1) for saved, pushes in at_first.items())
         saved = {save[worker] for save in saves} - {0}
-        # A push may tell of a second save that came between its count and its answer; the first is then out of date.
+        # A push may report a second save, made between its count and its answer; the first save is then out of date.
         assert all(number in at_first or number + 1 in saved for number in saved)

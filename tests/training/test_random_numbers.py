@@ -1,4 +1,4 @@
-"""What a model's own random ops draw (dropout, masks, negative samples): on each worker, and after another start."""
+"""The numbers of a model's own random ops (dropout, masks, negative samples), on each worker and after restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models import layers
 
 
 class Drawing:
-    """Its loss is a random number, and nothing is learned."""
+    """A model whose loss is a random number and that learns nothing."""
 
     def build(self, batch, training):
         output = layers.classifier_output(layers.dense(batch["x"], small.NUM_CLASSES, "logits"), batch["label"])
@@ -44,16 +44,16 @@ def test_workers_draw_different_numbers_and_the_same_in_each_run(cluster):
     assert len(set(first[0] + first[1])) == 16
 
 
-def test_a_run_that_goes_on_does_not_draw_its_first_numbers_again(cluster, tmp_path):
+def test_a_resumed_run_does_not_repeat_its_first_numbers(cluster, tmp_path):
     draws = []
-    for length in (8, 16):  # the second reads what the first has left
+    for length in (8, 16):  # the second run reads the examples that the first one has left
         outcomes = cluster.run(config(logdir=str(tmp_path), seed=3, lengths=(length, length)))
         draws += [loss for outcome in outcomes for loss in outcome.losses]
         assert len(draws) == 2 * length
     assert len(set(draws)) == 32
 
 
-def test_a_worker_that_is_started_again_does_not_draw_its_first_numbers_again(cluster):
+def test_a_restarted_worker_does_not_repeat_its_first_numbers(cluster):
     endless = config(10**6, lengths=())
     chief, worker = cluster.start(endless, 0), cluster.start(endless, 1)
     wait_until(lambda: worker.made and len(worker.made[-1].losses) >= 8)
@@ -68,14 +68,14 @@ def test_a_worker_that_is_started_again_does_not_draw_its_first_numbers_again(cl
 
 
 class TestNameOfAStart:
-    def test_the_first_at_step_0_has_none(self):
+    def test_the_first_start_at_step_0_has_no_name(self):
         assert RecoveryPolicy(TrainConfig()).start_name(0, is_first=True) == ""
 
-    def test_at_a_checkpoint_it_is_the_step(self):
+    def test_a_start_from_a_checkpoint_is_named_by_its_step(self):
         assert [RecoveryPolicy(TrainConfig()).start_name(70, is_first=True) for _ in range(2)] == ["step 70"] * 2
 
     @pytest.mark.parametrize("step", [0, 70])
-    def test_who_comes_back_into_a_run_never_has_the_same(self, step):
+    def test_a_worker_that_rejoins_a_run_never_has_the_same_name_again(self, step):
         comeback = RecoveryPolicy(TrainConfig())
         names = {
             RecoveryPolicy(TrainConfig()).start_name(step, is_first=False),

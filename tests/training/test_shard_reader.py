@@ -1,4 +1,4 @@
-"""`--sharding dynamic` with real servers: every example is trained on, under every update rule."""
+"""`--sharding dynamic` with real servers: every update rule trains on every example."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _config(**fields):
 
 
 def _period(update):
-    """Steps of a worker to a push."""
+    """Number of steps from one push of a worker to the next."""
     return 2 if update in ("accumulate", "downpour", "easgd", "local_sgd", "model_averaging") else 1
 
 
@@ -40,7 +40,7 @@ def test_every_example_is_trained_on_once_an_epoch(update):
     with InProcessCluster(1, 2) as cluster:
         chief, other = cluster.run(_config(update=update))
     coverage = chief.worker.summary["coverage"]
-    # Who ends has at most that many batches that it has not pushed; they are read again by who is left.
+    # A worker that ends leaves at most that many batches without a push; the remaining workers read them again.
     not_pushed = 2 * (_period(update) - 1) * 8
     assert coverage["0"] == ONCE
     assert coverage["1"] == ONCE | {"never": coverage["1"]["never"], "once": 240 - coverage["1"]["never"]}
@@ -50,7 +50,7 @@ def test_every_example_is_trained_on_once_an_epoch(update):
     assert min(examples) > 0
 
 
-def test_what_was_read_is_saved_with_the_parameters_and_goes_on_from_there(tmp_path):
+def test_read_positions_are_saved_with_the_parameters_and_restored(tmp_path):
     with InProcessCluster(2, 2) as cluster:
         first = cluster.run(_config(max_steps=20, logdir=str(tmp_path)))[0].worker
         seen = first.summary["coverage"]["0"]
@@ -106,7 +106,7 @@ def test_fewer_shards_than_workers_are_refused():
         shard_reader.plan_of(dataset, config, 2)
 
 
-def test_the_plan_is_the_chiefs_whatever_a_worker_was_told():
+def test_the_chiefs_plan_counts_whatever_flags_a_worker_has():
     own, chiefs = _config(batch_size=16, num_epochs=1), _config()
     dataset = components_lib.load(chiefs, 2).dataset
     plan = shard_reader.plan_of(dataset, chiefs, 2)
@@ -117,7 +117,7 @@ def test_the_plan_is_the_chiefs_whatever_a_worker_was_told():
         shard_reader.plan_of(dataset, own, 2, fewer)
 
 
-def test_without_dynamic_sharding_nothing_is_told_of_coverage():
+def test_without_dynamic_sharding_no_coverage_is_reported():
     with InProcessCluster(1, 1) as cluster:
         worker = cluster.run(_config(sharding="static"))[0].worker
     assert "coverage" not in worker.summary
@@ -125,7 +125,7 @@ def test_without_dynamic_sharding_nothing_is_told_of_coverage():
 
 
 class Desk:
-    """Stands in for ps task 0, with a real desk."""
+    """A stand-in for ps task 0 with a real desk."""
 
     def __init__(self, plan):
         self.seen = np.zeros((plan.rows, plan.num_shards * plan.max_batches), np.int8)
@@ -159,7 +159,7 @@ class TestSilentWorker:
         )
         return reader
 
-    def test_goes_on_with_its_shards_while_they_are_its_own(self, desk, reader):
+    def test_continues_with_its_shards_while_they_are_its_own(self, desk, reader):
         next(reader._leases())
         self.now = 2.0
         assert not reader.is_outdated()
@@ -168,7 +168,7 @@ class TestSilentWorker:
         assert not reader.is_outdated()
         assert desk.asked == [LeaseKind.SHARD, LeaseKind.GENERATION]
 
-    def test_begins_anew_when_they_were_given_to_others(self, desk, reader):
+    def test_starts_over_when_its_shards_were_given_to_others(self, desk, reader):
         taking = reader._leases()
         first = [next(taking).tolist(), next(taking).tolist()]
         self.num_steps = 1
@@ -183,20 +183,20 @@ class TestSilentWorker:
         rest = [next(taking).tolist(), next(taking).tolist()]
         assert other.shard == first[0][1]
         assert {lease[1] for lease in rest} == {0, 1, 2} - {other.shard}
-        # One batch of the first shard and what it has now; not the rest of the first.
+        # It counts one batch of the first shard and its present batches; not the rest of the first shard.
         sizes = [3, *self.PLAN.batch_sizes(rest[0][1]), *self.PLAN.batch_sizes(rest[1][1])]
         assert [reader.num_examples(count) for count in range(6)] == np.cumsum([0, *sizes]).tolist()
 
-    def test_learns_it_from_the_next_lease_too(self, desk, reader):
+    def test_learns_the_loss_of_its_shards_from_the_next_lease_too(self, desk, reader):
         taking = reader._leases()
         next(taking)
         desk.desk.give_back(1)
         assert not reader.is_outdated()
         held = next(taking).tolist()
         assert reader.is_outdated()
-        assert held in [lease.tolist() for lease in reader._leases()]  # what it was given last is not lost
+        assert held in [lease.tolist() for lease in reader._leases()]  # it keeps the shard of its last lease
 
-    def test_does_not_ask_again_for_what_it_was_answered(self, desk, reader):
+    def test_does_not_repeat_a_request_that_was_answered(self, desk, reader):
         next(reader._leases())
         answer = desk.leases[1][LeaseKind.SHARD]
         desk.say(

@@ -1,4 +1,4 @@
-"""What follows when those who compute stages come and go, for the worker that needs them."""
+"""The reaction of a worker when the workers that compute its stages join, end and are lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stop():
 
 @pytest.fixture
 def peers(stop):
-    """Of worker 1 of two that train; worker 3 computes its stage 1, worker 2 that of worker 0."""
+    """Stage peers of worker 1, one of two that train; worker 3 computes its stage 1, worker 2 that of worker 0."""
     return StagePeers(group_of(cluster_of(1), 2), TrainConfig(placement="model_parallel"), stop)
 
 
@@ -40,7 +40,7 @@ def test_the_wait_ends_when_all_have_joined(peers):
     peers.wait(0.0)
 
 
-def test_the_wait_ends_with_an_error_that_names_who_is_missing(peers):
+def test_the_wait_ends_with_an_error_that_names_the_missing_worker(peers):
     peers.started(2)
     with pytest.raises(StartTimeoutError, match="worker-3 did not join within 0 s, to compute stages for worker-1"):
         peers.wait(0.0)
@@ -56,14 +56,14 @@ def test_the_wait_ends_when_the_worker_is_asked_to_stop(peers, stop):
     ("status", "error"),
     [(Status.LOST, PeerLostError), (Status.FAILED, PeerFailedError), (Status.INTERRUPTED, PeerFailedError)],
 )
-def test_without_its_stage_a_worker_cannot_go_on(peers, stop, status, error):
+def test_without_its_stage_a_worker_cannot_continue(peers, stop, status, error):
     peers.started(3)
     peers.ended(3, status)
     with pytest.raises(error, match=f"worker-3 {status}, and worker-1 needs it for a stage"):
         stop.check()
 
 
-def test_others_stages_do_not_matter_nor_does_one_that_is_done(peers, stop):
+def test_stages_of_other_groups_and_stages_that_are_done_are_ignored(peers, stop):
     for index in (2, 3):
         peers.started(index)
     peers.ended(2, Status.FAILED)
@@ -72,7 +72,7 @@ def test_others_stages_do_not_matter_nor_does_one_that_is_done(peers, stop):
     stop.check()
 
 
-def test_one_that_was_lost_before_is_waited_for_and_one_that_failed_is_not(peers, stop):
+def test_a_stage_that_was_lost_before_is_waited_for_and_a_failed_stage_is_not(peers, stop):
     peers.ended(3, Status.LOST)
     stop.check()
     peers.ended(3, Status.FAILED)
@@ -80,7 +80,7 @@ def test_one_that_was_lost_before_is_waited_for_and_one_that_failed_is_not(peers
         stop.check()
 
 
-def test_one_that_was_started_again_has_lost_what_it_held(peers, stop):
+def test_a_restarted_stage_has_lost_its_state(peers, stop):
     peers.started(3)
     peers.returned(3)
     with pytest.raises(PeerLostError, match="worker-3, which computes a stage, was restarted"):
@@ -135,13 +135,13 @@ class TestHost:
         assert "worker-1 failed, for which this task computes a stage" in str(hosting.error)
 
     @pytest.mark.parametrize("trainer", [{}, {"w1": Status.LOST}], ids=["never came", "lost"])
-    def test_ends_with_the_run_where_nobody_would_say_how_the_group_ended(self, stop, trainer):
+    def test_ends_with_the_run_if_no_task_can_report_the_end_of_its_group(self, stop, trainer):
         hosting = Hosting(stop)
         hosting.says(w0=Status.DONE, **trainer)
         hosting.ps.fields["run"] = RUN.replace(status=RunStatus.ENDED)
         assert hosting.outcome() is None
 
-    def test_hears_how_its_group_ended_after_the_run_has_ended(self, stop):
+    def test_learns_the_end_of_its_group_after_the_run_has_ended(self, stop):
         hosting = Hosting(stop)
         hosting.says(w0=Status.DONE, w1=Status.TRAINING)
         hosting.ps.fields["run"] = RUN.replace(status=RunStatus.ENDED)

@@ -1,4 +1,4 @@
-"""A model whose stages other workers compute trains as it does in one place, and each stage's data goes its own way."""
+"""A model with stages on several workers trains as on one, and each stage's data take their own way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH_SIZE, NUM_STEPS = 8, 5
 
 
 class Staged:
-    """A table, a dense layer and the classes, each on a stage; the last one shares a kernel with the second."""
+    """A model with a table, a dense layer and the classes, each on a stage; stages 1 and 2 share a kernel."""
 
     def build(self, batch, training):
         with layers.stage(1):
@@ -36,7 +36,7 @@ class Staged:
 
 
 class Gap:
-    """Names stage 2 and no stage 1."""
+    """A model that names stage 2 but not stage 1."""
 
     def build(self, batch, training):
         with layers.stage(2):
@@ -76,8 +76,8 @@ def test_groups_train_together_by_the_rule_and_each_reads_its_part():
     assert set(outcomes[0].worker.summary["workers"]) == {"0", "1"}
 
 
-def test_transforms_see_the_gradients_of_all_stages():
-    """Clipping is by the norm over all of them: half of it or less is in any one stage."""
+def test_transforms_use_the_gradients_of_all_stages():
+    """Clipping uses the norm over all gradients; each stage alone has at most half of it."""
     fields = {"gradient_transform": ("clip_norm:norm=0.3",), "optimizer": "sgd"}
     with InProcessCluster(2, 3) as cluster:
         in_stages, *_ = cluster.run(split(**fields))
@@ -91,7 +91,7 @@ def test_transforms_see_the_gradients_of_all_stages():
 
 
 def test_error_feedback_is_kept_for_each_stage():
-    """What a lossy transform leaves out of one step is sent in a later one, whichever stage has it."""
+    """A later step sends the part that a lossy transform leaves out of one step, for each stage."""
     with InProcessCluster(1, 3) as cluster:
         (outcome, *_) = cluster.run(
             split(num_steps=60, gradient_transform=("error_feedback", "top_k:ratio=0.25"), optimizer="sgd")
@@ -103,7 +103,7 @@ def test_error_feedback_is_kept_for_each_stage():
         assert not np.array_equal(outcome.worker.final_values[name], value), name
 
 
-def test_a_straggler_holds_the_gradients_of_all_stages_back_where_they_are():
+def test_a_straggler_delays_the_gradients_of_all_stages_on_their_workers():
     train = graph_lib.build(
         components_lib.load(split(straggler=("det:mean_ms=1",)), 3), small_cluster(num_workers=3), split(), "run"
     )
@@ -149,7 +149,7 @@ class TestGraph:
 
 
 def crossing(graph, to):
-    """(device, tensor) of what ops on job `to` get from another job."""
+    """(device, tensor) for each input that ops on job `to` receive from another job."""
     for op in graph.get_operations():
         for tensor in op.inputs:
             if f"job:{to}" in op.device and tensor.device and f"job:{to}" not in tensor.device:
@@ -174,7 +174,7 @@ def small_cluster(num_workers):
         ({"update": "easgd"}, 3, "with --update=easgd each worker keeps a copy of the whole model"),
     ],
 )
-def test_what_cannot_be_split_is_refused(fields, num_workers, message):
+def test_models_that_cannot_be_split_are_rejected(fields, num_workers, message):
     with pytest.raises(OptionError, match=f"--placement=model_parallel: .*{message}"):
         components_lib.load(split(**fields), num_workers)
 

@@ -1,4 +1,4 @@
-"""Records of single steps, by clocks that the test moves."""
+"""Records of single steps, with clocks that the test moves."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress, clock, path):
+def test_a_record_holds_the_time_of_a_step_and_the_fate_of_its_gradient(progress, clock, path):
     step(progress, clock, 4, [3])
-    clock.now += 5.0  # a checkpoint, say
+    clock.now += 5.0  # for example a checkpoint
     step(progress, clock, 6, [1], loss=0.25)
     progress.close()
     first, second = records(path)
@@ -82,7 +82,7 @@ def test_a_record_tells_when_a_step_ran_and_what_became_of_its_gradient(progress
     assert (second["local_step"], second["t_start"], second["t_end"], second["loss"]) == (2, 107.0, 109.0, 0.25)
 
 
-def test_a_record_tells_what_the_process_has_computed_since_the_record_before(progress, clock, path, monkeypatch):
+def test_a_record_holds_the_computing_time_since_the_previous_record(progress, clock, path, monkeypatch):
     for user, system in ((1000.0, 500.0), (1001.25, 500.5)):
         monkeypatch.setattr(os, "times", lambda spent=(user, system): os.times_result((*spent, 0.0, 0.0, 0.0)))
         step(progress, clock, 1, [0])
@@ -91,14 +91,14 @@ def test_a_record_tells_what_the_process_has_computed_since_the_record_before(pr
     assert (second["cpu_user"], second["cpu_sys"]) == (1.25, 0.5)
 
 
-def test_times_that_the_step_brings_are_told_by_the_clock_of_the_others(progress, clock, path):
+def test_times_from_the_step_are_converted_to_the_clock_of_the_records(progress, clock, path):
     clock.now += 2.0
     progress.add(1, np.array([0]), 0.5, [np.float64(1e9 + 100.5), np.float64(1e9 + 101.75)])
     progress.close()
     assert [records(path)[0][name] for name in ("t_computed", "t_applied", "t_end")] == [100.5, 101.75, 102.0]
 
 
-def test_a_record_tells_how_long_its_step_was_delayed_on_purpose(progress, clock, path):
+def test_a_record_holds_the_injected_delay_of_its_step(progress, clock, path):
     delays = iter([0.25, 0.75])
     last = [0.0]
     progress.count_delays(lambda: last[0])
@@ -117,7 +117,7 @@ def test_dropped_gradients_and_steps_without_a_push_have_no_staleness(progress, 
     assert got == [(None, 1, None), (None, 0, None), (2, 0, [2, 5]), (None, 1, [2, -1])]
 
 
-def test_the_step_whose_loss_is_no_number_is_written_too(progress, clock, path):
+def test_a_step_with_a_nan_loss_is_written_too(progress, clock, path):
     with pytest.raises(NanLossError):
         step(progress, clock, 1, [0], loss=float("nan"))
     progress.close()
@@ -130,7 +130,7 @@ def test_a_report_makes_the_file_complete(progress, clock, path):
     assert len(records(path)) == 1
 
 
-def test_it_counts_as_progress_without_records_does(progress, clock):
+def test_counts_progress_like_a_run_without_records(progress, clock):
     plain_clock = Clock()
     plain = WorkerProgress(BATCH_SIZE, plain_clock)
     for one, its_clock in ((progress, clock), (plain, plain_clock)):

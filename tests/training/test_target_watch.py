@@ -1,4 +1,4 @@
-"""When the target metric counts as reached: evaluations beside training, one at a time."""
+"""The watch of the target metric: it evaluates checkpoints beside training, one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testing.processes import END_SECS, wait_until
 
 
 class Writer:
-    """Keeps what it is told."""
+    """A writer that records its calls."""
 
     def __init__(self):
         self.told = []
@@ -24,7 +24,7 @@ class Writer:
 
 
 class Evaluations:
-    """In place of `evaluate`: accuracy is a thousandth of the step; waits while it is held."""
+    """A stand-in for `evaluate`: accuracy is a thousandth of the step; the call waits while the test holds it."""
 
     def __init__(self):
         self.may_end = threading.Event()
@@ -65,7 +65,7 @@ def test_is_reached_by_the_first_checkpoint_that_is_good_enough(watch, evaluatio
     assert watch.summary(600, {"accuracy": 0.1}) == wanted
 
 
-def test_who_comes_while_another_one_is_evaluated_is_passed_over(watch, evaluations):
+def test_a_checkpoint_that_comes_during_an_evaluation_is_skipped(watch, evaluations):
     evaluations.may_end.clear()
     watch.offer({"global_step": 300})
     watch.offer({"global_step": 900})
@@ -75,17 +75,17 @@ def test_who_comes_while_another_one_is_evaluated_is_passed_over(watch, evaluati
     assert [step for step, _ in watch._writer.told] == [300]
 
 
-def test_a_look_has_its_answer_at_once(watch, evaluations):
+def test_a_synchronous_look_has_its_answer_at_once(watch, evaluations):
     watch.look({"global_step": 700})
     assert watch.reached() == "accuracy>=0.5 is reached: 0.7 at step 700"
 
 
-def test_the_end_counts_as_well(watch):
+def test_the_evaluation_at_the_end_counts_as_well(watch):
     assert watch.summary(100, {"accuracy": 0.4}) == {"wanted": "accuracy>=0.5", "is_reached": False}
     assert watch.summary(200, {"accuracy": 0.6})["global_step"] == 200
 
 
-def test_what_an_evaluation_raises_is_raised(watch, evaluations):
+def test_an_error_of_an_evaluation_is_raised(watch, evaluations):
     evaluations.error = CheckpointError("does not fit")
     watch.offer({"global_step": 1})
     wait_until(watch._evaluation.done, END_SECS, "nothing is evaluated")

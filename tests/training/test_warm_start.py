@@ -1,4 +1,4 @@
-"""A new run begins with the variables of another run's checkpoint, where they have its names and shapes."""
+"""A new run can begin with the variables of another run's checkpoint that have the same names and shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ps_trainer.training.checkpointer import check_checkpoints  # isort: skip
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The logdir of a run of `Dense`, of three steps, and what it ended with."""
+    """The logdir of a run of `Dense` with three steps, and the run's final values."""
     logdir = tmp_path_factory.mktemp("trained")
     with InProcessCluster(1, 1) as cluster:
         config = config_of("Dense", "Rows", logdir=str(logdir), optimizer="adam", learning_rate=0.1, max_steps=3)
@@ -47,7 +47,7 @@ def test_variables_are_taken_and_slots_and_step_are_not(tmp_path, trained, layou
         assert values[f"{name}/Adam"].any()
 
 
-def test_what_has_another_shape_begins_as_without_it(tmp_path, trained):
+def test_a_variable_of_another_shape_begins_as_without_a_warm_start(tmp_path, trained):
     logdir, values = trained
     first = begin(tmp_path, "Embedded", logdir / "checkpoints" / "model.ckpt-3")
     np.testing.assert_array_equal(first["logits/bias"], values["logits/bias"])
@@ -57,7 +57,7 @@ def test_what_has_another_shape_begins_as_without_it(tmp_path, trained):
         np.testing.assert_array_equal(first[name], usual[name])
 
 
-def test_a_run_that_goes_on_takes_nothing(tmp_path, trained):
+def test_a_resumed_run_takes_nothing(tmp_path, trained):
     logdir, _ = trained
     with InProcessCluster(1, 1) as cluster:
         fields = {"logdir": str(tmp_path), "learning_rate": 0.5}
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, trained):
         begin(tmp_path, "tests.training.test_warm_start:Other", logdir)
 
 
-def test_what_is_not_there_is_refused_before_the_start(tmp_path):
+def test_a_missing_checkpoint_is_rejected_before_the_start(tmp_path):
     config = config_of("Dense", "Rows", init_from=str(tmp_path / "none" / "model.ckpt-1"))
     with pytest.raises(CheckpointError, match="--init_from=.*model.ckpt-1.index does not exist"):
         check_checkpoints(config)

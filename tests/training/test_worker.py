@@ -1,4 +1,4 @@
-"""What the chief writes on the way, and leaves of a run that does not come to its end."""
+"""The chief's files during a run, and after a run that does not reach its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def summary(tmp_path):
     return json.loads((tmp_path / "summary.json").read_text())
 
 
-def test_saves_on_the_way_without_a_target_to_look_at(cluster, tmp_path):
+def test_saves_during_a_run_without_a_target_metric(cluster, tmp_path):
     (outcome,) = cluster.run(config(tmp_path, max_steps=5, save_checkpoint_steps=2))
     assert outcome.code == 0
     assert {path.name for path in (tmp_path / "checkpoints").glob("*.index")} >= {
@@ -42,7 +42,7 @@ def test_saves_on_the_way_without_a_target_to_look_at(cluster, tmp_path):
     }
 
 
-def test_of_an_interrupted_run_the_summary_says_so(cluster, tmp_path):
+def test_the_summary_of_an_interrupted_run_says_so(cluster, tmp_path):
     call = cluster.start(config(tmp_path), 0)
     wait_until(lambda: call.made and len(call.made[-1].losses) > 3)
     call.stop.request(Interrupted(15))
@@ -55,7 +55,7 @@ def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_refused_wit
     other = config_of(f"{__name__}:Narrow", "Rows", batch_size=4)
     with InProcessCluster(2, 2) as cluster:
         chiefs_call = cluster.start(chief, 0)
-        call = cluster.start(chief, 1, components=components.load(other, 2))  # the same flags, but another file
+        call = cluster.start(chief, 1, components=components.load(other, 2))  # the same flags with another model file
         error = cluster.finish_call(call).error
         chiefs_call.stop.request(Interrupted(15))
         cluster.finish_call(chiefs_call)
@@ -63,7 +63,7 @@ def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_refused_wit
     assert "worker-1 has other variables than the one on the chief" in str(error)
 
 
-def test_each_joining_of_a_worker_has_a_larger_number_in_the_next_process_as_well():
+def test_the_number_of_joinings_grows_over_the_processes_of_a_worker():
     endless = config_of("Dense", "Rows", batch_size=4, max_steps=10**9, recover_timeout_secs=60.0)
     with InProcessCluster(1, 2) as cluster:
         chief, worker = cluster.start(endless, 0), cluster.start(endless, 1)

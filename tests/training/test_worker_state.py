@@ -1,4 +1,4 @@
-"""What a worker keeps beside the checkpoints: written, taken up again, or refused with a reason."""
+"""A worker's own state beside the checkpoints: it is written, and then loaded or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINEAGE = 17
 
 
 class Counts:
-    """Says to which push the run has come."""
+    """Stands for the push counts and tells which push the run has reached."""
 
     is_in_lockstep = False
 
@@ -57,7 +57,7 @@ class Own:
         self.session.run(self._assign, {self._value: value})
 
     def push(self, value, pushes, saved):
-        """Makes a step with which the worker has made so many pushes, so many of which are in the last checkpoint."""
+        """Makes a step after which the worker has made `pushes` pushes, of which `saved` are in the last checkpoint."""
         self.session.run([self._assign, self._push_op], {self._value: value})
         self.state.after_step(self.session, pushes, [np.array([pushes, saved])])
 
@@ -66,7 +66,7 @@ class Own:
         self.state.save(self.session, step or pushes)
 
     def restore(self, pushes, step=None, lineage=LINEAGE):
-        """What the worker has after it joined a run that holds so many of its pushes."""
+        """The worker's values after it joined a run that holds that number of its pushes."""
         self.counts.pushes, self.counts.lineage = pushes, lineage
         self.state.restore(self.session, step or pushes)
         return self.value
@@ -94,13 +94,13 @@ def saved(config, pushes, value, **fields):
 
 
 @pytest.mark.parametrize("step", [7, 9, 100])
-def test_a_state_is_taken_up_by_a_run_that_holds_the_same_pushes_of_the_worker(config, step):
+def test_a_state_is_loaded_by_a_run_with_the_same_pushes_of_the_worker(config, step):
     saved(config, 7, [1, 2, 3])
     assert Own(config).restore(7, step) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("pushes", [6, 8, 9])
-def test_an_older_or_newer_state_is_not_used_and_that_is_said(config, path, pushes, caplog):
+def test_an_older_or_newer_state_is_not_used_and_a_message_says_so(config, path, pushes, caplog):
     saved(config, 7, [1, 2, 3])
     with caplog.at_level(std_logging.WARNING, logger="absl"):
         assert Own(config).restore(pushes) == [0, 0, 0]
@@ -118,7 +118,7 @@ def test_a_state_of_another_run_is_not_used(config, caplog):
     assert "worker-1-7.npz: from another run" in caplog.text
 
 
-def test_a_worker_that_left_nothing_says_so_unless_it_is_new(config, caplog):
+def test_a_worker_without_a_saved_state_logs_it_unless_the_worker_is_new(config, caplog):
     with caplog.at_level(std_logging.WARNING, logger="absl"):
         assert Own(config).restore(0, step=50) == [0, 0, 0]
         assert caplog.text == ""
@@ -126,7 +126,7 @@ def test_a_worker_that_left_nothing_says_so_unless_it_is_new(config, caplog):
     assert "belongs to that push; no file of this worker was found" in caplog.text
 
 
-def test_a_file_of_an_older_version_gives_a_line(config, caplog):
+def test_a_file_of_an_older_version_is_reported_in_one_line(config, caplog):
     config.checkpoint_dir.mkdir(parents=True)
     np.savez(config.checkpoint_dir / "worker-1.npz", residual=np.ones(3, np.float32), global_step=np.int64(7))
     with caplog.at_level(std_logging.WARNING, logger="absl"):
@@ -137,7 +137,7 @@ def test_a_file_of_an_older_version_gives_a_line(config, caplog):
     assert (config.checkpoint_dir / "worker-1.npz").exists()
 
 
-def test_of_several_states_the_one_that_fits_is_taken_up_and_one_more_is_kept_than_checkpoints(config):
+def test_the_matching_one_of_several_states_is_loaded_and_one_more_than_checkpoints_is_kept(config):
     config = dataclasses.replace(config, keep_checkpoints=2)
     for pushes in (5, 10, 15, 20):
         saved(config, pushes, [pushes] * 3)
@@ -150,7 +150,7 @@ def names(config):
 
 
 class TestCheckpointsOfTheChief:
-    """Of which a worker learns with its next push."""
+    """Checkpoints of the chief, of which a worker learns with its next push."""
 
     @pytest.fixture
     def own(self, config):
@@ -161,7 +161,7 @@ class TestCheckpointsOfTheChief:
         return own
 
     @pytest.mark.parametrize("saved", [5, 6])
-    def test_what_belongs_to_one_is_written_with_the_next_push(self, config, own, saved):
+    def test_the_state_for_a_checkpoint_is_written_with_the_next_push(self, config, own, saved):
         own.push([6, 6, 6], pushes=6, saved=saved)
         assert names(config) == {f"worker-1-{saved}.npz"}
         assert Own(config).restore(saved) == [saved] * 3
@@ -173,24 +173,24 @@ class TestCheckpointsOfTheChief:
         own.push([8, 8, 8], pushes=8, saved=6)
         assert names(config) == set()
 
-    def test_a_worker_that_was_saved_by_itself_writes_none(self, config, own):
+    def test_a_worker_that_saved_at_its_own_end_writes_none(self, config, own):
         own.set([5, 6, 7])
         own.save(5)
         own.push([6, 6, 6], pushes=6, saved=5)
         assert Own(config).restore(5) == [5, 6, 7]
 
-    def test_what_a_worker_had_when_it_joined_belongs_to_the_push_before(self, config):
+    def test_a_workers_state_at_its_join_belongs_to_the_push_before(self, config):
         own = Own(config)
         own.restore(4)
         own.push([5, 5, 5], pushes=5, saved=4)
         assert Own(config).restore(4) == [0, 0, 0]
         assert names(config) == {"worker-1-4.npz"}
 
-    def test_a_phase_that_pushes_nothing_tells_nothing(self, config, own):
+    def test_a_phase_without_a_push_learns_of_no_checkpoint(self, config, own):
         own.state.after_step(own.session, 5, [])
         assert not config.checkpoint_dir.exists()
 
-    def test_what_was_rolled_back_is_gone(self, config):
+    def test_states_of_rolled_back_pushes_are_discarded(self, config):
         for pushes in (4, 6, 8):
             saved(config, pushes, [pushes] * 3)
         saved(config, 9, [9, 9, 9], index=0)
@@ -207,7 +207,7 @@ class TestStepsThatFailed:
 
     @pytest.fixture
     def own(self, config, monkeypatch):
-        """A worker that has joined at its push 4, and made three more; its variables are read in its own session."""
+        """A worker that joined at its push 4 and made three more; its variables are read in its own session."""
         own = Own(config)
         own.restore(4)
         own.push([1, 2, 3], pushes=7, saved=0)
@@ -228,7 +228,7 @@ class TestStepsThatFailed:
             (False, False, {7: [4, 5, 6]}),
         ],
     )
-    def test_what_was_known_is_kept_in_memory_and_on_disk(self, config, own, in_flight, knows_first, fits):
+    def test_the_last_known_state_is_kept_in_memory_and_on_disk(self, config, own, in_flight, knows_first, fits):
         own.state._knows_first = knows_first
         kept = self.keep(own, 3, in_flight)
         for homeless in (False, True):
@@ -237,7 +237,7 @@ class TestStepsThatFailed:
             taken = {pushes: Own(one, **where).restore(pushes) for pushes in range(10, 4, -1)}
             assert {pushes: value for pushes, value in taken.items() if value != [0, 0, 0]} == fits
 
-    def test_a_join_that_failed_loses_nothing(self, config, own):
+    def test_a_failed_join_loses_nothing(self, config, own):
         kept = self.keep(own, 3, in_flight=False)
         assert self.keep(Own(config, kept=kept), 0, in_flight=False) == kept
 
@@ -249,7 +249,7 @@ def test_each_worker_has_a_file_of_its_own(config):
 
 
 @pytest.mark.parametrize("other", [{"shape": (4,)}, {"name": "momentum"}])
-def test_a_state_of_other_flags_is_not_used_and_that_is_said(config, other, caplog):
+def test_a_state_of_other_flags_is_not_used_and_a_message_says_so(config, other, caplog):
     first = Own(config)
     first.save(7)
     again = Own(config, **other)
@@ -271,7 +271,7 @@ def test_a_broken_file_is_not_used_and_is_named(config, path, cut, caplog):
     assert "worker-1-7.npz is damaged" in caplog.text
 
 
-def test_a_folder_that_cannot_be_written_is_a_warning(config, path, caplog):
+def test_a_folder_that_cannot_be_written_causes_a_warning(config, path, caplog):
     own = Own(config)
     path.parent.parent.mkdir(exist_ok=True)
     path.parent.write_text("a file in the way")
@@ -307,7 +307,7 @@ def test_a_failed_save_leaves_the_last_good_one_and_nothing_temporary(config, pa
 
 @pytest.mark.parametrize("mask", [0x01, 0xFF])
 def test_no_flipped_byte_gives_wrong_values_or_ends_the_worker(config, path, mask):
-    """Each byte in turn: the file is refused with a warning, or what it gives is right."""
+    """Changes each byte in turn: the file is rejected with a warning, or its values are right."""
     own = Own(config)
     own.set([1, 2, 3])
     own.save(7)
@@ -325,7 +325,7 @@ def test_no_flipped_byte_gives_wrong_values_or_ends_the_worker(config, path, mas
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"\x80\x04."])
-def test_what_is_no_such_file_is_not_used(config, path, content):
+def test_a_file_of_another_kind_is_not_used(config, path, content):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     own = Own(config)
@@ -333,7 +333,7 @@ def test_what_is_no_such_file_is_not_used(config, path, content):
     assert own.value == [0, 0, 0]
 
 
-def test_an_array_alone_is_not_used(config, path):
+def test_a_bare_array_file_is_not_used(config, path):
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
@@ -342,9 +342,9 @@ def test_an_array_alone_is_not_used(config, path):
     assert own.value == [0, 0, 0]
 
 
-def test_a_state_whose_length_varies_is_taken_up(config):
+def test_a_state_of_varying_length_is_loaded(config):
     def held():
-        """A variable that is empty at first, as the places of batches that are not pushed yet."""
+        """A variable that is empty at first, like the places of batches that are not pushed yet."""
         with tf.Graph().as_default():
             value = tf.placeholder(tf.int64, [None, 1])
             variable = tf.Variable(
