@@ -105,7 +105,7 @@ DisturbedRowT = TypeVar("DisturbedRowT", bound=DisturbedRow)
 Examine = Callable[[DisturbedRowT, DisturbedRun], tuple[DisturbedRowT, list[str]]]
 
 
-def fill(row: DisturbedRowT, run: DisturbedRun, examine: Examine) -> DisturbedRowT:
+def fill(row: DisturbedRowT, run: DisturbedRun, examine: Examine[DisturbedRowT]) -> DisturbedRowT:
     """The row of a run, with figures and problems.
 
     Args:

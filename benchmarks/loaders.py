@@ -23,6 +23,7 @@ from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer import registry
 from ps_trainer.data.detect_format import detect
 from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,6 +154,8 @@ def create(case: LoaderCase, folder: pathlib.Path) -> DataSource:
     if case.dataset is not None:
         return registry.DATASETS.create(case.dataset, case.options, data_dir=str(folder))
     found = detect(folder)
+    if found.dataset is None:
+        raise DataError(f"{folder}: {'; '.join(found.facts)}")
     return registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
 
 

@@ -199,7 +199,7 @@ def train_and_sample(
     first_seen: dict[int, float] = {}
     launcher.start()
     try:
-        while launcher.poll() is None and launcher.elapsed_secs < deadline_secs:
+        while launcher.poll() is None and launcher.pid is not None and launcher.elapsed_secs < deadline_secs:
             for task, pid in processes_of(logdir, launcher.pid):
                 age = launcher.elapsed_secs - first_seen.setdefault(pid, launcher.elapsed_secs)
                 with contextlib.suppress(OSError):  # it has just ended

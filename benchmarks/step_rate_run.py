@@ -184,7 +184,7 @@ class _Run:
                 raise RunError(f"{task.name} ended before the measurement did: {task.outcome()}\n{_log_end(task)}")
         for tail, reports in zip(self._tails, self._reports, strict=True):
             reports += training_reports(tail.read())
-        self._cpu.sample(task.pid for task in self._tasks)
+        self._cpu.sample(task.pid for task in self._tasks if task.pid is not None)
         if time.monotonic() > self._deadline:
             counts = ", ".join(f"worker-{i}: {len(reports)} reports" for i, reports in enumerate(self._reports))
             logs = "\n".join(_log_end(task) for task in self._tasks)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import json
+import math
+import operator
 import pathlib
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -92,4 +93,4 @@ def _mean_of(workers: Sequence[Mapping[str, Any]], key: str) -> float | None:
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    return statistics.fmean(values, weights) if sum(weights) else None
+    return math.fsum(map(operator.mul, values, weights)) / math.fsum(weights) if sum(weights) else None

@@ -59,7 +59,7 @@ def detect(path: pathlib.Path) -> DetectedFormat:
                 return found
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    known = ", ".join(look.__doc__.partition("\n")[0].rstrip(".") for look in KINDS)
+    known = ", ".join((look.__doc__ or "").partition("\n")[0].rstrip(".") for look in KINDS)
     what = "the folder holds no known dataset" if path.is_dir() else "the format of the file is unknown"
     raise DataError(f"{path}: {what}; known formats: {known}")
 
@@ -135,9 +135,10 @@ def tfrecord_set(path: pathlib.Path) -> DetectedFormat | None:
     """TFRecord files of tf.train.Example."""
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
     features = [record_file.features_of(file) for file in files]
-    if not files or None in features:
+    first = features[0] if features else None
+    if first is None or None in features:
         return None
-    options = (f"features={','.join(features[0])}", *_splits(files))
+    options = (f"features={','.join(first)}", *_splits(files))
     fact = f"{len(files)} files; the features are those of the first example: change what differs in others"
     return DetectedFormat("tf.train.Example in TFRecord files", (fact,), "tfrecord", options, _folder_of(path))
 
@@ -225,7 +226,7 @@ def _folder_of(path: pathlib.Path) -> pathlib.Path:
 
 def _splits(files: Sequence[pathlib.Path]) -> tuple[str, ...]:
     """Makes the options that name the files. Of several files, those with `test` in their name are to test on."""
-    names = {"test_files": [], "train_files": []}
+    names: dict[str, list[str]] = {"test_files": [], "train_files": []}
     for file in files:
         is_test = len(files) > 1 and "test" in file.name
         names["test_files" if is_test else "train_files"].append(file.name)

@@ -66,7 +66,8 @@ def _read(source: DataSource, split: str, max_batches: int | None) -> Mapping[st
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         iterator = tf.data.make_initializable_iterator(source.in_order(split, batch_size=_BATCH_SIZE))
         batch = iterator.get_next()
-        first, num_batches = {}, 0
+        first: Mapping[str, np.ndarray] = {}
+        num_batches = 0
         try:
             session.run([iterator.initializer, tf.tables_initializer()])
             while num_batches != max_batches:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -138,7 +138,7 @@ class Cifar100(Cifar10):
     label_at = 1
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
+    class Options(Cifar10.Options):
         """Options of `Cifar100`."""
 
         coarse: bool = option(False, "use the 20 groups as labels instead of the 100 kinds")
@@ -161,5 +161,5 @@ def write(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
     path.write_bytes(np.concatenate([labels.astype(np.uint8), planes], axis=1).tobytes())
 
 
-def _all(file_names: dict[str, Sequence[str]]) -> list[str]:
+def _all(file_names: Mapping[str, Sequence[str]]) -> list[str]:
     return [name for names in file_names.values() for name in names]

@@ -140,7 +140,7 @@ class Emnist(Mnist):
     name = "emnist"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options:
+    class Options(Mnist.Options):
         """Options of `Emnist`."""
 
         split: str = option("balanced", "version of EMNIST, which decides the classes", choices=tuple(EMNIST_CLASSES))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -123,7 +123,7 @@ class ParallelText(LineSource):
         }
 
 
-def write(folder: pathlib.Path, name: str, texts: dict[str, Sequence[str]]) -> list[pathlib.Path]:
+def write(folder: pathlib.Path, name: str, texts: Mapping[str, Sequence[str]]) -> list[pathlib.Path]:
     """Writes aligned text: a file for each language, a line for each text.
 
     Args:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import functools
 import gzip
+import io
 import pathlib
 import struct
 import zlib
-from typing import BinaryIO
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 from google.protobuf.message import DecodeError
@@ -74,7 +76,7 @@ def features_of(path: pathlib.Path) -> list[str] | None:
 
 def _described(key: str, feature: tf.train.Feature) -> str:
     kind = feature.WhichOneof("kind")
-    values = getattr(feature, kind).value if kind else ()
+    values: Sequence[Any] = getattr(feature, kind).value if kind else ()
     if kind == "bytes_list":
         is_image = len(values) == 1 and values[0].startswith(_IMAGE_MAGIC)
         return (
@@ -89,7 +91,7 @@ def _is_packed(head: bytes) -> bool:
     return head[:2] == b"\x1f\x8b" and not (len(head) == _HEADER.size and _is_length(*_HEADER.unpack(head)))
 
 
-def _count_records(path: pathlib.Path, file: BinaryIO) -> int:
+def _count_records(path: pathlib.Path, file: io.BufferedIOBase) -> int:
     num_records, begin = 0, 0
     while head := file.read(_HEADER.size):
         where = f"{path}: byte {begin}: record {num_records + 1}"

@@ -64,6 +64,7 @@ class WindowSource(DataSource):
 
     def __init__(self, texts: Texts, *, unit: str, max_vocab: int, length: int, stride: int, test_share: float):
         self._texts, self._length, self._stride = texts, length, stride
+        self.num_places = stride  # windows overlap in all other ids
         self.vocabulary = make_vocabulary(texts.train, unit, max_vocab)
         self.vocab_size = len(self.vocabulary.tokens)
         num_ids = self.vocabulary.num_ids
@@ -111,11 +112,6 @@ class WindowSource(DataSource):
     def _cut(self) -> dict[str, Any]:
         before = [self.vocabulary.line_end] * (self._length - self._stride)
         return {"length": self._length, "stride": self._stride, "before": before}
-
-    @property
-    def num_places(self) -> int:
-        """Number of ids that a model predicts per window: windows overlap in all the others."""
-        return self._stride
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return batch | {"ids": tf.cast(batch["ids"], tf.int64)}
@@ -240,8 +236,8 @@ def _find_form(folder: pathlib.Path, needs: str) -> tuple[list[str], list[str]]:
             f"{folder} has none of these files; {needs}, or name others with --dataset_option=train_files=…"
         )
     if len(found) > 1:
-        names = ", ".join(train[0] for train, _ in found)
-        raise DataError(f"{folder} has several texts: {names}; choose with --dataset_option=train_files=…")
+        several = ", ".join(train[0] for train, _ in found)
+        raise DataError(f"{folder} has several texts: {several}; choose with --dataset_option=train_files=…")
     return found[0]
 
 

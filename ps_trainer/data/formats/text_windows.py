@@ -156,12 +156,12 @@ def _information(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:
     Returns:
         float64 [num_words, num_words].
     """
-    together = np.zeros(num_words**2)
+    counts = np.zeros(num_words**2)
     for distance in range(1, window + 1):
         left, right = ids[:-distance].astype(np.int64), ids[distance:]
         is_compared = (left < num_words) & (right < num_words)
-        together += np.bincount((left * num_words + right)[is_compared], minlength=num_words**2)
-    together = together.reshape(num_words, num_words)
+        counts += np.bincount((left * num_words + right)[is_compared], minlength=num_words**2)
+    together = counts.reshape(num_words, num_words)
     together += together.T
     of_word, of_context = together.sum(axis=1), together.sum(axis=0) ** _SMOOTHING
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -43,6 +43,17 @@ class Feature(NamedTuple):
     kind: str
     shape: tuple[int, ...] | None
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Shape of an image or of raw bytes, which always have one.
+
+        Raises:
+            ValueError: The number of values differs between examples.
+        """
+        if self.shape is None:
+            raise ValueError(f"feature {self.key} has no fixed shape")
+        return self.shape
+
 
 class TfRecord(FileSource):
     """Examples from TFRecord files of tf.train.Example in --data_dir, with a specification of their features.
@@ -149,7 +160,7 @@ class TfRecord(FileSource):
 
         def decode(record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             files = tf.io.parse_single_example(record["record"], {feature.key: _parsing(feature) for feature in images})
-            decoded = {feature.name: decode_image(files[feature.key], *feature.shape) for feature in images}
+            decoded = {feature.name: decode_image(files[feature.key], *feature.sizes) for feature in images}
             return record | {_IMAGE + name: image for name, image in decoded.items()}
 
         def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
@@ -175,13 +186,13 @@ class TfRecord(FileSource):
     def _values(self, feature: Feature, value: tf.Tensor, place_B: tf.Tensor) -> tf.Tensor:
         if feature.kind != "uint8":
             return value
-        num_bytes = int(np.prod(feature.shape))
+        num_bytes = int(np.prod(feature.sizes))
         is_right_B = tf.equal(tf.strings.length(value), num_bytes)
         first = place_B[tf.argmin(tf.cast(is_right_B, tf.int32))]
         size = f"{num_bytes} bytes, the size of shape {feature.shape}"
         problem = tf.strings.join([first, f": feature {feature.key} must have {size}"])
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right_B), [problem])]):
-            raw = tf.reshape(tf.io.decode_raw(value, tf.uint8), [value.shape[0] or -1, *feature.shape])
+            raw = tf.reshape(tf.io.decode_raw(value, tf.uint8), [value.shape[0] or -1, *feature.sizes])
         return scale_image(raw, 1 / 255)
 
     def _check_examples(self, batch: dict[str, tf.Tensor]) -> tf.Operation:
@@ -220,7 +231,7 @@ def parse_feature(text: str) -> Feature:
         raise OptionError(f"features={text}: a size is 0; it must be at least 1")
     if kind == "uint8" and not shape:
         raise OptionError(f"features={text}: uint8 needs a shape, such as {key}:uint8[28x28x1]")
-    if kind == "image" and (len(shape) != 3 or shape[2] not in (1, 3, 4)):
+    if kind == "image" and (shape is None or len(shape) != 3 or shape[2] not in (1, 3, 4)):
         raise OptionError(
             f"features={text}: an image needs the shape to resize it to: height, width and 1, 3 or 4 channels, such as"
             f" {key}:image[224x224x3]"

@@ -148,6 +148,8 @@ class Wav(FileSource):
         }
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        if self._longest.sample_rate is None:
+            raise DataError("the lists name no sound; give at least one")
         frames = framing(self._longest.sample_rate, self._options.window_secs, self._options.hop_secs)
         frames_BTF, num_frames_B = log_spectrogram(batch["audio"], batch["num_samples"], frames)
         return {"frames": frames_BTF, "num_frames": num_frames_B, "ids": batch["ids"], "num_ids": batch["num_ids"]}

@@ -44,7 +44,7 @@ def render(path: str, character: str, height: int) -> np.ndarray:
 
     font = ImageFont.truetype(path, height)
     left, top, right, bottom = font.getbbox(character)
-    image = Image.new("L", (max(1, right - left), max(1, bottom - top)))
+    image = Image.new("L", (max(1, int(right - left)), max(1, int(bottom - top))))
     ImageDraw.Draw(image).text((-left, -top), character, fill=255, font=font)
     return np.asarray(image, np.float32) / 255
 

@@ -77,7 +77,7 @@ def generate(name: str, option_strings: Sequence[str], folder: pathlib.Path) -> 
         DataError: The folder is not empty, an earlier command was interrupted, or writing to the disk fails.
     """
     generator = load(name)
-    options = options_lib.parse(options_type(generator), option_strings, OPTION_FLAG)
+    options: Any = options_lib.parse(options_type(generator), option_strings, OPTION_FLAG)
     folder = folder.resolve()
     partial = folder.with_name(f"{folder.name}.partial")
     _check_free(folder, partial)

@@ -87,7 +87,7 @@ class Tones(ArraySource):
 
 
 def _draw_all(options: Tones.Options, count: int, random: np.random.RandomState) -> dict[str, np.ndarray]:
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "audio": np.zeros((count, options.max_samples), np.int16),
         "num_samples": np.zeros(count, np.int64),
         "ids": np.full((count, options.max_digits), -1, np.int64),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import pathlib
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -23,7 +23,8 @@ PREFETCH_BATCHES = 2
 """Batches that the pipeline prepares while the model computes: the next one, and one more against variation."""
 
 
-class Shard(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Shard:
     """The part of the training examples that one worker reads: `index`, `index + count` and so on.
 
     Attributes:

@@ -6,10 +6,10 @@ import abc
 import contextlib
 import dataclasses
 import gzip
+import io
 import pathlib
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
 
 import tensorflow.compat.v1 as tf
 
@@ -141,7 +141,7 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0) -> CountedFile:
 
 
 @contextlib.contextmanager
-def unpacked(path: pathlib.Path) -> Iterator[tuple[BinaryIO, bool]]:
+def unpacked(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, bool]]:
     """Opens a file, and unpacks it while it is read if its first two bytes are those of gzip.
 
     Yields:
@@ -176,7 +176,7 @@ def first_line(path: pathlib.Path) -> str:
         return ""
 
 
-def _count_lines(file: BinaryIO) -> int:
+def _count_lines(file: io.BufferedIOBase) -> int:
     """Counts the lines of a file, with or without a newline at its end; empty lines at the end do not count."""
     # Newlines before and after the last text so far: those after it count only if more text follows.
     before, after, has_text = 0, 0, False
