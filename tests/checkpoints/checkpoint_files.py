@@ -1,4 +1,4 @@
-"""Small checkpoints, and ways to damage them."""
+"""Small checkpoints, and functions that damage them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INDEX, DATA = ".index", ".data-00000-of-00001"
 
 
 def values_of(step: int, scale: float = 1.0) -> dict[str, np.ndarray]:
-    """What a model of two variables, one with a slot, might hold at `step`."""
+    """Values that a model of two variables, one with a slot, might hold at `step`."""
     return {
         "dense/w": np.arange(6, dtype=np.float32).reshape(2, 3) * np.float32(scale),
         "dense/w/Momentum": np.ones([2, 3], np.float32),

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint a run takes, misses, or refuses."""
+"""The tensors of a checkpoint that a run takes, ignores or misses."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ def test_slots_of_another_optimizer_are_ignored(checkpoint):
     assert found.ignored == ["dense/w/Momentum"] and found.faults() == []
 
 
-def test_what_is_missing_is_named_with_its_shape(checkpoint):
+def test_missing_variables_are_named_with_their_shapes(checkpoint):
     found = compatibility.compare([W, B, spec("dense/w/Adam", (2, 3)), spec("new", ())], checkpoint)
     assert found.faults() == ["it lacks dense/w/Adam [2, 3], new []"]
 
 
-def test_another_shape_is_named_with_both(checkpoint):
+def test_another_shape_is_an_error_with_both_shapes(checkpoint):
     (fault,) = compatibility.compare([spec("dense/w", (3, 2))], checkpoint).faults()
     assert fault == "dense/w has the shape [2, 3] and the type float32, but the run needs [3, 2] of float32"
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, tf.bfloat16.as_numpy_dtype])
-def test_another_floating_type_is_converted_and_told(checkpoint, dtype):
+def test_another_floating_type_is_converted_and_reported(checkpoint, dtype):
     found = compatibility.compare([spec("dense/w", (2, 3), dtype)], checkpoint)
     assert found.converted == found.restored == ["dense/w"]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.bool_, np.uint8])
-def test_a_type_that_would_lose_the_values_is_refused(checkpoint, dtype):
+def test_a_type_that_would_lose_the_values_is_rejected(checkpoint, dtype):
     (fault,) = compatibility.compare([spec("dense/w", (2, 3), dtype)], checkpoint).faults()
     assert "the type float32" in fault and str(np.dtype(dtype)) in fault
 

@@ -1,4 +1,4 @@
-"""Damaged checkpoints: never loaded, never passed over in silence, never step 0; the message names the cause."""
+"""Damaged checkpoints are never loaded, silently skipped, or taken for step 0; the message names the cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEWEST = "model.ckpt-2"
 
 
 def cut(suffix, size):
-    """Truncates to `size` bytes; negative: so many fewer."""
+    """Truncates to `size` bytes, or by `-size` bytes if `size` is negative."""
 
     def damage(folder):
         path = folder / f"{NEWEST}{suffix}"
@@ -79,7 +79,7 @@ def zero_out(suffix):
 
 
 def save_instead(values):
-    """Puts a checkpoint with other tensors there, whole as a file."""
+    """Replaces the newest checkpoint by a valid one with other tensors."""
 
     def damage(folder):
         with tf.Graph().as_default(), tf.Session() as session:
@@ -150,7 +150,7 @@ DAMAGES = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A folder with the checkpoints of step 1 and 2."""
+    """A folder with the checkpoints of steps 1 and 2."""
     folder = tmp_path_factory.mktemp("whole")
     write(folder, 1, 2)
     return folder
@@ -162,7 +162,7 @@ def folder(whole, tmp_path):
 
 
 @pytest.mark.parametrize(("damage", "cause"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_newest_is_named_with_its_cause_and_the_one_before_is_used(folder, damage, cause):
+def test_a_damaged_newest_is_named_with_its_cause_and_the_previous_one_is_used(folder, damage, cause):
     damage(folder)
     with log_lines() as lines:
         checkpoint = checkpoint_lib.latest(folder)
@@ -173,7 +173,7 @@ def test_a_damaged_newest_is_named_with_its_cause_and_the_one_before_is_used(fol
 
 
 @pytest.mark.parametrize(("damage", "cause"), DAMAGES.values(), ids=DAMAGES)
-def test_where_none_loads_it_is_an_error_and_not_step_0(folder, damage, cause):
+def test_if_none_loads_it_is_an_error_and_not_step_0(folder, damage, cause):
     damage(folder)
     for path in folder.glob("model.ckpt-1.*"):
         path.unlink()
@@ -185,7 +185,7 @@ def test_where_none_loads_it_is_an_error_and_not_step_0(folder, damage, cause):
 @pytest.mark.parametrize("suffix", [INDEX, DATA])
 @pytest.mark.parametrize("mask", [0x01, 0x80])
 def test_no_flipped_bit_gives_wrong_values(folder, suffix, mask):
-    """Each byte in turn: the checkpoint is refused, or what it gives is right (some bytes of an index are unused)."""
+    """Flips a bit of each byte in turn: the checkpoint is rejected or its values are right; some index bytes are unused."""
     path = folder / f"{NEWEST}{suffix}"
     content = path.read_bytes()
     refused = 0
@@ -236,7 +236,7 @@ def test_the_newest_is_found_whatever_the_state_file_says(folder, content):
     assert checkpoint_lib.latest(folder).prefix == str(folder / NEWEST)
 
 
-def test_a_state_file_that_names_a_newer_one_than_is_there_is_told(folder):
+def test_a_state_file_that_names_a_newer_missing_checkpoint_is_reported(folder):
     (folder / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-300"\n')
     with log_lines() as lines:
         assert checkpoint_lib.latest(folder).prefix == str(folder / NEWEST)
@@ -244,7 +244,7 @@ def test_a_state_file_that_names_a_newer_one_than_is_there_is_told(folder):
 
 
 def test_no_state_file_of_random_bytes_hides_a_checkpoint(folder):
-    """Half of them begin as a right one does; seeded."""
+    """Half of the random bytes begin like a valid state file; the seed is fixed."""
     rng = np.random.default_rng(0)
     for trial in range(300):
         start = b'model_checkpoint_path: "model.ckpt-1"\n'[: rng.integers(40)] if trial % 2 else b""
@@ -299,16 +299,16 @@ class TestFoldersWithoutALoadableOne:
             checkpoint_lib.latest(tmp_path)
 
     @pytest.mark.parametrize("name", ["worker-0.npz", "notes.txt", "writing-model.ckpt-1.index", "model.index.html"])
-    def test_a_folder_with_nothing_of_a_checkpoint_means_step_0(self, tmp_path, name):
+    def test_a_folder_without_any_checkpoint_file_means_step_0(self, tmp_path, name):
         (tmp_path / name).write_text("x")
         assert checkpoint_lib.latest(tmp_path) is None
 
-    def test_no_folder_means_step_0(self, tmp_path):
+    def test_a_missing_folder_means_step_0(self, tmp_path):
         assert checkpoint_lib.latest(tmp_path / "absent") is None
 
 
 def test_a_sharded_checkpoint_of_a_stock_saver_is_read(tmp_path):
-    """Two data files; `model.ckpt-3`, as `MonitoredTrainingSession` calls them."""
+    """The checkpoint has two data files and the name `model.ckpt-3`, as `MonitoredTrainingSession` writes it."""
     with tf.Graph().as_default(), tf.Session() as session:
         first = tf.get_variable("first", initializer=np.float32(1.0))
         with tf.device("/cpu:0"):

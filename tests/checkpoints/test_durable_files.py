@@ -1,4 +1,4 @@
-"""Files are replaced in one piece, and nothing temporary is left where that fails."""
+"""Files are replaced in one piece, and a failure leaves no temporary file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_content_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_failure_leaves_the_old_content_and_nothing_temporary(tmp_path, monkeypatch, call):
+def test_a_failure_leaves_the_old_content_and_no_temporary_file(tmp_path, monkeypatch, call):
     def fail(*_):
         raise OSError(errno.EIO, "Input/output error")
 
@@ -29,7 +29,7 @@ def test_a_failure_leaves_the_old_content_and_nothing_temporary(tmp_path, monkey
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "old")]
 
 
-def test_folders_are_made_with_those_above_them(tmp_path):
+def test_folders_are_made_with_their_parents(tmp_path):
     for _ in range(2):
         durable_files.make_folder(tmp_path / "a" / "b" / "c")
     assert (tmp_path / "a" / "b" / "c").is_dir()

@@ -1,4 +1,4 @@
-"""Saves of checkpoints in real processes: killed at any moment, held back by a limit on files, on a full disk."""
+"""Saves of checkpoints in real processes that are killed at any moment, limited in file size, or on a full disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-# Saves steps 1 to argv[2], 4 MB each, into argv[1]; from step 2 on no file may be longer than argv[3] bytes (0 = any).
+# Saves steps 1 to argv[2], 4 MB each, into argv[1]. From step 2 on, argv[3] limits a file's bytes (0: no limit).
 SAVER = """
 import pathlib, resource, sys
 import numpy as np
@@ -39,8 +39,8 @@ for step in range(1, steps + 1):
         print("failed", error, flush=True)
 """
 
-# For each moment: a forked process saves steps 1 and 2 into argv[1]/<moment>, and is killed, in the second save, right
-# before its call of that number that syncs or renames (0 to 7: see the order below); -1: before anything is written.
+# For each moment, a forked process saves steps 1 and 2 into argv[1]/<moment>. It is killed in the second save, right
+# before its sync or rename call of that number (0 to 7, in the order below), or for -1 before it writes anything.
 KILLED_SAVER = """
 import os, pathlib, signal, sys
 import numpy as np
@@ -83,7 +83,7 @@ def start_saver(folder, steps, limit=0):
     )
 
 
-def test_a_file_that_may_not_grow_leaves_the_last_good_one(tmp_path):
+def test_a_limit_on_the_file_size_leaves_the_last_good_checkpoint(tmp_path):
     saver = start_saver(tmp_path, steps=3, limit=1_000_000)
     out, _ = saver.communicate(timeout=120)
     lines = out.splitlines()
@@ -93,7 +93,7 @@ def test_a_file_that_may_not_grow_leaves_the_last_good_one(tmp_path):
     assert checkpoint_lib.latest(tmp_path).step == 1
 
 
-def test_killed_at_each_moment_of_a_save_nothing_that_was_written_is_lost(tmp_path):
+def test_a_kill_at_any_moment_of_a_save_loses_nothing_that_was_written(tmp_path):
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_SAVER, str(tmp_path)], capture_output=True, text=True, timeout=120, cwd=ROOT
     )
@@ -108,8 +108,8 @@ def test_killed_at_each_moment_of_a_save_nothing_that_was_written_is_lost(tmp_pa
         assert tf.train.latest_checkpoint(str(folder)) == str(folder / f"model.ckpt-{step}"), moment
 
 
-def test_killed_while_saving_always_goes_on_from_a_whole_one(tmp_path):
-    """Killed after the n-th save has begun, at whatever moment that is; the step may only grow."""
+def test_repeated_kills_while_saving_always_leave_a_whole_checkpoint(tmp_path):
+    """The process is killed at some moment after its n-th save has begun; the step may only grow."""
     reached = 0
     for kill_after in (1, 2, 4):
         saver = start_saver(tmp_path, steps=10**6)
@@ -125,7 +125,7 @@ def test_killed_while_saving_always_goes_on_from_a_whole_one(tmp_path):
         reached = checkpoint.step
 
 
-def test_a_full_disk_leaves_the_last_good_one(tmp_path):
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
     """A file system of 10 MB: two checkpoints of 4 MB fit, the third does not."""
     mounted = tmp_path / "disk"
     mounted.mkdir()

@@ -1,4 +1,4 @@
-"""Checkpoints: any layout, number of ps tasks and partitions into any other."""
+"""Checkpoints move from any layout, number of ps tasks and partitioning to any other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clusters():
 
 @pytest.mark.parametrize(("saved", "restored"), itertools.pairwise([*FORMS, next(iter(FORMS))]))
 def test_a_run_continues_under_another_form(clusters, tmp_path, saved, restored):
-    """Values, slots and step are the same to the bit after saving under one form and restoring under another."""
+    """Values, slots and step stay the same to the bit when the run is restored under another form."""
     (first,) = clusters[FORMS[saved][0]].run(_config(saved, tmp_path / "log", 10))
     (second,) = clusters[FORMS[restored][0]].run(_config(restored, tmp_path / "log", 20))
     assert first.progress.global_steps[-1] == 10
@@ -55,7 +55,7 @@ def test_a_run_continues_under_another_form(clusters, tmp_path, saved, restored)
     for name, value in first.worker.final_values.items():
         np.testing.assert_array_equal(saved_values[name], value, err_msg=name)
     (third,) = clusters[FORMS[saved][0]].run(_config(saved, tmp_path / "log", 20))
-    assert not third.losses  # all steps were made
+    assert not third.losses  # the run had already made all steps
     for name, value in second.worker.final_values.items():
         np.testing.assert_array_equal(third.worker.final_values[name], value, err_msg=name)
 
@@ -80,13 +80,13 @@ def test_resume_needs_the_same_optimizer(clusters, tmp_path):
 
 
 def _continued(cluster, logdir, max_steps):
-    """Trains on; returns the global steps that were made."""
+    """Continues the training; returns the global steps of the new part."""
     (outcome,) = cluster.run(_config("packed, 1 ps", logdir, max_steps))
     return outcome.progress.global_steps
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b'model_checkpoint_path: "/old/place/model.ckpt-3"'])
-def test_a_run_goes_on_whatever_became_of_the_state_file(clusters, tmp_path, content):
+def test_a_run_continues_with_any_state_file(clusters, tmp_path, content):
     _continued(clusters[1], tmp_path, 3)
     state = tmp_path / "checkpoints" / "checkpoint"
     state.unlink()
@@ -96,15 +96,15 @@ def test_a_run_goes_on_whatever_became_of_the_state_file(clusters, tmp_path, con
     assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")) == str(tmp_path / "checkpoints" / "model.ckpt-5")
 
 
-def test_a_moved_logdir_goes_on_from_its_new_place(clusters, tmp_path):
-    """In the old place a run of its own goes on meanwhile, which must not matter."""
+def test_a_moved_logdir_continues_in_its_new_place(clusters, tmp_path):
+    """Another run continues in the old place meanwhile, which must not matter."""
     _continued(clusters[1], tmp_path / "old", 3)
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     _continued(clusters[1], tmp_path / "old", 9)
     assert _continued(clusters[1], tmp_path / "new", 5) == [4, 5]
 
 
-def test_the_one_before_is_used_where_the_newest_is_damaged(clusters, tmp_path):
+def test_the_previous_checkpoint_is_used_if_the_newest_is_damaged(clusters, tmp_path):
     _continued(clusters[1], tmp_path, 3)
     _continued(clusters[1], tmp_path, 6)
     os.truncate(tmp_path / "checkpoints" / "model.ckpt-6.index", 50)
@@ -112,7 +112,7 @@ def test_the_one_before_is_used_where_the_newest_is_damaged(clusters, tmp_path):
     assert _continued(clusters[1], tmp_path, 7) == [6, 7]
 
 
-def test_checkpoints_of_which_none_loads_are_never_step_0(clusters, tmp_path):
+def test_a_folder_whose_checkpoints_all_fail_to_load_is_never_step_0(clusters, tmp_path):
     _continued(clusters[1], tmp_path, 3)
     for path in (tmp_path / "checkpoints").glob("*.index"):
         os.truncate(path, 50)

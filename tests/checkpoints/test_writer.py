@@ -1,4 +1,4 @@
-"""Writing checkpoints: what is kept, what an interrupted or failed save leaves, and what the next start makes of it."""
+"""Writing checkpoints: the kept ones, the leftovers of interrupted or failed saves, and their repair at a start."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def latest_step(folder):
 
 
 class TestKeeping:
-    def test_keeps_the_newest_and_nothing_temporary(self, tmp_path):
+    def test_keeps_the_newest_and_no_temporary_file(self, tmp_path):
         write(tmp_path, 1, 2, 3, 4, keep=2)
         assert names(tmp_path) == sorted(["checkpoint", *files_of(3, 4)])
 
-    def test_the_state_file_names_those_that_are_kept_without_folder(self, tmp_path):
+    def test_the_state_file_names_the_kept_checkpoints_without_folder(self, tmp_path):
         write(tmp_path, 1, 2, 3, keep=2)
         state = tf.train.get_checkpoint_state(str(tmp_path))
         assert state.model_checkpoint_path == str(tmp_path / "model.ckpt-3")
         assert list(state.all_model_checkpoint_paths) == [str(tmp_path / f"model.ckpt-{s}") for s in (2, 3)]
         assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()
 
-    def test_a_damaged_newer_one_does_not_push_out_the_one_just_written(self, tmp_path):
+    def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(self, tmp_path):
         write(tmp_path, 1, 5)
         os.truncate(tmp_path / f"model.ckpt-5{DATA}", 3)
         write(tmp_path, 3, keep=1)
@@ -45,7 +45,7 @@ class TestKeeping:
         assert names(tmp_path) == sorted(["checkpoint", *files_of(5)])
         assert latest_step(tmp_path) == 5
 
-    def test_data_without_index_goes_when_its_step_is_no_longer_kept(self, tmp_path):
+    def test_data_without_index_is_removed_when_its_step_is_no_longer_kept(self, tmp_path):
         write(tmp_path, 1, 2)
         (tmp_path / f"model.ckpt-1{INDEX}").unlink()
         write(tmp_path, 3, keep=2)
@@ -69,14 +69,14 @@ class TestKeeping:
         write(tmp_path, 4)
         assert (tmp_path / f"model.ckpt-4{DATA}").stat().st_ino == before.st_ino
 
-    def test_other_values_at_the_same_step_take_the_place_of_the_old(self, tmp_path):
+    def test_other_values_at_the_same_step_replace_the_old(self, tmp_path):
         write(tmp_path, 4)
         writer.write(tmp_path, 4, values_of(4, scale=2.0))
         np.testing.assert_array_equal(
             checkpoint_lib.latest(tmp_path)["dense/w"], np.arange(6, dtype=np.float32).reshape(2, 3) * 2
         )
 
-    def test_a_file_that_cannot_be_removed_is_no_failed_save(self, tmp_path):
+    def test_a_file_that_cannot_be_removed_does_not_fail_the_save(self, tmp_path):
         write(tmp_path, 1)
         (tmp_path / f"model.ckpt-1{INDEX}").unlink()
         (tmp_path / f"model.ckpt-1{INDEX}").mkdir()
@@ -94,7 +94,7 @@ class TestMovedFolders:
         assert checkpoint_lib.latest(tmp_path / "new").prefix == str(tmp_path / "new" / "model.ckpt-2")
 
     def test_a_copy_does_not_restore_from_the_old_place(self, tmp_path):
-        """A stock Saver writes absolute paths where it was given one: the copy's state file names the original."""
+        """A stock Saver writes absolute paths if it was given one, so the copy's state file names the original."""
         write(tmp_path / "old", 1, 2)
         shutil.copytree(tmp_path / "old", tmp_path / "copy")
         (tmp_path / "copy" / "checkpoint").write_text(f'model_checkpoint_path: "{tmp_path}/old/model.ckpt-2"\n')
@@ -115,7 +115,7 @@ class TestStateFileRepair:
             (b'model_checkpoint_path: "model.ckpt-1"', "names model.ckpt-1"),
         ],
     )
-    def test_it_names_the_newest_loadable_one_again(self, tmp_path, content, said):
+    def test_it_names_the_newest_loadable_checkpoint_again(self, tmp_path, content, said):
         write(tmp_path, 1, 2)
         (tmp_path / "checkpoint").unlink()
         if content is not None:
@@ -131,14 +131,14 @@ class TestStateFileRepair:
         writer.repair(tmp_path)
         assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
 
-    def test_what_is_right_is_left_alone(self, tmp_path):
+    def test_a_correct_state_file_is_not_changed(self, tmp_path):
         write(tmp_path, 1, 2)
         before = (tmp_path / "checkpoint").stat()
         with log_lines() as lines:
             writer.repair(tmp_path)
         assert not lines and (tmp_path / "checkpoint").stat() == before
 
-    def test_a_folder_that_is_not_there_is_not_made(self, tmp_path):
+    def test_a_missing_folder_is_not_made(self, tmp_path):
         writer.repair(tmp_path / "absent")
         assert not (tmp_path / "absent").exists()
 
@@ -151,30 +151,30 @@ class TestStateFileRepair:
 
 
 class TestInterruptedSaves:
-    """What a killed save leaves at each of its moments; the names are those that `kill -9` really left."""
+    """Leftovers of a save that was killed at each of its moments; the names are those that `kill -9` really left."""
 
     @pytest.fixture
     def folder(self, tmp_path):
-        """Step 1 is saved; the files of step 2 are under their temporary names."""
+        """Step 1 is saved; the files of step 2 have their temporary names."""
         write(tmp_path, 1, 2)
         for suffix in (INDEX, DATA):
             (tmp_path / f"model.ckpt-2{suffix}").rename(tmp_path / f"writing-model.ckpt-2{suffix}")
         (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
         return tmp_path
 
-    def test_all_written_nothing_renamed_is_completed(self, folder):
+    def test_a_save_with_all_files_written_and_none_renamed_is_completed(self, folder):
         writer.repair(folder)
         assert names(folder) == sorted(["checkpoint", *files_of(1, 2)])
         assert latest_step(folder) == 2
         assert tf.train.latest_checkpoint(str(folder)) == str(folder / "model.ckpt-2")
 
-    def test_between_the_renames_is_completed(self, folder):
+    def test_a_save_between_its_renames_is_completed(self, folder):
         (folder / f"writing-model.ckpt-2{DATA}").rename(folder / f"model.ckpt-2{DATA}")
         writer.repair(folder)
         assert names(folder) == sorted(["checkpoint", *files_of(1, 2)])
         assert latest_step(folder) == 2
 
-    def test_between_the_renames_of_the_first_save_is_completed(self, folder):
+    def test_the_first_save_between_its_renames_is_completed(self, folder):
         (folder / f"writing-model.ckpt-2{DATA}").rename(folder / f"model.ckpt-2{DATA}")
         for name in ("checkpoint", *files_of(1)):
             (folder / name).unlink()
@@ -182,7 +182,7 @@ class TestInterruptedSaves:
         assert latest_step(folder) == 2
 
     @pytest.mark.parametrize("suffix", [INDEX, DATA])
-    def test_half_written_is_removed(self, folder, suffix):
+    def test_half_written_files_are_removed(self, folder, suffix):
         os.truncate(folder / f"writing-model.ckpt-2{suffix}", 20)
         writer.repair(folder)
         assert names(folder) == sorted(["checkpoint", *files_of(1)])
@@ -198,7 +198,7 @@ class TestInterruptedSaves:
         ],
     )
     @pytest.mark.parametrize("by", ["the next start", "the next save"])
-    def test_leftovers_go_and_a_users_files_stay(self, tmp_path, left, by):
+    def test_leftovers_are_removed_and_a_users_files_stay(self, tmp_path, left, by):
         write(tmp_path, 1)
         for name in (left, *USERS_FILES):
             (tmp_path / name).write_bytes(b"half")
@@ -225,7 +225,7 @@ class TestFailedSaves:
             (errno.EROFS, "Read-only file system"),
         ],
     )
-    def test_says_why_and_leaves_the_last_good_one(self, tmp_path, monkeypatch, call, code, said):
+    def test_gives_the_reason_and_leaves_the_last_good_checkpoint(self, tmp_path, monkeypatch, call, code, said):
         write(tmp_path, 1)
         before = names(tmp_path)
         monkeypatch.setattr(durable_files.os, call, _failing(code))
@@ -241,8 +241,8 @@ class TestFailedSaves:
         with pytest.raises(SaveError, match="could not be written: .*must be a folder"):
             write(tmp_path / "checkpoints", 1)
 
-    def test_of_what_tensorflow_says_its_own_words_are_told(self, tmp_path, monkeypatch):
-        """Neither the lines of the traceback before them nor those of the node after them."""
+    def test_only_the_main_text_of_a_tensorflow_error_is_reported(self, tmp_path, monkeypatch):
+        """The report has neither the traceback before that text nor the description of the node after it."""
         message = "Traceback:\n  File a.py, line 1\n\nDisk on fire; a.tmp\n\t [[node save]]\n"
 
         def fail(*_):
@@ -268,7 +268,7 @@ class TestFailedSaves:
         assert latest_step(tmp_path) == 2
 
     def test_everything_is_on_the_disk_before_it_is_renamed(self, tmp_path, monkeypatch):
-        """Files, then the folder, then the state file, then the folder again: in this order."""
+        """The order is: files, folder, state file, and the folder again."""
         done = []
         real_sync, real_replace = durable_files.sync, os.replace
         monkeypatch.setattr(durable_files, "sync", lambda path: (done.append(f"sync {_short(path)}"), real_sync(path)))

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer checkpoint`: what it prints and its exit codes, in this process."""
+"""`python -m ps_trainer checkpoint`: its output and exit codes, in this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(capfd):
 
 @pytest.fixture
 def logdir(tmp_path):
-    """A run's logdir with the checkpoints of step 1 and 2."""
+    """A run's logdir with the checkpoints of steps 1 and 2."""
     write(tmp_path / "checkpoints", 1, 2)
     (tmp_path / "config.json").write_text(json.dumps({"train": {"model": "mlp", "optimizer": "momentum"}}))
     return tmp_path
@@ -59,20 +59,20 @@ class TestInfo:
         assert "4 tensors: variables 36 bytes, slots 24 bytes" in out
         assert "--model=mlp --optimizer=momentum" in out
 
-    def test_of_a_folder_the_newest_loadable_one_is_shown(self, command, logdir):
+    def test_for_a_folder_the_newest_loadable_one_is_shown(self, command, logdir):
         os.truncate(logdir / "checkpoints" / f"model.ckpt-2{DATA}", 5)
         code, out, _ = command("info", logdir)
         assert code == 0 and "step 1, written" in out
 
     @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"train": 3}'])
-    def test_without_a_usable_config_nothing_is_recorded(self, command, logdir, content):
+    def test_without_a_usable_config_no_recorded_flags_are_shown(self, command, logdir, content):
         (logdir / "config.json").unlink()
         if content is not None:
             (logdir / "config.json").write_text(content)
         code, out, _ = command("info", logdir)
         assert code == 0 and "recorded: nothing" in out
 
-    def test_tells_what_single_workers_have_saved(self, command, logdir):
+    def test_lists_the_saved_states_of_single_workers(self, command, logdir):
         folder, values = logdir / "checkpoints", {"residual": np.zeros(4, np.float32)}
         worker_file.write(worker_file.path_of(folder, 1, 5), worker_file.SavedWorkerState(values, 2, 17, 5))
         (folder / "worker-2-4.npz").write_text("garbage")
@@ -82,13 +82,13 @@ class TestInfo:
         assert "worker-2-4.npz: BROKEN" in out
         assert "worker-3.npz: step 2, NOT USED, as it is old, 1 tensors, 16 bytes" in out
 
-    def test_a_damaged_one_is_an_error_with_its_cause(self, command, logdir):
+    def test_a_damaged_checkpoint_is_an_error_with_its_cause(self, command, logdir):
         os.truncate(logdir / "checkpoints" / f"model.ckpt-2{INDEX}", 5)
         code, _, err = command("info", logdir / "checkpoints" / "model.ckpt-2")
         assert code == 2 and "model.ckpt-2.index is damaged" in err
 
     @pytest.mark.parametrize("path", ["absent", "checkpoints/model.ckpt-3", "checkpoints/model.ckpt"])
-    def test_what_is_not_there_is_an_error(self, command, logdir, path):
+    def test_a_missing_path_is_an_error(self, command, logdir, path):
         code, _, err = command("info", logdir / path)
         assert code == 2 and "does not exist" in err
 
@@ -98,7 +98,7 @@ class TestInfo:
 
 
 class TestVerify:
-    def test_whole_ones_are_0(self, command, logdir):
+    def test_whole_checkpoints_are_0(self, command, logdir):
         code, out, _ = command("verify", logdir)
         assert code == 0
         assert re.search(r"model.ckpt-1 +4 +[\d,]+  whole\n", out) and re.search(
@@ -128,7 +128,7 @@ class TestVerify:
         code, out, _ = command("verify", logdir)
         assert code == 1 and re.search(r"model.ckpt-300 .*the state file names it, but it is missing", out)
 
-    def test_none_loadable_is_1_and_says_what_a_run_would_do(self, command, logdir):
+    def test_none_loadable_is_1_and_the_output_says_what_a_run_would_do(self, command, logdir):
         for step in (1, 2):
             (logdir / "checkpoints" / f"model.ckpt-{step}{DATA}").write_bytes(b"")
         code, out, _ = command("verify", logdir)
@@ -137,14 +137,14 @@ class TestVerify:
     @pytest.mark.parametrize(
         ("content", "said"), [(None, "is missing"), (b"", "is empty"), (b"\xff", "is not text"), (b"x", "names no")]
     )
-    def test_a_bad_state_file_is_told(self, command, logdir, content, said):
+    def test_a_bad_state_file_is_reported(self, command, logdir, content, said):
         (logdir / "checkpoints" / "checkpoint").unlink()
         if content is not None:
             (logdir / "checkpoints" / "checkpoint").write_bytes(content)
         code, out, _ = command("verify", logdir)
         assert code == 0 and f"state file: {said}" in out and "the next run repairs it" in out
 
-    def test_leftovers_and_checkpoints_of_another_name_are_told(self, command, logdir):
+    def test_leftovers_and_checkpoints_of_another_name_are_reported(self, command, logdir):
         (logdir / "checkpoints" / f"writing-model.ckpt-3{DATA}").write_bytes(b"x")
         for suffix in (INDEX, DATA):
             (logdir / "checkpoints" / f"best{suffix}").write_bytes(
@@ -175,7 +175,7 @@ class TestVerify:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The logdir of a real run: a table and a dense layer, Adam, 5 steps."""
+    """The logdir of a real run of 5 steps with Adam: a table and a dense layer."""
     logdir = tmp_path_factory.mktemp("trained")
     config = config_of(
         "Embedded", "Rows", optimizer="adam", learning_rate=0.01, batch_size=4, max_steps=5, logdir=str(logdir)
@@ -186,7 +186,7 @@ def trained(tmp_path_factory):
 
 
 class TestPlan:
-    def test_tells_what_would_be_restored_under_another_number_of_ps(self, command, trained):
+    def test_lists_the_restored_tensors_under_another_number_of_ps(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=adam", "--num_ps=3", "--max_steps=9")
         assert code == 0
         assert "model.ckpt-5 fits" in out
@@ -195,30 +195,30 @@ class TestPlan:
         assert "continues from step 5 to --max_steps=9" in out
         assert "placement on 3 ps" in out and "bytes per ps" in out
 
-    def test_names_what_would_be_ignored(self, command, trained):
+    def test_names_ignored_tensors(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=sgd")
         assert code == 0
         assert "0 optimizer slots" in out and "ignored, as this run has no such variables: logits/bias/Adam [" in out
         assert "--optimizer=sgd was adam in the last run there" in out
 
-    def test_names_what_the_rule_keeps_and_begins_anew(self, command, trained):
+    def test_names_the_rules_state_that_is_kept_and_reset(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=adam", "--update=sync", "--max_steps=5")
         assert code == 0
         assert "initialised, as no checkpoint holds it: the update rule's own state: sync/" in out
         assert "makes no step, as --max_steps=5 is reached" in out
 
-    def test_another_optimizer_would_be_refused_with_names_and_shapes(self, command, trained):
+    def test_another_optimizer_would_be_rejected_with_names_and_shapes(self, command, trained):
         code, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=momentum")
         assert code == 1
         assert "does not fit" in out and "table/Momentum [23, 4]" in out and "--logdir" in out
 
-    def test_another_model_would_be_refused_with_names_and_shapes(self, command, trained):
+    def test_another_model_would_be_rejected_with_names_and_shapes(self, command, trained):
         code, out, _ = command("plan", trained, "--model=softmax", "--dataset=digits", "--optimizer=sgd")
         assert code == 1
         assert re.search(r"logits/kernel has the shape \[\d+, \d+\] .* the run needs \[64, 10\]", out)
 
-    def test_the_run_does_what_the_plan_says(self, command, trained):
-        """The same comparison decides in a real run: refused, with the same words."""
+    def test_the_run_acts_as_the_plan_says(self, command, trained):
+        """The same comparison decides in a real run, which is rejected with the same text."""
         config = config_of("Embedded", "Rows", optimizer="momentum", batch_size=4, max_steps=9, logdir=str(trained))
         _, out, _ = command("plan", trained, MODEL, DATASET, "--optimizer=momentum")
         with InProcessCluster(1, 1) as cluster, pytest.raises(Exception, match="it lacks .*table/Momentum") as caught:
@@ -230,7 +230,7 @@ class TestPlan:
         assert code == 0
         assert "the run starts at step 0" in out and "initialised: 2 model variables, 4 optimizer slots" in out
 
-    def test_what_one_worker_alone_knows_is_told(self, command, tmp_path):
+    def test_a_workers_own_state_is_reported(self, command, tmp_path):
         write_softmax(tmp_path)
         saved = worker_file.SavedWorkerState({"residual": np.zeros(4, np.float32)}, 3, 17, 3)
         worker_file.write(worker_file.path_of(tmp_path, 0, 3), saved)
@@ -288,7 +288,7 @@ def test_help_is_printed(command, args):
 
 
 def write_softmax(folder):
-    """A checkpoint of the softmax model on digits, at step 3."""
+    """Writes a checkpoint of the softmax model on digits, at step 3."""
     from ps_trainer.checkpoints import writer
 
     values = {"logits/kernel": np.zeros([64, 10], np.float32), "logits/bias": np.zeros([10], np.float32)}

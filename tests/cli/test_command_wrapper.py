@@ -40,12 +40,12 @@ def test_returns_the_commands_own_exit_code():
     assert command_wrapper.run_main(lambda: 7) == 7
 
 
-def test_lets_a_defect_keep_its_traceback():
+def test_a_defect_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
         command_wrapper.run_main(lambda: 1 // 0)
 
 
-def test_finds_modules_of_the_folder_one_starts_from(tmp_path, monkeypatch):
+def test_finds_modules_in_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", ["/somewhere"])
     monkeypatch.chdir(tmp_path)
     command_wrapper.run_main(lambda: 0)
@@ -61,7 +61,7 @@ def test_modules_of_the_working_folder_come_before_those_of_the_scripts_clone(tm
     assert sys.path == ["/somewhere", str(tmp_path), clone]
 
 
-def test_hidden_stderr_hides_what_any_code_writes_there(capfd):
+def test_hidden_stderr_hides_output_of_any_code(capfd):
     with command_wrapper.hidden_stderr():
         os.write(2, b"noise\n")
     os.write(2, b"after\n")
@@ -75,7 +75,7 @@ def test_hidden_stderr_shows_it_when_the_block_fails(capfd):
     assert capfd.readouterr().err == "reason\n"
 
 
-def test_a_log_level_that_the_user_has_set_stays():
+def test_a_log_level_of_the_user_stays():
     environ = {}
     command_wrapper.quiet_tensorflow(environ)
     assert environ == {"TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -1,6 +1,6 @@
-"""Tests of the commands' own part: input to configuration, configuration to the module that does the work.
+"""The commands turn input into a configuration, and pass it to the module that does the work.
 
-The modules that do the work are stand-ins; those that need TensorFlow are never imported.
+Those modules are stand-ins here, so the tests never import the ones that need TensorFlow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def no_tf_config(monkeypatch):
 
 
 class Calls(list):
-    """(args, kwargs) of each call to a module that does the work; `prepared` holds those to prepare for it."""
+    """(args, kwargs) of each call to a module that does the work; `prepared` holds the calls that prepare for it."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ def calls(monkeypatch):
 
 
 def stand_in(monkeypatch, package_name, **modules):
-    """Puts a package with modules that have only the given functions in the place of the real one."""
+    """Replaces a package by one whose modules have only the given functions."""
     package = types.ModuleType(package_name)
     monkeypatch.setitem(sys.modules, package_name, package)
     for name, functions in modules.items():
@@ -106,7 +106,7 @@ def test_local_passes_on_the_training_flags_as_given(calls):
 
 
 @pytest.mark.parametrize("flag", ["logdir", "checkpoint_dir"])
-def test_evaluate_finds_the_checkpoints_below_logdir_or_where_told(calls, tmp_path, flag):
+def test_evaluate_finds_the_checkpoints_below_logdir_or_in_the_given_folder(calls, tmp_path, flag):
     (tmp_path / "checkpoints").mkdir()
     path = {"logdir": tmp_path, "checkpoint_dir": tmp_path / "checkpoints"}[flag]
     assert evaluate.main_evaluate(["evaluate", f"--{flag}={path}"]) == 5
@@ -163,7 +163,7 @@ def test_run_worker_refuses_a_ps_of_tf_config(calls, capsys, monkeypatch):
     assert "TF_CONFIG task.type=ps, but this command runs only worker or chief or evaluator" in capsys.readouterr().err
 
 
-def test_a_task_refuses_to_start_on_a_port_in_use_but_an_evaluator_has_none(calls, capsys):
+def test_a_task_does_not_start_on_a_port_in_use_but_an_evaluator_has_none(calls, capsys):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen()

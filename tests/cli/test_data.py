@@ -1,4 +1,4 @@
-"""`python -m ps_trainer data`: what it prints and its exit codes, in this process."""
+"""`python -m ps_trainer data`: its output and exit codes, in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_generate_lists_sets_with_their_options(capfd):
     assert "planted_weights" in out and "--option num_planted=50" in out
 
 
-def test_info_says_how_a_set_is_read_and_fails_where_it_is_unknown(tmp_path, capfd):
+def test_info_says_how_a_set_is_read_and_fails_for_an_unknown_one(tmp_path, capfd):
     folder = tmp_path / "set"
     flags = ["--out", str(folder), "--option=num_train=3", "--option", "num_test=2"]
     assert main.main(["ps_trainer", "data", "generate", "planted_ratings", *flags]) == 0

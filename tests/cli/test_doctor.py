@@ -32,7 +32,7 @@ def run(capsys, *args):
     return code, capsys.readouterr().out.splitlines()
 
 
-def test_before_a_job_that_will_do(capsys, hosts, tmp_path):
+def test_before_a_healthy_job(capsys, hosts, tmp_path):
     code, lines = run(capsys, *hosts, "--isolation=vpn", f"--logdir={tmp_path}", "--model=mlp", "--keep_serving")
     assert code == 0
     assert [line.split()[0] for line in lines[:-1]] == ["ok"] * 5
@@ -49,7 +49,7 @@ def test_takes_the_cluster_from_tf_config(capsys, monkeypatch):
     assert f"free on this machine: ps-0 (localhost:{first}), worker-0 (localhost:{second})" in "\n".join(lines)
 
 
-def test_what_will_fail_gives_exit_code_1(capsys, hosts, tmp_path):
+def test_a_certain_failure_gives_exit_code_1(capsys, hosts, tmp_path):
     (tmp_path / "file").write_text("")
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -63,7 +63,7 @@ def test_what_will_fail_gives_exit_code_1(capsys, hosts, tmp_path):
     assert "is not a folder" in failing[2]
 
 
-def test_a_proxy_is_named_with_what_is_done_about_it(capsys, hosts, monkeypatch):
+def test_a_proxy_is_named_with_the_way_it_is_handled(capsys, hosts, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy:3128")
     assert "http_proxy=http://proxy:3128 is set; tasks bypass it" in "\n".join(run(capsys, *hosts)[1])
     monkeypatch.setenv("TF_GRPC_DEFAULT_OPTIONS", "grpc.enable_http_proxy=1")

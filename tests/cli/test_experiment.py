@@ -1,4 +1,4 @@
-"""The command `experiment`: names, flags, exit codes; what runs experiments is a stand-in."""
+"""The command `experiment`: names, flags and exit codes, with a stand-in for the code that runs experiments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_flags_become_a_request(calls):
     assert calls == [(["dice"], request, ["python", "-m", "ps_trainer", "experiment", "dice", *flags])]
 
 
-def test_without_flags_everything_is_as_the_experiments_say(calls):
+def test_without_flags_the_experiments_own_defaults_hold(calls):
     assert call(DICE) == 1
     assert calls[0][:2] == (["dice"], Request())
 
@@ -51,7 +51,7 @@ def test_all_means_every_registered_one(calls):
     assert calls[0][0] == ["dice", "dice"]  # both names stand for the same class here
 
 
-def test_no_run_sees_a_gpu(calls):
+def test_runs_see_no_gpu(calls):
     call("dice")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
@@ -73,7 +73,7 @@ def test_wrong_input_ends_with_2_and_a_line(calls, capsys, arguments, message):
     assert calls == []
 
 
-def test_without_matplotlib_nothing_is_imported_or_run(calls, capsys, monkeypatch):
+def test_without_matplotlib_the_command_ends_before_any_run(calls, capsys, monkeypatch):
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
     assert call("dice") == 2
     assert "pip install 'ps_trainer[plots]'" in capsys.readouterr().err
@@ -87,13 +87,13 @@ def test_list_prints_names_titles_and_sources(calls, capsys):
     assert calls == []
 
 
-def test_help_tells_the_flags(capsys):
+def test_help_describes_the_flags(capsys):
     assert call("--help") == 0
     out = capsys.readouterr().out
     for part in ("experiment NAME… | all", "--[no]quick", "--out_dir", "--seeds", "--[no]check"):
         assert part in out
 
 
-def test_registered_experiments_bear_the_name_they_are_registered_by():
+def test_registered_experiments_have_the_name_under_which_they_are_registered():
     for name in registry.EXPERIMENTS.names():
         assert registry.EXPERIMENTS.load(name).name == name

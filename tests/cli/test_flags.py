@@ -81,7 +81,7 @@ def test_reads_a_flag_file(tmp_path):
         ["--limit=none", "--sizes=7", "--is_on=true", "--thing_option=a=1,2", "--thing_option=b"],
     ],
 )
-def test_given_flags_pass_on_as_arguments_even_where_they_equal_the_default(args):
+def test_given_flags_are_passed_on_as_arguments_even_if_they_equal_the_default(args):
     parsed = parse(*args)
     assert flags.to_args(parsed.groups[0], parsed.given) == args
 

@@ -36,6 +36,6 @@ def test_a_rate_without_shaped_hosts_says_what_to_add(name):
 
 
 @pytest.mark.parametrize("name", ["rate", "ps_rate", "worker_rate"])
-def test_a_rate_that_is_none_names_its_flag(name):
+def test_a_text_that_is_not_a_rate_is_an_error_that_names_its_flag(name):
     with pytest.raises(OptionError, match=f"--{name}='fast' is not a rate"):
         create_hosts(LocalFlags(hosts="netns", **{name: "fast"}))

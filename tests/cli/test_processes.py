@@ -1,4 +1,4 @@
-"""The entry points as processes of their own: exit code, message, and that TensorFlow is not imported."""
+"""The entry points as processes: exit code, message, and that they do not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ps_trainer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Runs a program with the arguments that follow; when it ends, tells which slow modules it has imported.
+# Runs a program with the arguments that follow; at its end prints the slow modules that it imported.
 PROBE = """
 import os, runpy, sys
 program, sys.argv = sys.argv[1], sys.argv[1:]
@@ -73,7 +73,7 @@ def test_wrong_input_ends_with_2_and_one_line_before_tensorflow_is_imported(args
 
 @pytest.mark.parametrize("script", ["run_ps.py", "run_worker.py"])
 def test_scripts_start_from_another_folder(script, tmp_path):
-    program = (sys.executable, "-E", str(ROOT / script))  # -E: without the PYTHONPATH that helps the other tests
+    program = (sys.executable, "-E", str(ROOT / script))  # -E ignores the PYTHONPATH that helps the other tests
     result = run("--help", cwd=tmp_path, program=program)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(f"usage: python {script} --ps_hosts=")

@@ -1,4 +1,4 @@
-"""Which model, data and checkpoints the commands take that use a trained model, and what they refuse."""
+"""Model, data and checkpoints for the commands that use a trained model, and the input that they reject."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = TrainConfig(
 
 @pytest.fixture
 def logdir(tmp_path):
-    """Of a run that has saved."""
+    """The logdir of a run that has saved."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "config.json").write_text(json.dumps({"train": RUN.to_json()}))
     return tmp_path
@@ -29,14 +29,14 @@ def found(logdir, **given):
     return run_lookup.find(CheckpointFlags(), TrainConfig(logdir=str(logdir), **given), given)
 
 
-def test_model_and_data_are_those_of_the_run(logdir):
+def test_model_and_data_come_from_the_run(logdir):
     config, checkpoint_dir = found(logdir)
     recorded = {name: getattr(RUN, name) for name in ("model", "model_option", "dataset", "data_dir")}
     assert config == TrainConfig(logdir=str(logdir), **recorded)
     assert checkpoint_dir == logdir / "checkpoints"
 
 
-def test_what_is_given_counts_and_another_model_has_its_own_options(logdir):
+def test_flags_override_the_record_and_another_model_has_its_own_options(logdir):
     config, _ = found(logdir, model="cnn", data_dir="/e")
     wanted = {"model": "cnn", "model_option": (), "dataset": "mnist", "data_dir": "/e"}
     assert dataclasses.asdict(config).items() >= wanted.items()
@@ -44,14 +44,14 @@ def test_what_is_given_counts_and_another_model_has_its_own_options(logdir):
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"train": 3}'])
-def test_without_a_record_the_flags_say_everything(logdir, content):
+def test_without_a_record_the_flags_decide(logdir, content):
     (logdir / "config.json").unlink()
     if content is not None:
         (logdir / "config.json").write_text(content)
     assert found(logdir, model="lenet")[0].model == "lenet"
 
 
-def test_a_record_that_no_run_could_have_is_refused(logdir):
+def test_an_impossible_record_is_rejected(logdir):
     (logdir / "config.json").write_text(json.dumps({"train": {"model": "mpl"}}))
     with pytest.raises(UnknownNameError, match="did you mean mlp"):
         found(logdir)
@@ -72,7 +72,7 @@ def test_a_recorded_class_that_is_not_registered_is_used_only_if_the_flag_gives_
     assert getattr(found(logdir, **{head: "digits" if head == "dataset" else "cnn"})[0], head) in ("digits", "cnn")
 
 
-def test_a_folder_that_is_none_is_named(tmp_path):
+def test_a_path_that_is_not_a_folder_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="checkpoints is not a folder; give --logdir"):
         found(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Tests of ps_trainer.cli.simulate: flags to a run, and what is printed and written."""
+"""Tests of ps_trainer.cli.simulate: from flags to a run, its printed text and its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(*args: str) -> int:
     return main.main(["ps_trainer", "simulate", *args])
 
 
-def test_prints_what_the_workers_would_do(capsys):
+def test_prints_the_workers_schedule(capsys):
     rule = ["--update=ssp", "--update_option=staleness=2"]
     assert run("--num_workers=6", "--compute=exp", "--max_updates=500", *rule) == 0
     text = capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_backup_workers_need_a_rule_that_has_them():
         simulate.update_of(simulate.SimulateFlags(num_workers=8, backup_workers=8))
 
 
-def test_writes_figures_tables_and_where_they_come_from(tmp_path, capsys):
+def test_writes_figures_tables_and_their_origin(tmp_path, capsys):
     args = [
         "--num_workers=3",
         "--backup_workers=1",

@@ -1,4 +1,4 @@
-"""Tests of `simulate --model`: training along the schedule, what is printed and written."""
+"""Tests of `simulate --model`: training along the schedule, its printed text and its files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_trains_along_the_schedule(tmp_path, capsys):
     assert not result["training"]["has_diverged"]
 
 
-def test_says_that_a_run_has_diverged(tmp_path, capsys):
+def test_reports_that_a_run_has_diverged(tmp_path, capsys):
     assert run(*ROWS, *CLUSTER, "--learning_rate=3e38", f"--out_dir={tmp_path}") == 0
     assert "is not finite" in capsys.readouterr().out
     training = json.loads((tmp_path / "summary.json").read_text())["training"]
@@ -70,7 +70,7 @@ def test_says_that_a_run_has_diverged(tmp_path, capsys):
         ),
     ],
 )
-def test_refuses_wrong_input_before_anything_is_simulated(capsys, args, expected):
+def test_rejects_wrong_input_before_the_simulation(capsys, args, expected):
     assert run(*args) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

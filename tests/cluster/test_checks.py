@@ -1,4 +1,4 @@
-"""Tests of ps_trainer.cluster.checks: what the doctor can say without TensorFlow."""
+"""Tests of ps_trainer.cluster.checks: the doctor's findings without TensorFlow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestLookAt:
         for found in checks.look_at(cluster):
             assert found.is_here and found.is_free and not found.answers and not found.problem
 
-    def test_a_port_in_use_that_answers_is_told_from_one_that_does_not(self):
+    def test_a_port_in_use_that_answers_differs_from_one_that_does_not(self):
         with socket.create_server(("127.0.0.1", 0)) as listens, socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             addresses = [f"localhost:{sock.getsockname()[1]}" for sock in (listens, bound)]
@@ -52,7 +52,7 @@ class TestLookAt:
             (finding,) = checks.own_ports([silent])
             assert finding.level == FAIL and finding.fix == "stop that process or choose another port"
 
-    def test_looking_keeps_no_server_from_starting(self):
+    def test_a_check_does_not_keep_a_server_from_starting(self):
         (port, other) = ports.pick_free_ports(2)
         checks.look_at(cluster_of([f"localhost:{port}"], [f"localhost:{other}"]))
         with socket.create_server(("", port)):
@@ -63,16 +63,16 @@ class TestLookAt:
         findings = list(checks.names(places))
         assert levels(findings) == [FAIL]
         assert "ps-0 (no-such-host.invalid:2222): the name no-such-host.invalid does not resolve" in findings[0].text
-        assert not list(checks.others(places[:1], is_running=False))  # said once
+        assert not list(checks.others(places[:1], is_running=False))  # reported once
 
 
-def test_loopback_names_are_wrong_beside_another_machine():
+def test_loopback_names_are_errors_beside_another_machine():
     here = place("localhost:2222", job="ps", ips=("127.0.0.1",), is_here=True, is_free=True)
     assert levels(checks.names([here])) == [OK]
     wrong, right = checks.names([here, place("h1:2222")])
     assert wrong.level == FAIL and "means every machine itself, and worker-0 (h1:2222) is on another" in wrong.text
     assert right.level == OK
-    # What /etc/hosts says of a machine's own name is no mistake.
+    # An entry for a machine's own name in /etc/hosts is not a mistake.
     named = place("h0:2222", job="ps", ips=("127.0.1.1",), is_here=True, is_free=True)
     assert levels(checks.names([named, place("h1:2222")])) == [OK]
 
@@ -84,7 +84,7 @@ def test_a_port_that_the_kernel_may_take_is_a_warning():
     assert f"{low}..{high}" in found[1].text
 
 
-def test_no_task_on_this_machine_is_said():
+def test_a_cluster_without_a_task_on_this_machine_is_reported():
     (finding,) = checks.own_ports([place("h1:2222", problem=REFUSED)])
     assert finding.level == UNKNOWN and finding.fix == "run it on h1"
 
@@ -113,14 +113,14 @@ def test_a_task_elsewhere_that_does_not_answer(problem, is_running, level, words
         ({"::"}, {"eth0": ["8.8.8.8"]}, None, WARNING, "8.8.8.8 (eth0), a public address among them"),
     ],
 )
-def test_who_can_reach_the_ports(monkeypatch, bound, interfaces, isolation, level, words):
+def test_reports_which_machines_can_reach_the_ports(monkeypatch, bound, interfaces, isolation, level, words):
     monkeypatch.setattr(network, "listening_ips", lambda _: bound)
     monkeypatch.setattr(network, "interfaces", lambda: interfaces)
     finding = checks.listening([("ps-0", 2222)], isolation)
     assert finding.level == level and words in finding.text
 
 
-def test_a_task_that_is_started_on_another_machine_than_its_addresss():
+def test_a_task_on_another_machine_than_its_address_is_an_error():
     cluster = cluster_of(["h0:1"], ["h1:1"], "worker", 0)
     away = [place("h0:1", job="ps"), place("h1:1")]
     finding = checks.own_place(cluster, away)

@@ -25,7 +25,7 @@ def test_describes_a_worker():
     assert (cluster.task_name, cluster.device) == ("worker-1", "/job:worker/task:1")
 
 
-def test_knows_its_own_port_and_those_of_all_other_tasks():
+def test_has_its_own_port_and_those_of_all_other_tasks():
     cluster = create({"ps": ["[::1]:1", "p:2"], "chief": ["c:3"], "worker": ["w:3", "w:4"]}, "worker", task_index=0)
     assert cluster.own_port == 3
     assert sorted(cluster.peer_ports) == [1, 2, 3, 4]  # the chief has port 3 on its own host
@@ -57,7 +57,7 @@ def test_master_is_another_name_for_chief():
 
 @pytest.mark.parametrize("jobs", [JOBS, {**JOBS, "evaluator": ["e:1"]}])
 @pytest.mark.parametrize("task_index", [0, 3])
-def test_an_evaluator_is_in_no_job_and_has_no_address(jobs, task_index):
+def test_an_evaluator_belongs_to_no_job_and_has_no_address(jobs, task_index):
     cluster = create(jobs, "evaluator", task_index)
     assert cluster.as_dict() == {"ps": ["p0:1", "p1:1"], "worker": ["w0:1", "w1:1"]}
     assert (cluster.task_name, cluster.device, cluster.is_chief) == (f"evaluator-{task_index}", "", False)
@@ -71,7 +71,7 @@ def test_only_tasks_that_train_have_a_worker_index(job_name):
         _ = create(job_name=job_name).worker_index
 
 
-def test_gives_the_jobs_as_json_and_cluster_spec_want_them():
+def test_returns_the_jobs_in_the_form_of_json_and_cluster_spec():
     expected = {"ps": ["p0:1", "p1:1"], "worker": ["w0:1", "w1:1"]}
     assert json.loads(json.dumps(create().as_dict())) == expected
 
@@ -122,7 +122,7 @@ def test_names_both_places_of_a_duplicate_address():
         create(jobs)
 
 
-def test_names_fields_as_the_source_calls_them():
+def test_names_fields_in_the_terms_of_the_source():
     with pytest.raises(ClusterConfigError, match=r"^TF_CONFIG cluster\.ps\[0\]='p': the port is missing"):
         create({"ps": ["p"], "worker": ["w:1"]}, source="TF_CONFIG")
     with pytest.raises(ClusterConfigError, match=r"^TF_CONFIG task\.index=7 is out of range"):

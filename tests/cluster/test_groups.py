@@ -1,4 +1,4 @@
-"""Which worker computes which stage for whom."""
+"""The workers that compute each stage for each training worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_first_workers_train_and_the_others_follow_stage_by_stage():
     assert groups[3].names == ("worker-1", "worker-3", "worker-5")
 
 
-def test_who_trains_sees_only_those_who_train():
+def test_a_training_worker_sees_only_training_workers():
     seen = group_of(cluster_of(6, 1), 3).cluster
     assert (seen.num_workers, seen.worker_index, seen.is_chief, seen.device) == (2, 1, False, "/job:worker/task:1")
     assert group_of(cluster_of(6, 2), 3).cluster is None
@@ -45,7 +45,7 @@ def test_a_chief_of_its_own_is_the_first_worker():
     assert (alone.names, alone.cluster.num_workers) == (("chief-0", "worker-0"), 1)
 
 
-def test_workers_left_over_are_refused():
+def test_a_remainder_of_workers_is_rejected():
     assert count_groups(4, 2) == 2
     with pytest.raises(OptionError, match="num_workers=5 is no multiple of the model's 2 stages.*start 4 or 6 workers"):
         group_of(cluster_of(5), 2)

@@ -37,21 +37,21 @@ def test_a_name_service_that_does_not_answer_is_given_up(monkeypatch):
     assert network.resolve("h", deadline_secs=0.05) == ((), "no answer from the name service within 0.05 s")
 
 
-def test_a_connection_that_is_possible_has_no_fault(listener):
+def test_a_possible_connection_has_no_fault(listener):
     assert network.fault_of(f"localhost:{listener.getsockname()[1]}") == ""
 
 
-def test_faults_are_in_words():
+def test_faults_are_described_in_words():
     (port,) = pick_free_ports(1)
     assert network.fault_of(f"localhost:{port}") == "nothing listens there: connection refused"
     assert network.fault_of(f"{UNRESOLVABLE}:1").startswith(f"the name {UNRESOLVABLE} does not resolve: ")
 
 
-def test_silence_is_told_from_refusal():
+def test_silence_differs_from_refusal():
     with contextlib.ExitStack() as sockets:
         listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = listener.getsockname()
-        for _ in range(4):  # nobody accepts them; when the queue is full, the kernel drops what comes
+        for _ in range(4):  # no process accepts them; when the queue is full, the kernel drops further ones
             client = sockets.enter_context(socket.socket())
             client.setblocking(False)
             client.connect_ex(address)
@@ -59,14 +59,14 @@ def test_silence_is_told_from_refusal():
     assert fault == "no answer within 0.5 s: its machine is off, or a firewall drops the packets"
 
 
-def test_knows_this_machines_own_addresses():
+def test_recognises_this_machines_own_addresses():
     assert network.is_own("127.0.0.1") and network.is_own("127.0.0.5")
-    assert not network.is_own("192.0.2.77")  # TEST-NET-1, assigned to nobody
+    assert not network.is_own("192.0.2.77")  # TEST-NET-1, which belongs to no machine
     assert not network.is_own("no address")
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/net/tcp").exists(), reason="no /proc")
-def test_says_on_which_addresses_a_port_listens(listener):
+def test_lists_the_addresses_on_which_a_port_listens(listener):
     assert network.listening_ips(listener.getsockname()[1]) == {"127.0.0.1"}
     with socket.create_server(("", 0)) as everywhere:
         assert network.listening_ips(everywhere.getsockname()[1]) == {"0.0.0.0"}

@@ -1,4 +1,4 @@
-"""Tests of ps_trainer.cluster.ports; every port is one the kernel chose or that was found free."""
+"""Tests of ps_trainer.cluster.ports; every port is chosen by the kernel or was found free."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def listener(request):
         yield sock
 
 
-def test_names_who_uses_the_port(listener):
+def test_names_the_process_that_uses_the_port(listener):
     port = listener.getsockname()[1]
     with pytest.raises(ClusterConfigError) as caught:
         ports.check_port_free(f"localhost:{port}")
@@ -40,12 +40,12 @@ def test_a_port_is_free_again_while_old_connections_are_in_time_wait():
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
             accepted, _ = server.accept()
-            accepted.close()  # the side that closes first keeps TIME_WAIT
+            accepted.close()  # the side that closes first stays in TIME_WAIT
             assert client.recv(1) == b""
     ports.check_port_free(f"localhost:{port}")
 
 
-def test_says_when_this_user_may_not_use_a_port(monkeypatch):
+def test_reports_that_this_user_may_not_use_a_port(monkeypatch):
     def refuse(port, *, reuse):
         raise PermissionError(13, "Permission denied")
 
@@ -54,7 +54,7 @@ def test_says_when_this_user_may_not_use_a_port(monkeypatch):
         ports.check_port_free("h:80")
 
 
-def test_picks_ports_that_are_different_free_and_not_ephemeral(tmp_path):
+def test_picks_different_free_ports_that_are_not_ephemeral(tmp_path):
     range_file = tmp_path / "range"
     range_file.write_text("20000\t60000\n")
     picked = ports.pick_free_ports(20, range_file)
@@ -71,11 +71,11 @@ def test_picks_at_random():
 def test_does_not_pick_a_port_in_use(monkeypatch, listener):
     port = listener.getsockname()[1]
     monkeypatch.setattr(ports, "LOWEST_PICKED_PORT", port)
-    monkeypatch.setattr(ports.addresses, "MAX_PORT", port)  # so that it is the only candidate
+    monkeypatch.setattr(ports.addresses, "MAX_PORT", port)  # so that only one candidate exists
     with pytest.raises(ClusterConfigError, match="1 free ports are needed, this machine has 0; start fewer tasks"):
         ports.pick_free_ports(1)
 
 
-def test_takes_the_kernels_default_range_where_proc_does_not_tell(tmp_path):
+def test_uses_the_kernels_default_range_where_proc_lacks_it(tmp_path):
     picked = ports.pick_free_ports(20, tmp_path / "missing")
     assert not [port for port in picked if 32768 <= port <= 60999]

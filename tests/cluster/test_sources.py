@@ -42,7 +42,7 @@ def test_an_empty_chief_flag_means_no_chief_as_in_tf1_scripts():
     assert sources.from_flags("p0:1,p1:1", "w0:1,w1:1", "", "worker", 1) == WORKER_1
 
 
-def test_tf_config_names_the_chief_master_too():
+def test_tf_config_may_call_the_chief_master():
     jobs = {"ps": ["p:1"], "worker": ["w:1"]}
     assert sources.from_tf_config(tf_config({**jobs, "master": ["m:1"]}, "master", 0)) == sources.from_tf_config(
         tf_config({**jobs, "chief": ["m:1"]}, "chief", 0)
@@ -50,7 +50,7 @@ def test_tf_config_names_the_chief_master_too():
 
 
 @pytest.mark.parametrize("jobs", [JOBS, {**JOBS, "evaluator": ["e:1"]}])
-def test_tf_config_may_list_the_evaluator_or_not(jobs):
+def test_tf_config_may_list_the_evaluator_or_leave_it_out(jobs):
     cluster = sources.from_tf_config(tf_config(jobs, "evaluator", 0, environment="cloud"))
     assert (cluster.task_name, cluster.as_dict()) == ("evaluator-0", JOBS)
 
@@ -137,7 +137,7 @@ def test_refuses_a_job_that_the_command_does_not_run():
         sources.resolve(flags, {}, roles=("worker", "chief"), default_role="worker")
 
 
-def test_says_what_to_give_when_nothing_is():
+def test_without_any_source_the_error_says_what_to_give():
     with pytest.raises(ClusterConfigError, match="not described; give --ps_hosts=localhost:2222 --worker_hosts="):
         sources.resolve(ClusterFlags(), {})
     with pytest.raises(ClusterConfigError, match="TF_CONFIG has no cluster; give --ps_hosts="):

@@ -8,11 +8,11 @@ from ps_trainer.errors import RunError
 
 
 class FakeSystem:
-    """Runs `ip` and `tc` as far as network namespaces exist or not.
+    """Simulates `ip` and `tc`, but only which network namespaces exist.
 
     Args:
-        namespaces: names of those that exist already.
-        broken: whether a command, its words joined by blanks, fails.
+        namespaces: Names of the namespaces that exist at first.
+        broken: Function that decides whether a command, its words joined by blanks, fails.
     """
 
     def __init__(self, namespaces: Iterable[str] = (), broken: Callable[[str], bool] = lambda command: False):
@@ -21,7 +21,7 @@ class FakeSystem:
         self._broken = broken
 
     def __call__(self, command: Sequence[str]) -> str:
-        """As `ps_trainer.launch.hosts_iproute.run`."""
+        """Runs a command like `ps_trainer.launch.hosts_iproute.run`."""
         text = " ".join(command)
         self.commands.append(text)
         if self._broken(text):

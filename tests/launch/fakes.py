@@ -47,9 +47,9 @@ def grandchild():
 
 
 def task_command(behaviours: Mapping[str, str]) -> list[str]:
-    """Command of a task that runs the Python lines given for its name, `worker-0`, or else its job, `worker`.
+    """Command of a task that runs the Python lines given for its name (`worker-0`) or else for its job (`worker`).
 
-    Each task first leaves the mark `pid-<name>`, after the lines given as `before`.
+    Each task first runs the lines given as `before` and then leaves the mark `pid-<name>`.
     """
     script = (
         f"{_PRELUDE}\nbehaviours = json.loads({json.dumps(json.dumps(dict(behaviours)))})\n"
@@ -70,7 +70,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and is not merely waiting to be collected by its parent."""
+    """Whether the process exists and is not only a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -79,7 +79,7 @@ def is_alive(pid: int) -> bool:
 
 
 def marked_pids(logdir: pathlib.Path) -> list[int]:
-    """The pids in the marks that tasks left."""
+    """The pids in the marks of the tasks."""
     return [int(path.read_text()) for path in (logdir / "marks").glob("pid-*") if ".part" not in path.name]
 
 
@@ -89,14 +89,14 @@ def marks(logdir: pathlib.Path) -> set[str]:
 
 
 def assert_all_gone(logdir: pathlib.Path, num_processes: int) -> None:
-    """Fails unless that many processes left their pid, and all have ended or do so before the deadline."""
+    """Fails unless that number of processes left their pids, and all have ended or end before the deadline."""
     pids = marked_pids(logdir)
     assert len(pids) == num_processes
     wait_until(lambda: not any(is_alive(pid) for pid in pids), "the end of every task")
 
 
 def end_leftovers(logdir: pathlib.Path) -> Iterator[None]:
-    """Body of a fixture: afterwards, kills what a failed test left behind."""
+    """Body of a fixture that kills the leftovers of a failed test."""
     yield
     for pid in marked_pids(logdir):
         if is_alive(pid):
@@ -104,12 +104,12 @@ def end_leftovers(logdir: pathlib.Path) -> Iterator[None]:
 
 
 class ScriptedTask(TaskProcess):
-    """A task without a process: `exits` maps the number of a poll, from 1, to the exit code found by it.
+    """A task without a process: `exits` maps the number of a poll, from 1, to the exit code that it returns.
 
     Args:
-        name: as in "worker-0".
-        exits: (number of the poll, exit code), or None to run until asked to end.
-        *later: the same for each further start; None for those beyond.
+        name: Name of the task, as in "worker-0".
+        exits: Pair (number of the poll, exit code); None if the task runs until it is asked to end.
+        *later: Such a pair or None for each restart; further restarts have None.
     """
 
     def __init__(self, name: str, exits: tuple[int, int] | None = None, *later: tuple[int, int] | None):
@@ -122,11 +122,11 @@ class ScriptedTask(TaskProcess):
 
     @property
     def is_running(self) -> bool:
-        """Whether started and not ended."""
+        """Whether the task has started and not ended."""
         return self.started_at is not None and self.exit_code is None
 
     def start(self) -> None:
-        """Starts nothing."""
+        """Counts a start; starts no process."""
         self._exits = self._all_exits[self.num_starts] if self.num_starts < len(self._all_exits) else None
         self._num_polls = 0
         self.num_starts += 1
@@ -135,34 +135,34 @@ class ScriptedTask(TaskProcess):
 
     @property
     def pid(self) -> int:
-        """Another one at each start."""
+        """A pid that differs at each start."""
         return self.num_starts
 
     def send(self, signum: int) -> None:
-        """Writes the signal down; SIGKILL and SIGTERM end the task."""
+        """Records the signal; SIGKILL and SIGTERM end the task."""
         if self.is_running:
             self.signals.append(signum)
             if signum in (signal.SIGKILL, signal.SIGTERM):
                 self._exits = (0, -signum)
 
     def poll(self) -> int | None:
-        """As scripted."""
+        """The exit code of the script, or None while the task runs."""
         self._num_polls += self.is_running
         if self.is_running and self._exits and self._num_polls >= self._exits[0]:
             self.end(self._exits[1])
         return self.exit_code
 
     def terminate(self) -> None:
-        """Ends at once if it runs."""
+        """Ends the task at once if it runs."""
         if self.is_running:
             self.is_asked_to_end = True
             self.end(-signal.SIGTERM)
 
     def kill(self) -> None:
-        """As `terminate`."""
+        """Ends the task at once, like `terminate`."""
         self.terminate()
 
     def end(self, exit_code: int) -> None:
-        """Ends now."""
+        """Ends the task now."""
         self.exit_code = exit_code
         self.ended_at = self.started_at

@@ -1,4 +1,4 @@
-"""A local cluster as a child process: how it ends, and what is left of it."""
+"""A local cluster as a child process: its output, its end, and its leftovers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ps_trainer.launch.forkserver import ForkServer
 
 @pytest.fixture
 def launcher(monkeypatch):
-    """Puts a small program in the place of the launcher; returns the flags it was given."""
+    """Puts a small program in the place of the launcher; returns the flags that the launcher was given."""
     given = []
 
     def use(program):
@@ -28,7 +28,7 @@ def launcher(monkeypatch):
     return use
 
 
-def test_the_output_is_kept_and_the_time_told(launcher, tmp_path):
+def test_the_output_and_the_run_time_are_returned(launcher, tmp_path):
     given = launcher("print('step 1'); import sys; print('step 2', file=sys.stderr)")
     secs = command.run_local(["--max_steps=2"], tmp_path / "new" / "logdir", 60)
     assert 0 < secs < 60
@@ -36,7 +36,7 @@ def test_the_output_is_kept_and_the_time_told(launcher, tmp_path):
     assert set((tmp_path / "new" / "logdir" / "output.txt").read_text().split("\n")) == {"step 1", "step 2", ""}
 
 
-def test_a_failed_run_tells_the_end_of_its_output(launcher, tmp_path):
+def test_a_failed_run_shows_the_end_of_its_output(launcher, tmp_path):
     launcher("print(*range(100), 'last', sep='\\n'); raise SystemExit(3)")
     with pytest.raises(RunError, match=r"exit code 3\n--- the end of .*output.txt\n(.*\n)*last") as caught:
         command.run_local([], tmp_path, 60)
@@ -76,7 +76,7 @@ def test_the_environment_has_no_gpu_and_no_proxy(launcher, tmp_path):
 
 
 @pytest.mark.skipif(not ForkServer.is_available(), reason="the fork server needs Linux")
-def test_launchers_that_are_preloaded_share_one_process_and_fork_their_own_tasks(tmp_path, monkeypatch):
+def test_preloaded_launchers_share_one_process_and_fork_their_own_tasks(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_servers", [])
     flags = ["--num_workers=1", "--max_steps=3", "--report_secs=0.1"]
     for name in ("first", "second"):
@@ -90,5 +90,5 @@ def test_launchers_that_are_preloaded_share_one_process_and_fork_their_own_tasks
     server.__exit__(None, None, None)
 
 
-def test_the_command_is_what_one_types():
+def test_the_command_is_the_one_that_a_user_types():
     assert command.local_command(["--num_ps=1"])[1:] == ["-m", "ps_trainer", "local", "--num_ps=1", "--plain"]

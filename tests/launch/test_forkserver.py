@@ -23,13 +23,13 @@ def server(tmp_path_factory):
     log = tmp_path_factory.mktemp("server") / "forkserver.log"
     with ForkServer(os.environ, log, "a-label") as started:
         started.wait_until_ready()
-        started.wait_until_ready()  # once ready, always
+        started.wait_until_ready()  # a server that is ready stays ready
         yield started
 
 
 @pytest.fixture
 def fork(server, tmp_path):
-    """Starts what the arguments say; every task that still lives at the end is killed."""
+    """Starts a command with its arguments; kills every task that still lives at the end."""
     tasks = []
 
     def start(*args, env=None, job_name="ps"):
@@ -63,7 +63,7 @@ def serving_ps(fork):
     return task
 
 
-def test_a_command_runs_as_it_would_by_itself(fork):
+def test_a_forked_command_runs_like_a_fresh_one(fork):
     code, output = ended(fork("--version"))
     assert (code, output.split()[0]) == (0, "ps_trainer")
 
@@ -100,7 +100,7 @@ def test_signals_reach_a_task(fork):
     assert (asked.outcome(), killed.outcome()) == ("stopped", "killed (SIGKILL)")
 
 
-def test_tasks_outlive_the_server_and_a_dead_server_is_told(tmp_path, fork):
+def test_tasks_outlive_the_server_and_a_dead_server_is_reported(tmp_path, fork):
     with ForkServer(os.environ, tmp_path / "second.log", "second") as second:
         second.wait_until_ready()
         with (tmp_path / "task.log").open("ab") as log:
@@ -116,7 +116,7 @@ def test_only_commands_of_this_package_can_be_forked(server, tmp_path):
         server.popen(["/bin/true"], stdout=log, env=os.environ)
 
 
-def test_an_import_that_fails_is_told_with_its_reason(tmp_path):
+def test_a_failed_import_is_reported_with_its_reason(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('this tensorflow is broken')")
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with (
@@ -126,7 +126,7 @@ def test_an_import_that_fails_is_told_with_its_reason(tmp_path):
         broken.wait_until_ready()
 
 
-def test_waiting_ends_when_it_is_cancelled_and_nothing_is_left(tmp_path):
+def test_waiting_ends_when_it_is_cancelled_and_leaves_nothing(tmp_path):
     with ForkServer(os.environ, tmp_path / "log", "cancelled") as cancelled:
         cancelled.wait_until_ready(lambda: True)
         pid = cancelled._process.pid

@@ -1,4 +1,4 @@
-"""What the launcher makes of hosts, whichever they are."""
+"""The launcher's use of hosts, with fake ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOW = "print(json.dumps([sys.argv[1:], os.environ.get('HOST')]))"
 
 
 class FakeHost(TaskHost):
-    """Entered by setting a variable."""
+    """A host whose tasks have a variable set."""
 
     @property
     def prefix(self):
@@ -34,7 +34,7 @@ class FakeHost(TaskHost):
 
 
 class FakeHosts(LocalHosts):
-    """Hosts that tell their name in the environment, and note what happens to them."""
+    """Hosts that set their name in the tasks' environment, and record their own life cycle."""
 
     summary = "two cupboards"
 
@@ -98,7 +98,7 @@ def test_a_task_runs_on_its_host_under_its_address(launch):
     assert hosts.events == ["entered", "placed ps-0 worker-0 worker-1", "reported", "removed"]
 
 
-def test_hosts_are_removed_when_a_task_fails_and_not_before_all_have_ended(launch):
+def test_hosts_are_removed_when_a_task_fails_but_not_before_all_tasks_have_ended(launch):
     class Watching(FakeHosts):
         def __exit__(self, *exc_info):
             self.living = [pid for pid in fakes.marked_pids(launch.logdir) if fakes.is_alive(pid)]
@@ -112,7 +112,7 @@ def test_hosts_are_removed_when_a_task_fails_and_not_before_all_have_ended(launc
     assert hosts.living == []
 
 
-def test_hosts_that_cannot_be_made_here_refuse_before_anything_is_made(launch):
+def test_hosts_that_are_not_available_end_with_an_error_before_any_is_made(launch):
     with pytest.raises(OptionError, match="no cupboards"):
         launch(FakeHosts(refusal=OptionError("no cupboards")), {})
     assert not launch.logdir.exists()
@@ -140,7 +140,7 @@ def test_on_this_machine_each_task_gets_a_free_port_and_nothing_before_its_comma
     assert placed["ps-0"].prefix == ()
 
 
-def test_the_order_of_a_jobs_tasks_is_that_of_their_addresses():
+def test_the_tasks_of_a_job_are_in_the_order_of_their_addresses():
     tasks = ["ps-0", *(f"worker-{index}" for index in range(11))]
     with LocalHosts(pick_ports=lambda n: range(1, 1 + n)) as hosts:
         flags = cluster_flags(hosts.place(tasks))

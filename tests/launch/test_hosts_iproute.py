@@ -20,7 +20,7 @@ def tools(monkeypatch):
     monkeypatch.setattr(hosts_iproute.shutil, "which", lambda name: f"/sbin/{name}")
 
 
-def test_a_command_gives_its_output_and_one_that_fails_says_which_and_why():
+def test_a_command_returns_its_output_and_a_failed_one_an_error_with_its_reason():
     assert hosts_iproute.run([sys.executable, "-c", "print('yes')"]) == "yes\n"
     with pytest.raises(RunError, match=r"-c import sys; sys.exit\('no\\nway'\)`: exit 1: no way"):
         hosts_iproute.run([sys.executable, "-c", r"import sys; sys.exit('no\nway')"])
@@ -34,7 +34,7 @@ def test_a_command_does_not_share_the_launchers_process_group():
 
 
 @linux_only
-def test_a_process_is_known_by_pid_and_start():
+def test_a_process_is_identified_by_pid_and_start_time():
     assert hosts_iproute.owner() == hosts_iproute.owner(os.getpid())
     other = hosts_iproute.owner(os.getppid())
     assert other.pid == os.getppid()
@@ -42,7 +42,7 @@ def test_a_process_is_known_by_pid_and_start():
 
 
 @linux_only
-def test_a_process_that_has_ended_owns_nothing_even_before_it_is_collected():
+def test_a_zombie_owns_nothing():
     child = subprocess.Popen(["true"])
     fakes.wait_until(lambda: not fakes.is_alive(child.pid), "its end")
     assert hosts_iproute.owner(child.pid) is None
@@ -51,7 +51,7 @@ def test_a_process_that_has_ended_owns_nothing_even_before_it_is_collected():
 
 
 @linux_only
-def test_leftovers_of_the_dead_are_removed_and_all_others_stay():
+def test_leftovers_of_ended_launchers_are_removed_and_all_others_stay():
     me = hosts_iproute.owner()
     dead = subprocess.Popen(["true"])
     dead.wait()
@@ -63,14 +63,14 @@ def test_leftovers_of_the_dead_are_removed_and_all_others_stay():
 
 
 @linux_only
-def test_a_leftover_that_another_start_has_just_removed_is_no_error():
+def test_a_leftover_that_another_launcher_has_just_removed_is_not_an_error():
     left = Owner(2**30, 1).namespace("switch")
     system = FakeSystem([left], broken=lambda command: "netns del" in command)
     assert hosts_iproute.remove_leftovers(system) == []
 
 
 @linux_only
-def test_probe_finds_that_all_is_there_and_leaves_nothing(tools):
+def test_probe_succeeds_and_leaves_nothing(tools):
     system = FakeSystem()
     assert hosts_iproute.probe(system) == ("", True)
     assert system.namespaces == set()
@@ -83,7 +83,7 @@ def test_netem_may_be_missing(tools):
 
 @linux_only
 @pytest.mark.parametrize("part", ["netns add", "netns exec", "type bridge", "type veth", "tbf"])
-def test_probe_says_what_fails_and_leaves_nothing(tools, part):
+def test_probe_reports_a_failure_and_leaves_nothing(tools, part):
     system = FakeSystem(broken=lambda command: part in command)
     problem = hosts_iproute.probe(system).problem
     assert part in problem

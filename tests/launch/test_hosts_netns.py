@@ -1,4 +1,4 @@
-"""Shaped hosts: on a stand-in for `ip` and `tc`, and, where the system allows it, real ones."""
+"""Shaped hosts: with fake `ip` and `tc`, and with real ones where the system allows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_namespaces = pytest.mark.skipif(bool(PROBLEM), reason=f"no shaped hosts he
 TASKS = ["ps-0", "worker-0", "worker-1"]
 MBIT = 10**6
 
-# Accepts one connection, takes what comes, answers with one byte at its end.
+# Accepts one connection, reads everything, and answers with one byte at the end.
 RECEIVER = """
 import socket
 with socket.create_server(("", 2222)) as server:
@@ -35,7 +35,7 @@ with socket.create_server(("", 2222)) as server:
     while connection.recv(1 << 18): pass
     connection.sendall(b".")
 """
-# Sends so many bytes; prints the seconds until the answer.
+# Sends that number of bytes; prints the seconds until the answer.
 SENDER = """
 import socket, sys, time
 with socket.create_connection((sys.argv[1], 2222)) as connection:
@@ -59,7 +59,7 @@ def python_on(host, script, *args):
 
 
 def transfer_secs(placed, sender, receiver, num_bytes):
-    """Seconds that one TCP transfer takes, from its first byte to the other end's answer."""
+    """Seconds of one TCP transfer, from its first byte to the answer of the other end."""
     with contextlib.ExitStack() as ended:
         server = ended.enter_context(python_on(placed[receiver], RECEIVER))
         ended.callback(server.kill)
@@ -76,7 +76,7 @@ def own_namespaces():
 
 
 @linux_only
-def test_refuses_with_the_reason_where_it_is_not_available(tools):
+def test_an_unavailable_host_type_is_rejected_with_the_reason(tools):
     system = FakeSystem(broken=lambda command: "netns add" in command)
     with (
         pytest.raises(
@@ -124,7 +124,7 @@ def test_whichever_command_fails_nothing_is_left(tools):
 
 
 @linux_only
-def test_one_that_cannot_be_removed_is_named_and_the_others_are_removed(tools, caplog):
+def test_a_namespace_that_cannot_be_removed_is_named_and_the_others_are_removed(tools, caplog):
     stuck = hosts_iproute.owner().namespace("ps-0")
     system = FakeSystem(broken=lambda command: command == f"ip netns del {stuck}")
     with NetnsHosts(ps_rate=None, worker_rate=None, run=system) as hosts:
@@ -152,18 +152,18 @@ def test_a_link_carries_its_rate_and_no_more_each_way(sender, receiver):
         before = hosts.traffic()
         secs = [transfer_secs(placed, sender, receiver, num_bytes) for _ in range(3)]
         after = hosts.traffic()
-    # The buckets are full at first; TCP cannot be faster. How much slower it is depends on who else computes here.
+    # The buckets are full at first, and TCP cannot be faster. Other load on the machine can make it slower.
     assert min(secs) >= (num_bytes - 2 * BURST_BYTES) * 8 / rate
     assert min(secs) < 10 * num_bytes * 8 / rate
     sent = {task: after[task].tx_bytes - before[task].tx_bytes for task in TASKS}
     received = {task: after[task].rx_bytes - before[task].rx_bytes for task in TASKS}
     for figure in (sent[sender], received[receiver]):
         assert 3 * num_bytes < figure < 1.1 * 3 * num_bytes
-    assert sent["worker-0"] + received["worker-0"] < 5_000  # a few broadcasts: who has this address?
+    assert sent["worker-0"] + received["worker-0"] < 5_000  # a few ARP broadcasts
 
 
 @needs_namespaces
-def test_report_tells_settings_and_traffic_of_each_task(tmp_path):
+def test_report_holds_settings_and_traffic_of_each_task(tmp_path):
     with NetnsHosts(ps_rate=80 * MBIT, worker_rate=8 * MBIT) as hosts:
         placed = hosts.place(TASKS)
         transfer_secs(placed, "ps-0", "worker-0", 100_000)
@@ -181,7 +181,7 @@ def test_report_tells_settings_and_traffic_of_each_task(tmp_path):
 
 
 @needs_namespaces
-def test_the_process_that_is_started_is_the_task_itself_and_gets_its_signals(tmp_path):
+def test_the_started_process_is_the_task_itself_and_receives_its_signals(tmp_path):
     script = "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
     script += "print(os.getpid(), os.getppid(), os.listdir('/sys/class/net'), flush=True)\ntime.sleep(60)"
     with NetnsHosts(ps_rate=None, worker_rate=None) as hosts:
@@ -207,7 +207,7 @@ def test_the_process_that_is_started_is_the_task_itself_and_gets_its_signals(tmp
 
 
 @needs_namespaces
-def test_hosts_are_gone_afterwards_also_when_a_process_is_still_on_one():
+def test_hosts_are_removed_at_the_end_even_with_a_process_on_one():
     with NetnsHosts(ps_rate=MBIT, worker_rate=MBIT) as hosts:
         left = python_on(hosts.place(TASKS)["ps-0"], "print('up', flush=True); input()")
         assert left.stdout.readline() == "up\n"
@@ -218,7 +218,7 @@ def test_hosts_are_gone_afterwards_also_when_a_process_is_still_on_one():
 
 
 @needs_namespaces
-def test_what_a_killed_launcher_left_is_removed_by_the_next_and_a_living_ones_stays():
+def test_the_next_launcher_removes_leftovers_of_a_killed_one_and_keeps_those_of_a_living_one():
     script = (
         "from ps_trainer.launch.hosts_netns import NetnsHosts\n"
         "with NetnsHosts(ps_rate=None, worker_rate=None) as hosts:\n"

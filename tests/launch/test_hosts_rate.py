@@ -27,12 +27,12 @@ def test_reads_the_units_of_tc(text, bits_per_sec):
 
 
 @pytest.mark.parametrize("text", ["", "fast", "mbit", "-1mbit", "200 mb/s", "10%", "1e9", "200mbit 100mbit", "1tbit"])
-def test_refuses_what_is_no_rate_and_shows_how_one_is_written(text):
+def test_rejects_a_text_that_is_not_a_rate_and_shows_an_example(text):
     with pytest.raises(OptionError, match=r"--ps_rate=.* is not a rate; .*--ps_rate=200mbit"):
         parse_rate(text, "--ps_rate")
 
 
 @pytest.mark.parametrize("text", ["0", "999999", "999kbit", "10.1gbit", "2gbps"])
-def test_refuses_what_is_out_of_range_with_what_was_understood(text):
+def test_rejects_a_rate_out_of_range_and_shows_its_value(text):
     with pytest.raises(OptionError, match=r"is [\d,]+ bit/s; allowed are 1mbit\.\.10gbit"):
         parse_rate(text, "--rate")

@@ -1,4 +1,4 @@
-"""The faults of a drill, on tasks without a process and by a clock of the test's."""
+"""The faults of a drill, on tasks without processes and with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_kill_comes_when_the_first_worker_has_reached_the_step(drill):
     assert len(run.tasks["worker-1"].signals) == 1
 
 
-def test_step_counts_as_reached_also_when_training_goes_back(drill):
+def test_a_reached_step_counts_even_when_training_rolls_back(drill):
     run = drill("kill:worker:1@step=200")
     run.tasks["worker-1"].poll()
     run.tasks["worker-1"].end(1)
@@ -102,7 +102,7 @@ def test_time_counts_from_the_start_of_the_tasks(drill):
     assert run.told == [("ps-0", "SIGTERM, by --fault=term:ps:0@after_secs=3")]
 
 
-def test_frozen_task_goes_on_after_its_time(drill):
+def test_frozen_task_continues_after_its_time(drill):
     run = drill("freeze:ps:0@step=5,secs=2")
     run.reach(5)
     assert run.injector.secs_to_next == 2
@@ -114,7 +114,7 @@ def test_frozen_task_goes_on_after_its_time(drill):
     assert run.injector.secs_to_next == float("inf")
 
 
-def test_task_killed_while_it_was_frozen_does_not_go_on(drill):
+def test_task_killed_while_it_was_frozen_does_not_continue(drill):
     run = drill("freeze:ps:0@step=5,secs=2", "kill:ps:0@step=6")
     run.reach(5)
     run.reach(6)
@@ -144,7 +144,7 @@ def test_cut_link_is_restored(drill):
     assert [event["event"] for event in run.events()] == ["cut", "restore"]
 
 
-def test_at_the_end_everything_is_put_right_and_nothing_more_is_done(drill):
+def test_at_the_end_all_faults_are_undone_and_no_further_one_occurs(drill):
     run = drill("freeze:ps:0@step=5", "cut:worker:1@step=5", "kill:worker:0@step=9")
     run.reach(5)
     run.injector.end()
@@ -169,7 +169,7 @@ def test_fault_waits_for_a_task_that_is_down(drill):
     assert run.tasks["worker-1"].signals == [signal.SIGKILL]
 
 
-def test_two_kills_of_a_task_that_are_due_at_once_meet_two_processes(drill):
+def test_two_kills_of_a_task_that_are_due_together_hit_two_processes(drill):
     run = drill("kill:worker:1@step=5", "kill:worker:1@step=6")
     run.reach(9)
     run.tick()
@@ -189,7 +189,7 @@ def test_task_that_is_done_misses_its_fault(drill):
     assert run.injector.report()[0]["missed"] == "the task had ended before"
 
 
-def test_worker_is_told_what_to_raise_until_it_has(drill):
+def test_worker_receives_its_order_to_raise_until_it_has_raised(drill):
     run = drill("raise:worker:1@step=100", "kill:ps:0@step=50")
     asked = []
     for name in ("worker-0", "worker-1", "ps-0"):

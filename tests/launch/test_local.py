@@ -166,7 +166,7 @@ def test_exception_in_the_launcher_leaves_nothing(launch):
     fakes.assert_all_gone(launch.logdir, 3)
 
 
-def test_task_that_cannot_be_started_takes_the_started_ones_along(launch):
+def test_task_that_cannot_be_started_ends_the_started_ones(launch):
     count = itertools.count(1)
 
     def spawn(command, **kwargs):
@@ -196,7 +196,7 @@ def test_live_table_ends_with_the_cursor_shown(launch, monkeypatch):
 @pytest.mark.parametrize(
     "counts, flag", [((0, 1, 0), "num_ps=0"), ((1, 0, 0), "num_workers=0"), ((1, 1, 2), "num_evaluators=2")]
 )
-def test_numbers_of_tasks_are_checked_before_anything_is_made(launch, counts, flag):
+def test_numbers_of_tasks_are_checked_before_a_folder_is_made(launch, counts, flag):
     with pytest.raises(OptionError, match=flag):
         launch({}, num_ps=counts[0], num_workers=counts[1], num_evaluators=counts[2])
     assert not launch.logdir.exists()
@@ -206,7 +206,7 @@ def test_numbers_of_tasks_are_checked_before_anything_is_made(launch, counts, fl
     "spec, message",
     [("exp:worker=2", "no worker 2 with num_workers=2.*give worker=1"), ("exp:mean_ms=-1", "mean_ms=-1.*above 0")],
 )
-def test_delays_are_checked_before_anything_is_made(launch, spec, message):
+def test_delays_are_checked_before_a_folder_is_made(launch, spec, message):
     with pytest.raises(OptionError, match=message):
         launch({}, config=TrainConfig(logdir=str(launch.logdir), straggler=(spec,)))
     assert not launch.logdir.exists()
@@ -228,7 +228,7 @@ def test_folder_that_cannot_be_made_is_a_usage_error(tmp_path):
         local.create_logdir(TrainConfig(logdir=str(tmp_path / "file" / "run")))
 
 
-def test_temporary_files_of_killed_tasks_end_with_the_run(launch, tmp_path, monkeypatch):
+def test_temporary_files_of_killed_tasks_are_removed_at_the_end(launch, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     leave = "pathlib.Path(os.environ['TMPDIR'], 'left-' + name).touch()\nmark('left-' + name)\n"
     code, _ = launch(
@@ -239,13 +239,13 @@ def test_temporary_files_of_killed_tasks_end_with_the_run(launch, tmp_path, monk
     assert not list(tmp_path.glob("ps_trainer-*"))
 
 
-def test_without_a_place_for_temporary_files_it_says_what_to_set(tmp_path, monkeypatch):
+def test_without_a_place_for_temporary_files_the_error_names_the_variable(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(OptionError, match="set TMPDIR to a folder that can be written"):
         local.temporary_folder()
 
 
-def test_faults_and_restarts_are_checked_before_anything_is_made(launch):
+def test_faults_and_restarts_are_checked_before_a_folder_is_made(launch):
     with pytest.raises(OptionError, match="there is no worker 2"):
         launch({}, faults=["kill:worker:2@step=5"])
     with pytest.raises(OptionError, match="--max_restarts=-1: max_restarts must be at least 0"):
@@ -253,7 +253,7 @@ def test_faults_and_restarts_are_checked_before_anything_is_made(launch):
     assert not launch.logdir.exists()
 
 
-def test_task_that_was_killed_is_started_again_with_the_same_flags(launch):
+def test_killed_task_is_restarted_with_the_same_flags(launch):
     work = (
         "print(json.dumps(sys.argv[1:]))\n"
         "if not has('first'):\n    mark('first')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -275,12 +275,12 @@ def test_task_that_was_killed_is_started_again_with_the_same_flags(launch):
     assert json.loads((launch.logdir / "summary.json").read_text())["restarts"] == {"worker-1": 1}
 
 
-def test_environment_defaults_give_way_to_the_users():
+def test_the_users_environment_overrides_defaults():
     assert task_factory.task_environment({})["PYTHONUNBUFFERED"] == "1"
     assert task_factory.task_environment({"PYTHONUNBUFFERED": ""})["PYTHONUNBUFFERED"] == ""
 
 
-def test_tasks_do_not_see_the_cluster_that_the_launcher_itself_may_be_part_of():
+def test_tasks_do_not_inherit_the_launchers_own_tf_config():
     assert "TF_CONFIG" not in task_factory.task_environment({"TF_CONFIG": "{}"})
 
 

@@ -51,7 +51,7 @@ def wait_for_line(task, line):
         ("import os; os.kill(os.getpid(), 15)", -signal.SIGTERM, "killed (SIGTERM)"),
     ],
 )
-def test_tells_how_it_ended(start, script, exit_code, words):
+def test_describes_how_it_ended(start, script, exit_code, words):
     task = start(script)
     assert finish(task) == exit_code
     assert task.outcome() == words
@@ -109,7 +109,7 @@ def test_grandchildren_in_its_group_end_with_it(start, ending):
     fakes.wait_until(lambda: not fakes.is_alive(pid), "the grandchild's end")
 
 
-def test_signals_after_the_end_reach_nobody(start, monkeypatch):
+def test_signals_after_the_end_reach_no_process(start, monkeypatch):
     task = start("")
     finish(task)
     monkeypatch.setattr(os, "kill", None)

@@ -14,7 +14,7 @@ def ended(name="worker-1", exit_code=1, ran_secs=1.0):
     return task
 
 
-def test_by_default_nothing_is_started_again():
+def test_by_default_no_task_is_restarted():
     assert Restarts().delay_for(ended()) is None
     assert Restarts().counts == {}
 
@@ -33,7 +33,7 @@ def test_each_task_has_a_number_of_its_own():
     assert restarts.counts == {"ps-0": 1, "worker-1": 1}
 
 
-def test_failures_of_other_tasks_do_not_count_but_have_an_end_too():
+def test_failures_of_other_tasks_have_a_limit_of_their_own():
     restarts = Restarts(1)
     delays = [restarts.delay_for(ended(), is_peer_failure=True) for _ in range(PEER_SHARE + 1)]
     assert delays == [1, 2, 4] + [8] * (PEER_SHARE - 3) + [None]
@@ -42,7 +42,7 @@ def test_failures_of_other_tasks_do_not_count_but_have_an_end_too():
     assert restarts.counts == {"worker-1": PEER_SHARE + 1}
 
 
-def test_delays_begin_anew_after_a_task_that_ran_for_long():
+def test_delays_restart_at_the_shortest_after_a_task_that_ran_for_long():
     restarts = Restarts(9)
     assert [restarts.delay_for(ended()) for _ in range(3)] == [1, 2, 4]
     assert restarts.delay_for(ended(ran_secs=STEADY_SECS)) == 1
@@ -50,17 +50,17 @@ def test_delays_begin_anew_after_a_task_that_ran_for_long():
 
 
 @pytest.mark.parametrize(("exit_code", "is_restarted"), [(0, False), (2, False), (1, True), (-9, True), (143, True)])
-def test_done_and_wrong_input_are_not_started_again(exit_code, is_restarted):
+def test_tasks_that_are_done_or_have_wrong_input_are_not_restarted(exit_code, is_restarted):
     assert (Restarts(1).delay_for(ended(exit_code=exit_code)) is not None) == is_restarted
 
 
-def test_task_that_was_asked_to_end_is_not_started_again():
+def test_task_that_was_asked_to_end_is_not_restarted():
     task = ended(exit_code=-signal.SIGTERM)
     task.is_asked_to_end = True
     assert Restarts(1).delay_for(task) is None
 
 
-def test_words():
+def test_messages():
     restarts = Restarts(2)
     task = ended(exit_code=-signal.SIGKILL)
     assert restarts.problem(task) == "killed (SIGKILL)"

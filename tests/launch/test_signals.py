@@ -57,9 +57,9 @@ def launcher_process(tmp_path):
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_records_instead_of_raising_and_restores_the_handler(signum):
     def handler(*_):
-        raise AssertionError("not the recorder's")
+        raise AssertionError("the recorder did not replace this handler")
 
-    outer = signal.signal(signum, handler)  # whatever it was: nohup, for one, has SIGHUP ignored
+    outer = signal.signal(signum, handler)  # not the default: nohup, for example, ignores SIGHUP
     try:
         with SignalRecorder() as signals:
             assert signals.first is None
@@ -77,7 +77,7 @@ def test_first_signal_wins():
         assert signals.first == signal.SIGTERM
 
 
-def test_tells_a_later_ctrl_c_by_its_time():
+def test_reports_a_later_ctrl_c_by_its_time():
     now = [10.0]
     with SignalRecorder(clock=lambda: now[0]) as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -136,7 +136,7 @@ def test_signal_ends_workers_first_so_that_the_chief_can_save(launcher_process, 
 
 
 @pytest.mark.process
-def test_ctrl_c_ends_everything_within_ten_seconds_even_what_ignores_it(launcher_process):
+def test_ctrl_c_ends_everything_within_ten_seconds_even_tasks_that_ignore_it(launcher_process):
     process = launcher_process(
         {
             "before": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",

@@ -30,7 +30,7 @@ def train(wall_time, global_step, **values):
     return {"kind": "train", "wall_time": wall_time, "global_step": global_step, **values}
 
 
-def test_state_is_starting_then_what_the_task_says_then_how_it_ended(board, tasks, tmp_path):
+def test_state_is_starting_then_the_tasks_own_report_then_its_end(board, tasks, tmp_path):
     worker = board.workers[0]
     assert worker.state == "starting"
     write(tmp_path, "worker-0", {"kind": "state", "state": "waiting for ps-0"})
@@ -49,7 +49,7 @@ def test_latest_numbers_of_a_worker_are_kept_when_a_line_lacks_them(board, tmp_p
     assert (worker.steps_per_sec, worker.examples_per_sec, worker.staleness) == (2.0, 64.0, 0.9)
 
 
-def test_values_of_a_wrong_type_are_passed_over(board, tmp_path):
+def test_values_of_a_wrong_type_are_skipped(board, tmp_path):
     write(
         tmp_path,
         "worker-0",
@@ -84,7 +84,7 @@ def test_time_left_follows_from_the_rate_of_global_step_over_all_workers(board, 
     assert board.secs_left == (1000 - 300) / ((300 - 100) / 4.0)
 
 
-def test_rate_forgets_what_is_older_than_its_window(board, tmp_path):
+def test_rate_ignores_reports_older_than_its_window(board, tmp_path):
     later = RATE_WINDOW_SECS + 1.0
     write(tmp_path, "worker-0", train(0.0, 0), train(later, 10), train(later + 2.0, 110))
     board.refresh()
@@ -118,21 +118,21 @@ def test_last_evaluation_is_that_of_the_highest_step(board, tmp_path):
     assert board.tasks[1].loss is None
 
 
-def test_lines_from_before_do_not_count(tasks, tmp_path):
+def test_lines_of_an_earlier_run_do_not_count(tasks, tmp_path):
     write(tmp_path, "worker-0", train(0.0, 900))
     board = Board(tasks, tmp_path, max_steps=1000)
     board.refresh()
     assert board.global_step is None
 
 
-def test_peer_failure_is_what_the_last_state_line_says(board, tasks, tmp_path):
+def test_peer_failure_follows_the_last_state_line(board, tasks, tmp_path):
     write(tmp_path, "worker-0", {"kind": "state", "state": "ps-0 is lost", "peer_failure": True})
     board.refresh()
     assert board.status_of(tasks[1]).is_peer_failure
     assert not board.status_of(tasks[2]).is_peer_failure
 
 
-def test_reached_step_never_goes_back(board, tmp_path):
+def test_reached_step_never_decreases(board, tmp_path):
     assert board.reached_step is None
     write(tmp_path, "worker-0", {"kind": "reached", "global_step": 203}, {"kind": "train", "global_step": 150})
     write(tmp_path, "worker-1", {"kind": "train", "global_step": 180})
@@ -147,14 +147,14 @@ def test_events_are_kept(board, tmp_path):
     assert [event["fault"] for event in board.events] == ["x"]
 
 
-def test_rate_is_unknown_when_training_has_gone_back(board, tmp_path):
+def test_rate_is_unknown_when_training_has_rolled_back(board, tmp_path):
     steps = [(0.0, 500), (10.0, 300)]
     write(tmp_path, "worker-0", *({"kind": "train", "wall_time": t, "global_step": step} for t, step in steps))
     board.refresh()
     assert board.global_steps_per_sec is None
 
 
-def test_task_that_was_started_again_begins_anew(tasks, tmp_path):
+def test_restarted_task_starts_without_old_numbers(tasks, tmp_path):
     worker = ScriptedTask("worker-0", None, None)
     board = Board([worker], tmp_path, max_steps=None)
     worker.start()

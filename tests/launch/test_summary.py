@@ -16,7 +16,7 @@ FAULTS = [{"fault": "kill:ps:0@step=5", "task": "ps-0", "global_step": 6}]
 
 @pytest.fixture
 def complete(tmp_path):
-    """Completes the summary of a run that was begun before; returns what it holds then."""
+    """Completes the summary of a run that began earlier; returns its content then."""
 
     def run(written=None, *, age_secs=0.0, outcome=None):
         path = tmp_path / "summary.json"
@@ -31,7 +31,7 @@ def complete(tmp_path):
     return run
 
 
-def test_what_the_chief_wrote_stays(complete):
+def test_the_chiefs_fields_stay(complete):
     done = {"status": "done", "metrics": {"accuracy": 0.9}}
     assert complete(json.dumps(done)) == done | {"restarts": {"ps-0": 1}, "faults": FAULTS}
 
@@ -39,7 +39,7 @@ def test_what_the_chief_wrote_stays(complete):
 @pytest.mark.parametrize(
     ("written", "age_secs"), [(None, 0), ('{"status": "failed", "reason": "old"}', 3600), ('{"status": "fai', 0)]
 )
-def test_without_a_summary_of_this_run_there_is_one_that_says_why(complete, written, age_secs):
+def test_without_a_summary_of_this_run_one_is_written_that_gives_the_reason(complete, written, age_secs):
     culprit = ScriptedTask("worker-0")
     outcome = RunOutcome(exit_code=1, culprit=culprit, problem="killed (SIGKILL), after 2 restarts")
     found = complete(written, age_secs=age_secs, outcome=outcome)
@@ -47,12 +47,12 @@ def test_without_a_summary_of_this_run_there_is_one_that_says_why(complete, writ
     assert found["restarts"] == {"ps-0": 1}
 
 
-def test_run_that_failed_after_the_chief_was_done_is_not_called_done(complete):
+def test_run_that_failed_after_the_chief_was_done_is_not_reported_as_done(complete):
     outcome = RunOutcome(exit_code=1, culprit=ScriptedTask("ps-0"), problem="killed (SIGSEGV)")
     assert complete('{"status": "done"}', outcome=outcome)["status"] == "failed"
 
 
-def test_folder_that_cannot_be_written_ends_nothing(tmp_path):
+def test_folder_that_cannot_be_written_does_not_end_the_launcher(tmp_path):
     (tmp_path / "file").touch()
     summary.complete(tmp_path / "file", RunOutcome(exit_code=0), started_at=0.0, restarts={}, faults=[])
     EventLog(tmp_path / "file" / "metrics").write("kill", "ps-0", 5)

@@ -14,7 +14,7 @@ from tests.launch.fakes import ScriptedTask
 
 
 class RunObserver:
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self):
         self.told = []
@@ -115,7 +115,7 @@ def test_task_that_failed_because_of_another_is_not_the_culprit(supervise):
     assert outcome.exit_code == 2
 
 
-def test_first_one_is_blamed_when_no_cause_shows_up_in_time(supervise):
+def test_first_task_to_fail_is_blamed_when_no_cause_shows_up_in_time(supervise):
     clock = Clock()
     limits = Limits(settle=1.0)
     outcome = supervise(
@@ -130,7 +130,7 @@ def test_exit_code_is_2_only_for_wrong_usage(supervise, code, expected):
     assert supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0", (1, code))).exit_code == expected
 
 
-def test_others_are_ended_after_the_failure_was_told(supervise):
+def test_others_are_ended_after_the_failure_was_reported(supervise):
     observer = RunObserver()
     running = ScriptedTask("worker-0")
     running.terminate = lambda: (observer.told.append(("end", "worker-0")), ScriptedTask.terminate(running))
@@ -172,7 +172,7 @@ def test_tasks_that_will_not_end_are_killed_within_ten_seconds(supervise):
     assert clock.now < 10
 
 
-def test_task_that_died_is_started_again_after_a_delay_and_says_so(supervise, tmp_path):
+def test_dead_task_is_restarted_after_a_delay_and_a_message_says_so(supervise, tmp_path):
     observer, clock = RunObserver(), Clock()
     worker = ScriptedTask("worker-1", (4, -signal.SIGKILL), (4, 1), (4, 0))
     outcome = supervise(
@@ -205,19 +205,19 @@ def test_run_fails_when_the_restarts_are_used_up(supervise):
 
 
 @pytest.mark.parametrize("max_restarts", [0, 3])
-def test_wrong_usage_is_not_started_again(supervise, max_restarts):
+def test_wrong_usage_is_not_restarted(supervise, max_restarts):
     worker = ScriptedTask("worker-1", (1, 2))
     outcome = supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0"), worker, max_restarts=max_restarts)
     assert (outcome.exit_code, outcome.culprit, worker.num_starts) == (2, worker, 1)
 
 
-def test_whole_job_can_be_started_again(supervise):
+def test_whole_job_can_be_restarted(supervise):
     tasks = [ScriptedTask(name, (3, 1), (30, 0)) for name in ("ps-0", "worker-0", "worker-1")]
     assert supervise(*tasks, max_restarts=1).exit_code == 0
     assert [task.num_starts for task in tasks] == [2, 2, 2]
 
 
-def test_who_failed_because_of_another_task_has_its_restarts_left(supervise):
+def test_task_that_failed_because_of_another_keeps_its_restarts(supervise):
     tasks = [peer_failure(ScriptedTask(name, (4, 1), (30, 0))) for name in ("ps-0", "worker-0")]
     culprit = ScriptedTask("worker-1", (3, -signal.SIGKILL), (50, 0))
     observer = RunObserver()
@@ -229,20 +229,20 @@ def test_who_failed_because_of_another_task_has_its_restarts_left(supervise):
     ]
 
 
-def test_once_the_chief_is_done_nobody_is_started_again(supervise):
+def test_once_the_chief_is_done_no_task_is_restarted(supervise):
     worker = ScriptedTask("worker-1", (5, -signal.SIGKILL))
     outcome = supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0", (4, 0)), worker, max_restarts=3)
     assert (outcome.exit_code, outcome.culprit, worker.num_starts) == (1, worker, 1)
 
 
-def test_restart_that_training_did_not_wait_for_is_no_failure(supervise):
+def test_restart_that_training_did_not_wait_for_is_not_a_failure(supervise):
     worker = ScriptedTask("worker-1", (3, -signal.SIGKILL), None)
     ps = peer_failure(ScriptedTask("ps-0", (10, 1)))
     outcome = supervise(ps, ScriptedTask("worker-0", (6, 0)), worker, max_restarts=3)
     assert (outcome.exit_code, worker.num_starts, ps.num_starts) == (0, 1, 1)
 
 
-def test_worker_that_comes_back_when_training_is_over_is_let_go(supervise):
+def test_worker_that_comes_back_after_training_is_asked_to_end(supervise):
     worker = ScriptedTask("worker-1", (3, -signal.SIGKILL), None)
     ps = peer_failure(ScriptedTask("ps-0", (40, 1)))
     outcome = supervise(ps, ScriptedTask("worker-0", (35, 0)), worker, max_restarts=3)
@@ -250,10 +250,10 @@ def test_worker_that_comes_back_when_training_is_over_is_let_go(supervise):
     assert worker.is_asked_to_end
 
 
-def test_ps_that_ends_after_all_workers_have_failed_for_good_is_not_started_again(supervise):
+def test_ps_that_ends_after_all_workers_have_failed_for_good_is_not_restarted(supervise):
     ps = peer_failure(ScriptedTask("ps-0", (3, 1), None))
     chief, worker = ScriptedTask("worker-0", (3, 1)), ScriptedTask("worker-1", (3, 2))
-    chief.is_asked_to_end = True  # so that it is not started again either
+    chief.is_asked_to_end = True  # so that it is not restarted either
     assert supervise(ps, chief, worker, max_restarts=3).exit_code == 2
     assert ps.num_starts == 1
 

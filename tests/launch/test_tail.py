@@ -8,7 +8,7 @@ def append(path, text):
         file.write(text)
 
 
-def test_hands_out_each_line_once(tmp_path):
+def test_returns_each_line_once(tmp_path):
     path = tmp_path / "a.jsonl"
     reader = tail.JsonLinesTail(path)
     append(path, '{"a": 1}\n{"a": 2}\n')
@@ -46,7 +46,7 @@ def test_lines_of_an_earlier_run_do_not_count_even_without_line_end(tmp_path):
     assert reader.read() == [{"a": 2}]
 
 
-def test_lines_that_are_no_objects_are_skipped(tmp_path):
+def test_lines_that_are_not_objects_are_skipped(tmp_path):
     path = tmp_path / "a.jsonl"
     reader = tail.JsonLinesTail(path)
     path.write_bytes(b'rubbish\n[1]\n\n\xff\xfe\n{"a": 1}\n')
@@ -81,7 +81,7 @@ def test_last_lines_reads_no_more_than_its_limit(tmp_path):
     assert tail.last_lines(path, 25, max_bytes=8) == ["xxx", "end"]
 
 
-def test_last_lines_survives_bytes_that_are_no_text(tmp_path):
+def test_last_lines_survives_bytes_that_are_not_text(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"a\xff\n")
     assert tail.last_lines(path, 1) == ["a\\xff"]

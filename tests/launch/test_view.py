@@ -13,7 +13,7 @@ from tests.launch.fakes import ScriptedTask
 
 
 class Scene:
-    """A board with a ps and two workers, a clock to turn, and what was printed."""
+    """A board with a ps task and two workers, a clock that the test moves, and the printed text."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -146,7 +146,7 @@ def test_below_the_table_stand_progress_time_left_and_evaluation(scene):
     assert lines[-1] == "evaluation at step 250: loss 0.08, accuracy 0.979"
 
 
-def test_live_view_gives_the_cursor_back(scene):
+def test_live_view_shows_the_cursor_at_the_end(scene):
     with pytest.raises(ZeroDivisionError), scene.create(view_lib.LiveView, force_terminal=True) as view:
         view.update()
         assert "\x1b[?25l" in scene.output.getvalue()
@@ -158,13 +158,13 @@ def test_live_view_gives_the_cursor_back(scene):
     "terminal, plain, kind",
     [(True, False, view_lib.LiveView), (True, True, view_lib.PlainView), (False, False, view_lib.PlainView)],
 )
-def test_table_only_on_a_terminal_and_if_wanted(scene, monkeypatch, terminal, plain, kind):
+def test_table_only_on_a_terminal_and_on_request(scene, monkeypatch, terminal, plain, kind):
     monkeypatch.setenv("TERM", "xterm")
     console = Console(file=scene.output, force_terminal=terminal)
     assert type(view_lib.create_view(scene.board, console, plain=plain)) is kind
 
 
-def test_plain_view_prints_an_event_at_once_after_what_the_tasks_have_come_to(scene):
+def test_plain_view_prints_an_event_at_once_after_the_tasks_own_changes(scene):
     view = scene.create(view_lib.PlainView)
     view.update()
     scene.lines()
@@ -187,7 +187,7 @@ def test_live_view_prints_an_event_above_the_table(scene):
     assert text.index("SIGKILL at step 203, by --fault=kill:worker:1@step=200") < text.index("stale-")
 
 
-def test_summary_tells_who_was_started_again(scene):
+def test_summary_names_restarted_tasks(scene):
     view = scene.create(view_lib.PlainView)
     scene.tasks[0].end(1)
     scene.tasks[0].start()
@@ -210,7 +210,7 @@ def test_failure_report_shows_markup_and_long_lines_of_the_log_as_they_are(scene
     assert printed[heading + 1 :] == [f"  {line}" for line in lines[-view_lib.NUM_LOG_LINES :]] + [""]
 
 
-def test_failure_report_says_when_the_log_is_empty(scene):
+def test_failure_report_states_that_the_log_is_empty(scene):
     view = scene.create(view_lib.PlainView)
     view.on_failure(RunOutcome(exit_code=1, culprit=scene.tasks[0], problem="killed (SIGKILL)"))
     assert "  (it wrote nothing)" in scene.lines()
