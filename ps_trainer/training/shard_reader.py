@@ -69,6 +69,50 @@ def plan_of(
     return plan
 
 
+class LeaseLink(NamedTuple):
+    """The connection of one worker to ps task 0, which hands out the leases.
+
+    Attributes:
+        ps_0: Client of ps task 0.
+        run_id: Name of the run.
+        worker_index: Index of this worker.
+        on_wait: Function that is called repeatedly while other workers hold all shards that are left.
+        num_steps: Function that returns the number of steps that this worker has made.
+        pause_secs: Time between two steps after which this worker's shards may have been given to other workers.
+    """
+
+    ps_0: PsControl
+    run_id: str
+    worker_index: int
+    on_wait: Callable[[], Any]
+    num_steps: Callable[[], int]
+    pause_secs: float
+
+    def ask(
+        self, kind: LeaseKind, request: str, closing: threading.Event, *, is_idle: bool, is_first: bool
+    ) -> LeaseAnswer | None:
+        """Asks a question; returns None if no answer came in time."""
+        with contextlib.suppress(tf.errors.OpError):  # the watcher detects the loss of a ps task
+            self.ps_0.say(
+                LeaseMessage(
+                    run_id=self.run_id,
+                    worker=self.worker_index,
+                    request=request,
+                    kind=kind,
+                    is_idle=is_idle,
+                    is_first=is_first,
+                )
+            )
+        for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
+            if closing.wait(_POLL_SECS):
+                return None
+            with contextlib.suppress(tf.errors.OpError):
+                answer = self.ps_0.read().leases.get(self.worker_index, {}).get(kind)
+                if answer is not None and answer.request == request:
+                    return answer
+        return None
+
+
 class _Taken(NamedTuple):
     """A lease that this worker holds or held.
 
@@ -107,35 +151,17 @@ class ShardReader:
         self._taken: list[_Taken] = []
         self._generation: int | None = None  # of the leases of the present generator
         self._is_outdated = False
-        self._link: _Link | None = None
+        self._link: LeaseLink | None = None
         self._pause: SuspensionDetector | None = None
 
     def leases(self) -> tf.data.Dataset:
         """The leases: epoch, shard and first batch, int64 [3]. Python code runs once per lease, not per example."""
         return tf.data.Dataset.from_generator(self._leases, output_signature=tf.TensorSpec([3], tf.int64))
 
-    def connect(
-        self,
-        ps_0: PsControl,
-        *,
-        run_id: str,
-        worker_index: int,
-        on_wait: Callable[[], Any],
-        num_steps: Callable[[], int],
-        pause_secs: float,
-    ) -> None:
-        """Connects the reader to ps task 0, before the first batch is read.
-
-        Args:
-            ps_0: Client of ps task 0, which hands out the leases.
-            run_id: Name of the run.
-            worker_index: Index of this worker.
-            on_wait: Function that is called repeatedly while other workers hold all shards that are left.
-            num_steps: Function that returns the number of steps that this worker has made.
-            pause_secs: Time between two steps after which this worker's shards may have been given to other workers.
-        """
-        self._link = _Link(ps_0, run_id, worker_index, on_wait, num_steps)
-        self._pause = SuspensionDetector(self._clock(), pause_secs)
+    def connect(self, link: LeaseLink) -> None:
+        """Connects the reader to ps task 0, before the first batch is read."""
+        self._link = link
+        self._pause = SuspensionDetector(self._clock(), link.pause_secs)
 
     def shards(self, rule: UpdateRule) -> Shards:
         """The entry of the run record from which ps task 0 hands out the shards."""
@@ -226,40 +252,6 @@ class ShardReader:
                 closing.wait(_WAIT_SECS)
             else:
                 yield np.array(lease, np.int64)
-
-
-class _Link(NamedTuple):
-    """The connection to ps task 0, and the facts that each question needs: arguments of `ShardReader.connect`."""
-
-    ps_0: PsControl
-    run_id: str
-    worker_index: int
-    on_wait: Callable[[], Any]
-    num_steps: Callable[[], int]
-
-    def ask(
-        self, kind: LeaseKind, request: str, closing: threading.Event, *, is_idle: bool, is_first: bool
-    ) -> LeaseAnswer | None:
-        """Asks a question; returns None if no answer came in time."""
-        with contextlib.suppress(tf.errors.OpError):  # the watcher detects the loss of a ps task
-            self.ps_0.say(
-                LeaseMessage(
-                    run_id=self.run_id,
-                    worker=self.worker_index,
-                    request=request,
-                    kind=kind,
-                    is_idle=is_idle,
-                    is_first=is_first,
-                )
-            )
-        for _ in range(int(_ASK_AGAIN_SECS / _POLL_SECS)):
-            if closing.wait(_POLL_SECS):
-                return None
-            with contextlib.suppress(tf.errors.OpError):
-                answer = self.ps_0.read().leases.get(self.worker_index, {}).get(kind)
-                if answer is not None and answer.request == request:
-                    return answer
-        return None
 
 
 def create_counts(plan: ShardPlan, ps_device: str) -> list[Count]:

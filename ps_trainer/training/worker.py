@@ -39,6 +39,7 @@ from ps_trainer.training.loop import LoopCalls, StepLoop, explained
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.sessions import Sessions
+from ps_trainer.training.shard_reader import LeaseLink
 from ps_trainer.training.stall_watch import StallWatch
 from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.worker_state import WorkerState
@@ -193,19 +194,16 @@ class Worker(WorkerTask):
 
     def _services(self, run: ActiveRun) -> contextlib.AbstractContextManager[None]:
         """The threads that run beside the steps."""
-        return background_services.running(
-            run.train,
-            run.stop,
-            new_session=lambda: self._sessions.bounded(run.train),
-            target=self._sessions.target,
-            own_config=self._sessions.own_config,
+        link = LeaseLink(
             ps_0=self._controls[0],
             run_id=self._current_run.run_id,
             worker_index=self._cluster.worker_index,
+            # Functions, because `_begin_progress` replaces the progress.
             on_wait=lambda: self._progress.wait_for_data(),
             num_steps=lambda: self._progress.local_steps,
             pause_secs=self._config.heartbeat_timeout_secs / 2,  # shorter than the silence that makes a worker lost
         )
+        return background_services.running(run.train, run.stop, self._sessions, link)
 
     def _run_steps(self, run: ActiveRun) -> None:
         train = run.train

@@ -155,7 +155,9 @@ class TestSilentWorker:
         self.now, self.num_steps = 0.0, 0
         reader = shard_reader.ShardReader(self.PLAN, clock=lambda: self.now)
         reader.connect(
-            desk, run_id="r", worker_index=1, on_wait=lambda: None, num_steps=lambda: self.num_steps, pause_secs=3.0
+            shard_reader.LeaseLink(
+                desk, run_id="r", worker_index=1, on_wait=lambda: None, num_steps=lambda: self.num_steps, pause_secs=3.0
+            )
         )
         return reader
 
