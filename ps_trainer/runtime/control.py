@@ -6,7 +6,7 @@ Every ps task holds these, in a container that no training session touches:
     run      the run in progress; on ps 0 only                      `RunRecord`  the chief writes it
     roster   last report of each worker of that run                 `Roster`     the ps task writes it
     leases   shards of the data that each worker got; on ps 0 only  `Leases`     the ps task writes it
-    notice   reason why this ps task ends the job early             `Notice`     the ps task writes it
+    notice   reason why this ps task ends the job early             `EndNotice`  the ps task writes it
     mail     queue of the workers' messages                         `Message`    workers write, the ps task reads
 
 All of them are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
@@ -28,7 +28,7 @@ import ps_trainer
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.runtime import messages, task_info
-from ps_trainer.runtime.run_record import Hello, Leases, Message, Notice, Roster, RunRecord, WorkerEntry
+from ps_trainer.runtime.run_record import EndNotice, Hello, Leases, Message, Roster, RunRecord, WorkerEntry
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
 
@@ -49,7 +49,7 @@ class PsState(NamedTuple):
     hello: Hello | None = None
     run: RunRecord | None = None
     roster: Roster | None = None
-    notice: Notice | None = None
+    notice: EndNotice | None = None
     leases: Leases = MappingProxyType({})
 
     @property

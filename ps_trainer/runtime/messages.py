@@ -26,7 +26,7 @@ _RECORDS: Mapping[str, Any] = {
     "hello": run_record.Hello,
     "run": run_record.RunRecord,
     "roster": run_record.Roster,
-    "notice": run_record.Notice,
+    "notice": run_record.EndNotice,
     "leases": run_record.Leases,
 }
 _LEASE_HINT = Lease | NoLease | None

@@ -23,9 +23,9 @@ from ps_trainer.runtime.liveness import Liveness
 from ps_trainer.runtime.run_record import (
     FINAL,
     AliveMessage,
+    EndNotice,
     LeaseMessage,
     Message,
-    Notice,
     Roster,
     Status,
     StatusMessage,
@@ -178,7 +178,7 @@ class PsTask:
 
     def _leave_on_notice(self, stop: StopRequest) -> None:
         """Tells the workers why they have to end, waits a moment for them, and raises the reason."""
-        self._write("notice", Notice(reason=f"{self._cluster.task_name} was {stop.reason}"))
+        self._write("notice", EndNotice(reason=f"{self._cluster.task_name} was {stop.reason}"))
         deadline = self._clock() + _NOTICE_SECS
         while self._clock() < deadline and set(self._workers) - self._final():
             with contextlib.suppress(queue.Empty):

@@ -1,7 +1,7 @@
 """What the tasks of a job tell each other over the control plane, as typed records.
 
-The chief writes a `RunRecord` to ps 0. Each ps task writes a `Hello`, a `Roster`, a `Notice` and `Leases`. Workers send
-a `Message` to the ps tasks. `messages.py` turns all of them into JSON and back; no other module sees the JSON.
+The chief writes a `RunRecord` to ps 0. Each ps task writes a `Hello`, a `Roster`, an `EndNotice` and `Leases`. Workers
+send a `Message` to the ps tasks. `messages.py` turns all of them into JSON and back; no other module sees the JSON.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Roster:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Notice:
+class EndNotice:
     """Announcement of a ps task that it ends before the run does.
 
     Attributes:

@@ -33,7 +33,7 @@ _POLL_SECS = 0.5
 _MAX_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
 
 
-class Evaluator:
+class EvaluatorTask:
     """Evaluates each new checkpoint of the logdir until the chief has ended, the last checkpoint included.
 
     It reads the chief's checkpoints, so it runs where the chief's logdir is. Of the cluster it asks only ps 0, to learn

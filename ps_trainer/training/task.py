@@ -17,7 +17,7 @@ from ps_trainer.runtime.supervise import run_job
 from ps_trainer.training import components, target_watch
 from ps_trainer.training.checkpointer import check_checkpoints
 from ps_trainer.training.chief import Chief
-from ps_trainer.training.evaluator import Evaluator
+from ps_trainer.training.evaluator import EvaluatorTask
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.worker import Worker
 
@@ -39,7 +39,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
         return run_job(ps.serve)
     loaded = components.load(config, cluster.num_workers)
     if cluster.job_name == "evaluator":
-        return run_job(Evaluator(cluster, config, loaded).work)
+        return run_job(EvaluatorTask(cluster, config, loaded).work)
     group = group_of(cluster, loaded.num_stages)
     if group.stage:
         return run_job(StageHost(cluster, config, group, create_server(cluster, config)).work)

@@ -20,8 +20,8 @@ from ps_trainer.runtime import control, messages, task_info
 from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
 from ps_trainer.runtime.run_record import (
     AliveMessage,
+    EndNotice,
     Hello,
-    Notice,
     RunRecord,
     RunStatus,
     Status,
@@ -79,8 +79,8 @@ def test_written_records_are_read_back(server, client):
         assert client.read() == PsState()
         run = run_of("a1", agreement={"model": "m", "option": ["x=ü"]})
         client.write_run(run)
-        session.run(graph.write["notice"], {graph.value: messages.encode(Notice(reason="why"))})
-        assert client.read() == PsState(run=run, notice=Notice(reason="why"))
+        session.run(graph.write["notice"], {graph.value: messages.encode(EndNotice(reason="why"))})
+        assert client.read() == PsState(run=run, notice=EndNotice(reason="why"))
 
 
 def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):

@@ -11,12 +11,12 @@ from ps_trainer.runtime import messages
 from ps_trainer.runtime.run_record import (
     FINAL,
     AliveMessage,
+    EndNotice,
     Hello,
     LeaseAnswer,
     LeaseKind,
     LeaseMessage,
     NoLease,
-    Notice,
     Roster,
     RunRecord,
     RunStart,
@@ -48,7 +48,7 @@ RECORDS = {
         failure="worker 0 failed",
     ),
     "roster": Roster(run_id="r", workers={0: ENTRY, 12: WorkerEntry(status=Status.LOST)}),
-    "notice": Notice(reason="ps-0 was ended by SIGTERM"),
+    "notice": EndNotice(reason="ps-0 was ended by SIGTERM"),
     "leases": {
         1: {
             LeaseKind.SHARD: LeaseAnswer(request="q", lease=Lease(0, 2, 1), generation=4),

@@ -10,7 +10,7 @@ from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError, St
 from tests.testing.cluster import DEADLINE_SECS
 
 from ps_trainer.runtime import watcher  # isort: skip - after the cluster's environment
-from ps_trainer.runtime.run_record import FINAL, Hello, Notice, RunStatus, Status  # isort: skip
+from ps_trainer.runtime.run_record import FINAL, Hello, EndNotice, RunStatus, Status  # isort: skip
 from ps_trainer.runtime.supervise import StopRequest  # isort: skip
 from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster  # isort: skip
 
@@ -100,7 +100,7 @@ def test_nothing_happens_while_all_train():
 @pytest.mark.parametrize("ps", [0, 1])
 def test_a_ps_that_was_told_to_end_ends_the_job(ps):
     controls = [FakeControl(0, run=READY), FakeControl(1)]
-    controls[ps].fields["notice"] = Notice(reason="ps-1 was ended by SIGTERM")
+    controls[ps].fields["notice"] = EndNotice(reason="ps-1 was ended by SIGTERM")
     with Watched(*controls) as watched:
         watched.poll()
     assert isinstance(watched.stop.reason, PeerFailedError)
@@ -302,7 +302,7 @@ def test_a_callback_that_fails_does_not_leave_the_job_unwatched(error):
     with Watched(*controls, on_worker_end=failing(error)) as watched:
         assert watched.stop.wait(DEADLINE_SECS)
         watched.look()
-        controls[1].fields["notice"] = Notice(reason="ps-1 was ended by SIGTERM")
+        controls[1].fields["notice"] = EndNotice(reason="ps-1 was ended by SIGTERM")
         watched.poll()
     if error is GONE:  # a final reason replaces one after which the job might have continued
         assert "ps-1 was ended by SIGTERM" in str(watched.stop.reason)

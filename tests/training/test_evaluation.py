@@ -170,7 +170,7 @@ class TestEvaluator:
                     return False
 
             cluster = ClusterConfig(jobs={"ps": ("h:1",), "worker": ("h:2",)}, job_name="evaluator", task_index=0)
-            code = evaluator.Evaluator(cluster, config, components_lib.load(config, 1)).work(Stop())
+            code = evaluator.EvaluatorTask(cluster, config, components_lib.load(config, 1)).work(Stop())
             assert not remaining
             records = (tmp_path / "metrics" / "evaluator-0.jsonl").read_text().splitlines()
             return code, [r for r in map(json.loads, records) if r["kind"] == "eval"]
@@ -269,4 +269,4 @@ class TestEvaluator:
     def test_needs_a_logdir(self):
         cluster = ClusterConfig(jobs={"ps": ("h:1",), "worker": ("h:2",)}, job_name="evaluator", task_index=0)
         with pytest.raises(OptionError, match="give it the chief's --logdir"):
-            evaluator.Evaluator(cluster, CONFIG, components_lib.load(CONFIG, 1))
+            evaluator.EvaluatorTask(cluster, CONFIG, components_lib.load(CONFIG, 1))

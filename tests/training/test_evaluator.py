@@ -12,7 +12,7 @@ from ps_trainer.errors import EXIT_DONE, Interrupted, OptionError, PeerFailedErr
 from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import evaluator as evaluator_lib
-from ps_trainer.training.evaluator import Evaluator
+from ps_trainer.training.evaluator import EvaluatorTask
 from tests.checkpoints.checkpoint_files import INDEX, write
 from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
 
@@ -54,7 +54,7 @@ def start(tmp_path, monkeypatch, checkpoints):
     def start(ps_0, stop=None, **fields):
         monkeypatch.setattr(evaluator_lib.preflight, "wait_for_ps", lambda *_: [ps_0])
         config = TrainConfig(logdir=str(tmp_path), **({"recover_timeout_secs": 0.0} | fields))
-        evaluator = Evaluator(CLUSTER, config, components=None)
+        evaluator = EvaluatorTask(CLUSTER, config, components=None)
         try:
             return evaluator.work(stop or StopRequest())
         finally:
@@ -140,4 +140,4 @@ def test_ends_when_asked_to_stop(start):
 
 def test_needs_a_logdir():
     with pytest.raises(OptionError, match="give it the chief's --logdir"):
-        Evaluator(CLUSTER, TrainConfig(), components=None)
+        EvaluatorTask(CLUSTER, TrainConfig(), components=None)
