@@ -1,4 +1,5 @@
 """Model graphs: one model per file, readable top to bottom.
 
-Its name is `ps_trainer.models`, by a link, and in a clone also `models`. So its files import each other relatively.
+A symbolic link makes this package `ps_trainer.models`; in a clone it is `models` as well. So that both names work, its
+files import each other relatively.
 """

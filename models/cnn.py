@@ -21,24 +21,24 @@ class Cnn:
 
         num_classes: int = layers.option(10, "number of classes", least=2)
         filters: tuple[int, ...] = layers.option(
-            (32, 64), "filters of each convolution; each is followed by 2x2 pooling", least=1
+            (32, 64), "filters of each convolution; 2x2 pooling follows each", least=1
         )
         hidden: int = layers.option(64, "units of the hidden dense layer", least=1)
         dropout: float = layers.option(0.0, "share of hidden units dropped in training", least=0, below=1)
 
         def __post_init__(self) -> None:
             if not self.filters:
-                raise ValueError("filters is empty: give at least one convolution")
+                raise ValueError("filters is empty; give at least one convolution")
 
     def __init__(self, options: Options):
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
-            training: whether dropout acts.
+            training: Whether to apply dropout.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".

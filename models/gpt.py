@@ -1,4 +1,4 @@
-"""Language model of a decoder's blocks."""
+"""Language model of causal transformer blocks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _HASH_FACTOR = 1_000_003
 
 
 class Gpt:
-    """Blocks of attention to what came before, which tell the next symbol of a text.
+    """Blocks of causal attention that predict the next symbol of a text.
 
-        embedding * sqrt(dim) + positions, `num_layers` blocks without a look ahead, norm, dense layer to the logits
+        embedding * sqrt(dim) + positions, `num_layers` blocks with a causal mask, norm, dense layer to the logits
 
-    The blocks are `layers.transformer_block`, with GELU. To the embedding of a symbol are added those of the 2, 3, …
-    `max_ngram` symbols that end there, from a table each, in the row that a hash of them gives: so that a small model
-    need not learn first what counting tells. Only a batch's rows of these tables travel. `max_ngram=1` is the model of
-    the first source.
+    The blocks are `layers.transformer_block`, with GELU. The embedding of a symbol is the sum of its own and those of
+    the 2, 3, … `max_ngram` symbols that end with it. Each length has a table of its own, and a hash of the symbols
+    selects the row. So a small model does not have to learn first what counts of such sequences predict. Only a batch's
+    rows of these tables travel. `max_ngram=1` is the model of the first source.
 
-    Parameters with the defaults: 8,497,256, of which 8,383,744 in the tables of symbols together.
+    Parameters with the defaults: 8,497,256, of which 8,383,744 are in the tables of several symbols.
 
-    Source: A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018; with the norms in
-    front as in A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the hashed tables as in
-    A. Pagnoni et al., "Byte Latent Transformer: Patches Scale Better Than Tokens", 2024, section 3.2.1. Expected, on
-    Python's documentation: fewer bits than interpolated Kneser-Ney smoothing of five symbols, 1.86
-    (`benchmarks.ngram`).
+    Source: A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018. The norms are in
+    front as in A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019. The hashed tables are
+    from A. Pagnoni et al., "Byte Latent Transformer: Patches Scale Better Than Tokens", 2024, section 3.2.1. Expected
+    on Python's documentation: fewer bits per character than interpolated Kneser-Ney smoothing of five characters, which
+    has 1.86 (`benchmarks.ngram`).
 
     Shape suffixes: B batch, T symbols, D features, V vocabulary.
     """
@@ -37,17 +37,17 @@ class Gpt:
     class Options:
         """Options of `Gpt`."""
 
-        vocab_size: int = layers.option(104, "more than the largest number of a symbol", least=1)
-        num_layers: int = layers.option(2, "blocks", least=1)
-        dim: int = layers.option(64, "features, an even number", least=1)
-        num_heads: int = layers.option(4, "of each attention; divides dim", least=1)
+        vocab_size: int = layers.option(104, "number of different symbols; ids must be smaller", least=1)
+        num_layers: int = layers.option(2, "number of blocks", least=1)
+        dim: int = layers.option(64, "number of features, even", least=1)
+        num_heads: int = layers.option(4, "heads of each attention; divides dim", least=1)
         hidden: int = layers.option(256, "units of the feed-forward part of a block", least=1)
-        dropout: float = layers.option(0.0, "share of a block's values set to 0", least=0, below=1)
+        dropout: float = layers.option(0.0, "share of a block's values set to 0 in training", least=0, below=1)
         max_ngram: int = layers.option(
-            5, "most symbols that have an embedding together; 1 = each has only its own", least=1
+            5, "longest sequence of symbols with an embedding; 1: only single symbols", least=1
         )
-        num_buckets: int = layers.option(32749, "rows of each table of symbols together", least=1)
-        ngram_dropout: float = layers.option(0.3, "the same for these rows", least=0, below=1)
+        num_buckets: int = layers.option(32749, "rows of the table of each length of sequences", least=1)
+        ngram_dropout: float = layers.option(0.3, "share of these rows' values set to 0 in training", least=0, below=1)
 
         def __post_init__(self) -> None:
             if self.dim % 2 or self.dim % self.num_heads:
@@ -57,42 +57,36 @@ class Gpt:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
-            batch: "ids" int64 [B, T + 1]; ids[:, 1:] are to be told, each from those before it.
-            training: whether there is dropout.
+            batch: "ids" int64 [B, T + 1]; the model predicts each of ids[:, 1:] from the ids before it.
+            training: Whether to apply dropout.
 
         Returns:
             Loss in nats per symbol; predictions int64 [B, T], the most probable symbols; "bits_per_symbol", the mean
-            over an example's symbols (bits per character, where symbols are characters), and "accuracy".
+            over an example's symbols (bits per character if symbols are characters), and "accuracy".
         """
         ids_BT, next_BT = batch["ids"][:, :-1], batch["ids"][:, 1:]
         logits_BTV = self._logits(ids_BT, training=training)
         loss_BT = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=next_BT, logits=logits_BTV)
         loss_B = tf.reduce_mean(loss_BT, axis=1)
-        told_BT = tf.argmax(logits_BTV, axis=2)
+        predicted_BT = tf.argmax(logits_BTV, axis=2)
         metrics = {
             "bits_per_symbol": loss_B / math.log(2),
-            "accuracy": tf.reduce_mean(tf.cast(tf.equal(told_BT, next_BT), tf.float32), axis=1),
+            "accuracy": tf.reduce_mean(tf.cast(tf.equal(predicted_BT, next_BT), tf.float32), axis=1),
         }
-        return layers.ModelOutput(tf.reduce_mean(loss_B), told_BT, metrics)
+        return layers.ModelOutput(tf.reduce_mean(loss_B), predicted_BT, metrics)
 
     def _logits(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Logits [B, T, V] of the symbol after each position."""
+        """Computes the logits of the symbol after each position, [B, T, V]."""
         length = int(ids_BT.shape[1])
         x_BTD = self._embed(ids_BT, training=training) + layers.sinusoidal_positions(length, self.options.dim)
-        for layer in range(self.options.num_layers):
-            x_BTD = layers.transformer_block(
-                x_BTD,
-                num_heads=self.options.num_heads,
-                hidden=self.options.hidden,
-                name=f"block{layer}",
-                training=training,
-                mask=layers.causal_mask(length),
-                dropout_rate=self.options.dropout,
-                activation=layers.gelu,
-            )
+        options = self.options
+        block = layers.BlockOptions(options.num_heads, options.hidden, options.dropout, layers.gelu)
+        for layer in range(options.num_layers):
+            mask = layers.causal_mask(length)
+            x_BTD = layers.transformer_block(x_BTD, block, f"block{layer}", training=training, mask=mask)
         return layers.dense(
             layers.layer_norm(x_BTD, "norm"),
             self.options.vocab_size,
@@ -101,7 +95,7 @@ class Gpt:
         )
 
     def _embed(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Each symbol's own embedding, and those of the symbols that end there together."""
+        """Sums up each symbol's own embedding and those of the sequences that end with it."""
         options = self.options
         x_BTD = layers.embedding("embedding", options.vocab_size, options.dim, ids_BT)
         bucket_BT = ids_BT

@@ -14,14 +14,14 @@ class LeNet:
 
         conv 5x5, 6   pool 2x2   conv 5x5, 16   pool 2x2   dense 120   dense 84   dense N
 
-    Of the original it has the layers and their sizes; rectifiers, maximum pooling, full connections between the
-    convolutions and a softmax are what has become usual since. Convolutions keep the size of the image, so that 8x8
-    pixels are enough.
+    The layers and their sizes are those of the original. Rectifiers, maximum pooling, full connections between the
+    convolutions and a softmax are today's usual choices. Convolutions keep the size of the image, so that 8x8 pixels
+    are enough.
 
     Parameters for 10 classes: 21,386 with 8x8 pixels of 1 channel, 107,786 with 28x28.
 
     Source: Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-Based Learning Applied to Document Recognition",
-    Proceedings of the IEEE 86(11), 1998, section II-B; there 0.95 % test error on MNIST without distortions.
+    Proceedings of the IEEE 86(11), 1998, section II-B, with 0.95 % test error on MNIST without distortions.
 
     Shape suffixes: B batch, H height, W width, C channels, D features, N classes.
     """
@@ -36,11 +36,11 @@ class LeNet:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
-            training: makes no difference.
+            training: Not used.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".

@@ -10,12 +10,11 @@ from . import layers
 
 
 class LogisticRegression:
-    """Logistic regression over sparse features, one weight for each, in a table of which only rows in use travel.
+    """Logistic regression over sparse features, with one weight for each in a table; only a batch's rows travel.
 
         P(label = 1) = 1 / (1 + exp(-(bias + sum over j of weights[ids[j]] * values[j])))
 
-    Weights that are exactly 0 where a feature says nothing come from the optimizer: `--optimizer=ftrl
-    --optimizer_option l1=…`.
+    The optimizer `--optimizer=ftrl --optimizer_option l1=…` makes the weights of useless features exactly 0.
 
     Source: H. B. McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013; M. Li et al., "Scaling
     Distributed Machine Learning with the Parameter Server", OSDI 2014, section 5.1 (sparse, with l1).
@@ -27,18 +26,18 @@ class LogisticRegression:
     class Options:
         """Options of `LogisticRegression`."""
 
-        num_features: int = layers.option(500, "more than the largest index of a feature", least=1)
+        num_features: int = layers.option(500, "number of features; indices must be smaller", least=1)
 
     def __init__(self, options: Options):
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
-            batch: "ids" int64 [B, M]; "values" float32 [B, M], 0 where an example has fewer than M features;
-                "label" int64 [B], 0 or 1.
-            training: makes no difference.
+            batch: "ids" int64 [B, M]; "values" float32 [B, M], 0 after the last feature of an example; "label" int64
+                [B], 0 or 1.
+            training: Not used.
 
         Returns:
             Mean log loss; the probability of label 1, float32 [B]; "accuracy" and "log_loss".

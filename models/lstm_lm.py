@@ -1,4 +1,4 @@
-"""Recurrent language model, as on the Penn Treebank: embedding, LSTM layers, softmax over the words."""
+"""Recurrent language model, as for the Penn Treebank: embedding, LSTM layers, softmax over the words."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import tensorflow.compat.v1 as tf
 from . import layers
 
 LOSSES = ("full_softmax", "sampled_softmax")
+"""Names of the losses of training."""
 
 
 class LstmLm:
-    """LSTM language model, whose softmax is over all words or, in training, over a sample of them.
+    """LSTM language model with a softmax over all words or, in training, over a sample of them.
 
-    Embedding, `num_layers` LSTM layers of `units`, softmax; dropout before each layer and after the last, never from
-    step to step. The state is zeros at the start of each window. With full_softmax the output's matrix is a dense
-    variable; with sampled_softmax it is a table, of which in training only the rows of the batch's words and of
-    `num_sampled` others travel. In evaluation the loss is that of all words.
+    Embedding, `num_layers` LSTM layers of `units`, softmax. Dropout is before each layer and after the last, but not
+    between time steps. Each window starts with a state of zeros. With full_softmax the output's matrix is a dense
+    variable. With sampled_softmax it is a table, and in training only the rows of the batch's words and of
+    `num_sampled` others travel. Evaluation computes the loss over all words.
 
-    On text that a Markov chain drew, the loss must come near to the chain's entropy rate; on PTB words, the source's
-    small model (dim = units = 200, 2 layers, T = 20, batch 20, gradients clipped to norm 5) has a test perplexity of
-    115.9, with state that is kept from window to window.
+    On text from a Markov chain the loss must come near the chain's entropy rate. On PTB words, the source's small model
+    (dim = units = 200, 2 layers, T = 20, batch 20, gradients clipped to norm 5) has a test perplexity of 115.9, but
+    keeps the state from window to window.
 
     Source: W. Zaremba, I. Sutskever, O. Vinyals, "Recurrent Neural Network Regularization", 2014; for the sample: S.
     Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", ACL 2015.
@@ -33,21 +34,21 @@ class LstmLm:
     class Options:
         """Options of `LstmLm`."""
 
-        vocab_size: int = layers.option(10000, "more than the largest id", least=1)
+        vocab_size: int = layers.option(10000, "number of different words; ids must be smaller", least=1)
         dim: int = layers.option(64, "features of a word", least=1)
-        units: int = layers.option(128, "of each LSTM layer", least=1)
-        num_layers: int = layers.option(1, "LSTM layers", least=1)
+        units: int = layers.option(128, "units of each LSTM layer", least=1)
+        num_layers: int = layers.option(1, "number of LSTM layers", least=1)
         num_stages: int = layers.option(
-            1, "stages among which LSTM layers and softmax are spread, for --placement=model_parallel", least=1
+            1, "number of stages of LSTM layers and softmax, for --placement=model_parallel", least=1
         )
         dropout: float = layers.option(0.0, "share of values set to 0 in training", least=0, below=1)
         loss: str = layers.option("full_softmax", "loss of training", choices=LOSSES)
-        num_sampled: int = layers.option(64, "sampled_softmax: words drawn for a batch", least=1)
+        num_sampled: int = layers.option(64, "number of words that sampled_softmax draws for a batch", least=1)
 
         def __post_init__(self) -> None:
             if self.num_stages > self.num_layers + 1:
                 raise ValueError(
-                    f"num_stages={self.num_stages}: there are {self.num_layers + 1} layers to spread, with the softmax"
+                    f"num_stages={self.num_stages} exceeds the {self.num_layers + 1} layers, the softmax included"
                 )
             if self.loss == "sampled_softmax" and self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
@@ -56,42 +57,42 @@ class LstmLm:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
-            batch: "ids" int64 [B, T + 1]; ids[:, 1:] are told, each from those before it.
-            training: whether there is dropout, and whether a sampled loss is sampled.
+            batch: "ids" int64 [B, T + 1]; the model predicts each of ids[:, 1:] from the ids before it.
+            training: Whether to apply dropout, and whether a sampled loss uses a sample.
 
         Returns:
-            Loss, nats per word; the most likely word at each place, int64 [B, T] (the word itself, where the loss is
-            sampled); "nats_per_token", whose exponential over all examples is the perplexity, and "accuracy" where
-            the loss is not sampled.
+            Loss in nats per word; the most probable word at each place, int64 [B, T] (the true word if the loss uses a
+            sample); "nats_per_token", whose mean has the perplexity as its exponential; and, unless the loss uses a
+            sample, "accuracy".
         """
         h_BTD = self._hidden(batch["ids"][:, :-1], training=training)
         with layers.stage(self.options.num_stages - 1):
             return self._output(h_BTD, batch["ids"], training=training)
 
     def _output(self, h_BTD: tf.Tensor, ids_BS: tf.Tensor, *, training: bool) -> layers.ModelOutput:
-        """What `build` gives; S = T + 1."""
-        told_BT = ids_BS[:, 1:]
+        """Builds the output layer, the loss and the metrics; S = T + 1."""
+        true_BT = ids_BS[:, 1:]
         h_BTD = layers.dropout(h_BTD, self.options.dropout, training=training)
         h_ND = tf.reshape(h_BTD, [-1, self.options.units])
         if training and self.options.loss == "sampled_softmax":
             loss_N = layers.sampled_loss(
                 h_ND,
-                tf.reshape(told_BT, [-1, 1]),
+                tf.reshape(true_BT, [-1, 1]),
                 self._rows,
                 vocab_size=self.options.vocab_size,
                 num_sampled=self.options.num_sampled,
             )
-            loss_B = tf.reduce_mean(tf.reshape(loss_N, tf.shape(told_BT)), axis=1)
-            return layers.ModelOutput(tf.reduce_mean(loss_B), told_BT, {"nats_per_token": loss_B})
+            loss_B = tf.reduce_mean(tf.reshape(loss_N, tf.shape(true_BT)), axis=1)
+            return layers.ModelOutput(tf.reduce_mean(loss_B), true_BT, {"nats_per_token": loss_B})
         logits_NV = self._logits(h_ND)
         loss_BT = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=told_BT, logits=tf.reshape(logits_NV, tf.concat([tf.shape(told_BT), [-1]], axis=0))
+            labels=true_BT, logits=tf.reshape(logits_NV, tf.concat([tf.shape(true_BT), [-1]], axis=0))
         )
-        likeliest_BT = tf.reshape(tf.argmax(logits_NV, axis=1), tf.shape(told_BT))
-        is_right_BT = tf.cast(tf.equal(likeliest_BT, told_BT), tf.float32)
+        likeliest_BT = tf.reshape(tf.argmax(logits_NV, axis=1), tf.shape(true_BT))
+        is_right_BT = tf.cast(tf.equal(likeliest_BT, true_BT), tf.float32)
         loss_B = tf.reduce_mean(loss_BT, axis=1)
         metrics = {"nats_per_token": loss_B, "accuracy": tf.reduce_mean(is_right_BT, axis=1)}
         return layers.ModelOutput(tf.reduce_mean(loss_B), likeliest_BT, metrics)
@@ -106,7 +107,7 @@ class LstmLm:
         return h_BTD
 
     def _rows(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Vectors and biases of words, out of a table."""
+        """Looks up vectors and biases of words in the table."""
         units = self.options.units
         rows = layers.embedding("output", self.options.vocab_size, units + 1, ids)
         return rows[..., :units], rows[..., units]

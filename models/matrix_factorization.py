@@ -10,14 +10,14 @@ from . import layers
 
 
 class MatrixFactorization:
-    """Ratings as the product of a user's and an item's factors, with a bias of each.
+    """Ratings as the product of a user's and an item's factors, with biases of both.
 
         rating = mean + b[user] + c[item] + p[user] . q[item]
         loss   = mean over the batch of (rating of the data - rating) ** 2
                  + decay * (b[user] ** 2 + c[item] ** 2 + |p[user]| ** 2 + |q[item]| ** 2)
 
-    A row of the table "users" is p[user] and b[user], one of "items" q[item] and c[item]: of two tables only the rows
-    of a batch travel.
+    A row of the table "users" is p[user] and b[user]; a row of "items" is q[item] and c[item]. Only a batch's rows of
+    both tables travel.
 
     Source: Y. Koren, R. Bell, C. Volinsky, "Matrix Factorization Techniques for Recommender Systems", Computer 42(8),
     2009, equation 5.
@@ -29,24 +29,24 @@ class MatrixFactorization:
     class Options:
         """Options of `MatrixFactorization`."""
 
-        num_users: int = layers.option(300, "more than the largest number of a user", least=1)
-        num_items: int = layers.option(200, "more than the largest number of an item", least=1)
-        dim: int = layers.option(4, "factors of a user and of an item", least=1)
-        mean: float = layers.option(3.5, "what is said of an unknown item to an unknown user")
-        decay: float = layers.option(0.0, "strength of the decay", least=0)
+        num_users: int = layers.option(300, "number of users; their numbers must be smaller", least=1)
+        num_items: int = layers.option(200, "number of items; their numbers must be smaller", least=1)
+        dim: int = layers.option(4, "number of factors of a user and of an item", least=1)
+        mean: float = layers.option(3.5, "predicted rating of an unknown item by an unknown user")
+        decay: float = layers.option(0.0, "factor of the decay in the loss", least=0)
 
     def __init__(self, options: Options):
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "user" and "item" int64 [B]; "rating" float32 [B].
-            training: whether the decay is in the loss.
+            training: Whether to add the decay to the loss.
 
         Returns:
-            Loss; the rating, float32 [B]; "squared_error", whose mean is the square of the RMSE.
+            Loss; the predicted rating, float32 [B]; "squared_error", whose mean is the square of the RMSE.
         """
         dim = self.options.dim
         start = tf.truncated_normal_initializer(stddev=0.1)

@@ -21,24 +21,22 @@ class Mlp:
 
         num_classes: int = layers.option(10, "number of classes", least=2)
         hidden: tuple[int, ...] = layers.option((128,), "units of each hidden layer", least=1)
-        num_stages: int = layers.option(
-            1, "stages among which the layers are spread, for --placement=model_parallel", least=1
-        )
+        num_stages: int = layers.option(1, "number of stages of the layers, for --placement=model_parallel", least=1)
         dropout: float = layers.option(0.0, "share of hidden units dropped in training", least=0, below=1)
 
         def __post_init__(self) -> None:
             if self.num_stages > len(self.hidden) + 1:
-                raise ValueError(f"num_stages={self.num_stages}: there are {len(self.hidden) + 1} layers to spread")
+                raise ValueError(f"num_stages={self.num_stages} exceeds the {len(self.hidden) + 1} layers")
 
     def __init__(self, options: Options):
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
-            training: whether dropout acts.
+            training: Whether to apply dropout.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".

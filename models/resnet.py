@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from . import layers
 
 STAGE_FILTERS = (16, 32, 64)
+"""Number of filters in each of the three stages."""
 
 
 class ResNet:
@@ -19,16 +20,16 @@ class ResNet:
         n blocks with 16 filters, n with 32 (the first halves the image), n with 64 (the first halves it)
         mean over the pixels, dense
 
-    A block is relu(x + bn(conv(relu(bn(conv(x)))))). Where it halves the image and doubles the channels, x goes past it
-    as every second pixel with zeros for the new channels (the paper's option A, without parameters). All convolutions
-    are 3x3 without bias, their kernels normal with variance 2 / fan_in.
+    A block is relu(x + bn(conv(relu(bn(conv(x)))))). In a block that halves the image and doubles the channels, the
+    shortcut takes every second pixel of x and adds channels of zeros (the paper's option A, without parameters). All
+    convolutions are 3x3 without bias, and their kernels start normal with variance 2 / fan_in.
 
-    Parameters for 10 classes and 3 channels: 269,722 (`depth` 20), 464,154 (32), 853,018 (56), and as many moving
-    averages as the batch norms have channels twice.
+    Parameters for 10 classes and 3 channels: 269,722 (`depth` 20), 464,154 (32), 853,018 (56), and two moving averages
+    for each channel of the batch norms.
 
     Source: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2
     and table 6: test error on CIFAR-10 8.75 % (20), 7.51 % (32), 6.97 % (56), with momentum 0.9, weight decay 1e-4,
-    batch 128, rate 0.1, and images padded, cut and mirrored at random.
+    batch 128, rate 0.1, and images padded, cropped and mirrored at random.
 
     Shape suffixes: B batch, H height, W width, C channels, N classes.
     """
@@ -38,7 +39,7 @@ class ResNet:
         """Options of `ResNet`."""
 
         num_classes: int = layers.option(10, "number of classes", least=2)
-        depth: int = layers.option(20, "layers with weights: 6 n + 2, such as 20, 32, 56", least=8)
+        depth: int = layers.option(20, "number of layers with weights: 6 n + 2, such as 20, 32, 56", least=8)
         weight_decay: float = layers.option(
             1e-4, "factor of half the sum of the squared kernels, added to the loss", least=0
         )
@@ -51,11 +52,11 @@ class ResNet:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
-            training: whether batch norms use the batch's own statistics, and weight decay is in the loss.
+            training: Whether batch norms use the batch's own statistics, and the loss has weight decay.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".
@@ -97,7 +98,7 @@ def _conv_bn(
 
 
 def _shortcut(x_BHWC: tf.Tensor, filters: int, strides: int) -> tf.Tensor:
-    """Every second pixel, and channels of zeros around the ones there are."""
+    """Takes every second pixel if `strides` is 2, and adds channels of zeros on both sides up to `filters`."""
     more = filters - int(x_BHWC.shape[3])
     if strides > 1:
         x_BHWC = x_BHWC[:, ::strides, ::strides]

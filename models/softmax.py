@@ -25,11 +25,11 @@ class Softmax:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "image" float32 [B, H, W, C] in 0..1; "label" int64 [B].
-            training: makes no difference to this model.
+            training: Not used.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".

@@ -1,4 +1,4 @@
-"""Transformer that translates: encoder and decoder."""
+"""Transformer for translation: encoder and decoder."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from . import layers
 
 
 class Transformer:
-    """Encoder and decoder of attention, for the translation of texts.
+    """Encoder and decoder of attention blocks, for the translation of texts.
 
         encoder   embedding * sqrt(dim) + positions, `num_layers` blocks, norm
-        decoder   the same for the target moved by one, its blocks looking at the encoder's output and at no later
+        decoder   the same for the target shifted by one; its blocks attend to the encoder's output and to no later
                   symbol; dense layer to the logits of the next symbol
 
-    The blocks are `layers.transformer_block`, with the norm in front. Trained on the target's own symbols; in
-    evaluation the translation is made by `layers.decode`, greedily or by beam search.
+    The blocks are `layers.transformer_block`, with the norm in front. Training predicts each symbol from the true
+    symbols before it. Evaluation translates with `layers.decode`, by greedy or beam search.
 
-    Parameters with the defaults, for the data `numbers`: 238,226.
+    Parameters with the defaults, for dataset `numbers`: 238,226.
 
-    Source: A. Vaswani et al., "Attention Is All You Need", NIPS 2017. Expected: the exact translation for 95 % of the
-    numbers that are none of the training.
+    Source: A. Vaswani et al., "Attention Is All You Need", NIPS 2017. Expected on dataset `numbers`: the exact
+    translation of 95 % of the test numbers.
 
-    Shape suffixes: B batch, S symbols of the source, T of the target, D features, V vocabulary.
+    Shape suffixes: B batch, S symbols of the source, T symbols of the target, D features, V vocabulary.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Transformer`."""
 
-        source_vocab_size: int = layers.option(34, "numbers of the source's symbols", least=1)
-        target_vocab_size: int = layers.option(18, "numbers of the target's symbols", least=1)
-        num_layers: int = layers.option(2, "blocks of encoder and of decoder", least=1)
-        dim: int = layers.option(64, "features, an even number", least=1)
-        num_heads: int = layers.option(4, "of each attention; divides dim", least=1)
+        source_vocab_size: int = layers.option(34, "size of the source's vocabulary; ids must be smaller", least=1)
+        target_vocab_size: int = layers.option(18, "size of the target's vocabulary; ids must be smaller", least=1)
+        num_layers: int = layers.option(2, "number of blocks of the encoder, and of the decoder", least=1)
+        dim: int = layers.option(64, "number of features, even", least=1)
+        num_heads: int = layers.option(4, "heads of each attention; divides dim", least=1)
         hidden: int = layers.option(256, "units of the feed-forward part of a block", least=1)
-        num_stages: int = layers.option(
-            1, "stages among which the blocks are spread, for --placement=model_parallel", least=1
-        )
+        num_stages: int = layers.option(1, "number of stages of the blocks, for --placement=model_parallel", least=1)
         dropout: float = layers.option(0.0, "share of values set to 0 in training", least=0, below=1)
         label_smoothing: float = layers.option(
-            0.0, "share of the target's probability that all symbols have alike", least=0, below=1
+            0.0, "share of the target's probability that is spread over all symbols", least=0, below=1
         )
-        beam_size: int = layers.option(1, "translations kept; 1 = greedy", least=1)
-        length_penalty: float = layers.option(0.6, "0 = none; favours long translations", least=0)
+        beam_size: int = layers.option(1, "hypotheses of the beam search; 1: greedy search", least=1)
+        length_penalty: float = layers.option(
+            0.6, "exponent of the length penalty; larger values favour longer translations, 0: none", least=0
+        )
 
         def __post_init__(self) -> None:
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
             if self.num_stages > 2 * self.num_layers:
-                raise ValueError(f"num_stages={self.num_stages}: there are {2 * self.num_layers} blocks to spread")
+                raise ValueError(f"num_stages={self.num_stages} exceeds the {2 * self.num_layers} blocks")
             if self.beam_size > self.target_vocab_size:
                 raise ValueError(f"beam_size={self.beam_size} exceeds target_vocab_size={self.target_vocab_size}")
 
@@ -60,16 +60,16 @@ class Transformer:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
-            batch: "source" int64 [B, S] and "target" int64 [B, T]: numbers of symbols, 2 at the end, then zeros.
-            training: whether there are dropout and label smoothing, and no translation is made.
+            batch: "source" int64 [B, S] and "target" int64 [B, T]: numbers of symbols, then 2 (the end), then zeros.
+            training: Whether to apply dropout and label smoothing instead of translating.
 
         Returns:
-            Loss: the mean over the target's symbols. Predictions int64 [B, T]: in training the most probable symbol
-            after those of the target; in evaluation the translation. Metrics: "log_loss", the mean over an example's
-            symbols; in evaluation "exact_match", 1 where the translation is the target.
+            Mean loss over the target's symbols. Predictions int64 [B, T]: in training the most probable symbol after
+            each of the target's, in evaluation the translation. Metrics: "log_loss", the mean over an example's
+            symbols; in evaluation "exact_match", 1 if the translation equals the target.
         """
         source_BS, target_BT = batch["source"], batch["target"]
         memory_BSD = self._encode(source_BS, training=training)
@@ -89,23 +89,23 @@ class Transformer:
             x_BSD = self._embed(source_BS, self.options.source_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(layer):
-                    x_BSD = self._block(x_BSD, layer, training=training, mask=layers.padding_mask(source_BS))
+                    mask = layers.padding_mask(source_BS)
+                    x_BSD = self._block(x_BSD, layer, training=training, mask=mask)
             with self._stage(self.options.num_layers - 1):
                 return layers.layer_norm(x_BSD, "norm")
 
     def _decode(
         self, before_BT: tf.Tensor, memory_BSD: tf.Tensor, source_BS: tf.Tensor, *, training: bool
     ) -> tf.Tensor:
-        """Logits [B, T, V] of the symbol at each position, given those before it."""
+        """Computes the logits [B, T, V] of the symbol at each position, given the symbols before it."""
         with tf.variable_scope("decoder"):
             with self._stage(self.options.num_layers):
                 x_BTD = self._embed(before_BT, self.options.target_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(self.options.num_layers + layer):
-                    memory = {"memory_BKD": memory_BSD, "memory_mask": layers.padding_mask(source_BS)}
-                    x_BTD = self._block(
-                        x_BTD, layer, training=training, mask=layers.causal_mask(int(x_BTD.shape[1])), **memory
-                    )
+                    memory = layers.Memory(memory_BSD, layers.padding_mask(source_BS))
+                    mask = layers.causal_mask(int(x_BTD.shape[1]))
+                    x_BTD = self._block(x_BTD, layer, training=training, mask=mask, memory=memory)
             with self._stage(2 * self.options.num_layers - 1):
                 return layers.dense(
                     layers.layer_norm(x_BTD, "norm"),
@@ -115,7 +115,7 @@ class Transformer:
                 )
 
     def _stage(self, block: int) -> contextlib.AbstractContextManager[None]:
-        """The stage of a block, counted from the encoder's first to the decoder's last."""
+        """Enters the stage of a block, counted from the encoder's first to the decoder's last."""
         return layers.stage(layers.spread(block, 2 * self.options.num_layers, self.options.num_stages))
 
     def _embed(self, ids_BT: tf.Tensor, vocab_size: int, *, training: bool) -> tf.Tensor:
@@ -125,19 +125,14 @@ class Transformer:
             x_BTD + layers.sinusoidal_positions(int(ids_BT.shape[1]), dim), self.options.dropout, training=training
         )
 
-    def _block(self, x_BTD: tf.Tensor, layer: int, *, training: bool, **attention: tf.Tensor) -> tf.Tensor:
-        return layers.transformer_block(
-            x_BTD,
-            num_heads=self.options.num_heads,
-            hidden=self.options.hidden,
-            name=f"block{layer}",
-            training=training,
-            dropout_rate=self.options.dropout,
-            **attention,
-        )
+    def _block(
+        self, x_BTD: tf.Tensor, layer: int, *, training: bool, mask: tf.Tensor, memory: layers.Memory | None = None
+    ) -> tf.Tensor:
+        block = layers.BlockOptions(self.options.num_heads, self.options.hidden, self.options.dropout)
+        return layers.transformer_block(x_BTD, block, f"block{layer}", training=training, mask=mask, memory=memory)
 
     def _output(self, logits_BTV: tf.Tensor, target_BT: tf.Tensor, *, training: bool) -> layers.ModelOutput:
-        """The loss as the mean over all symbols, the most probable symbols, and the loss by example."""
+        """Returns the mean loss over all symbols, the most probable symbols, and the loss of each example."""
         is_symbol_BT = tf.cast(tf.not_equal(target_BT, layers.PADDING_ID), tf.float32)
         loss_BT = self._loss_of_symbols(logits_BTV, target_BT, training=training) * is_symbol_BT
         num_symbols = tf.reduce_sum(is_symbol_BT)

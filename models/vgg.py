@@ -8,26 +8,26 @@ import tensorflow.compat.v1 as tf
 
 from . import layers
 
-# Convolutions of each stage; after each stage the image is halved.
 STAGES = {
     11: ((64,), (128,), (256, 256), (512, 512), (512, 512)),
     16: ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)),
 }
+"""Filters of the convolutions in each stage, by depth of the network."""
 
 
 class Vgg:
     """VGG-11 or VGG-16 for small images: stages of 3x3 convolutions, then two wide dense layers.
 
-    As configurations A and D of the paper, with the dense layers (4,096 units there, on 7x7x512 features) as wide as
-    `hidden` says. A stage halves the image by 2x2 pooling; stages that would find a single pixel leave it as it is.
+    The networks are configurations A and D of the paper. Their dense layers have `hidden` units, instead of 4,096 units
+    on 7x7x512 features. A stage halves the image by 2x2 pooling, unless the image has only one pixel.
 
-    The first dense layer is the largest variable by far where the image is large: with 224x224 pixels and 4,096 units
-    it has 102,760,448 of 138 million weights, which no placement of whole variables can balance. The placement in a
+    For large images the first dense layer is by far the largest variable. With 224x224 pixels and 4,096 units it has
+    102,760,448 of 138 million weights, so no placement of whole variables can balance the ps tasks. The placement in a
     run's output shows it.
 
     Source: K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015,
-    table 1. Its initial values are those of K. He et al., "Delving Deep into Rectifiers", ICCV 2015, with which the
-    networks train from the start.
+    table 1. The initial values are those of K. He et al., "Delving Deep into Rectifiers", ICCV 2015, so that the
+    networks can be trained without training smaller ones first.
 
     Shape suffixes: B batch, H height, W width, C channels, D features, N classes.
     """
@@ -37,8 +37,8 @@ class Vgg:
         """Options of `Vgg`."""
 
         num_classes: int = layers.option(10, "number of classes", least=2)
-        depth: int = layers.option(11, "layers with weights", choices=tuple(STAGES))
-        width: float = layers.option(1.0, "factor of the filters of all convolutions", above=0)
+        depth: int = layers.option(11, "number of layers with weights", choices=tuple(STAGES))
+        width: float = layers.option(1.0, "factor of the number of filters in all convolutions", above=0)
         hidden: int = layers.option(512, "units of each hidden dense layer", least=1)
         dropout: float = layers.option(0.5, "share of hidden units dropped in training", least=0, below=1)
 
@@ -46,11 +46,11 @@ class Vgg:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
-            batch: "image" float32 [B, H, W, C] in 0..1, H and W known; "label" int64 [B].
-            training: whether dropout acts.
+            batch: "image" float32 [B, H, W, C] in 0..1, with static H and W; "label" int64 [B].
+            training: Whether to apply dropout.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".

@@ -1,4 +1,4 @@
-"""Wide & Deep: a linear model of crossed columns and a deep one of embeddings, trained as one."""
+"""Wide & Deep: a linear model of crossed columns and a deep model of embeddings, trained together."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import tensorflow.compat.v1 as tf
 from . import layers
 
 _MULTIPLIER = 0x9E3779B97F4A7C15 - 2**64  # 2**64 divided by the golden ratio, as a signed number: Fibonacci hashing
-_SHIFT = 33  # the upper bits of the product are the mixed ones
+_SHIFT = 33  # the multiplication mixes the upper bits best, and 31 of them make a number that is not negative
 
 
 class WideDeep:
-    """A click or no click, by a sum of two models of the same columns.
+    """Predicts clicks with the sum of two models of the same columns, a wide and a deep one.
 
         P(label = 1) = 1 / (1 + exp(-(bias + wide + deep)))
         wide = sum of a weight for each column's value, one for each number, and one for each crossed pair of values
         deep = MLP with ReLU of the values' embeddings and the numbers
 
-    The wide part remembers what it has seen, the deep one also knows of pairs that it has not seen. Their variables are
-    in the scopes `wide` and `deep`, so that each part can have an optimizer of its own, in the paper FTRL with l1 and
-    AdaGrad: `--optimizer=adagrad --optimizer_for='wide/*=ftrl:learning_rate=…,l1=…'`. Of each table only the rows in
-    use travel. Pairs of values share `cross_buckets` weights by hashing.
+    The wide part memorises pairs of values that it has seen; the deep part generalises to other pairs. Their variables
+    are in the scopes `wide` and `deep`, so that each part can have an optimizer of its own. The paper uses FTRL with l1
+    and AdaGrad: `--optimizer=adagrad --optimizer_for='wide/*=ftrl:learning_rate=…,l1=…'`. Only a batch's rows of each
+    table travel. Hashing maps the pairs of values to `cross_buckets` weights.
 
     Source: H.-T. Cheng et al., "Wide & Deep Learning for Recommender Systems", DLRS 2016, sections 3.1 to 3.3.
 
@@ -33,17 +33,17 @@ class WideDeep:
     class Options:
         """Options of `WideDeep`."""
 
-        num_buckets: int = layers.option(2**12, "ids of each column of categories", least=1)
-        crosses: tuple[str, ...] = layers.option(("8x9", "10x11"), "pairs of columns that are crossed, counted from 0")
-        cross_buckets: int = layers.option(2**14, "weights of each crossed pair", least=1)
-        dim: int = layers.option(8, "elements of an embedding", least=1)
+        num_buckets: int = layers.option(2**12, "number of ids in each column of categories", least=1)
+        crosses: tuple[str, ...] = layers.option(("8x9", "10x11"), "pairs of columns to cross, numbered from 0")
+        cross_buckets: int = layers.option(2**14, "number of weights of each crossed pair", least=1)
+        dim: int = layers.option(8, "number of features of an embedding", least=1)
         hidden: tuple[int, ...] = layers.option((64, 32), "units of the hidden layers", least=1)
 
         def __post_init__(self) -> None:
             self.pairs()
 
         def pairs(self) -> list[tuple[int, int]]:
-            """The crossed columns."""
+            """Parses `crosses` into pairs of column numbers; raises ValueError if one is malformed."""
             pairs = [tuple(cross.split("x")) for cross in self.crosses]
             if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
                 raise ValueError(f"crosses={','.join(self.crosses)}: write the numbers of two columns, such as 0x3,2x5")
@@ -53,23 +53,25 @@ class WideDeep:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "dense" float32 [B, N]; "ids" int64 [B, C], 0 <= id < num_buckets; "label" int64 [B], 0 or 1.
-            training: makes no difference.
+            training: Not used.
 
         Returns:
             Mean log loss; the probability of label 1, float32 [B]; "accuracy", "log_loss", and "auc" of all examples.
 
         Raises:
-            ValueError: a crossed column is none of the C.
+            ValueError: A crossed column is not one of the C columns.
         """
         dense_BN, ids_BC = batch["dense"], batch["ids"]
         num_columns = ids_BC.shape[1]
         for cross, pair in zip(self.options.crosses, self.options.pairs(), strict=True):
             if max(pair) >= num_columns:
-                raise ValueError(f"crosses: {cross} names a column that is not there; columns: 0 to {num_columns - 1}")
+                raise ValueError(
+                    f"crosses: the data have no column {max(pair)} of {cross}; columns: 0 to {num_columns - 1}"
+                )
         row_BC = ids_BC + self.options.num_buckets * tf.range(num_columns, dtype=tf.int64)
         bias = tf.convert_to_tensor(tf.get_variable("bias", [], initializer=tf.zeros_initializer()))
         logit_B = bias + self._wide(dense_BN, ids_BC, row_BC) + self._deep(dense_BN, row_BC)
@@ -97,7 +99,7 @@ class WideDeep:
             return logit_B + tf.reduce_sum(layers.embedding("crosses", num_rows, 1, row_BX, zeros)[..., 0], axis=1)
 
     def _crossed(self, ids_BC: tf.Tensor) -> tf.Tensor:
-        """int64 [B, X], the row of each crossed pair's weight."""
+        """Computes the row of each crossed pair's weight, int64 [B, X]."""
         rows = []
         for number, (one, other) in enumerate(self.options.pairs()):
             pair_B = ids_BC[:, one] * self.options.num_buckets + ids_BC[:, other]

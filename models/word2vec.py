@@ -1,4 +1,4 @@
-"""Word vectors: skip-gram and CBOW, trained against a sample of the words."""
+"""Word vectors: skip-gram and CBOW, trained with a sample of the words."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ FORMS = ("skip_gram", "cbow")
 
 
 class Word2Vec:
-    """Word vectors that tell a word's neighbours (skip-gram), or the word from them (CBOW).
+    """Word vectors that predict a word's neighbours (skip-gram), or the word from its neighbours (CBOW).
 
-    With u the rows of the table "input", v and b those of the table "output", and h = u[center] for skip-gram, the mean
-    of u[context] for CBOW, the score of word w is s(w) = h . v[w] + b[w]. For each word t that is to be told (each
-    context word; the centre) and `num_sampled` words n drawn for the whole batch, of which those equal to t are left
-    out,
+    With u the rows of the table "input", v and b the rows of the table "output", and h = u[center] for skip-gram or the
+    mean of u[context] for CBOW, the score of word w is s(w) = h . v[w] + b[w]. For each true word t (each context word
+    for skip-gram, the center for CBOW) and `num_sampled` words n drawn for the whole batch, without those that equal t,
+    the losses are
 
         negative_sampling   -log sigma(s(t)) - sum of log sigma(-s(n))
         nce                 the same with s(w) - log(expected number of w in the sample) in place of s(w)
         sampled_softmax     -log(exp s(t) / (exp s(t) + sum of exp s(n))), with the same
 
-    Of both tables only the rows of the words of a batch and of the sample travel. The word vectors are the rows of
-    "input". In evaluation the loss is that of the softmax over all words.
+    Only the rows of a batch's words and of the sample travel, from both tables. The word vectors are the rows of
+    "input". Evaluation computes the loss of the softmax over all words.
 
     Source: T. Mikolov et al., "Distributed Representations of Words and Phrases and their Compositionality", NIPS
     2013; M. Gutmann, A. Hyvärinen, "Noise-contrastive estimation", AISTATS 2010; S. Jean et al., "On Using Very Large
     Target Vocabulary for Neural Machine Translation", ACL 2015.
 
-    Shape suffixes: B batch, W words around the centre, T words to be told, D features, S sample, V vocabulary.
+    Shape suffixes: B batch, W words around the center, T true words, D features, S sample, V vocabulary.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `Word2Vec`."""
 
-        vocab_size: int = layers.option(200, "more than the largest number of a word", least=1)
+        vocab_size: int = layers.option(200, "number of different words; ids must be smaller", least=1)
         dim: int = layers.option(32, "features of a word", least=1)
-        form: str = layers.option("skip_gram", "what a batch is made of", choices=FORMS)
+        form: str = layers.option(
+            "skip_gram", "skip_gram predicts neighbours from a word, cbow a word from its neighbours", choices=FORMS
+        )
         loss: str = layers.option("negative_sampling", "loss of training", choices=layers.SAMPLED_LOSSES)
-        num_sampled: int = layers.option(16, "words drawn for each batch", least=1)
+        num_sampled: int = layers.option(16, "number of words drawn for each batch", least=1)
         sampler: str = layers.option(
             "log_uniform",
-            "of the words that are drawn; log_uniform where words are numbered from the most frequent one on",
+            "distribution of the words drawn; log_uniform is for words numbered by decreasing frequency",
             choices=layers.SAMPLERS,
         )
 
@@ -56,27 +58,28 @@ class Word2Vec:
         self.options = options
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "center" int64 [B]; "context" int64 [B, W], the words around it.
-            training: whether the loss is against a sample.
+            training: Whether the loss uses a sample.
 
         Returns:
-            Loss; in evaluation the word nearest to the centre by the cosine, int64 [B], and "recovered", 1 where it is
-            in the context (of use where that is synonyms, or the most similar words by another measure).
+            Loss. In evaluation also the word with the largest cosine to the center, int64 [B], and "recovered", 1 if
+            that word is in the context. This metric is for data whose test contexts are synonyms, or the most similar
+            words by another measure.
         """
         center_B, context_BW = batch["center"], batch["context"]
         if self.options.form == "cbow":
             h_BD = tf.reduce_mean(self._input(context_BW), axis=1)
-            told_BT = center_B[:, tf.newaxis]
+            true_BT = center_B[:, tf.newaxis]
         else:
             h_BD = self._input(center_B)
-            told_BT = context_BW
+            true_BT = context_BW
         if training:
             loss_BT = layers.sampled_loss(
                 h_BD,
-                told_BT,
+                true_BT,
                 self._output,
                 vocab_size=self.options.vocab_size,
                 num_sampled=self.options.num_sampled,
@@ -85,7 +88,7 @@ class Word2Vec:
             )
             loss_B = tf.reduce_mean(loss_BT, axis=1)
             return layers.ModelOutput(tf.reduce_mean(loss_B), center_B, {"log_loss": loss_B})
-        loss_B = self._full_loss(h_BD, told_BT)
+        loss_B = self._full_loss(h_BD, true_BT)
         with tf.variable_scope("", reuse=True):
             nearest_B = self._nearest(center_B)
         is_recovered_B = tf.reduce_any(tf.equal(nearest_B[:, tf.newaxis], context_BW), axis=1)
@@ -97,20 +100,20 @@ class Word2Vec:
         return layers.embedding("input", self.options.vocab_size, self.options.dim, ids, initializer=start)
 
     def _output(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Vectors and biases of words."""
+        """Looks up vectors and biases of words."""
         dim = self.options.dim
         rows = layers.embedding(
             "output", self.options.vocab_size, dim + 1, ids, initializer=tf.random_normal_initializer(stddev=0.01)
         )
         return rows[..., :dim], rows[..., dim]
 
-    def _full_loss(self, h_BD: tf.Tensor, told_BT: tf.Tensor) -> tf.Tensor:
+    def _full_loss(self, h_BD: tf.Tensor, true_BT: tf.Tensor) -> tf.Tensor:
         vector_VD, bias_V = self._output(tf.range(self.options.vocab_size, dtype=tf.int64))
         log_share_BV = tf.nn.log_softmax(tf.matmul(h_BD, vector_VD, transpose_b=True) + bias_V)
-        return -tf.reduce_mean(tf.gather(log_share_BV, told_BT, axis=1, batch_dims=1), axis=1)
+        return -tf.reduce_mean(tf.gather(log_share_BV, true_BT, axis=1, batch_dims=1), axis=1)
 
     def _nearest(self, word_B: tf.Tensor) -> tf.Tensor:
         all_VD = tf.math.l2_normalize(self._input(tf.range(self.options.vocab_size, dtype=tf.int64)), axis=1)
         cosine_BV = tf.matmul(tf.gather(all_VD, word_B), all_VD, transpose_b=True)
         itself_BV = tf.one_hot(word_B, self.options.vocab_size)
-        return tf.argmax(cosine_BV - 10 * itself_BV, axis=1)
+        return tf.argmax(cosine_BV - 10 * itself_BV, axis=1)  # a cosine is at most 1, so no word is nearest to itself

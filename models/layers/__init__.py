@@ -1,11 +1,13 @@
 """Layers for models: functions over `tf.get_variable` and `tf.nn`.
 
-A variable is created by `tf.get_variable` under the caller's variable scope, and only its value is used:
-the parameter store hands out worker-side tensors or partitioned variables in its place. Initial values
-carry no seed of their own; the graph's seed or the parameter store decides them.
+A layer creates its variables with `tf.get_variable` in the caller's variable scope and uses only their values, because
+the parameter store returns tensors on the worker, or partitioned variables, in their place. Initialisers have no own
+seed: the graph's seed or the parameter store decides the initial values.
 """
 
 from .attention import (
+    BlockOptions,
+    Memory,
     causal_mask,
     multi_head_attention,
     padding_mask,
@@ -31,6 +33,8 @@ __all__ = [
     "SAMPLED_LOSSES",
     "SAMPLERS",
     "START_ID",
+    "BlockOptions",
+    "Memory",
     "ModelOutput",
     "Pooled",
     "Recurrence",

@@ -1,6 +1,6 @@
-"""Dense layers and what goes with them.
+"""Dense layers, layer normalisation, dropout and GELU.
 
-Shape suffixes: B batch, D features, U units; … for any number of dimensions.
+Shape suffixes: B batch, D features, U units; … stands for any number of dimensions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ def dense(
     activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
     kernel_initializer: Callable[..., tf.Tensor] | None = None,
 ) -> tf.Tensor:
-    """`activation(x @ kernel + bias)`, over the last dimension of `x`.
+    """Computes `activation(x @ kernel + bias)` over the last dimension of `x`.
 
     Variables: `<name>/kernel` [D, U]; `<name>/bias` [U], zeros.
 
     Args:
-        x_BD: float32 [B, D], or [B, …, D]; D is known when the graph is built.
-        units: U.
-        name: variable scope.
-        activation: such as `tf.nn.relu`; None for none.
-        kernel_initializer: None = Glorot uniform.
+        x_BD: float32 [B, D] or [B, …, D], with static D.
+        units: Number of units, U.
+        name: Name of the variable scope.
+        activation: Activation function such as `tf.nn.relu`; None for none.
+        kernel_initializer: Initializer of the kernel; None = Glorot uniform.
 
     Returns:
         float32 [B, U], or [B, …, U].
@@ -48,7 +48,7 @@ def dense(
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
-    """`x * P(X <= x)` for X normal, any shape; `tf.nn` has it from TensorFlow 2 on only.
+    """Computes `x * P(X <= x)` for a standard normal X, for any shape; `tf.nn` of TensorFlow 1 does not have it.
 
     Source: D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016.
     """
@@ -63,12 +63,12 @@ def layer_norm(x: tf.Tensor, name: str, epsilon: float = 1e-6) -> tf.Tensor:
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, equation 4.
 
     Args:
-        x: float32 [B, …, D]; D is known when the graph is built.
-        name: variable scope.
-        epsilon: added to the variance.
+        x: float32 [B, …, D], with static D.
+        name: Name of the variable scope.
+        epsilon: Number added to the variance, against a division by 0.
 
     Returns:
-        Of the shape of `x`.
+        Tensor with the shape of `x`.
     """
     with tf.variable_scope(name):
         size = [int(x.shape[-1])]
@@ -80,13 +80,13 @@ def layer_norm(x: tf.Tensor, name: str, epsilon: float = 1e-6) -> tf.Tensor:
 
 
 def flatten(x: tf.Tensor) -> tf.Tensor:
-    """[B, ...] as [B, D], D the product of the other dimensions.
+    """Reshapes [B, ...] to [B, D], where D is the product of the other dimensions.
 
     Raises:
-        ValueError: a dimension other than the batch is unknown when the graph is built.
+        ValueError: A dimension other than the batch is unknown when the graph is built.
     """
     if x.shape.rank is None or not x.shape[1:].is_fully_defined():
-        raise ValueError(f"flatten needs every dimension but the batch known, got shape {x.shape}")
+        raise ValueError(f"flatten needs static dimensions except the batch, got shape {x.shape}")
     return tf.reshape(x, [-1, math.prod(x.shape[1:].as_list())])
 
 
@@ -94,13 +94,13 @@ def dropout(x: tf.Tensor, rate: float, *, training: bool) -> tf.Tensor:
     """In training sets a share `rate` of the values to 0 and multiplies the rest by 1 / (1 - rate).
 
     Args:
-        x: any shape, float32.
-        rate: 0 <= rate < 1.
-        training: False leaves `x` as it is.
+        x: float32 of any shape.
+        rate: Share of the values to drop, 0 <= rate < 1.
+        training: Whether to drop values; False returns `x` itself.
     """
     return tf.nn.dropout(x, rate=rate) if training and rate > 0 else x
 
 
 def _over_last_dimension(x: tf.Tensor, kernel_DU: tf.Tensor) -> tf.Tensor:
-    """The matrix product for each of the leading dimensions of `x`."""
+    """Multiplies the last dimension of `x` by a matrix."""
     return tf.tensordot(x, kernel_DU, axes=1)

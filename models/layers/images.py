@@ -29,15 +29,15 @@ def conv2d(
     Variables: `<name>/kernel` [kernel_size, kernel_size, C, filters]; `<name>/bias` [filters], zeros.
 
     Args:
-        x_BHWC: float32 [B, H, W, C]; C is known when the graph is built.
-        filters: number of output channels.
-        kernel_size: height and width of the kernel.
-        name: variable scope.
-        strides: step in both directions.
+        x_BHWC: float32 [B, H, W, C], with static C.
+        filters: Number of output channels.
+        kernel_size: Height and width of the kernel.
+        name: Name of the variable scope.
+        strides: Step in both directions.
         padding: "SAME" or "VALID", as in `tf.nn.conv2d`.
-        activation: such as `tf.nn.relu`; None for none.
-        use_bias: False where batch normalisation follows, which takes every bias away again.
-        kernel_initializer: None = Glorot uniform.
+        activation: Activation function such as `tf.nn.relu`; None for none.
+        use_bias: Whether to add a bias; useless before batch normalisation, which subtracts it again.
+        kernel_initializer: Initializer of the kernel; None = Glorot uniform.
 
     Returns:
         float32 [B, H', W', filters]; H' = ceil(H / strides) for "SAME".
@@ -65,14 +65,14 @@ def batch_norm(
 ) -> tf.Tensor:
     """Batch normalisation: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, by channel.
 
-    In training mean and variance are those of the worker's own batch; in evaluation they are moving averages:
+    Training uses mean and variance of the worker's own batch. Evaluation uses moving averages:
 
-        moving <- momentum * moving + (1 - momentum) * of the batch
+        moving <- momentum * moving + (1 - momentum) * value of the batch
 
-    All workers move the same averages, which lie on the parameter servers, one update after the other
-    (`moving_average_update`). After k steps of each of n workers the averages hold n * k batches, so they forget n
-    times as fast per step of a worker as those of a single process. The variance is the unbiased one,
-    B * H * W / (B * H * W - 1) times that of the batch. The updates are in the collection UPDATE_OPS.
+    All workers update the same averages on the parameter servers, one update after the other
+    (`moving_average_update`). After k steps of each of n workers the averages have seen n * k batches, so per step of a
+    worker they forget n times as fast as with a single worker. The variance is the unbiased one, which is
+    B * H * W / (B * H * W - 1) times the variance of the batch. The updates are in the collection UPDATE_OPS.
 
     Variables: `<name>/gamma` [C], ones; `<name>/beta` [C], zeros; `<name>/moving_mean` [C], zeros, and
     `<name>/moving_variance` [C], ones, both not trained.
@@ -81,11 +81,11 @@ def batch_norm(
     Covariate Shift", ICML 2015.
 
     Args:
-        x_BHWC: float32 [B, H, W, C]; C is known when the graph is built.
-        name: variable scope.
-        momentum: share of the old value that a moving average keeps.
-        epsilon: added to the variance.
-        training: whether the batch's own mean and variance are used, and the averages moved.
+        x_BHWC: float32 [B, H, W, C], with static C.
+        name: Name of the variable scope.
+        momentum: Share of the old value that a moving average keeps.
+        epsilon: Number added to the variance, against a division by 0.
+        training: Whether to use the batch's own mean and variance, and to update the averages.
 
     Returns:
         float32 [B, H, W, C].
@@ -117,10 +117,10 @@ def batch_norm(
 
 
 def max_pool2d(x_BHWC: tf.Tensor, pool_size: int = 2, strides: int = 2, padding: str = "SAME") -> tf.Tensor:
-    """Maximum over windows of `pool_size` x `pool_size`; "SAME" keeps the last, incomplete window."""
+    """Takes the maximum over windows of `pool_size` x `pool_size`; "SAME" keeps the last, incomplete window."""
     return tf.nn.max_pool2d(x_BHWC, ksize=pool_size, strides=strides, padding=padding)
 
 
 def global_average_pool(x_BHWC: tf.Tensor) -> tf.Tensor:
-    """[B, C]: the mean over all pixels."""
+    """Takes the mean over all pixels, [B, C]."""
     return tf.reduce_mean(x_BHWC, axis=[1, 2])

@@ -1,4 +1,4 @@
-"""What a model gives, and losses that models share.
+"""Output of a model, and losses that models share.
 
 Shape suffixes: B batch, N classes.
 """
@@ -13,16 +13,16 @@ from .pooled import Pooled
 
 
 class ModelOutput(NamedTuple):
-    """What `build` of a model gives.
+    """Output of a model's `build`.
 
     Attributes:
-        loss: scalar float32, the mean over the batch's examples or other terms; what training makes small.
-        predictions: [B, ...]; a classifier gives the probability of each class, float32 [B, N].
-        metrics: name -> float32 [B], one value per example; its mean over the data is what is reported.
-        pooled: name -> a metric of all test examples together, for one that is no mean over them.
-        loss_weight: scalar; how many terms the loss is the mean of, where their number differs between batches of the
-            same size, such as the symbols of texts. Evaluation weighs batches by it; empty: by their examples. (Not
-            None, so that a session can run the whole output.)
+        loss: Scalar float32 that training minimises: the mean over the batch's examples or over other terms.
+        predictions: [B, ...]; of a classifier the probability of each class, float32 [B, N].
+        metrics: float32 [B] by name, one value per example. Evaluation reports the mean over all examples.
+        pooled: Metrics by name that are computed from all test examples together, because they are not means.
+        loss_weight: Scalar, the number of terms that the loss is the mean of, if batches of the same size differ in it,
+            as in the number of symbols of texts. Evaluation weighs batches by it. If empty, evaluation weighs them by
+            their numbers of examples. (Empty instead of None, so that a session can run the whole output.)
     """
 
     loss: tf.Tensor
@@ -33,11 +33,11 @@ class ModelOutput(NamedTuple):
 
 
 def classifier_output(logits_BN: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:
-    """Mean softmax cross-entropy, class probabilities, and "accuracy".
+    """Returns mean softmax cross-entropy, class probabilities, and "accuracy".
 
     Args:
         logits_BN: float32 [B, N].
-        label_B: int64 [B], 0 <= label < N; another label ends the run with an error (on a CPU) or a loss of NaN.
+        label_B: int64 [B], 0 <= label < N. Any other label ends the run with an error (CPU) or a NaN loss (GPU).
     """
     loss_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label_B, logits=logits_BN)
     is_right_B = tf.equal(tf.argmax(logits_BN, axis=1, output_type=label_B.dtype), label_B)
@@ -49,10 +49,10 @@ def classifier_output(logits_BN: tf.Tensor, label_B: tf.Tensor) -> ModelOutput:
 
 
 def weight_decay(rate: float) -> tf.Tensor:
-    """`rate / 2` times the sum of the squares of all that is trained and has two dimensions or more: of no bias.
+    """Returns `rate / 2` times the sum of the squares of all trained variables with two dimensions or more.
 
-    To be added to the loss, after all layers have been built. An embedding table is among them; its gradient is then
-    as large as the table.
+    A model adds it to the loss after it has built all layers. Biases have one dimension and do not count. An embedding
+    table does count, and its gradient becomes as large as the table.
     """
     kernels = [kernel for kernel in tf.trainable_variables() if kernel.shape.rank > 1]
     return rate * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])

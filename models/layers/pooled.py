@@ -1,4 +1,4 @@
-"""Metrics of all test examples together, where these are no mean over examples.
+"""Metrics that are computed from all test examples together, because they are not means over examples.
 
 Shape suffixes: B batch; n all examples.
 """
@@ -13,11 +13,11 @@ import tensorflow.compat.v1 as tf
 
 
 class Pooled(NamedTuple):
-    """A metric that is computed at the end, from what each batch gives.
+    """A metric that is computed at the end, from the tensors of all batches.
 
     Attributes:
-        tensors: [B, ...] each; all but the first dimension are the same in each batch.
-        compute: from the arrays [n, ...] of all batches, joined, to a number.
+        tensors: Tensors [B, ...] of a batch; all batches have the same dimensions except the first.
+        compute: Function of the arrays [n, ...] of all batches, joined, that returns a number.
     """
 
     tensors: tuple[tf.Tensor, ...]
@@ -25,31 +25,33 @@ class Pooled(NamedTuple):
 
 
 def roc_auc(score_B: tf.Tensor, label_B: tf.Tensor) -> Pooled:
-    """The area under the ROC curve.
+    """Returns the area under the ROC curve as a pooled metric.
 
     Args:
-        score_B: float32 [B], higher where label 1 is more likely.
+        score_B: float32 [B], higher if label 1 is more likely.
         label_B: int64 [B], 0 or 1.
     """
     return Pooled((score_B, label_B), area_under_roc)
 
 
 def area_under_roc(score_n: np.ndarray, label_n: np.ndarray) -> float:
-    """The chance that an example with label 1 has a higher score than one with label 0; equal scores count half.
+    """Computes the probability that an example with label 1 has a higher score than one with label 0.
+
+    Equal scores count half.
 
     Source: J. A. Hanley, B. J. McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC)
     curve", Radiology 143, 1982: it is the Wilcoxon statistic.
 
     Args:
-        score_n: float [n].
+        score_n: float [n], scores of the examples.
         label_n: [n], 0 or 1.
 
     Returns:
-        0..1; NaN where all labels are the same.
+        Area in 0..1; NaN if all labels are the same.
     """
     _, place_n, counts = np.unique(score_n, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    rank_n = (last - (counts - 1) / 2)[place_n]  # from 1; equal scores share the middle of their ranks
+    rank_n = (last - (counts - 1) / 2)[place_n]  # from 1; equal scores get the mean of their ranks
     num_ones = np.count_nonzero(label_n)
     num_pairs = num_ones * (len(label_n) - num_ones)
     if not num_pairs:

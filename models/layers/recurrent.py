@@ -1,7 +1,7 @@
 """Recurrent layers: LSTM and GRU over whole sequences, forward, backward or both.
 
-A sequence is one `tf.while_loop` over time, whose body uses values of variables read before it: it works where the
-parameter store gives tensors, and its size in the graph does not grow with the sequence.
+A layer is one `tf.while_loop` over time, so its size in the graph does not grow with the sequence. The body uses values
+of variables that were read before the loop, because the parameter store returns tensors instead of variables.
 
 Shape suffixes: B batch, T time, D features, U units, G units of all gates together.
 """
@@ -15,12 +15,12 @@ import tensorflow.compat.v1 as tf
 
 
 class Recurrence(NamedTuple):
-    """What a recurrent layer gives.
+    """Output of a recurrent layer.
 
     Attributes:
-        output_BTU: float32 [B, T, U], h after each step; zeros from a sequence's end on.
-        state: float32 [B, U] each, after a sequence's last step (of a backward layer: its first); (c, h) of an LSTM,
-            (h,) of a GRU.
+        output_BTU: float32 [B, T, U], h after each step; zeros after a sequence's end.
+        state: (c, h) of an LSTM or (h,) of a GRU, each float32 [B, U], after the last step taken. A backward layer
+            takes the first step of a sequence last.
     """
 
     output_BTU: tf.Tensor
@@ -49,13 +49,13 @@ def lstm(
     Variables: `<name>/kernel` [D + U, 4 U], Glorot uniform; `<name>/bias` [4 U], zeros.
 
     Args:
-        x_BTD: float32 [B, T, D]; D is known when the graph is built, T need not be.
-        units: U.
-        name: variable scope.
-        length_B: int32 or int64 [B], the steps that each sequence has, at most T; None = T.
-        is_backward: from each sequence's own last step to its first.
-        state: (c, h), float32 [B, U] each, before the first step taken; None = zeros.
-        forget_bias: what is added to f, so that a new layer remembers.
+        x_BTD: float32 [B, T, D], with static D.
+        units: Number of units, U.
+        name: Name of the variable scope.
+        length_B: int32 or int64 [B], number of steps of each sequence, at most T; None = T.
+        is_backward: Whether to go from each sequence's own last step to its first.
+        state: (c, h) before the first step taken, each float32 [B, U]; None = zeros.
+        forget_bias: Number added to f, so that the forget gate of a new layer is open and it remembers.
 
     Raises:
         ValueError: `x_BTD` is not of rank 3, or D is unknown.
@@ -80,7 +80,7 @@ def gru(
     is_backward: bool = False,
     state: tuple[tf.Tensor, ...] | None = None,
 ) -> Recurrence:
-    """Gated recurrent unit, as it was first published: the reset gate comes before the matrix.
+    """Gated recurrent unit as first published, with the reset gate before the matrix product.
 
         r, u = sigmoid([x_t, h] @ kernel[:, :2U] + bias[:2U])
         g = tanh([x_t, r * h] @ kernel[:, 2U:] + bias[2U:])
@@ -92,12 +92,12 @@ def gru(
     Variables: `<name>/kernel` [D + U, 3 U], Glorot uniform; `<name>/bias` [3 U], zeros.
 
     Args:
-        x_BTD: float32 [B, T, D]; D is known when the graph is built, T need not be.
-        units: U.
-        name: variable scope.
-        length_B: int32 or int64 [B], the steps that each sequence has, at most T; None = T.
-        is_backward: from each sequence's own last step to its first.
-        state: (h,), float32 [B, U], before the first step taken; None = zeros.
+        x_BTD: float32 [B, T, D], with static D.
+        units: Number of units, U.
+        name: Name of the variable scope.
+        length_B: int32 or int64 [B], number of steps of each sequence, at most T; None = T.
+        is_backward: Whether to go from each sequence's own last step to its first.
+        state: (h,) before the first step taken, float32 [B, U]; None = zeros.
 
     Raises:
         ValueError: `x_BTD` is not of rank 3, or D is unknown.
@@ -117,19 +117,19 @@ def gru(
 def bidirectional(
     layer: Callable[..., Recurrence], x_BTD: tf.Tensor, units: int, name: str, *, length_B: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """A forward and a backward layer side by side.
+    """Concatenates the outputs of a forward and a backward layer.
 
-    Variables: those of `layer` in `<name>/forward` and in `<name>/backward`.
+    Variables: those of `layer`, in `<name>/forward` and in `<name>/backward`.
 
     Args:
-        layer: `lstm` or `gru`.
-        x_BTD: see there.
-        units: U, of each direction.
-        name: variable scope.
-        length_B: see there.
+        layer: Kind of layer, `lstm` or `gru`.
+        x_BTD: float32 [B, T, D], with static D.
+        units: Number of units of each direction, U.
+        name: Name of the variable scope.
+        length_B: int32 or int64 [B], number of steps of each sequence, at most T; None = T.
 
     Returns:
-        float32 [B, T, 2 U]; zeros from a sequence's end on.
+        float32 [B, T, 2 U]; zeros after a sequence's end.
     """
     with tf.variable_scope(name):
         forward = layer(x_BTD, units, "forward", length_B=length_B)
@@ -152,10 +152,10 @@ def _recur(
     is_backward: bool,
     state: tuple[tf.Tensor, ...],
 ) -> Recurrence:
-    """The loop over time. What the input adds to the gates is one product for all steps, before it.
+    """Builds the loop over time. One matrix product before it computes the input's part of the gates for all steps.
 
-    A step beyond a sequence's end leaves its state as it is. So a backward layer, which sees these steps first, still
-    has the initial state when it comes to the sequence's last step.
+    A step beyond a sequence's end does not change its state. So a backward layer, which takes these steps first, still
+    has the initial state when it reaches the sequence's last step.
     """
     if x_BTD.shape.rank != 3 or x_BTD.shape[2] is None:
         raise ValueError(f"recurrent layer {name!r} needs [batch, time, known features], got shape {x_BTD.shape}")

@@ -1,4 +1,4 @@
-"""Stages: parts of a model that workers of one group may compute, each its own."""
+"""Stages: parts of a model that different workers of a worker group may compute."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 import tensorflow.compat.v1 as tf
 
 STAGES = "model_stages"
-"""Collection of the stages that a model has named, in the order of their beginnings."""
+"""Collection of the stages that a model has entered, in that order."""
 
 CURRENT_STAGE = "current_model_stage"
-"""Collection that holds the stages one is in, the innermost last."""
+"""Collection of the stages that are open now, the innermost last."""
 
 STAGE_DEVICES = "model_stage_devices"
-"""Collection of the device of each stage, made before the model is built by who computes stages apart."""
+"""Collection of the device of each stage, filled before the model is built; empty if one worker computes all stages."""
 
 
 @contextlib.contextmanager
 def stage(index: int) -> Iterator[None]:
-    """What is built inside belongs to stage `index`, and so do the variables that are first asked for inside.
+    """Puts the layers that are built inside, and the variables they create, into stage `index`.
 
-    What is built outside of all stages belongs to stage 0, which is the worker's own; the others are counted from 1
-    without a gap. With `--placement=model_parallel` each stage is computed, forward and backward, by another worker of
-    a group, which pulls the stage's parameters and pushes their gradients itself; between stages travels what the model
-    hands from one to the next. Otherwise a stage makes no difference.
+    Layers outside of all stages belong to stage 0, which the worker itself computes. The others are numbered from 1
+    without a gap. With `--placement=model_parallel` another worker of the group computes each stage, forward and
+    backward. That worker pulls the stage's parameters and pushes their gradients itself, and only the tensors that the
+    model hands from one stage to the next travel between workers. With any other placement stages have no effect.
 
         with layers.stage(1):
             logits_BN = layers.dense(x_BD, 10, "logits")
@@ -32,7 +32,7 @@ def stage(index: int) -> Iterator[None]:
     Source: J. Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 3.
 
     Args:
-        index: 0 or more. Inside of another stage, the inner one counts.
+        index: Number of the stage, 0 or more. Inside of another stage, the inner one counts.
 
     Raises:
         ValueError: `index` is negative, or there are fewer devices than stages.
@@ -53,5 +53,5 @@ def stage(index: int) -> Iterator[None]:
 
 
 def spread(layer: int, num_layers: int, num_stages: int) -> int:
-    """The stage of `layer` of `num_layers` that are spread over stages in order, as evenly as they can be."""
+    """Returns the stage of `layer` if `num_layers` layers are spread over stages in order, as evenly as possible."""
     return layer * num_stages // num_layers

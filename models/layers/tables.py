@@ -10,32 +10,32 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 EMBEDDING_TABLES = "embedding_tables"
-"""Collection of the tables that `embedding` makes; the parameter store keeps these as sparse tables."""
+"""Collection of the tables that `embedding` makes; the parameter store keeps them as sparse tables."""
 
 
 def embedding(
     name: str, vocab_size: int, dim: int, ids: tf.Tensor, initializer: Callable[..., tf.Tensor] | None = None
 ) -> tf.Tensor:
-    """Rows of a trainable table [vocab_size, dim], one per id.
+    """Looks up rows of a trainable table [vocab_size, dim], one per id.
 
-    Each distinct id of the batch is looked up once, so that with the table on parameter servers one row
-    per distinct id travels to the worker, and one gradient row per distinct id travels back: the
-    gradient of the table is a `tf.IndexedSlices` whose indices do not repeat.
+    Each distinct id of the batch is looked up once. So with the table on parameter servers one row per distinct id
+    travels to the worker, and one gradient row per distinct id travels back: the gradient of the table is a
+    `tf.IndexedSlices` whose indices do not repeat.
 
     Args:
-        name: variable name of the table.
-        vocab_size: number of rows.
-        dim: length of a row.
-        ids: int32 or int64, any shape, 0 <= id < vocab_size.
-        initializer: of the table; None = normal with deviation dim ** -0.5.
+        name: Name of the table's variable.
+        vocab_size: Number of rows.
+        dim: Length of a row.
+        ids: int32 or int64 of any shape, 0 <= id < vocab_size.
+        initializer: Initializer of the table; None = normal with standard deviation dim ** -0.5.
 
     Returns:
         float32, shape of `ids` + [dim].
 
     Raises:
         ValueError: `ids` are not int32 or int64.
-        tf.errors.InvalidArgumentError: when it runs, an id is out of range; names the table. TensorFlow's
-            own lookup names no table, and on a GPU it gives rows of zeros.
+        tf.errors.InvalidArgumentError: While the graph runs, if an id is out of range; the message names the table.
+            TensorFlow's own lookup does not name the table, and on a GPU it returns rows of zeros.
     """
     if ids.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"embedding {name!r}: ids must be int32 or int64, got {ids.dtype.name}")
@@ -61,5 +61,5 @@ def _assert_ids(table_name: str, vocab_size: int, ids_R: tf.Tensor) -> tf.Operat
     lowest, highest = tf.reduce_min(ids_R), tf.reduce_max(ids_R)
     is_valid = tf.logical_and(lowest >= 0, highest < vocab_size)
     message = f"embedding table {table_name} has the ids 0 to {vocab_size - 1}; lowest and highest id of the batch:"
-    # The raw op, because tf.debugging.Assert wraps it into a tf.cond.
+    # `tf.debugging.Assert` would wrap the op into a `tf.cond`, which costs time in each step.
     return tf.raw_ops.Assert(condition=is_valid, data=[tf.constant(message), lowest, highest])

@@ -113,10 +113,9 @@ def test_who_may_look_nowhere_sees_the_mean_of_all():
 
 @pytest.mark.parametrize("has_memory", [False, True])
 def test_a_block_equals_numpy(has_memory):
-    memory = {"memory_BKD": tf.constant(MEMORY)} if has_memory else {}
-    y = layers.transformer_block(
-        tf.constant(X), num_heads=2, hidden=7, name="b", training=True, mask=layers.causal_mask(5), **memory
-    )
+    options = layers.BlockOptions(num_heads=2, hidden=7)
+    memory = layers.Memory(tf.constant(MEMORY)) if has_memory else None
+    y = layers.transformer_block(tf.constant(X), options, "b", training=True, mask=layers.causal_mask(5), memory=memory)
     y_v, values = run(y)
     causal = np.tril(np.ones((2, 5, 5), bool))
     normed = norm_of(values, "b/norm", X)
@@ -129,7 +128,8 @@ def test_a_block_equals_numpy(has_memory):
 
 def test_no_position_hears_of_those_behind_it():
     x = tf.constant(X)
-    y = layers.transformer_block(x, num_heads=2, hidden=4, name="b", training=False, mask=layers.causal_mask(5))
+    options = layers.BlockOptions(num_heads=2, hidden=4)
+    y = layers.transformer_block(x, options, "b", training=False, mask=layers.causal_mask(5))
     gradients = [tf.gradients(y[:, at], x)[0] for at in range(5)]
     gradients_v, _ = run(gradients)
     for at, gradient in enumerate(gradients_v):
@@ -139,13 +139,10 @@ def test_no_position_hears_of_those_behind_it():
 
 def test_dropout_of_a_block_acts_in_training_only():
     blocks = []
+    options = layers.BlockOptions(num_heads=2, hidden=4, dropout_rate=0.5)
     for training in (True, False):
         with tf.variable_scope("", reuse=not training):
-            blocks.append(
-                layers.transformer_block(
-                    tf.constant(X), num_heads=2, hidden=4, name="b", training=training, dropout_rate=0.5
-                )
-            )
+            blocks.append(layers.transformer_block(tf.constant(X), options, "b", training=training))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         first, second = (session.run(blocks) for _ in range(2))

@@ -134,7 +134,7 @@ def test_a_rule_is_learned(num_classes):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 1}, "num_classes=1: texts have 2 classes or more; give 0 to train on hidden symbols"),
+        ({"num_classes": 1}, "num_classes=1: give at least 2 classes, or 0 to predict masked symbols"),
         ({"num_heads": 3}, "dim=8 must be even and a multiple of num_heads=3"),
     ],
 )

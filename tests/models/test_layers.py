@@ -188,7 +188,7 @@ def test_wrong_ranks_are_refused_with_the_layer_and_the_shape():
         layers.dense(tf.placeholder(tf.float32, [2, 3, None]), 5, "out")
     with pytest.raises(ValueError, match=r"convolution 'conv' needs .*\(2, 3\)"):
         layers.conv2d(tf.zeros([2, 3]), 5, 3, "conv")
-    with pytest.raises(ValueError, match="flatten needs every dimension"):
+    with pytest.raises(ValueError, match="flatten needs static dimensions"):
         layers.flatten(tf.placeholder(tf.float32, [2, None, 3]))
 
 

@@ -172,7 +172,7 @@ def test_dropout_changes_the_loss_in_training_only(cls):
 @pytest.mark.parametrize(
     ("cls", "options", "message"),
     [
-        (Cnn, {"filters": ()}, "filters is empty: give at least one convolution"),
+        (Cnn, {"filters": ()}, "filters is empty; give at least one convolution"),
         (ResNet, {"depth": 21}, r"depth=21 must be 6 n \+ 2"),
     ],
 )

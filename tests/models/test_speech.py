@@ -143,7 +143,7 @@ def test_dropout_changes_the_loss_in_training_only():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"units": ()}, "units is empty: give at least one layer"),
+        ({"units": ()}, "units is empty; give at least one layer"),
     ],
 )
 def test_wrong_option_is_named(options, message):
