@@ -38,7 +38,7 @@ def test_every_rule_is_recommended_explained_and_measured():
     names = registry.UPDATES.names()
     advice = guide["Which one do I choose"]
     assert [name for name in names if f"`{name}`" not in advice and not name.startswith("k_")] == []
-    assert sorted(column(guide["What a step is, and which learning rate it expects"])) == sorted(names)
+    assert sorted(column(guide["What a global step is, and which learning rate a rule expects"])) == sorted(names)
     assert column(guide["Measured"]) == names
     departures = guide["Where they depart from their sources"]
     assert [name for name in names if f"`{name}`" not in departures] == []

@@ -24,29 +24,30 @@ class Accumulate(UpdateRule):
         G = Σ_{j=1..k} g_j(w_pulled)          k = steps; with `average` G / k
         G takes the place of the gradient in the rule that is wrapped, `async` or `sync`
 
-    Source: common practice (gradient accumulation), for batches larger than memory and for less traffic; it
-    follows no one paper.
+    Source: common practice (gradient accumulation) for batches larger than memory and for less traffic; no single
+    paper.
 
     Worker: 1. read each ps task's clock, then its parameters; 2. k − 1 times: compute the gradient of a batch and
-    add it to the sum on the worker (nothing is sent; the dense parameters stay, the rows of tables are read anew
-    in each step); 3. the k-th time: add, push the sum, clear it; 4. go on when the wrapped rule lets it.
-    ps: what the wrapped rule does.
+    add it to the sum on the worker (the worker sends nothing; the dense parameters stay the same, and each step
+    reads the rows of tables again); 3. the k-th time: add, push the sum, clear it; 4. go on when the wrapped rule
+    allows it.
+    ps: the steps of the wrapped rule.
 
-    `global_step` counts updates of the wrapped rule: `async` one per push, `sync` one per round. A worker makes k
-    steps of its own for each push.
+    `global_step` counts updates of the wrapped rule: `async` makes one per push, `sync` one per round. A worker makes
+    k steps of its own for each push.
 
-    The SUM is pushed: each of the k gradients moves the parameters as far as if it were pushed alone, so the
-    learning rate is that of a single process with batch size `batch_size`, if it is stable at k times the step.
-    With `average` a push is the gradient of one batch of k · `batch_size`, and takes a learning rate for that;
-    it is the same rule with a k-th of the learning rate (SGD, momentum) or, where the scale of a gradient does
-    not matter (Adam), nearly the same rule. `sync` averages over the workers: n workers' sums are Σ/n of n · k
-    gradients, and n workers' averages the gradient of one batch of n · k · `batch_size`.
+    The worker pushes the SUM. Each of the k gradients moves the parameters as far as if it were pushed alone. So the
+    learning rate is that of a single process with batch size `batch_size`, if it is stable at k times the step. With
+    `average` a push is the gradient of one batch of k · `batch_size`, and needs a learning rate for that. Averaging
+    is the same rule with a k-th of the learning rate (SGD, momentum), or nearly the same rule with an optimizer that
+    ignores the scale of a gradient (Adam). `sync` averages over the workers: the sums of n workers give Σ/n of n · k
+    gradients, and their averages give the gradient of one batch of n · k · `batch_size`.
 
-    What is summed and not pushed is lost when a worker's data end. A worker that is started again begins a new sum,
-    and reads the batches of the lost one again. Gradient transforms see the sums, in the steps that push.
+    When a worker's data end, the gradients since its last push are lost. A restarted worker begins a new sum, and
+    reads the batches of the lost sum again. Gradient transforms act on the sums, in the steps that push.
 
-    Memory on the ps: that of the wrapped rule; on the worker O(parameters), of tables only the rows seen since the
-    last push. Traffic per step and worker: O(parameters / k) each way, beside the rows of tables that a batch reads.
+    Memory: on the ps as the wrapped rule; on the worker O(parameters), and of tables only the rows since the last
+    push. Traffic per step and worker: O(parameters / k) each way, and the rows of tables that a batch reads.
     """
 
     Options = AccumulateOptions
@@ -97,12 +98,12 @@ class Accumulate(UpdateRule):
 
 
 class _Sum(NamedTuple):
-    """What a worker has summed of one piece's gradients.
+    """A worker's sum of one piece's gradients.
 
     Attributes:
-        total: with this step's gradient.
-        keep_op: makes `total` the sum.
-        clear_op: makes nothing the sum, after `total` has been computed.
+        total: The sum with this step's gradient.
+        keep_op: Op that stores `total` as the sum.
+        clear_op: Op that sets the sum to zero after `total` has been computed.
     """
 
     total: tf.Tensor | tf.IndexedSlices
@@ -123,7 +124,7 @@ def _create_sum(gradient: Gradient) -> _Sum:
 
 
 def _create_row_sum(name: str, piece: Piece, rows: tf.IndexedSlices) -> _Sum:
-    """Keeps the rows that have occurred, each once."""
+    """Creates a sum of table rows, which holds each row that has occurred once."""
     row_shape = piece.variable.shape.as_list()[1:]
     no_values, no_indices = tf.zeros([0, *row_shape], rows.values.dtype), tf.zeros([0], rows.indices.dtype)
     values, indices = _create_list(f"{name}/values", no_values), _create_list(f"{name}/indices", no_indices)
@@ -138,7 +139,7 @@ def _create_row_sum(name: str, piece: Piece, rows: tf.IndexedSlices) -> _Sum:
 
 
 def _create_list(name: str, nothing: tf.Tensor) -> tf.Variable:
-    """A local variable whose number of rows may change."""
+    """Creates a local variable whose number of rows may change."""
     return tf.Variable(
         nothing,
         name=name,
@@ -150,7 +151,7 @@ def _create_list(name: str, nothing: tf.Tensor) -> tf.Variable:
 
 
 def _every(steps: int) -> Callable[[int], int]:
-    """`TrainStep.choose` that pushes in every `steps`-th step."""
+    """Returns a function for `TrainStep.choose` that pushes in every `steps`-th step."""
     made = 0
 
     def choose(global_step: int) -> int:

@@ -1,4 +1,4 @@
-"""Update rule `all_reduce`: no ps in a step; workers add up their gradients around a ring."""
+"""Update rule `all_reduce`: the workers add up their gradients around a ring, without a ps task."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ps_trainer.updates.ring import Ring, RingExchange
 
 
 class AllReduce(UpdateRule):
-    """Synchronous SGD without a ps: gradients are averaged around a ring of the workers.
+    """Synchronous SGD without a ps: the workers average their gradients around a ring.
 
-        w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    c workers that have data, all others give nothing
+        w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    sum over the c workers that have data
 
     Source: Horovod, Sergeev and Del Balso 2018, §3 (the ring all-reduce of Patarasu and Yuan 2009) and §7 (tensor
     fusion); by TensorFlow's collective ops.
 
     Worker: 1. compute the gradient of its batch with its own replica of the parameters; 2. lay the gradients of
-    all variables end to end, with a 1 behind them; 3. add the vectors of all workers up around the ring: in
-    n − 1 rounds each worker adds a part of the vector that its neighbour sends to its own, in n − 1 more the
-    sums go round; 4. divide by the last element, the number of workers that gave a gradient; 5. apply the mean
-    by the run's optimizer, whose slots are on the worker as well. Everybody computes the same, so the replicas
-    stay equal.
-    ps: nothing in a step. It holds what the workers start from, and takes the chief's replica whenever a
-    checkpoint is saved; the chief sets its clock a few times a second.
+    all variables end to end, followed by a one-hot vector that names the worker; 3. add up the vectors of all workers
+    around the ring: in n − 1 rounds each worker adds a part that its neighbour sends to its own vector, and in n − 1
+    more rounds the sums travel on; 4. divide by the number of workers that gave a gradient; 5. apply the mean by the
+    run's optimizer, whose slots lie on the worker as well. All workers compute the same update, so the replicas stay
+    equal.
+    ps: nothing in a step. It holds the values from which the workers start, and receives the chief's replica before
+    each checkpoint. The chief sets its clock a few times a second.
 
-    A worker that runs out of data goes on in the ring with zeros that do not count, until all are out. A worker
-    that fails, is killed or interrupted ends the run on all workers with an error: start them again, and they
-    go on from the last checkpoint. All `num_workers` are needed from the start.
+    A worker that runs out of data stays in the ring with zeros that do not count, until all workers are out of data.
+    If a worker fails, is killed or interrupted, the run ends on all workers with an error. After a restart they go on
+    from the last checkpoint. All `num_workers` are needed from the start.
 
-    `global_step` counts updates, the same on all workers; what ps 0 says of it lags by up to 0.2 s. Gradients
-    are averaged: a learning rate for batch size n · `batch_size` is expected (linear scaling: n times the
-    single-process one).
+    `global_step` counts updates, the same on all workers; the clock of ps 0 lags by up to 0.2 s. Gradients are
+    averaged, so the rule expects a learning rate for batch size n · `batch_size` (linear scaling: n times the
+    single-process rate).
 
     Memory: parameters and slots on each worker, and once more on the ps tasks. Traffic per step and worker:
-    2 (n − 1)/n · O(parameters) each way, whatever n, in 2 (n − 1) rounds; to the ps
-    tasks nothing but the model's own updates (UPDATE_OPS, such as batch norm's averages), which all workers make.
-    `--pull_dtype` changes nothing, as nothing is pulled.
+    2 (n − 1)/n · O(parameters) each way, nearly independent of n, in 2 (n − 1) rounds. The ps tasks receive only the
+    model's own updates (UPDATE_OPS, such as batch norm's averages), which all workers make. `--pull_dtype` has no
+    effect, because workers pull nothing.
 
-    Departs from Horovod: gradients are fused when all are there, not while the rest is still computed.
+    Departs from Horovod: a worker fuses its gradients when it has computed all of them, not while it computes them.
     """
 
     Options = AllReduceOptions
@@ -56,7 +56,7 @@ class AllReduce(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        refuse_packed(plan)
+        reject_packing(plan)
 
     def min_workers(self, num_workers: int) -> int:
         return num_workers
@@ -74,18 +74,22 @@ class AllReduce(UpdateRule):
 
 
 def create_slots(store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> None:
-    """Makes the optimizer's slots on the ps tasks, of which every worker takes a copy when it joins."""
+    """Creates the optimizer's slots on the ps tasks; every worker copies them when it joins."""
     for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
         if part:
             context.applier.create_slots(ps, [gradient.piece for gradient in part])
 
 
-def refuse_packed(plan: RunPlan) -> None:
-    """Raises OptionError where gradients are to be packed, as packed ones cannot be added up around a ring."""
+def reject_packing(plan: RunPlan) -> None:
+    """Rejects transforms that compress gradients, because workers cannot add compressed ones around a ring.
+
+    Raises:
+        OptionError: The run has such a transform.
+    """
     packing = [name for name in plan.transforms if not name.startswith("clip_")]
     if packing or plan.is_lossy:
         raise OptionError(
-            f"--gradient_transform {', '.join(packing or plan.transforms)}: gradients are added up around a ring of"
-            " workers, which cannot add compressed ones; leave it out (clip_norm and clip_value can stay), or choose"
-            " a rule that sends gradients to the ps tasks, such as --update=sync"
+            f"--gradient_transform {', '.join(packing or plan.transforms)}: the workers add up their gradients around a"
+            " ring and cannot add compressed ones; leave it out (clip_norm and clip_value can stay), or choose a rule"
+            " that sends gradients to the ps tasks, such as --update=sync"
         )

@@ -1,4 +1,4 @@
-"""Update rule `async`: every gradient is applied as it comes."""
+"""Update rule `async`: a ps task applies every gradient as soon as it arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.updates.base import Phase, RuleContext, TrainStep, UpdateRule, g
 
 
 class Async(UpdateRule):
-    """Asynchronous SGD: each worker's gradient is applied on its own, as soon as it arrives.
+    """Asynchronous SGD: a ps task applies each worker's gradient by itself, as soon as it arrives.
 
         w_{t+1} = w_t − η_t · g(w_{t−τ})          τ = staleness, about num_workers − 1 on average
 
@@ -21,14 +21,14 @@ class Async(UpdateRule):
 
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient of its own batch;
     3. push it; 4. go on when every ps task has applied its part.
-    ps: 1. apply the gradient when it arrives (each variable atomically, no order between workers or ps
-    tasks); 2. count it on its clock. As apply, count and read are no section, an update that is made while a
-    worker's parameters are read may be in some of them and count as staleness: τ is an upper bound.
+    ps: 1. apply the gradient when it arrives (each variable atomically, in any order of workers and ps tasks);
+    2. count it on its clock. Apply, count and read are not one exclusive section. So an update that is made while a
+    worker's parameters are read may be in some of them and still count as staleness: τ is an upper bound.
 
-    `global_step` counts gradients applied, by whichever worker: n workers reach a given step together
-    n times as fast as one. The learning rate is per gradient: it is the single-process learning rate of
-    batch size `batch_size`; gradients are neither summed nor averaged over workers. A run with
-    `max_steps` ends up to num_workers − 1 steps above it, the steps in flight.
+    `global_step` counts the applied gradients of all workers: n workers together reach a given step n times as fast
+    as one. The learning rate is per gradient: it is the single-process learning rate of batch size `batch_size`.
+    Gradients are neither summed nor averaged over workers. A run with `max_steps` ends up to num_workers − 1 steps
+    above it, because other workers' steps are still under way.
 
     Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way.
     """

@@ -1,7 +1,7 @@
-"""Rounds in which the workers' replicas are averaged: what `local_sgd` and `model_averaging` share.
+"""Rounds that average the workers' replicas, for `local_sgd` and `model_averaging`.
 
-A round is a group of `gradient_collector.py` that needs a value of every live worker: nobody goes on before it is
-closed, and all then fetch the same centre, on each ps task of the same version.
+A round is a group of `gradient_collector.py` that needs a value of every live worker. No worker goes on before the
+group is closed. Then all workers fetch the same average, and on each ps task the same version of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ROUND, _LOCAL = 0, 1
 
 
 class Averaged(NamedTuple):
-    """What is averaged, and how the centre takes it.
+    """What a rule averages, and how it updates the parameters by the average.
 
     Attributes:
-        gradients: that the local steps apply.
-        send: the replicas after the local step -> what arrives of them on the ps tasks.
-        update: moves a piece on its ps task by the average.
-        targets: ops that a round runs besides.
-        bases: what `send` compares the replicas with: they are to hold what was fetched last; none if nothing.
+        gradients: Gradients that the local steps apply.
+        send: Maps the replicas after the local step to the values that arrive on the ps tasks.
+        update: Builds the op that updates a piece on its ps task by the average.
+        targets: Builds further ops of a round.
+        bases: Variables with the values that were fetched last, which `send` subtracts; empty if it subtracts none.
     """
 
     gradients: Sequence[Gradient]
@@ -45,14 +45,14 @@ class Averaged(NamedTuple):
 def build_step(
     store: ParameterStore, context: RuleContext, averaged: Averaged, period_at: Callable[[int], int], name: str
 ) -> TrainStep:
-    """The train step of a rule that averages replicas every so many local steps.
+    """Builds the train step of a rule that averages replicas after a number of local steps.
 
     Args:
-        store: the created store.
-        context: the run.
-        averaged: see there.
-        period_at: global_step -> local steps of the round that follows.
-        name: of the rule and of its resources.
+        store: The created store.
+        context: The run.
+        averaged: What the rule averages.
+        period_at: Maps global_step to the number of local steps of the next round.
+        name: Name of the rule; prefix of the names of its resources.
     """
     rounds = _Rounds(store, context, averaged, name)
     since = rounds.since
@@ -81,8 +81,8 @@ class _Rounds:
     """The parts of both phases.
 
     Attributes:
-        since: local steps since the last round.
-        worker_state: see `TrainStep`.
+        since: Counter of the local steps since the last round.
+        worker_state: Variables that are saved beside the checkpoints (`TrainStep.worker_state`).
     """
 
     def __init__(self, store: ParameterStore, context: RuleContext, averaged: Averaged, name: str):
@@ -103,7 +103,7 @@ class _Rounds:
         self._local_op = context.applier.apply_to_replica(
             averaged.gradients, self._replica.global_step, num_applied=self._applied.value
         )
-        self._begin_anew = [self._fetch(None, []), self.since.reset_op()]
+        self._restart_ops = [self._fetch(None, []), self.since.reset_op()]
         self.worker_state = [
             *self._replica.variables,
             *self._replica.fetched,
@@ -114,12 +114,12 @@ class _Rounds:
         ]
 
     def build_local(self) -> Phase:
-        """A step on the worker alone."""
+        """Builds the step on the worker alone."""
         targets = [self._local_op, self.since.advance_op(), self._applied.advance_op()]
         return Phase(self._replica.global_step, self._replica.no_staleness, targets, applied=None, is_local=True)
 
     def build_round(self) -> Phase:
-        """A local step, then the average of all replicas in place of the replica."""
+        """Builds a local step that ends with the average of all replicas in place of the replica."""
         with tf.device(self._store.worker_device), tf.control_dependencies([self._local_op]):
             replicas = [Gradient(g.piece, g.piece.kept.read_value()) for g in self._averaged.gradients]
         pushed = self.collector.push(self._averaged.send(replicas))
@@ -133,20 +133,20 @@ class _Rounds:
         return Phase(progress, staleness, targets, applied=None, pushed=pushed.global_step)
 
     def build_join(self) -> tf.Operation:
-        """Joins the open round with the centre as the replica, and the optimizer's slots as new."""
+        """Builds the op that joins the open round: the replica gets the average, and the slots their first values."""
         with tf.control_dependencies([self.collector.build_join()]):
             joined = tf.no_op()
         slots = [slot.initializer for _, slot in self._context.applier.replica_slots]
         return tf.group(self._fetch(after_on_ps(self._store, [joined]), []), *slots)
 
     def restored(self, session: tf.Session) -> None:
-        """Goes on in the round that the saved state is of; drops what it has of an older one, but the slots."""
+        """Continues with the restored state if it belongs to the present round; otherwise keeps only its slots."""
         saved_at, clock = session.run([self._replica.fetched[0], self._store.clocks[0]])
         if saved_at == clock:
             self.since.restore(session)
             return
-        session.run(self._begin_anew)
-        logging.info("the saved replica is of round %d, and this is round %d: it was fetched again", saved_at, clock)
+        session.run(self._restart_ops)
+        logging.info("the saved replica belongs to round %d, but this is round %d: fetched it again", saved_at, clock)
 
     def _fetch(self, after: Sequence[tf.Operation] | None, before_assign: Sequence[tf.Operation]) -> tf.Operation:
         fetch_op = self._replica.fetch(after, before_assign)
@@ -155,7 +155,7 @@ class _Rounds:
         return tf.group(fetch_op, *keeps)
 
     def _results(self, pushed: Pushed) -> tuple[tf.Tensor, tf.Tensor]:
-        """global_step and staleness; what a round takes is never stale, a replica that it did not take says -1."""
+        """Builds global_step and staleness: 0 for a replica that the round has accepted, -1 for one that it has not."""
         taken = []
         for ps, result in enumerate(pushed.results):
             with tf.device(self._store.ps_device(ps)):
@@ -174,7 +174,7 @@ class _Rounds:
 
 
 def create_bases(store: ParameterStore, pieces: Sequence[Piece], name: str) -> list[tuple[Piece, tf.Variable]]:
-    """For each piece a variable on the worker for what was fetched of it last."""
+    """Creates for each piece a variable on the worker, which holds the value that was fetched last."""
     with tf.device(store.worker_device):
         return [
             (piece, create_local_variable(f"{name}/base/{piece.variable.op.name}", piece.variable.shape, _dtype(piece)))
@@ -183,7 +183,7 @@ def create_bases(store: ParameterStore, pieces: Sequence[Piece], name: str) -> l
 
 
 def num_bytes(pieces: Sequence[Piece]) -> int:
-    """Bytes of the pieces' values."""
+    """Returns the size of the pieces' values in bytes."""
     return sum(piece.variable.shape.num_elements() * _dtype(piece).size for piece in pieces)
 
 

@@ -1,4 +1,4 @@
-"""Update rule `backup`: a true barrier over the first N of N + b workers' gradients of each step."""
+"""Update rule `backup`: a barrier over the first N of the gradients of N + b workers in each step."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class Backup(UpdateRule):
     Source: Chen et al. 2016, "Revisiting Distributed Synchronous SGD", section 3.2, algorithms 3 (worker) and 4
     (parameter server).
 
-    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. if it was
-    in time, wait for the update that it is part of, else go on.
-    ps: 1. drop a gradient of an older version, and count it; 2. add the others up; 3. with the N-th, apply
-    the average, count the update, and let the N workers go on.
+    Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
+    for the update that contains the gradient, or go on at once if the gradient was too late.
+    ps: 1. drop a gradient of an older version, and count it; 2. add up the others; 3. with the N-th, apply the average,
+    count the update, and let the N workers go on.
 
-    A worker has one turn per step. No more than N gradients are in an update, and they are the same N for every
-    parameter, on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its docstring says how
-    TensorFlow's token queue differs.
+    A worker gives at most one gradient to an update. An update has at most N gradients, the same ones for every
+    parameter on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its docstring says how TensorFlow's
+    token queue differs.
 
-    `global_step` counts updates. Gradients are averaged: a learning rate for batch size N · `batch_size` is
-    expected (linear scaling: N times the single-process one). Workers that are *done*, with no data left, are not
-    waited for: when fewer than N have some, updates are made from the gradients of all those. With fewer than N
-    workers left because others are *lost*, the run waits for them to come back, and ends if they do not.
+    `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size
+    N · `batch_size` (linear scaling: N times the single-process rate). An update does not wait for workers that are
+    *done*, with no data left: if fewer than N workers have data, their gradients make the update. If fewer than N
+    workers are left because others are *lost*, the run waits for those to rejoin, and ends if they do not.
 
-    Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed,
-    O(N · rows)). Traffic per step and worker: O(parameters) each way, of which a share b/(N + b) is in vain when
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(N · rows)).
+    Traffic per step and worker: O(parameters) each way. A share b/(N + b) of it carries dropped gradients if all
     workers are equally fast.
 
-    Departures from the paper: a worker's computation is not cancelled by an update that it is late for; its
-    gradient is dropped when it comes, and the worker goes on with the newest parameters then. The moving average
-    of the parameters is left out.
+    Departures from the paper: an update does not cancel the computation of a late worker. The ps drops the late
+    gradient when it arrives, and the worker goes on with the newest parameters. The moving average of the parameters
+    is left out.
     """
 
     Options = BackupOptions

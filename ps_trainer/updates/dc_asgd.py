@@ -1,4 +1,4 @@
-"""Update rule `dc_asgd`: gradients are corrected for what happened since they were computed."""
+"""Update rule `dc_asgd`: a ps task corrects a stale gradient for the updates since it was computed."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ _EPSILON = 1e-7
 
 
 class DcAsgd(UpdateRule):
-    """Asynchronous SGD with delay compensation: a stale gradient is moved to where the parameters are now.
+    """Asynchronous SGD with delay compensation: a stale gradient is corrected to the present parameters.
 
         w_{t+1} = w_t − η_t · (g + λ_t · g ⊙ g ⊙ (w_t − w_bak))     g = g(w_bak), w_bak = what its worker pulled
         λ_t = λ                                   constant (DC-ASGD-c), or with `adaptive` (DC-ASGD-a)
         λ_t = λ₀ / √(s_t + ε),   s_t = m · s_{t−1} + (1 − m) · g ⊙ g,   s_0 = 0, m = 0.95, ε = 1e-7
 
-    g ⊙ g stands for the diagonal of the Hessian: the term is the first one of the gradient's Taylor series.
+    g ⊙ g approximates the diagonal of the Hessian, so the correction is the first-order term of the gradient's Taylor
+    series.
 
     Source: Zheng et al. 2017 ("Asynchronous stochastic gradient descent with delay compensation"), equation 10,
     algorithm 1 (worker) and algorithm 2 (ps).
 
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
-    when every ps task has applied its part. Nothing more travels than in `async`.
-    ps: 1. when a worker pulls, keep what it gets as its w_bak; 2. when its gradient arrives, exclusively: read w,
-    correct the gradient, apply it by the run's optimizer, count it on the clock, read clock and w for the worker's
-    next step.
+    when every ps task has applied its part. The traffic is that of `async`.
+    ps: 1. when a worker pulls, store the pulled values as its w_bak; 2. when its gradient arrives, in the exclusive
+    section: read w, correct the gradient, apply it by the run's optimizer, count it on the clock, read clock and w for
+    the worker's next step.
 
-    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
-    single process with batch size `batch_size`; gradients are neither summed nor averaged. One worker, whose
-    parameters nobody else changes, trains as in `async`. A run with `max_steps` ends up to num_workers − 1
-    steps above it.
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, that of a single
+    process with batch size `batch_size`; gradients are neither summed nor averaged. A single worker trains as in
+    `async`, because no other worker changes its parameters. A run with `max_steps` ends up to num_workers − 1 steps
+    above it.
 
     Memory on the ps: parameters and slots, w_bak of O(num_workers · parameters), and with `adaptive` s of
-    O(parameters), which is saved with checkpoints as a slot. Traffic per step and worker: O(parameters) each way.
+    O(parameters), which a checkpoint holds as a slot. Traffic per step and worker: O(parameters) each way.
 
     Departures from the paper: the corrected gradient goes to any optimizer, not only SGD (momentum and Adam then
-    average corrected gradients); with `--pull_dtype` w_bak is the rounded value that the worker got. Embedding
-    tables are refused: they are not pulled whole, so there is no w_bak.
+    average corrected gradients). With `--pull_dtype` w_bak is the rounded value that the worker received. The rule
+    rejects embedding tables: a worker does not pull a whole table, so w_bak does not exist.
     """
 
     Options = DcAsgdOptions
@@ -56,7 +57,7 @@ class DcAsgd(UpdateRule):
         self._options = options
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
-        # The chief makes those of all workers, so that they are freed with the run.
+        # The chief creates the variables of all workers, because it frees them at the end of the run.
         workers = range(context.num_workers) if context.is_chief else [context.worker_index]
         backups = {worker: _create_backups(store, worker) for worker in workers}
         own = backups[context.worker_index]
@@ -100,7 +101,7 @@ class DcAsgd(UpdateRule):
     def _create_mean_squares(
         self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext
     ) -> dict[str, tf.Variable]:
-        """The s of each piece of a ps task, by the piece's name; none without `adaptive`."""
+        """Creates the s of each piece of a ps task, by the piece's name; none without `adaptive`."""
         mean_squares = {}
         for piece, _ in part if self._options.adaptive else ():
             with tf.device(store.ps_device(ps)):
@@ -110,7 +111,7 @@ class DcAsgd(UpdateRule):
         return mean_squares
 
     def _strength(self, mean_square: tf.Variable | None, gradient: tf.Tensor) -> tf.Tensor | float:
-        """λ_t of a gradient that has arrived."""
+        """Builds λ_t for a gradient that has arrived."""
         if mean_square is None:
             return self._options.strength
         updated = _DECAY * mean_square.read_value() + (1 - _DECAY) * gradient * gradient
@@ -119,7 +120,7 @@ class DcAsgd(UpdateRule):
 
 
 def _create_backups(store: ParameterStore, worker: int) -> dict[str, tf.Variable]:
-    """What a worker pulled last, on the ps tasks, by the piece's name."""
+    """Creates the variables on the ps tasks for the values that a worker pulled last, by the piece's name."""
     backups = {}
     for piece in store.dense:
         with tf.device(store.ps_device(piece.ps)):

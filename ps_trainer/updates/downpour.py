@@ -1,4 +1,4 @@
-"""Update rule `downpour`: a worker trains a replica, and pushes and fetches every so many steps."""
+"""Update rule `downpour`: each worker trains a replica, and pushes and fetches after a number of steps."""
 
 from __future__ import annotations
 
@@ -34,28 +34,27 @@ class Downpour(UpdateRule):
     Source: Dean et al. 2012, §4.1 (Adagrad and warm start included) and the appendix's pseudocode of the
     client.
 
-    Worker, at its step number c = 1, 2, …: 1. compute the gradient of its own batch at its replica; 2. add it
-    to the accrued gradient; 3. if n_push divides c, push the accrued gradient and begin a new one at zero;
-    4. if n_fetch divides c, fetch the parameters in place of the replica, after the push if there is one;
-    otherwise move the replica by plain SGD. Other workers than the chief begin when global_step has reached
-    `warm_start_steps` (or the chief has left), with the parameters of that moment.
+    Worker, at its step number c = 1, 2, …: 1. compute the gradient of its own batch at its replica; 2. add it to the
+    accrued gradient; 3. if n_push divides c, push the accrued gradient and set it to zero; 4. if n_fetch divides c,
+    replace the replica by the parameters, after the push if the step has one; otherwise move the replica by plain SGD.
+    The other workers begin when the chief has brought global_step to `warm_start_steps`, or has left. They start with
+    the parameters of that moment.
     ps: 1. apply an accrued gradient by the run's optimizer when it arrives; 2. count it on its clock.
 
-    `global_step` counts pushes, by whichever worker, not local steps; so do max_steps, save intervals and
-    the schedule, which for local steps follows the last known global_step. What is pushed is the *sum* of
-    n_push gradients: with sgd on the ps, the learning rate is that of batch size `batch_size`, as in
-    `async`. Adagrad on the ps is the paper's choice; local steps are plain SGD at the same rate. n_push =
-    n_fetch = 1 is `async`. What a worker has accrued when its data ends, less than n_push gradients, is
-    lost.
+    `global_step` counts the pushes of all workers, not local steps. So do max_steps, save intervals and the schedule;
+    for local steps the schedule follows the last known global_step. A worker pushes the *sum* of n_push gradients: with
+    sgd on the ps, the learning rate is that of batch size `batch_size`, as in `async`. The paper uses Adagrad on the
+    ps; local steps are plain SGD at the same rate. n_push = n_fetch = 1 is `async`. When a worker's data end, its
+    gradients since the last push are lost, fewer than n_push.
 
-    Memory on the ps: parameters and slots; on the worker: the replica and, with n_push > 1, the accrued
-    gradient. Traffic per step and worker: O(parameters / n_push) up and O(parameters / n_fetch) down; a step
-    that does neither sends nothing.
+    Memory on the ps: parameters and slots; on the worker: the replica and, with n_push > 1, the accrued gradient.
+    Traffic per step and worker: O(parameters / n_push) up and O(parameters / n_fetch) down; a step that does neither
+    sends nothing.
 
-    Departures from the paper: its client also pushes at its very first step, here a push always holds
-    n_push gradients. It fetches and pushes in threads of their own while the next step begins; here they are
-    part of the step. A restarted worker goes on with replica and accrued gradient where its
-    last push is the one to which they belong, and else begins without (`training/worker_state.py`).
+    Departures from the paper: its client also pushes at its first step, while here a push always holds n_push
+    gradients. Its client fetches and pushes in threads while the next step begins; here both are part of the step. A
+    restarted worker restores replica and accrued gradient if they belong to its last push, and otherwise begins
+    without them (`training/worker_state.py`).
     """
 
     Options = DownpourOptions
@@ -73,7 +72,7 @@ class Downpour(UpdateRule):
                 f"--update=downpour with n_push={self._options.n_push}, n_fetch={self._options.n_fetch} and"
                 f" --optimizer={plan.optimizer_name} (momentum {momentum:g}): a velocity on the ps has no meaning"
                 " for sums of gradients along replicas; use --optimizer=sgd or adagrad, or n_push=1 and"
-                " n_fetch=1, or --update=easgd --update_option momentum=…, which keeps it on the worker"
+                " n_fetch=1, or --update=easgd --update_option momentum=…, which keeps the velocity on the worker"
             )
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
@@ -102,7 +101,7 @@ class Downpour(UpdateRule):
         )
 
     def _kinds(self) -> list[tuple[bool, bool]]:
-        """(pushes, fetches) of the phases that occur."""
+        """Returns (pushes, fetches) of each phase that occurs."""
         n_push, n_fetch = self._options.n_push, self._options.n_fetch
         kinds = [(True, True)]
         if n_push % n_fetch:
@@ -125,7 +124,7 @@ class Downpour(UpdateRule):
 
 
 class _Graph:
-    """The parts that the phases are put together from."""
+    """The parts from which the phases are assembled."""
 
     def __init__(
         self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext, options: DownpourOptions
@@ -143,9 +142,9 @@ class _Graph:
         self._build_push()
 
     def phase(self, *, pushes: bool, fetches: bool) -> Phase:
-        """The phase with or without push and fetch."""
+        """Builds the phase with or without push and fetch."""
         replica = self.replica
-        targets = [self.steps.advance_op(), *self._keep_sums(begins_anew=pushes)]
+        targets = [self.steps.advance_op(), *self._keep_sums(clears=pushes)]
         global_step, staleness = replica.global_step, replica.no_staleness
         if pushes:
             global_step, staleness = self._pushed_step, self._staleness
@@ -153,6 +152,7 @@ class _Graph:
         if fetches:
             values = [gradient.value for gradient in self._gradients]
             after = self._counted if pushes else after_on_ps(self._store, values)
+            # The fetch overwrites the replica, from which the gradients are computed, and the clocks in the staleness.
             targets.append(replica.fetch(after, before_assign=[*(v.op for v in values), staleness.op]))
             if not pushes:
                 global_step = replica.heard_after(targets[-1])
@@ -164,7 +164,7 @@ class _Graph:
         return Phase(global_step, staleness, targets, None, pushed, is_local=not (pushes or fetches))
 
     def _add_up(self) -> list[Gradient]:
-        """The accrued gradient with this step's."""
+        """Adds this step's gradient to the accrued one."""
         if not self.accrued:
             return list(self._gradients)
         with tf.device(self._store.worker_device):
@@ -173,17 +173,17 @@ class _Graph:
                 for gradient, accrued in zip(self._gradients, self.accrued, strict=True)
             ]
 
-    def _keep_sums(self, *, begins_anew: bool) -> list[tf.Operation]:
+    def _keep_sums(self, *, clears: bool) -> list[tf.Operation]:
         ops = []
         with tf.device(self._store.worker_device):
             for accrued, total in zip(self.accrued, self._sums, strict=False):
                 with tf.control_dependencies([total.value]):
-                    kept = tf.zeros_like(total.value) if begins_anew else total.value
+                    kept = tf.zeros_like(total.value) if clears else total.value
                     ops.append(accrued.assign(kept, read_value=False))
         return ops
 
     def _build_push(self) -> None:
-        """Sends the sums, applies and counts them."""
+        """Builds the ops that send the sums, apply and count them."""
         store, before = self._store, []
         for ps, part in enumerate(grouped_by_ps(self._context.push.send(self._sums), store.num_ps)):
             apply_op = self._context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
@@ -211,7 +211,7 @@ def _create_like(gradient: Gradient, prefix: str) -> tf.Variable:
 
 
 def _leaving_of_chief(store: ParameterStore, context: RuleContext) -> tuple[tf.Variable, tf.Operation | None]:
-    """A bool on ps 0, and on the chief the op that sets it."""
+    """Creates a bool on ps 0 that tells whether the chief has left, and on the chief the op that sets it."""
     with tf.device(store.ps_device(0)):
         chief_left = create_variable("downpour/chief_left", [], "bool")
         return chief_left, chief_left.assign(value=True, read_value=False) if context.is_chief else None

@@ -1,4 +1,4 @@
-"""Update rule `drop_stale`: gradients that are too old are dropped."""
+"""Update rule `drop_stale`: the ps tasks drop gradients that are too old."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _DROPPED = -1
 
 
 class DropStale(UpdateRule):
-    """Asynchronous SGD that applies no gradient whose staleness exceeds a bound; those are dropped and counted.
+    """Asynchronous SGD that drops and counts gradients whose staleness exceeds a bound.
 
-        w_{t+1} = w_t − η_t · g(w_{t−τ})   if τ ≤ staleness;   else w and t stay as they are
+        w_{t+1} = w_t − η_t · g(w_{t−τ})   if τ ≤ staleness;   otherwise w and t do not change
 
     Source: `tf.contrib.opt.DropStaleGradientOptimizer` of TensorFlow 1.15.
 
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on,
     with new parameters, when every ps task has applied or dropped its part.
-    ps 0, each step exclusively: 1. τ = clock now − clock that the worker read; 2. if τ ≤ staleness, apply and
-    count it on the clock; 3. read clock and dense parameters for the worker's next step; 4. tell the other ps tasks
-    which it was. Other ps tasks, exclusively as well: apply and count, or do not, and read. So a gradient is applied
-    everywhere or nowhere, and τ is the number of updates between pull and apply; the rows of tables, which are read
-    when the batch asks for them, may be newer.
+    ps 0, in an exclusive section: 1. τ = clock now − clock that the worker read; 2. if τ ≤ staleness, apply the
+    gradient and count it on the clock; 3. read clock and dense parameters for the worker's next step; 4. send the
+    decision to the other ps tasks. Other ps tasks, in exclusive sections as well: apply and count if ps 0 did, and
+    read. So all ps tasks apply a gradient, or none does, and τ is the number of updates between pull and apply. The
+    rows of tables are read when the batch asks for them, so they may be newer.
 
-    `global_step` counts gradients applied, by whichever worker; a dropped one leaves it as it is. Some worker
-    always gets on: of the gradients of the newest parameters, the first to arrive is applied. The learning rate
-    is per gradient, that of a single process with batch size `batch_size`; gradients are neither summed nor
-    averaged. A run with `max_steps` ends up to num_workers − 1 steps above it.
+    `global_step` counts the applied gradients of all workers; a dropped one does not change it. Training always goes
+    on: among the gradients of the newest parameters, the first to arrive is applied. The learning rate is per
+    gradient, that of a single process with batch size `batch_size`; gradients are neither summed nor averaged. A run
+    with `max_steps` ends up to num_workers − 1 steps above it.
 
-    n workers of even speed have a staleness of about n − 1: a bound below that drops most of the work of some.
-    A dropped gradient counts as sent for gradient transforms that keep what they did not send.
+    n workers of even speed have a staleness of about n − 1. A bound below that drops most of the work of some
+    workers. Gradient transforms that keep a residual treat a dropped gradient as sent.
 
-    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, also for a
-    dropped gradient, and one number from ps 0 to each other ps task.
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, also for a dropped
+    gradient, and one number from ps 0 to each other ps task.
 
-    Departures from TensorFlow 1.15: staleness is read and acted on in one exclusive section, where there another
-    update could come between; on other ps tasks than 0, whose order of updates may differ, an applied gradient
-    may be staler than the bound; drops are counted per worker (`gradients_dropped`), not in a variable.
+    Departures from TensorFlow 1.15: this rule reads the staleness and decides in one exclusive section; there, another
+    update could fall in between. The order of updates may differ on other ps tasks than 0, so a gradient that is
+    applied there may be staler than the bound. Drops are counted per worker (`gradients_dropped`), not in a variable.
     """
 
     Options = DropStaleOptions
@@ -87,7 +87,7 @@ def _apply_or_drop(
     pairs: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]],
     applier: Applier,
 ) -> tf.Tensor:
-    """int64 [2] on the ps: its clock after the step, and the staleness or `_DROPPED`."""
+    """Builds the clock of the ps after the step, and the staleness or `_DROPPED`; int64 [2] on the ps."""
     clock = store.clocks[ps]
 
     def apply() -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Update rule `easgd`: each worker trains a replica, drawn to a centre on the ps every so many steps."""
+"""Update rule `easgd`: each worker trains a replica, which an elastic force pulls towards a centre on the ps."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ class Easgd(UpdateRule):
     """Elastic averaging SGD: replicas explore, and an elastic force ties each to a centre on the ps.
 
         every step:          v ← δ v − η g(x + δ v),  x ← x + v           δ = 0: x ← x − η g(x)
-        every period steps,  x ← x − α (x − x̃),  x̃ ← x̃ + α (x − x̃)       both with the x before
+        every period steps,  x ← x − α (x − x̃),  x̃ ← x̃ + α (x − x̃)       both with the x before the step
         with the step:
 
     Source: Zhang, Choromanska, LeCun 2015, algorithm 1 (asynchronous EASGD) and 2 (EAMSGD); β = n α for n
     workers is its section 3.
 
-    Worker, at its step t = 0, 1, …: 1. compute the gradient at the replica (with momentum at the point ahead of
-    it); 2. if the period divides t, ask for the centre, compute the elastic difference of the replica as it was
-    before the step, and send it; 3. move the replica by the gradient, and by the difference if there is one.
-    ps: 1. add an elastic difference to the centre when it arrives, each variable atomically: as in the paper
-    it is the difference to the centre that the worker has read, not to the centre at that moment; 2. count
-    it on its clock. The exchange at t = 0 moves nothing, as all replicas begin at the centre.
+    Worker, at its step t = 0, 1, …: 1. compute the gradient at the replica (with momentum, at the point ahead of it);
+    2. if the period divides t, fetch the centre, compute the elastic difference between centre and the replica before
+    the step, and send it; 3. move the replica by the gradient, and by the difference if there is one.
+    ps: 1. add an elastic difference to the centre when it arrives, each variable atomically. As in the paper it is the
+    difference to the centre that the worker has read, not to the present centre. 2. Count it on the clock. The
+    exchange at t = 0 moves nothing, because all replicas begin at the centre.
 
-    What is trained, saved and evaluated is the centre. `global_step` counts exchanges, by whichever worker,
-    not local steps; so do max_steps, save intervals and the schedule, which follows the last known
-    global_step; staleness is the number of exchanges between reading the centre and moving it. Nothing is
-    summed or averaged over workers: the learning rate is the single-process one of batch size `batch_size`.
-    The paper takes β = 0.9 and periods of 1 to 64. Local steps are SGD, with `momentum` in the options: the
-    run's --optimizer has nothing to apply and must be sgd.
+    The centre is trained, saved and evaluated. `global_step` counts the exchanges of all workers, not local steps. So
+    do max_steps, save intervals and the schedule, which follows the last known global_step. Staleness is the number of
+    exchanges between the read of the centre and its move. Nothing is summed or averaged over workers: the learning
+    rate is the single-process one of batch size `batch_size`. The paper uses β = 0.9 and periods of 1 to 64. Local
+    steps are SGD, with `momentum` in the options: the run's --optimizer has nothing to apply and must be sgd.
 
-    Gradient transforms act on the elastic difference on its way to the ps; the replica moves by the difference
-    as it was, so lossy ones and clipping break the symmetry of the force.
+    Gradient transforms act on the elastic difference that travels to the ps, while the replica moves by the
+    untransformed difference. So lossy transforms and clipping break the symmetry of the force.
 
     Memory on the ps: parameters, no slots; on the worker the replica, with momentum twice. Traffic per step and
     worker: O(parameters / period) each way; a step without exchange sends nothing.
 
-    Departures from the paper: its worker asks for the centre before it computes the gradient, here after it;
-    both from the same x. With momentum the replica on the worker is y = x + δ v, where the gradient is taken, and x
-    is computed back from it; the same up to rounding.
+    Departures from the paper: its worker fetches the centre before it computes the gradient, here after it; both use
+    the same x. With momentum the replica on the worker is y = x + δ v, at which the gradient is computed, and x is
+    computed back from y; the result is the same up to rounding.
     """
 
     Options = EasgdOptions
@@ -59,11 +58,11 @@ class Easgd(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        plan.reject_assigned("--update=easgd applies no gradients on the ps, its local steps are SGD")
+        plan.reject_assigned("--update=easgd applies no gradients on the ps, and its local steps are SGD")
         if plan.optimizer_name != "sgd":
             raise OptionError(
-                f"--optimizer={plan.optimizer_name}: --update=easgd applies no gradients on the ps, its local steps"
-                " are SGD; use --optimizer=sgd, for momentum with --update_option momentum=0.9, or --update=local_sgd,"
+                f"--optimizer={plan.optimizer_name}: --update=easgd applies no gradients on the ps, and its local steps"
+                " are SGD; use --optimizer=sgd (with --update_option momentum=0.9 for momentum), or --update=local_sgd,"
                 " whose local steps take any optimizer"
             )
         self._options.check_cluster(plan.num_workers)
@@ -102,8 +101,8 @@ class _LocalSgd:
     """One step of SGD on the replica, with or without Nesterov momentum.
 
     Attributes:
-        velocities: v of each gradient's piece; none without momentum.
-        points: x of each gradient's piece at the start of the step.
+        velocities: The v of each gradient's piece; empty without momentum.
+        points: The x of each gradient's piece at the start of the step.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class _LocalSgd:
                 self._moves.append(new_velocity + momentum * (new_velocity - velocity))
 
     def move(self, differences: Sequence[tf.Tensor] | None = None) -> list[tf.Operation]:
-        """The ops that move the replica; back by `differences` as well, if given."""
+        """Builds the ops that move the replica by its gradient and, if given, back by `differences`."""
         with tf.device(self._device):
             moves = self._moves
             if differences is not None:
@@ -149,7 +148,7 @@ class _LocalSgd:
             ]
 
     def keep_velocities(self) -> list[tf.Operation]:
-        """The ops that keep the velocities for the next step."""
+        """Builds the ops that store the velocities for the next step."""
         with tf.device(self._device):
             return [
                 variable.assign(value, read_value=False)
@@ -158,17 +157,17 @@ class _LocalSgd:
 
 
 class _Exchange:
-    """Reads the centre, sends the elastic difference there and moves both ends.
+    """Reads the centre, sends it the elastic difference, and moves both centre and replica.
 
     Attributes:
-        global_step: int64 scalar on the worker, after this exchange.
-        pushed: the same on ps 0.
-        staleness: int64 [num_ps] on the worker.
-        moves: ops that move the replica, by its gradient as well.
+        global_step: The global_step after this exchange, int64 scalar on the worker.
+        pushed: The global_step after this exchange, int64 scalar on ps 0.
+        staleness: Number of exchanges by others since the read, int64 [num_ps] on the worker.
+        moves: Ops that move the replica, by its gradient as well.
     """
 
     def __init__(self, store: ParameterStore, local: _LocalSgd, context: RuleContext, alpha: float):
-        # Not before the gradient is there: a worker whose data has ended must not move the centre.
+        # Read after the gradient is computed: a worker whose data have ended must not move the centre.
         snapshot = store.read(after_on_ps(store, [gradient.value for gradient in local.gradients]))
         centres = {piece.variable.op.name: value for piece, value in snapshot.values}
         with tf.device(store.worker_device):
@@ -183,7 +182,7 @@ class _Exchange:
         self._move_centre(store, sent, snapshot)
 
     def _move_centre(self, store: ParameterStore, sent: Sequence[Gradient], snapshot: Snapshot) -> None:
-        """Moves the centre on each ps task, and counts that."""
+        """Builds the ops that move the centre on each ps task and count the move."""
         staleness = []
         for ps, part in enumerate(grouped_by_ps(sent, store.num_ps)):
             with tf.device(store.ps_device(ps)):

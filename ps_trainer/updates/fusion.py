@@ -57,9 +57,9 @@ class Fusion:
             sizes += [self._num_workers] if number == 0 else []
             values = tf.split(tf.concat(parts, axis=0) if len(parts) > 1 else parts[0], sizes)
             if number == 0:
-                who = tf.cast(tf.round(values.pop()), tf.int64)
+                givers = tf.cast(tf.round(values.pop()), tf.int64)
             found |= {i: tf.reshape(value, self._shapes[i]) for i, value in zip(members, values, strict=True)}
-        return who, [found[i] for i in range(len(self._shapes))]
+        return givers, [found[i] for i in range(len(self._shapes))]
 
 
 def _even_parts(size: int, max_size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Update rule `hogwild`: gradients are applied without locks."""
+"""Update rule `hogwild`: the ps tasks apply gradients without locks."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ from ps_trainer.updates.counted import Counted, counted_phase
 
 
 class Hogwild(UpdateRule):
-    """Lock-free asynchronous SGD: workers change the same embedding rows with nothing that keeps them apart.
+    """Lock-free asynchronous SGD: workers change the same embedding rows without excluding each other.
 
-        w_v ← w_v − η_t · g_v(w_{t−τ})          for each row v of the gradient, whoever else writes it meanwhile
+        w_v ← w_v − η_t · g_v(w_{t−τ})          for each row v of the gradient, even if others write it at that moment
 
     Source: Niu, Recht, Ré and Wright 2011 ("Hogwild!: a lock-free approach to parallelizing stochastic gradient
-    descent"), algorithm 1. It converges almost as if there were locks where gradients are sparse, so that two
-    updates seldom meet in a row.
+    descent"), algorithm 1. With sparse gradients it converges almost as with locks, because two updates seldom write
+    the same row.
 
     Worker: 1. read each ps task's clock, then its dense parameters and the rows of its batch; 2. compute the
     gradient; 3. push it; 4. go on when every ps task has applied its part.
     ps: 1. apply the gradient when it arrives, rows of tables without lock; 2. count it on the clock.
 
-    Dense parameters: TensorFlow's dense updates of a resource variable hold its lock whatever is asked for, so
-    a model without embedding tables trains exactly as in `async`. Of rows that two workers change at the same
-    moment one change, or part of it, may be lost; nothing counts those.
+    Dense parameters: TensorFlow's dense updates of a resource variable always hold its lock, so a model without
+    embedding tables trains exactly as in `async`. If two workers change a row at the same moment, one change or part
+    of it may be lost. The rule does not count lost changes.
 
-    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
-    single process with batch size `batch_size`; gradients are neither summed nor averaged. A run with
-    `max_steps` ends up to num_workers − 1 steps above it.
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, that of a single
+    process with batch size `batch_size`; gradients are neither summed nor averaged. A run with `max_steps` ends up to
+    num_workers − 1 steps above it.
 
     Memory on the ps: parameters and slots. Traffic per step and worker: O(dense parameters + rows of the batch).
 
-    Departures from the paper: the threads that share the memory are the ps task's, which act for workers on other
-    machines; all rows of a batch are one gradient, in place of one example's; any optimizer but `adam` may
-    apply it (slots are then read and written without lock too); the clocks, for staleness and max_steps, are
-    counted atomically.
+    Departures from the paper: the threads that share the memory belong to the ps task and act for workers on other
+    machines. All rows of a batch are one gradient, in place of one example's. Any optimizer but `adam` may apply it;
+    its slots are then read and written without lock, too. The clocks, for staleness and max_steps, count atomically.
     """
 
     def check(self, plan: RunPlan) -> None:
@@ -48,8 +47,8 @@ class Hogwild(UpdateRule):
         for name, optimizer in optimizers:
             if optimizer is not None and optimizer.walks_whole_table:
                 raise OptionError(
-                    f"--update=hogwild changes single rows without lock, and --optimizer={name} changes"
-                    " whole tables, under their lock; use --optimizer=lazy_adam, sgd or adagrad, or --update=async"
+                    f"--update=hogwild changes single rows without lock, but --optimizer={name} changes"
+                    " whole tables under their lock; use --optimizer=lazy_adam, sgd or adagrad, or --update=async"
                 )
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:

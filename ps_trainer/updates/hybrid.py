@@ -1,4 +1,4 @@
-"""Update rule `hybrid`: embedding tables on the ps tasks, everything else around a ring, both of the same step."""
+"""Update rule `hybrid`: embedding tables are updated on the ps tasks, all other parameters around a ring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
-from ps_trainer.updates.all_reduce import create_slots, refuse_packed
+from ps_trainer.updates.all_reduce import create_slots, reject_packing
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gradient_sums import GradientSums
@@ -18,32 +18,32 @@ from ps_trainer.updates.ring import Ring, RingExchange
 
 
 class Hybrid(UpdateRule):
-    """Synchronous SGD in which sparse gradients go to the ps tasks and dense ones around a ring.
+    """Synchronous SGD that sends sparse gradients to the ps tasks and averages dense ones around a ring.
 
         w_{t+1} = w_t − η_t · (1/c) Σ g_i(w_t)    c workers that have data; tables on the ps, the rest on workers
 
     Source: Parallax, Kim et al. 2019 (arXiv:1808.02621), its hybrid of ps for sparse and all-reduce for dense
     variables.
 
-    Worker: 1. gather the rows of its batch from the ps tasks; 2. compute the gradient; 3. push the rows'
-    gradients, which the ps tasks only keep; 4. average the dense gradients around the ring and apply them, as in
-    `all_reduce`; 5. wait until the tables are updated.
-    ps, driven by the chief after its turn in the ring, by when all have pushed: 1. sum up the rows that were
-    pushed and divide by c, rows that few workers touched as well; 2. apply, with the optimizer and slots of the
-    ps; 3. count the update on the clock.
+    Worker: 1. gather the rows of its batch from the ps tasks; 2. compute the gradient; 3. push the rows' gradients,
+    which the ps tasks store; 4. average the dense gradients around the ring and apply them, as in `all_reduce`;
+    5. wait until the tables are updated.
+    ps, started by the chief after its turn in the ring, when all workers have pushed: 1. add up the pushed rows and
+    divide by c, also those that few workers touched; 2. apply them by the optimizer and slots of the ps; 3. count the
+    update on the clock.
 
     Ends and failures: as in `all_reduce`. `global_step` counts updates, the same on all workers. Gradients are
-    averaged: a learning rate for batch size n · `batch_size` is expected.
+    averaged, so the rule expects a learning rate for batch size n · `batch_size`.
 
-    Memory: tables and their slots on the ps tasks, with the rows pushed in a step; the rest on each worker, and
-    once more on the ps tasks. Traffic per step and worker: O(rows of the batch) from and to the ps tasks,
-    2 (n − 1)/n · O(dense parameters) around the ring, and 2 (n − 1) more rounds of small messages for the wait.
-    Slower than `sync` where a step is short: rows, ring, tables and wait come one after the other, each in a run
-    of its own, as a run with collective ops cannot have a part on a ps task (`ring.py`).
+    Memory: tables, their slots and the rows pushed in a step on the ps tasks; the rest on each worker, and once more
+    on the ps tasks. Traffic per step and worker: O(rows of the batch) from and to the ps tasks,
+    2 (n − 1)/n · O(dense parameters) around the ring, and 2 (n − 1) more rounds of small messages for the wait. The
+    rule is slower than `sync` if steps are short: rows, ring, tables and wait follow one after the other. Each needs a
+    run of its own, because a run with collective ops must not contain an op on a ps task (`ring.py`).
 
-    Departs from Parallax: a table is what the model marks as one (`layers.embedding`), whatever the share of its
-    rows in a batch; there are no local accumulators per machine; partitions are chosen by the user
-    (`--layout_option table_partitions`), not searched for.
+    Departs from Parallax: a table is a variable that the model marks as one (`layers.embedding`), whatever the share
+    of its rows in a batch. Machines have no local accumulators. The user chooses the partitions
+    (`--layout_option table_partitions`); the rule does not search for them.
     """
 
     Options = AllReduceOptions
@@ -55,7 +55,7 @@ class Hybrid(UpdateRule):
         self._options = options
 
     def check(self, plan: RunPlan) -> None:
-        refuse_packed(plan)
+        reject_packing(plan)
 
     def min_workers(self, num_workers: int) -> int:
         return num_workers
@@ -79,8 +79,8 @@ class _Tables:
     """The tables' gradients on the ps tasks.
 
     Attributes:
-        push_ops: what a worker with data runs.
-        state: variables for the chief to initialise, which takes away what an earlier start of the run has left.
+        push_ops: Ops that a worker with data runs.
+        state: Variables that the chief initialises, which clears the rows that an earlier start of the run has left.
     """
 
     def __init__(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext):
@@ -98,7 +98,7 @@ class _Tables:
         self._apply: Callable[[int], Any] | None = None
 
     def apply(self, session: tf.Session, num_gradients: int) -> None:
-        """Applies the mean of what `num_gradients` workers have pushed."""
+        """Applies the mean of the gradients that `num_gradients` workers have pushed."""
         if self._apply is None:
             self._apply = session.make_callable(self._apply_op, [self._num_gradients])
         self._apply(num_gradients)
@@ -127,7 +127,7 @@ def _push(store: ParameterStore, ps: int, sums: GradientSums, values: Sequence[t
 
 
 def _apply(store: ParameterStore, ps: int, sums: GradientSums, share: tf.Tensor, context: RuleContext) -> tf.Operation:
-    """For the chief, while all workers wait for it, so that none is in the section of `_push`."""
+    """Builds the update that the chief runs while all workers wait, so that no step is in the section of `_push`."""
     apply_op = context.applier.apply(ps, sums.take(share))
     with tf.control_dependencies([apply_op]):
         return store.clocks[ps].assign_add(1, read_value=False)

@@ -1,33 +1,33 @@
 """Update rules `k_sync`, `k_async`, `k_batch_sync` and `k_batch_async`: an update from the first k gradients.
 
-Source of all four: Dutta et al. 2018, "Slow and Stale Gradients Can Win the Race", section 2; growing k: the
-same, and Dutta et al. 2021 ("AdaSync"). How they differ:
+Source of all four: Dutta et al. 2018, "Slow and Stale Gradients Can Win the Race", section 2. Source of the growing k:
+the same, and Dutta et al. 2021 ("AdaSync"). How they differ:
 
-                  which gradients count        a worker whose gradient is in goes on
-    k_sync        of the newest parameters     with the update that it is part of; k workers
-    k_batch_sync  of the newest parameters     at once, with another batch; k batches of any workers
-    k_async       all                          with the update that it is part of; k workers
-    k_batch_async all                          at once, with the newest parameters; k batches of any workers
+                  gradients that count         a worker whose gradient counts goes on         k counts
+    k_sync        of the newest parameters     after the update that contains the gradient    workers
+    k_batch_sync  of the newest parameters     at once, with another batch                    batches of any workers
+    k_async       all                          after the update that contains the gradient    workers
+    k_batch_async all                          at once, with the newest parameters            batches of any workers
 
-All have in common:
+Common to all:
 
         w_{t+1} = w_t − η_t · (1/k_t) Σ g_i(w_{t−τ_i})      τ_i = 0 in the two sync rules
 
     k_t = min(k + grow_by · ⌊t / grow_every⌋, max_k) with grow_every > 0, else k
 
-`global_step` counts updates. Gradients are averaged: a learning rate for batch size k · `batch_size` is expected
-(the papers use one rate for all k). Memory on the ps: parameters, slots, and a sum of the gradients' size (rows
-of tables: those pushed, O(k · rows)). Traffic per step and worker: O(parameters) each way; in the sync rules
-what late gradients carry is in vain, on average a share 1 − k/n of it when n workers are equally fast.
+`global_step` counts updates. Gradients are averaged, so the rules expect a learning rate for batch size
+k · `batch_size` (the papers use one rate for all k). Memory on the ps: parameters, slots, and a sum of the gradients'
+size (of tables the pushed rows, O(k · rows)). Traffic per step and worker: O(parameters) each way. In the sync rules
+late gradients are dropped; they are on average a share 1 − k/n of the traffic if n workers are equally fast.
 
-The two rules that count workers do not wait for those that are *done*, with no data left: when fewer than k have
-some, updates are made from the gradients of all those. Workers that are *lost* are another matter: with fewer than k
-of all workers left, the run waits for them to come back, and ends if they do not. Gradients of an update that is still
-open when the run ends are not applied.
+The two rules that count workers do not wait for workers that are *done*, with no data left: if fewer than k workers
+have data, their gradients make the update. If fewer than k workers are left because others are *lost*, the run waits
+for those to rejoin, and ends if they do not. Gradients of an update that is still open when the run ends are not
+applied.
 
-Departures from the papers: a computation is not cancelled, so a late gradient is dropped when it comes, and its
-worker goes on with the newest parameters only then. k grows with the number of updates, where Dutta et al. 2021
-derive it from the training loss. With several ps tasks the async rules form groups on each of them, of the same
+Departures from the papers: an update does not cancel computations, so a ps drops a late gradient when it arrives, and
+only then its worker goes on with the newest parameters. k grows with the number of updates; Dutta et al. 2021 derive it
+from the training loss. With several ps tasks the async rules form groups on each of them. These groups have the same
 number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.
 """
 
@@ -47,7 +47,7 @@ from ps_trainer.updates.options import KAsyncOptions, KBatchOptions, KSyncOption
 
 
 def k_at(options: KBatchOptions, clock: tf.Tensor, num_workers: int) -> tf.Tensor:
-    """K of the update that follows `clock` (int64 scalar) others; int64 scalar."""
+    """Builds the k of the update after `clock` other updates (int64 scalars)."""
     if not options.grow_every:
         return tf.constant(options.k, tf.int64)
     grown = options.k + options.grow_by * (clock // options.grow_every)
@@ -55,7 +55,13 @@ def k_at(options: KBatchOptions, clock: tf.Tensor, num_workers: int) -> tf.Tenso
 
 
 class _KRule(UpdateRule):
-    """What the four rules share; the class attributes say which one it is."""
+    """Base of the four rules.
+
+    Attributes:
+        name: Name of the rule.
+        counts_workers: Whether k counts workers, so that workers wait for the update; otherwise it counts batches.
+        is_fresh_only: Whether only gradients of the newest parameters count.
+    """
 
     Options: ClassVar[type[KBatchOptions]] = KBatchOptions
     waits_for_others = True
@@ -83,15 +89,15 @@ class _KRule(UpdateRule):
 
 
 class KSync(_KRule):
-    """K-sync SGD: an update from the first k workers' gradients of this step, the others' are dropped.
+    """K-sync SGD: an update from the gradients of the first k workers of this step; later gradients are dropped.
 
-    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. if it was
-    in time, wait for the update that it is part of, else go on.
-    ps: 1. drop a gradient of an older version; 2. add the others up; 3. with the k-th, apply the average, count
-    the update, and let the k workers go on.
+    Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
+    for the update that contains the gradient, or go on at once if the gradient was too late.
+    ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average, count the
+    update, and let the k workers go on.
 
-    The same algorithm as `backup` with backup_workers = num_workers − k. Equation, counting, learning rate,
-    costs and departures: the docstring of this file.
+    The algorithm is that of `backup` with backup_workers = num_workers − k. The docstring of this file has equation,
+    counting, learning rate, costs and departures.
     """
 
     Options = KSyncOptions
@@ -101,14 +107,14 @@ class KSync(_KRule):
 
 
 class KAsync(_KRule):
-    """K-async SGD: an update from k workers' gradients as they come, however old.
+    """K-async SGD: an update from the gradients of k workers as they arrive, however old.
 
-    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. wait for the update
-    that it is part of. The n − k others go on computing, so their gradients are stale when they come.
-    ps: 1. add gradients up; 2. with the k-th, apply the average, count the update, and let the k workers go on.
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. wait for the update that
+    contains the gradient. The n − k other workers still compute, so their gradients are stale when they arrive.
+    ps: 1. add up gradients; 2. with the k-th, apply the average, count the update, and let the k workers go on.
 
-    k = 1 is `async`, k = n is `sync`. Equation, counting, learning rate, costs and departures: the docstring of
-    this file.
+    k = 1 is `async`, k = n is `sync`. The docstring of this file has equation, counting, learning rate, costs and
+    departures.
     """
 
     Options = KAsyncOptions
@@ -118,15 +124,15 @@ class KAsync(_KRule):
 
 
 class KBatchSync(_KRule):
-    """K-batch-sync SGD: an update from the first k batches' gradients of this version, by whichever workers.
+    """K-batch-sync SGD: an update from the gradients of the first k batches of this version, from any workers.
 
-    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. go on at
-    once, with another batch for the same parameters unless there are newer ones.
-    ps: 1. drop a gradient of an older version; 2. add the others up; 3. with the k-th, apply the average and
-    count the update.
+    Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. go on at
+    once, with another batch and the newest parameters.
+    ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average and count the
+    update.
 
-    A fast worker gives several gradients to an update. k may exceed the number of workers. Equation, counting,
-    learning rate, costs and departures: the docstring of this file.
+    A fast worker gives several gradients to an update. k may exceed the number of workers. The docstring of this file
+    has equation, counting, learning rate, costs and departures.
     """
 
     name = "k_batch_sync"
@@ -134,13 +140,13 @@ class KBatchSync(_KRule):
 
 
 class KBatchAsync(_KRule):
-    """K-batch-async SGD: an update from every k gradients that come, by whichever workers, however old.
+    """K-batch-async SGD: an update from every k gradients that arrive, from any workers, however old.
 
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
-    ps: 1. add gradients up; 2. with the k-th, apply the average and count the update.
+    ps: 1. add up gradients; 2. with the k-th, apply the average and count the update.
 
-    k = 1 is `async`; no worker ever waits. Equation, counting, learning rate, costs and departures: the
-    docstring of this file.
+    k = 1 is `async`; no worker ever waits. The docstring of this file has equation, counting, learning rate, costs and
+    departures.
     """
 
     name = "k_batch_async"

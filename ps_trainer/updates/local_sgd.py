@@ -1,4 +1,4 @@
-"""Update rule `local_sgd`: local steps on each worker, then the average of all replicas."""
+"""Update rule `local_sgd`: each worker makes local steps, then all continue from the average of their replicas."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from ps_trainer.updates.options import LocalSgdOptions
 
 
 class LocalSgd(UpdateRule):
-    """Local SGD: H steps of each worker on its own replica, then all go on from the average of the replicas.
+    """Local SGD: each worker makes H steps on its own replica, then all go on from the average of the replicas.
 
         x_i ← optimizer(x_i, g_i(x_i))   H times;     x̄ ← x̄ + (1/n) Σ (x_i − x̄),  x_i ← x̄
         H = 1 while global_step < switch_step, else H = period
 
     Source: Stich 2019, algorithm 1; with switch_step post-local SGD, Lin et al. 2020.
 
-    Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's
-    optimizer; 3. after H such steps push the difference of the replica to what was fetched last; 4. wait until
-    all live workers have; 5. fetch.
-    ps: 1. add the differences up; 2. with the last one, add their mean to the parameters, which no optimizer
-    takes part in; 3. count the round and let all workers go on.
+    Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's optimizer;
+    3. after H such steps push the replica minus the values fetched last; 4. wait until all live workers have pushed;
+    5. fetch.
+    ps: 1. add up the differences; 2. with the last one, add their mean to the parameters, without an optimizer;
+    3. count the round and let all workers go on.
 
-    What is trained, saved and evaluated is the average. `global_step` counts rounds, not local steps; so do
-    max_steps, save intervals and switch_step, and the schedule, which follows the number of rounds also in
-    local steps. Replicas are averaged over the live workers: with period=1 and sgd this is `sync`, and a learning
-    rate for batch size n · `batch_size` is expected; the longer the period, the more it is the single-process
-    one. A worker that leaves is not waited for any more, and what it did since the last round is lost.
+    The average is trained, saved and evaluated. `global_step` counts rounds, not local steps. So do max_steps, save
+    intervals, switch_step and the schedule, which follows the number of rounds in local steps, too. Replicas are
+    averaged over the live workers. With period=1 and sgd this is `sync`, and the rule expects a learning rate for batch
+    size n · `batch_size`; with longer periods the best rate approaches the single-process one. Rounds do not wait for
+    a worker that has left, and its steps since the last round are lost.
 
-    Any optimizer: its slots are the worker's own, are not averaged, and stay through a round (with momentum the
-    "local momentum" of Lin et al.). Adam's bias correction counts the worker's local steps. Gradient transforms
-    act on the differences; `clip_norm` so bounds a round, not a gradient.
+    Any optimizer works. Its slots belong to the worker, are not averaged, and persist through rounds (with momentum,
+    the "local momentum" of Lin et al.). Adam's bias correction counts the worker's local steps. Gradient transforms act
+    on the differences, so `clip_norm` bounds a round, not a gradient.
 
-    Memory on the ps: parameters and a sum of their size, no slots; on the worker the replica, what was fetched
-    last, and slots. Traffic per step and worker: O(parameters / H) each way; a local step sends nothing.
+    Memory on the ps: parameters and a sum of their size, no slots; on the worker the replica, the values fetched last,
+    and slots. Traffic per step and worker: O(parameters / H) each way; a local step sends nothing.
 
     Departures: Stich averages at any set of steps at most H apart, here every H steps. Lin et al. switch when the
     learning rate first decays, here at the given step.

@@ -1,4 +1,4 @@
-"""Update rule `model_averaging`: every so many steps the workers' parameters are replaced by their average."""
+"""Update rule `model_averaging`: at regular intervals the average of all replicas replaces the parameters."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from ps_trainer.updates.options import ModelAveragingOptions
 
 
 class ModelAveraging(UpdateRule):
-    """Model averaging: workers train on their own and every `period` steps take over the mean of all replicas.
+    """Model averaging: workers train by themselves, and every `period` steps continue from the mean of all replicas.
 
         x_i ← optimizer(x_i, g_i(x_i))   period times;     x̄ ← (1/n) Σ x_i,  x_i ← x̄
 
     Source: `tf.contrib.opt.ModelAverageOptimizer` of TensorFlow 1.15.
 
-    Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's
-    optimizer; 3. after `period` such steps push the replica itself; 4. wait until all live workers have;
-    5. fetch.
-    ps: 1. add the replicas up; 2. with the last one, put their mean in place of the parameters; 3. count the
-    round and let all workers go on.
+    Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's optimizer;
+    3. after `period` such steps push the replica itself; 4. wait until all live workers have pushed; 5. fetch.
+    ps: 1. add up the replicas; 2. with the last one, replace the parameters by the mean; 3. count the round and let
+    all workers go on.
 
-    Up to rounding the same arithmetic as `local_sgd`, which sends differences to the last average. Here the
-    parameters travel themselves, as in TensorFlow's class: the worker need not remember what it fetched, and
-    gradient transforms that compress are refused, as they are made for small values around zero. `clip_*` act
-    on the gradients of the local steps. Choose `local_sgd` to compress or to begin with synchronous steps.
+    Up to rounding the arithmetic is that of `local_sgd`, which sends differences to the last average. Here the
+    parameters themselves travel, as in TensorFlow's class, so the worker need not store the values that it fetched. The
+    rule rejects gradient transforms that compress, because they are made for small values around zero. `clip_*` act on
+    the gradients of the local steps. Choose `local_sgd` to compress or to begin with synchronous steps.
 
-    `global_step` counts rounds, not local steps; so do max_steps, save intervals and the schedule. The learning
-    rate is the single-process one of batch size `batch_size` (with period=1 that of the n times larger batch).
-    Slots are the worker's own and not averaged. A worker that leaves is not waited for any more, and what it
-    did since the last round is lost.
+    `global_step` counts rounds, not local steps; so do max_steps, save intervals and the schedule. The learning rate is
+    the single-process one of batch size `batch_size` (with period=1 that of the n times larger batch). Slots belong to
+    the worker and are not averaged. Rounds do not wait for a worker that has left, and its steps since the last round
+    are lost.
 
     Memory on the ps: parameters and a sum of their size; on the worker the replica and slots. Traffic per step and
     worker: O(parameters / period) each way; a local step sends nothing.
 
-    Departure from TensorFlow's class: it waits for all `num_worker` workers for ever, here a round needs those
-    that are left.
+    Departure from TensorFlow's class: a round waits for the live workers only, where TensorFlow's waits for all
+    `num_worker` workers, even for a lost one.
     """
 
     Options = ModelAveragingOptions
@@ -57,7 +56,7 @@ class ModelAveraging(UpdateRule):
         if packing or plan.is_lossy:
             raise OptionError(
                 f"--gradient_transform {', '.join(packing or plan.transforms)}: --update=model_averaging sends"
-                " parameters, not gradients, and compressing them would spoil the model; leave it out (clip_norm and"
+                " parameters, not gradients, and compression would damage the model; leave it out (clip_norm and"
                 " clip_value can stay), or use --update=local_sgd, which sends differences"
             )
 

@@ -1,8 +1,8 @@
-"""The options of every update rule: names, types, defaults, ranges, and which sizes of cluster they fit.
+"""Options of every update rule: names, types, defaults, ranges, and the sizes of cluster that they fit.
 
-Each rule in `updates/` and its schedule in `simulation/rules/` have the class of this file as `Options`, so that a
-cluster, `simulate` and `Replay` reject the same values in the same words. The simulation runs without TensorFlow:
-this file imports the core only.
+A rule in `updates/` and its schedule in `simulation/rules/` use the same class of this file as `Options`. So a cluster,
+`simulate` and `Replay` reject the same values with the same message. The simulation runs without TensorFlow, so this
+file imports only the core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ class RuleOptions:
     """Options of an update rule; `check_cluster` relates them to the size of a cluster."""
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where the options do not fit a cluster of `num_workers` workers."""
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: The options do not fit a cluster of `num_workers` workers.
+        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,11 +32,15 @@ class SyncOptions(RuleOptions):
 
     replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers", least=0)
     min_workers: int = option(
-        0, "workers with which training goes on; 0 = it waits for all that an update needs", least=0
+        0, "smallest number of workers that train; 0 = as many as an update needs gradients", least=0
     )
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where an option exceeds the number of workers."""
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: An option exceeds the number of workers.
+        """
         for name in ("min_workers", "replicas_to_aggregate"):
             if getattr(self, name) > num_workers:
                 raise OptionError(
@@ -46,14 +54,14 @@ class AccumulateOptions(RuleOptions):
     """Options of `accumulate`."""
 
     steps: int = option(4, "gradients that a worker sums before it pushes; 1 = push every gradient", least=1)
-    rule: str = option("async", "what becomes of the sums", choices=("async", "sync"))
+    rule: str = option("async", "update rule for the sums", choices=("async", "sync"))
     average: bool = option(False, "push the average of a worker's gradients in place of their sum")
-    replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = of all workers", least=0)
+    replicas_to_aggregate: int = option(0, "with rule=sync: sums per update; 0 = one of each worker", least=0)
 
     def __post_init__(self) -> None:
         if self.replicas_to_aggregate and self.rule != "sync":
             raise OptionError(
-                f"replicas_to_aggregate={self.replicas_to_aggregate} is for rule=sync, not for rule={self.rule};"
+                f"replicas_to_aggregate={self.replicas_to_aggregate} is only for rule=sync, not for rule={self.rule};"
                 " leave it out or set rule=sync"
             )
 
@@ -63,7 +71,11 @@ class AccumulateOptions(RuleOptions):
         return SyncOptions(replicas_to_aggregate=self.replicas_to_aggregate)
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where the wrapped rule does not fit the cluster."""
+        """Checks the wrapped rule's options against the size of a cluster.
+
+        Raises:
+            OptionError: The wrapped rule does not fit the cluster.
+        """
         self.of_sync.check_cluster(num_workers)
 
 
@@ -81,7 +93,11 @@ class BackupOptions(RuleOptions):
     backup_workers: int = option(1, "b: workers that an update does not wait for", least=0)
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where no worker is left to wait for."""
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: All workers would be backup workers.
+        """
         if self.backup_workers >= num_workers:
             raise OptionError(
                 f"backup_workers={self.backup_workers} leaves none of num_workers={num_workers} to wait"
@@ -93,14 +109,18 @@ class BackupOptions(RuleOptions):
 class SoftSyncOptions(RuleOptions):
     """Options of `softsync`."""
 
-    splits: int = option(1, "the paper's n: updates for one gradient of every worker", least=1)
+    splits: int = option(1, "the paper's n: number of updates into which one gradient per worker is split", least=1)
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where an update has less than one gradient."""
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: An update would have less than one gradient.
+        """
         if self.splits > num_workers:
             raise OptionError(
-                f"splits={self.splits} exceeds num_workers={num_workers}, and no update has less than"
-                f" one gradient; give splits={num_workers} or fewer, or use --update=async"
+                f"splits={self.splits} exceeds num_workers={num_workers}, but an update needs at least one gradient;"
+                f" give splits={num_workers} or fewer, or use --update=async"
             )
 
 
@@ -108,35 +128,39 @@ class SoftSyncOptions(RuleOptions):
 class KBatchOptions(RuleOptions):
     """Options of `k_batch_sync` and `k_batch_async`."""
 
-    k: int = option(1, "gradients per update, at first", least=1)
-    grow_every: int = option(0, "updates after which k grows, again and again; 0 = k stays", least=0)
-    grow_by: int = option(1, "what k grows by each time", least=1)
-    max_k: int = option(0, "where k stops to grow; 0 = the number of workers", least=0)
+    k: int = option(1, "gradients per update at the start", least=1)
+    grow_every: int = option(0, "number of updates after which k grows each time; 0 = k is constant", least=0)
+    grow_by: int = option(1, "amount by which k grows each time", least=1)
+    max_k: int = option(0, "largest k; 0 = the number of workers", least=0)
 
     def __post_init__(self) -> None:
         if self.max_k and (not self.grow_every or self.max_k < self.k):
             raise OptionError(
-                f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}; max_k is where a growing k stops:"
+                f"max_k={self.max_k}, k={self.k}, grow_every={self.grow_every}: max_k is the bound of a growing k;"
                 " give grow_every >= 1 and max_k >= k, or leave max_k out"
             )
 
     def largest_k(self, num_workers: int) -> int:
-        """What k grows to in a cluster of `num_workers` workers."""
+        """Returns the largest k in a cluster of `num_workers` workers."""
         return max(self.max_k or num_workers, self.k) if self.grow_every else self.k
 
 
 class _KWorkersOptions(KBatchOptions):
-    """The same where each update takes one gradient per worker, so that k is at most their number."""
+    """Options of `k_sync` and `k_async`: an update takes one gradient per worker, so k is at most their number."""
 
     _name: ClassVar[str]
     _batch_form: ClassVar[str]
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where k exceeds the number of workers."""
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: k or max_k exceeds the number of workers.
+        """
         for name in ("k", "max_k"):
             if getattr(self, name) > num_workers:
                 raise OptionError(
-                    f"--update={self._name}: {name}={getattr(self, name)} exceeds num_workers={num_workers}, and each"
+                    f"--update={self._name}: {name}={getattr(self, name)} exceeds num_workers={num_workers}, but each"
                     " update takes one gradient per worker; lower it, start more workers, or use"
                     f" --update={self._batch_form}, which counts batches of any workers"
                 )
@@ -158,14 +182,14 @@ class KAsyncOptions(_KWorkersOptions):
 class DropStaleOptions(RuleOptions):
     """Options of `drop_stale`."""
 
-    staleness: int = option(1, "largest staleness with which a gradient is applied; 0 = only fresh ones", least=0)
+    staleness: int = option(1, "largest staleness of a gradient that is applied; 0 = only fresh gradients", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SspOptions(RuleOptions):
     """Options of `ssp`."""
 
-    staleness: int = option(3, "s: steps that a worker may be ahead of the slowest when it begins another one", least=0)
+    staleness: int = option(3, "s: steps that a worker may be ahead of the slowest when it begins a step", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +203,7 @@ class DcAsgdOptions(RuleOptions):
 
     @property
     def strength(self) -> float:
-        """The λ, or λ₀, that is meant."""
+        """The λ, or λ₀ with `adaptive`, that the rule uses."""
         if self.lambda_ is not None:
             return self.lambda_
         return 2.0 if self.adaptive else 0.04
@@ -189,7 +213,7 @@ class DcAsgdOptions(RuleOptions):
 class DownpourOptions(RuleOptions):
     """Options of `downpour`."""
 
-    n_push: int = option(1, "steps whose gradients are summed up for one push", least=1)
+    n_push: int = option(1, "steps whose gradients are summed for one push", least=1)
     n_fetch: int = option(1, "steps between two fetches of the parameters", least=1)
     warm_start_steps: int = option(0, "global steps that the chief makes alone before the other workers begin", least=0)
 
@@ -200,9 +224,9 @@ class EasgdOptions(RuleOptions):
 
     period: int = option(10, "steps of a worker between two exchanges with the centre (τ)", least=1)
     alpha: float | None = option(
-        None, "share of the difference that replica and centre move; or give beta", least=0, most=1
+        None, "share of the difference by which replica and centre move; or give beta", least=0, most=1
     )
-    beta: float | None = option(None, "alpha times the number of workers; 0.9 where neither is given", least=0)
+    beta: float | None = option(None, "alpha times the number of workers; 0.9 if neither is given", least=0)
     momentum: float = option(0.0, "Nesterov momentum of the local steps; more than 0 is EAMSGD (δ)", least=0, below=1)
 
     _USUAL_BETA: ClassVar[float] = 0.9
@@ -214,13 +238,17 @@ class EasgdOptions(RuleOptions):
             )
 
     def alpha_of(self, num_workers: int) -> float:
-        """The share per exchange in a cluster of `num_workers` workers."""
+        """Returns the share per exchange in a cluster of `num_workers` workers."""
         if self.alpha is not None:
             return self.alpha
         return (self._USUAL_BETA if self.beta is None else self.beta) / num_workers
 
     def check_cluster(self, num_workers: int) -> None:
-        """Raises OptionError where a replica would overshoot the centre."""
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: A replica would overshoot the centre.
+        """
         if self.alpha_of(num_workers) > 1:
             raise OptionError(
                 f"beta={self.beta} exceeds num_workers={num_workers}, so a replica would overshoot the"
@@ -233,7 +261,7 @@ class LocalSgdOptions(RuleOptions):
     """Options of `local_sgd`."""
 
     period: int = option(8, "local steps between two averages (H)", least=1)
-    switch_step: int = option(0, "global step before which all average after each step (post-local SGD)", least=0)
+    switch_step: int = option(0, "global step up to which workers average after each step (post-local SGD)", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

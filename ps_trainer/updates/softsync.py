@@ -1,4 +1,4 @@
-"""Update rule `softsync`: an update from the average of every c gradients that come, without waiting."""
+"""Update rule `softsync`: an update from the average of every c gradients that arrive; workers do not wait."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class SoftSync(UpdateRule):
         w_{t+1} = w_t − η_t · (1/c) Σ_{c gradients} g_i(w_{t−τ_i})       τ = splits on average
 
     Source: Gupta et al. 2016, "Model Accuracy and Runtime Tradeoff in Distributed Deep Learning", section
-    3.1; Zhang et al. 2016, "Staleness-aware Async-SGD", section 2, who write λ for num_workers, n for splits.
+    3.1; Zhang et al. 2016, "Staleness-aware Async-SGD", section 2. They write λ for num_workers and n for splits.
 
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
-    ps: 1. add gradients up; 2. with the c-th, apply the average and count the update.
+    ps: 1. add up gradients; 2. with the c-th, apply the average and count the update.
 
-    splits = 1 waits for as many gradients as there are workers, but not for one of each; splits = num_workers is
-    `async`. `k_batch_async` with k = c is the same algorithm.
+    With splits = 1 an update needs num_workers gradients, but not one of each worker. splits = num_workers is `async`.
+    `k_batch_async` with k = c is the same algorithm.
 
-    `global_step` counts updates. Gradients are averaged. Learning rate: the papers divide that of batch size
-    c · `batch_size` by the mean staleness, which is close to `splits`: give --learning_rate so divided.
-    c stays when workers leave. Gradients of an update that is still open when the run ends are not applied.
+    `global_step` counts updates. Gradients are averaged. Learning rate: the papers divide the rate of batch size
+    c · `batch_size` by the mean staleness, which is close to `splits`; give --learning_rate that quotient. c does not
+    change when workers leave. Gradients of an update that is still open when the run ends are not applied.
 
-    Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed,
-    O(c · rows)). Traffic per step and worker: O(parameters) each way.
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(c · rows)).
+    Traffic per step and worker: O(parameters) each way.
 
-    Departures from the papers: they round num_workers / splits down, here it is rounded up. With several ps
-    tasks each forms groups of c by itself, whose members may differ.
+    Departures from the papers: they round num_workers / splits down, this rule rounds it up. With several ps tasks each
+    forms groups of c by itself, whose members may differ.
     """
 
     Options = SoftSyncOptions

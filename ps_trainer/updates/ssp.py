@@ -1,4 +1,4 @@
-"""Update rule `ssp`: asynchronous, but no worker runs more than so many steps ahead of the slowest one."""
+"""Update rule `ssp`: asynchronous SGD with a bound on the number of steps that a worker is ahead of the slowest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ps_trainer.updates.options import SspOptions
 
 
 class Ssp(UpdateRule):
-    """Stale synchronous parallel: each gradient is applied as it comes; who is s steps ahead waits.
+    """Stale synchronous parallel: gradients are applied as they arrive, and a worker that is s steps ahead waits.
 
         w_{t+1} = w_t − η_t · g_i(w_{t−τ})       worker i begins its step number c_i + 1 when
                                                  c_i − min_j c_j ≤ s, with j over the live workers
@@ -29,28 +29,28 @@ class Ssp(UpdateRule):
     Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
     section 2: a worker at clock c sees all updates with clocks up to c − s − 1, its own always.
 
-    Which gap is bounded: c_i − min_j c_j ≤ s whenever worker i reads parameters. Between its push and that
-    read, while it waits, it may be s + 1.
+    Which gap is bounded: c_i − min_j c_j ≤ s whenever worker i reads parameters. While the worker waits between its
+    push and that read, the gap may be s + 1.
 
-    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. when every ps task
-    has applied its part, add 1 to its own clock on ps 0; 5. wait until the slowest live worker's clock is at
-    least its own less s. The wait stands between push and read, so what is read is fresh.
-    ps: 1. apply the gradient when it arrives; 2. count it; ps 0: 3. with the slowest worker's step, let go who
-    waits for it. A worker that ends or dies is in the way of nobody; one that comes (back) starts at the
-    slowest's clock.
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. when every ps task has
+    applied its part, add 1 to its own clock on ps 0; 5. wait until the slowest live worker's clock is at least its own
+    minus s. The wait comes between push and read, so the worker reads fresh parameters.
+    ps: 1. apply the gradient when it arrives; 2. count it; ps 0: 3. with a step of the slowest worker, let the workers
+    that wait for it go on. A worker that ends or is lost blocks no other worker. A worker that joins or rejoins starts
+    at the slowest worker's clock.
 
-    s = 0 is a barrier after each step, though not `sync`: a worker may read when some have applied their next
-    update already, and each gradient is an update of its own. With one permanently slow worker every finite s
-    ends at that worker's pace.
+    s = 0 is a barrier after each step but differs from `sync`: a worker may read parameters to which others have
+    applied their next update already, and each gradient is an update of its own. With one permanently slow worker every
+    finite s leads to that worker's pace.
 
-    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, as in `async`:
-    neither summed nor averaged over workers.
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, as in `async`:
+    gradients are neither summed nor averaged over workers.
 
-    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, and two small
-    messages between ps 0 and each other ps task.
+    Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, and two small messages
+    between ps 0 and each other ps task.
 
-    Departures from the paper: there is no cache on the worker with values of several ages: every read is as new
-    as `async`'s, which the paper's conditions allow; and clocks count batches, not passes over the data.
+    Departures from the paper: the worker has no cache with values of several ages. Every read is as new as that of
+    `async`, which the paper's conditions allow. Clocks count batches, not passes over the data.
     """
 
     Options = SspOptions
@@ -70,7 +70,7 @@ class Ssp(UpdateRule):
         global_step, passed = clocks.advance(counted)
         with tf.device(store.ps_device(0)):
             progress = tf.stack([global_step, staleness[0]])  # both numbers in one message
-            pushed = counted[0] + 1  # whoever is let go from its wait has made its update
+            pushed = counted[0] + 1  # never RELEASED: a step that the wait releases has made its update before
         with tf.device(store.worker_device):
             others = [tf.reshape(stale, [1]) for stale in staleness[1:]]
             phase = Phase(
@@ -90,15 +90,15 @@ class Ssp(UpdateRule):
         )
 
 
-class _State(NamedTuple):
-    """Of ps 0, as variables or as read.
+class _ClockState(NamedTuple):
+    """The state on ps 0, as int64 variables or as the values that were read.
 
     Attributes:
-        steps: [num_workers], the workers' clocks.
+        steps: [num_workers], clock of each worker.
         gone: [num_workers], 1 for a worker that has left.
-        joinings: [num_workers], the number of each one's last joining; 0 for a worker that was never there.
-        slowest: the smallest clock of a live worker; it never falls.
-        released: 1 when workers have been let go for good.
+        joinings: [num_workers], number of each worker's last joining; 0 for a worker that never joined.
+        slowest: Smallest clock of a live worker; it never decreases.
+        released: 1 after the workers were released for good.
     """
 
     steps: Any
@@ -109,15 +109,15 @@ class _State(NamedTuple):
 
 
 class WorkerClocks:
-    """The workers' clocks on ps 0, seen from one worker, and the gate where it waits for the slowest.
+    """The workers' clocks on ps 0, seen from one worker, and the gate at which it waits for the slowest.
 
     Args:
-        store: the created store.
-        context: the run.
-        staleness: s.
+        store: The created store.
+        context: The run.
+        staleness: The bound s.
 
     Attributes:
-        state: variables for the chief to initialise.
+        state: Variables that the chief initialises.
     """
 
     def __init__(self, store: ParameterStore, context: RuleContext, staleness: int):
@@ -126,37 +126,37 @@ class WorkerClocks:
         self._staleness = staleness
         self._gate = Gate(store, 0, context.num_workers, "ssp")
         n = context.num_workers
-        shapes = _State(steps=[n], gone=[n], joinings=[n], slowest=[], released=[])
+        shapes = _ClockState(steps=[n], gone=[n], joinings=[n], slowest=[], released=[])
         with tf.device(store.ps_device(0)):
-            self._variables = _State(
+            self._variables = _ClockState(
                 *(
                     create_variable(f"ssp/{field}", shape, "int64")
-                    for field, shape in zip(_State._fields, shapes, strict=True)
+                    for field, shape in zip(_ClockState._fields, shapes, strict=True)
                 )
             )
         self.state = list(self._variables)
 
     def advance(self, counted: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Operation]:
-        """Counts this worker's step, and waits for the slowest.
+        """Builds the count of this worker's step, and the wait for the slowest worker.
 
         Args:
-            counted: for each ps task its clock before this worker's update, known when that is applied.
+            counted: For each ps task its clock before this worker's update, known when that is applied.
 
         Returns:
-            global_step after the wait, or `RELEASED`, on ps 0; the op on ps 0 after which it is over.
+            The global_step after the wait, or `RELEASED`, on ps 0; and the op on ps 0 with which the wait ends.
         """
         worker = self._context.worker_index
 
         def visit(*counted: tf.Tensor) -> tf.Tensor:
-            now, who = self._read(), self._one_hot(worker)
-            own = tf.maximum(tf.reduce_sum(now.steps * who) + 1, now.slowest)
-            steps = now.steps * (1 - who) + own * who
-            with tf.control_dependencies([self._settle(now._replace(steps=steps, gone=now.gone * (1 - who)))]):
+            now, one_hot = self._read(), self._one_hot(worker)
+            own = tf.maximum(tf.reduce_sum(now.steps * one_hot) + 1, now.slowest)
+            steps = now.steps * (1 - one_hot) + own * one_hot
+            with tf.control_dependencies([self._settle(now._replace(steps=steps, gone=now.gone * (1 - one_hot)))]):
                 return tf.identity(own)
 
         own = exclusive(self._store, 0, visit, *counted)
 
-        def has_to() -> tf.Tensor:
+        def has_to_wait() -> tf.Tensor:
             now = self._read()
             holds = [own - now.slowest > self._staleness, tf.equal(now.released + now.gone[worker], 0)]
             if self._context.max_steps is not None:
@@ -164,54 +164,55 @@ class WorkerClocks:
             return tf.reduce_all(holds)
 
         with tf.device(self._store.ps_device(0)):
-            passed = self._gate.wait(worker, has_to)
+            passed = self._gate.wait(worker, has_to_wait)
             with tf.control_dependencies([passed]):
                 clock = self._store.clocks[0].read_value()
                 is_released = self._variables.released.read_value() > 0
             return tf.where(is_released, tf.constant(RELEASED, tf.int64), clock), passed
 
     def passed_on(self, passed: tf.Operation) -> list[tf.Operation]:
-        """For each ps task an op there that comes after `passed` on ps 0."""
+        """Builds for each ps task an op there that runs after `passed` on ps 0."""
+        # Any value that ps 0 sends carries the order to another ps task; it takes the clock of the slowest worker.
         with tf.device(self._store.ps_device(0)), tf.control_dependencies([passed]):
-            news = tf.identity(self._variables.slowest.read_value())
+            slowest = tf.identity(self._variables.slowest.read_value())
         ops = [passed]
         for ps in range(1, self._store.num_ps):
             with tf.device(self._store.ps_device(ps)):
-                ops.append(tf.identity(news).op)
+                ops.append(tf.identity(slowest).op)
         return ops
 
     def build_join(self) -> tf.Operation:
-        """See `TrainStep.join_op`."""
+        """Builds the op with which this worker joins, at the clock of the slowest live worker."""
 
         def visit() -> tf.Tensor:
-            now, who = self._read(), self._one_hot(self._context.worker_index)
+            now, one_hot = self._read(), self._one_hot(self._context.worker_index)
             after = now._replace(
-                steps=now.steps * (1 - who) + now.slowest * who,
-                gone=now.gone * (1 - who),
-                joinings=now.joinings * (1 - who) + self._context.joining * who,
+                steps=now.steps * (1 - one_hot) + now.slowest * one_hot,
+                gone=now.gone * (1 - one_hot),
+                joinings=now.joinings * (1 - one_hot) + self._context.joining * one_hot,
             )
             return self._settle(after)
 
         return exclusive(self._store, 0, visit).op
 
     def build_leave(self, worker: int | tf.Tensor, joining: int | tf.Tensor) -> tf.Operation:
-        """The op after which nobody waits for `worker`, unless a later joining of it than that one has come."""
+        """Builds the op after which no step waits for `worker`, unless a later joining of the worker has arrived."""
 
         def visit(worker: tf.Tensor, joining: tf.Tensor) -> tf.Tensor:
             now = self._read()
-            who = self._one_hot(worker) * tf.cast(now.joinings <= joining, tf.int64)
-            return self._settle(now._replace(gone=tf.maximum(now.gone, who)))
+            one_hot = self._one_hot(worker) * tf.cast(now.joinings <= joining, tf.int64)
+            return self._settle(now._replace(gone=tf.maximum(now.gone, one_hot)))
 
         with tf.device(self._store.ps_device(0)):
             left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, joining)]
         return exclusive(self._store, 0, visit, *left).op
 
     def build_prepare(self) -> tf.Operation:
-        """See `TrainStep.prepare_op`: takes back the release of a chief that was there before."""
+        """Builds the op with which a chief takes back the release of a former chief."""
         return self._set_released(0)
 
     def create_service(self) -> LiveWorkers | None:
-        """The chief's service; None on other workers."""
+        """Creates the chief's service; returns None on other workers."""
         if not self._context.is_chief:
             return None
 
@@ -228,17 +229,17 @@ class WorkerClocks:
 
         return exclusive(self._store, 0, visit).op
 
-    def _read(self) -> _State:
-        return _State(*(variable.read_value() for variable in self._variables))
+    def _read(self) -> _ClockState:
+        return _ClockState(*(variable.read_value() for variable in self._variables))
 
     def _one_hot(self, worker: int | tf.Tensor) -> tf.Tensor:
         return tf.one_hot(worker, self._context.num_workers, dtype=tf.int64)
 
-    def _settle(self, after: _State) -> tf.Tensor:
+    def _settle(self, after: _ClockState) -> tf.Tensor:
         """Writes the state, with the clock of the slowest live worker, and opens the gate; returns that clock."""
-        far = tf.constant(2**62, tf.int64)
-        slowest_live = tf.reduce_min(tf.where(after.gone > 0, tf.fill(after.gone.shape, far), after.steps))
-        slowest = tf.where(tf.equal(slowest_live, far), after.slowest, tf.maximum(slowest_live, after.slowest))
+        none_live = tf.constant(2**62, tf.int64)  # more than any clock; the minimum if no worker is live
+        slowest_live = tf.reduce_min(tf.where(after.gone > 0, tf.fill(after.gone.shape, none_live), after.steps))
+        slowest = tf.where(tf.equal(slowest_live, none_live), after.slowest, tf.maximum(slowest_live, after.slowest))
         values = after._replace(slowest=slowest)
         writes = [
             variable.assign(value, read_value=False) for variable, value in zip(self._variables, values, strict=True)

@@ -1,4 +1,4 @@
-"""Update rule `staleness_aware`: the staler a gradient, the smaller its learning rate."""
+"""Update rule `staleness_aware`: a staler gradient has a smaller learning rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ps_trainer.updates.counted import Counted, counted_exclusively, counted_pha
 
 
 class StalenessAware(UpdateRule):
-    """Asynchronous SGD in which each gradient's learning rate is divided by its staleness.
+    """Asynchronous SGD that divides each gradient's learning rate by its staleness.
 
         w_{t+1} = w_t − (η_t / max(1, τ)) · g(w_{t−τ})          τ = staleness of this gradient on this ps task
 
@@ -23,22 +23,22 @@ class StalenessAware(UpdateRule):
 
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
     when every ps task has applied its part.
-    ps, each step exclusively: 1. τ = clock now − clock that the worker read; 2. apply the gradient with the
-    learning rate divided by max(1, τ); 3. count it on the clock; 4. read clock and dense parameters for the worker's
-    next step. So the τ in the rate is the τ that is reported, and the number of updates between pull and apply; the
-    rows of tables, which are read when the batch asks for them, may be newer.
+    ps, in an exclusive section: 1. τ = clock now − clock that the worker read; 2. apply the gradient with the learning
+    rate divided by max(1, τ); 3. count it on the clock; 4. read clock and dense parameters for the worker's next step.
+    So the τ in the rate equals the reported staleness, the number of updates between pull and apply. The rows of tables
+    are read when the batch asks for them, so they may be newer.
 
-    `global_step` counts gradients applied, by whichever worker. The learning rate is per gradient, that of a
-    single process with batch size `batch_size`; gradients are neither summed nor averaged. As τ is about
-    num_workers − 1, n workers move the parameters per unit of time about as far as one process does, in less
-    noise: with few workers it may be set higher than for `async`. With momentum or Adam it is the rate of the
-    step that is divided; the gradient enters the averages whole. A run with `max_steps` ends up to
-    num_workers − 1 steps above it.
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, that of a single
+    process with batch size `batch_size`; gradients are neither summed nor averaged. Because τ is about num_workers − 1,
+    n workers move the parameters per unit of time about as far as one process does, with less noise. With few workers
+    the learning rate may be higher than for `async`. With momentum or Adam the rule divides the rate of the step, and
+    the gradient enters the averages undivided. A run with `max_steps` ends up to num_workers − 1 steps above it.
 
     Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way.
 
-    Departures from the paper: there, c gradients make one update (n-softsync), each with a rate of its own; here
-    every gradient is an update, its case c = 1. τ is each ps task's own, as ps tasks apply in no common order.
+    Departures from the paper: there, c gradients make one update (n-softsync), each with a rate of its own. Here every
+    gradient is an update, the paper's case c = 1. Each ps task has its own τ, because ps tasks apply updates in
+    different orders.
     """
 
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:

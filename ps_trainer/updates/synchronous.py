@@ -1,4 +1,4 @@
-"""Update rule `sync`: the first R gradients of each step are averaged into one update, and the workers wait for it."""
+"""Update rule `sync`: the average of the first R gradients of each step makes one update, for which workers wait."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ class Sync(UpdateRule):
     Source: Chen et al. 2016, "Revisiting Distributed Synchronous SGD", section 3.1; with R < num_workers section 3.2,
     algorithms 3 (worker) and 4 (parameter server).
 
-    Worker: 1. note the version of the parameters, read them; 2. compute the gradient; 3. push it; 4. if it was
-    in time, wait for the update that it is part of, else go on.
-    ps: 1. drop a gradient of an older version, and count it; 2. add the others up; 3. with the R-th, apply the
-    average, count the update, and let the R workers go on. Steps 1 to 3 are one exclusive section per ps task, so an
-    update is divided by the number of gradients that are in it, which are the same on all ps tasks.
+    Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
+    for the update that contains the gradient, or go on at once if the gradient was too late.
+    ps: 1. drop a gradient of an older version, and count it; 2. add up the others; 3. with the R-th, apply the
+    average, count the update, and let the R workers go on. Steps 1 to 3 are one exclusive section per ps task. So an
+    update is divided by the number of gradients in it, which are the same ones on all ps tasks.
 
-    With R = num_workers, n workers with batch b equal one process with batch n·b, and the staleness is 0. With fewer
-    it is `backup` with num_workers − R backup workers.
+    With R = num_workers, n workers with batch b equal one process with batch n·b, and the staleness is 0. With a
+    smaller R the rule is `backup` with num_workers − R backup workers.
 
-    How `tf.train.SyncReplicasOptimizer` differs: its workers share one queue of tokens, num_workers of them per
-    update, and a gradient counts for the step of the token that its worker took. So a fast worker can take a slow
-    one's token, be counted twice in an update, and be late for the next one. Here a worker has one turn per step.
-    Its accumulators, one per variable, each fire at their own R-th gradient, so with R < num_workers two variables
-    may be updated from different workers' gradients. Here all are updated from the same.
+    How `tf.train.SyncReplicasOptimizer` differs: its workers share one queue with num_workers tokens per update, and a
+    gradient counts for the step of the token that its worker took. So a fast worker can take a slow worker's token,
+    count twice in an update, and be late for the next one. Here a worker gives at most one gradient to an update.
+    TensorFlow's accumulators, one per variable, each fire at their own R-th gradient. So with R < num_workers two
+    variables may be updated from different workers' gradients. Here all variables are updated from the same ones.
 
-    `global_step` counts updates. Gradients are averaged: a learning rate for batch size R · `batch_size` is expected
-    (linear scaling: R times the single-process one).
+    `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size
+    R · `batch_size` (linear scaling: R times the single-process rate).
 
-    With fewer than R live workers an update is made from all that are left. A worker that is done is not waited for.
-    One that is lost is, while fewer than `min_workers` would be left: the others wait where they are, and go on when it
-    has rejoined.
+    With fewer than R live workers, the gradients of all live workers make an update. Updates do not wait for a worker
+    that is done. A lost worker is waited for only while fewer than `min_workers` remain; the others then wait within
+    their step, and go on when it has rejoined.
 
-    Memory on the ps: parameters, slots, and a sum of the gradients' size (rows of tables: those pushed, O(R · rows)).
-    Traffic per step and worker: O(parameters) each way, of which a share 1 − R/num_workers is in vain when workers are
-    equally fast.
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(R · rows)).
+    Traffic per step and worker: O(parameters) each way. A share 1 − R/num_workers of it carries dropped gradients if
+    all workers are equally fast.
     """
 
     Options = SyncOptions

@@ -53,7 +53,7 @@ OPTIONS = {
     "--update=downpour --update_option=n_push=0": "n_push=0: n_push must be at least 1",
     "--update=hogwild --optimizer=adam": "--update=hogwild changes single rows without lock",
     "--update=hybrid": "--update=hybrid is for models with embedding tables, and model 'softmax' has none",
-    "--update=all_reduce --gradient_transform=top_k": "a ring of workers, which cannot add compressed ones",
+    "--update=all_reduce --gradient_transform=top_k": "ring and cannot add compressed ones",
     "--update=all_reduce --update_option=fusion_bytes=0": "fusion_bytes=0: fusion_bytes must be at least 1",
     "--update=dc_asgd --update_option=lambda=-1": "lambda=-1: lambda must be at least 0",
     "--gradient_transform=top_k:ratio=0": "ratio=0: ratio must be above 0 and at most 1",
