@@ -16,7 +16,7 @@ from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, W
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
 from ps_trainer.training.absences import Absences
-from ps_trainer.training.stage_peers import StagePeers
+from ps_trainer.training.stage_workers import StageWorkers
 from ps_trainer.updates.base import ChiefService, UpdateRule
 
 _POLL_SECS = 0.1
@@ -26,7 +26,7 @@ _SAY_SECS = 1.0  # shorter waits are not worth a line
 class PeerTracker:
     """Waits for the other workers at the start and at the end, and acts when one of them comes, ends or is lost.
 
-    The other workers are those that train. `StagePeers` follows the workers that compute stages for this one.
+    The other workers are those that train. `StageWorkers` follows the workers that compute stages for this one.
 
     Args:
         group: Group of this worker, which trains.
@@ -60,7 +60,7 @@ class PeerTracker:
         if group.cluster is None:
             raise ValueError("this worker computes a stage for another one, so it has no peers")
         self._cluster = cluster = group.cluster  # only the workers that train are in it
-        self._stages = StagePeers(group, config, stop)
+        self._stages = StageWorkers(group, config, stop)
         self._config = config
         self._min_workers = rule.min_workers(cluster.num_workers)
         self._start_limit_secs = start_limit_secs

@@ -28,11 +28,11 @@ from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import worker_faults
 from ps_trainer.metrics.traffic import SocketTraffic
-from ps_trainer.runtime import preflight, stages, task_info
+from ps_trainer.runtime import preflight, task_info
 from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import background_services, graph
+from ps_trainer.training import background_services, graph, stage_workers
 from ps_trainer.training.components import Components
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.loop import LoopCalls, StepLoop, explained
@@ -102,7 +102,7 @@ class Worker(WorkerTask):
 
     def _take_part(self, stop: StopRequest) -> None:
         limit = self._recovery.limit_secs
-        stages.wait_for_stages(self._cluster, self._group, self._config, stop, limit_secs=limit)
+        stage_workers.wait_for_servers(self._cluster, self._group, self._config, stop, limit_secs=limit)
         self._enter_run(stop)
 
     def _enter_run(self, stop: StopRequest) -> None:

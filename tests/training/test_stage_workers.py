@@ -13,7 +13,7 @@ from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, Start
 from ps_trainer.runtime.run_record import RunStart, RunStatus, Status, StatusMessage
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.stage_host import StageHost
-from ps_trainer.training.stage_peers import StagePeers
+from ps_trainer.training.stage_workers import StageWorkers
 from tests.runtime.fakes import FakeControl, ready_run, roster
 
 HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2004))
@@ -32,7 +32,7 @@ def stop():
 @pytest.fixture
 def peers(stop):
     """Stage peers of worker 1, one of two that train; worker 3 computes its stage 1, worker 2 that of worker 0."""
-    return StagePeers(group_of(cluster_of(1), 2), TrainConfig(placement="model_parallel"), stop)
+    return StageWorkers(group_of(cluster_of(1), 2), TrainConfig(placement="model_parallel"), stop)
 
 
 def test_the_wait_ends_when_all_have_joined(peers):
