@@ -50,8 +50,8 @@ class Absences:
         clock: Function that returns monotonic seconds.
 
     Attributes:
-        waited_at: Last time at which a worker that may return was absent. A step that began before may take long, and
-            that is no stall.
+        waited_at: Last time at which a worker that may return was absent. A step that began before may take long
+            without being a stall.
     """
 
     def __init__(

@@ -104,4 +104,5 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
 
 
 def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:
+    # A checkpoint holds whole variables, whatever partitioner the model's code sets.
     return getter(name, *args, **whole(kwargs))

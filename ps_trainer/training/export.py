@@ -49,6 +49,7 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
     try:
         durable_files.make_folder(out.parent)
         signature = _save(components, checkpoint, temporary)
+        # Synced before the rename: after a crash of the machine, the folder must not have its name without its content.
         for path in [*temporary.rglob("*"), temporary]:
             durable_files.sync(path)
         os.rename(temporary, out)

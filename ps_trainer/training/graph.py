@@ -69,7 +69,7 @@ class TrainGraph(NamedTuple):
         scaffold: Scaffold for `MonitoredTrainingSession`, which initialises only what is local to this worker.
         join_ops: Ops to run one after the other.
         current_step: Present value of global_step, int64 scalar.
-        begin_data_op: Op that starts the input where this worker goes on reading.
+        begin_data_op: Op that starts the input at the place from which this worker continues to read.
         fetches: Graph nodes of a step, for each phase.
         count_exchanged_op: Op that counts the step's batch; None if the step counts it, or `publish_counts_op` does.
         publish_counts_op: Op that counts the batches of all exchanges since it last ran; None if each worker counts.
@@ -148,6 +148,7 @@ def _build(
         place, batch = batches.next_batch(trainer.worker_index)
         loss = _build_model(components, group, config.seed, start, store, batch)
     gradients = store.gradients(loss)
+    # The delay lies between gradient and push, where a slow machine would lose the time as well.
     straggler = _create_straggler(components, trainer, config, run_id)
     if straggler is not None:
         gradients = straggler.hold_back(gradients)
@@ -165,7 +166,7 @@ def _build(
     )
     step = components.rule.build(store, gradients, context)
     count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
-    # Under dynamic sharding another worker may read these batches before this worker takes up its state.
+    # Under dynamic sharding another worker may read these batches before this worker restores its state.
     held = batches.counter.saved(step) if batches.reader is None else []
     worker_state = [*step.worker_state, *push.state, *held]
     after_pushes = AfterPushes(worker_state) if worker_state else None
@@ -260,7 +261,7 @@ def _join_ops(store: ParameterStore, step: TrainStep) -> list[tf.Operation]:
 
 
 def _free(variables: Sequence[tf.Variable]) -> tf.Operation:
-    """Destroys variables. `tf.Session.reset` is no substitute: it closes every session on the ps task.
+    """Destroys variables. `tf.Session.reset` is not a substitute: it closes every session on the ps task.
 
     Queues and accumulators stay: to destroy one on which a cancelled op still waits crashes the ps task.
     """
@@ -276,6 +277,7 @@ def _create_scaffold(store: ParameterStore) -> tf.train.Scaffold:
     local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
     return tf.train.Scaffold(
         init_op=tf.no_op(),
+        # Empty lists of uninitialised variables: by default TensorFlow asks every ps task for each variable.
         ready_op=tf.constant([], tf.string),
         ready_for_local_init_op=tf.constant([], tf.string),
         local_init_op=local_init_op,

@@ -191,7 +191,7 @@ class StepLoop:
                 raw.run(train.begin_data_op)
             if self._calls.is_target_reached():
                 return EndReason.TARGET
-            self._progress.is_in_step = True
+            self._progress.is_in_step = True  # if the phase fails, its push may have been applied or not
             try:
                 done = phases[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:
@@ -261,7 +261,7 @@ def _wait_for_reason(stop: StopRequest) -> None:
 
 
 def _wait_to_start(session: tf.Session, train: TrainGraph, progress: WorkerProgress, stop: StopRequest) -> None:
-    """Waits for `TrainStep.start_when`. The wait is no stall as long as other workers make steps."""
+    """Waits for `TrainStep.start_when`. The wait is not a stall as long as other workers make steps."""
     condition = train.step.start_when
     read = session.make_callable([condition.is_met, train.current_step])
     is_met, seen = read()

@@ -24,7 +24,7 @@ from ps_trainer.updates.base import RELEASED, Phase
 
 PUSHES = "worker_state/pushes"
 _MAX_LINEAGE = 2**62
-_ALL, _SINCE_SAVE = 0, 1  # rows of the variable
+_ALL, _SINCE_SAVE = 0, 1  # rows of one variable, so that one op changes both and no save falls in between
 
 
 class PushMark(NamedTuple):

@@ -71,9 +71,9 @@ def create(
     plan = shard_reader.plan_of(dataset, config, trainer.num_workers, shards)
     reader = ShardReader(plan) if plan is not None else None
     if plan is not None:
-        counts, amount = shard_reader.create_counts(plan, store.ps_device(0)), 1
+        counts, amount = shard_reader.create_counts(plan, store.ps_device(0)), 1  # in batches, as their size varies
     else:
-        counts, amount = [create_position(trainer.num_workers, store.ps_device(0))], config.batch_size
+        counts, amount = [create_position(trainer.num_workers, store.ps_device(0))], config.batch_size  # in examples
     counter = BatchCounter(counts[0].variable, amount, store)
     with tf.device(trainer.device):
         if reader is not None:
@@ -91,7 +91,8 @@ def create(
 
 def _iterator(examples: tf.data.Dataset) -> tf.data.Iterator:
     options = tf.data.Options()
-    # The thread that tunes a pipeline may miss its cancellation (TensorFlow tells it before it marks it), and then
-    # sleeps on for up to a minute, in which the session cannot be closed. Untuned, `AUTOTUNE` means all of the threads.
+    # TensorFlow wakes the thread that tunes a pipeline before it marks the pipeline as cancelled. If the thread misses
+    # the mark, it sleeps for up to a minute, and the session cannot be closed before. Without tuning, `AUTOTUNE` stands
+    # for all threads.
     options.autotune.enabled = False
     return tf.data.make_initializable_iterator(examples.with_options(options))
