@@ -1,4 +1,4 @@
-"""Runs `python -m ps_trainer local` as a child process to its end: for callers that train many times."""
+"""Runs `python -m ps_trainer local` as a child process, for callers that train many times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _servers: list[ForkServer] = []
 
 
 def local_command(flags: Sequence[str]) -> list[str]:
-    """The command of a local cluster with these flags, shown in plain lines."""
+    """The command of a local cluster with these flags, which prints plain lines."""
     return [*PROGRAM, "local", *flags, "--plain"]
 
 
@@ -36,22 +36,22 @@ def run_local(
     environ: Mapping[str, str] = os.environ,
     preloaded: bool = False,
 ) -> float:
-    """Trains once; no task is left running, whatever happens.
+    """Trains once and leaves no task running, even after an error.
 
     Args:
-        flags: of `local`, without `--logdir`.
-        logdir: of the run; made here if need be. The launcher's output goes into its `output.txt`.
-        deadline_secs: after so long the run has failed.
-        cwd: folder to start from; None = the present one. Not for a preloaded one.
-        environ: the environment; see `cpu_environment` for what is changed in it.
-        preloaded: whether the launcher is forked of a process that has TensorFlow imported, where the system can:
-            it starts at once. That process is made by the first such call and ends with this one.
+        flags: Flags of `local`, without `--logdir`.
+        logdir: Folder of the run, created if it is missing. The launcher's output goes into its `output.txt`.
+        deadline_secs: Time in seconds after which the run has failed.
+        cwd: Working folder of the launcher; None = the current folder. Without effect if `preloaded`.
+        environ: Environment, which `cpu_environment` changes.
+        preloaded: True forks the launcher from a process that has imported TensorFlow, if the system supports it, so
+            that it starts at once. The first such call starts that process, which ends with the calling process.
 
     Returns:
         Seconds from the start of the launcher to its end.
 
     Raises:
-        RunError: the run failed or was too slow; holds the end of the output.
+        RunError: the run failed or was too slow; the message contains the end of the output.
     """
     logdir.mkdir(parents=True, exist_ok=True)
     output = logdir / OUTPUT_NAME
@@ -68,7 +68,7 @@ def run_local(
     try:
         while launcher.poll() is None:
             if launcher.elapsed_secs > deadline_secs:
-                raise RunError(f"not done after {deadline_secs:g} s\n{_end_of(launcher)}")
+                raise RunError(f"not finished after {deadline_secs:g} s\n{_end_of(launcher)}")
             time.sleep(_POLL_SECS)
     finally:
         _end(launcher)
@@ -78,7 +78,7 @@ def run_local(
 
 
 def cpu_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without GPU, without proxy (gRPC would send loopback traffic there), with few log lines."""
+    """An environment without GPUs, without a proxy (gRPC would send loopback traffic to it), and with few log lines."""
     environ = {name: value for name, value in environ.items() if name.lower() not in ("http_proxy", "https_proxy")}
     environ["CUDA_VISIBLE_DEVICES"] = ""
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -86,7 +86,7 @@ def cpu_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _end(launcher: TaskProcess) -> None:
-    """Asks the launcher to end its tasks, if it still runs; killed, its tasks notice that and end as well."""
+    """Asks the launcher to end its tasks, and kills it after a while; then its tasks notice and end by themselves."""
     launcher.terminate()
     until = time.monotonic() + _END_SECS
     while launcher.poll() is None:
@@ -100,13 +100,13 @@ def _end_of(launcher: TaskProcess) -> str:
 
 
 def shared_server(logdir: pathlib.Path) -> ForkServer | None:
-    """A fork server for all runs of this process: made by the first call, it ends with this process.
+    """The fork server for all runs of this process: the first call starts it, and it ends with this process.
 
     Args:
-        logdir: existing folder for the output of the one that is made.
+        logdir: Existing folder for the output of a new fork server.
 
     Returns:
-        The server, ready; None where the system has none.
+        The server, ready to fork; None if the system does not support it.
 
     Raises:
         RunError: TensorFlow cannot be imported.

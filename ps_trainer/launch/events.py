@@ -1,11 +1,11 @@
-"""What the launcher itself does to a run, as lines of metrics: `<logdir>/metrics/launcher.jsonl`.
+"""`EventLog`: the faults and restarts that the launcher causes, as lines in `<logdir>/metrics/launcher.jsonl`.
 
     {"wall_time": 1690000000.0, "kind": "event", "event": "kill", "task": "worker-1", "global_step": 203,
      "fault": "kill:worker:1@step=200"}
 
-`event` is kill, term, freeze and continue, cut and restore, slow and even, missed (the task had done its work before),
-or restart with `number` and `delay_secs`. A worker writes the event raise into its own file, in the same form.
-`global_step` is the highest that a worker had reported.
+`event` is kill, term, freeze and continue, cut and restore, slow and even, missed (the task had finished before), or
+restart with `number` and `delay_secs`. A worker writes the event raise into its own file, in the same form.
+`global_step` is the highest step that a worker had reported.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NAME = "launcher.jsonl"
 
 
 class EventLog:
-    """Appends to the file; it is made with the first event.
+    """Appends events to the file, which the first event creates.
 
     Args:
-        folder: of the metrics; made if need be.
-        wall_clock: seconds since the epoch.
+        folder: Folder of the metrics, created if it is missing.
+        wall_clock: Time in seconds since the epoch.
     """
 
     def __init__(self, folder: pathlib.Path, wall_clock: Callable[[], float] = time.time):
@@ -34,11 +34,11 @@ class EventLog:
         self._wall_clock = wall_clock
 
     def write(self, event: str, task: str, global_step: int | None, **details: Any) -> None:
-        """Writes one event of a task; complete in the file on return. What cannot be written is lost with a warning."""
+        """Writes one event of a task, complete on return. If writing fails, the event is lost with a warning."""
         record = {"wall_time": self._wall_clock(), "kind": "event", "event": event, "task": task}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record | {"global_step": global_step} | details) + "\n")
-        except OSError as error:  # no run ends because its disk is full
-            logging.warning("the event %s of %s is not written: %s", event, task, error)
+        except OSError as error:  # a full disk must not end the run
+            logging.warning("could not write the event %s of %s: %s", event, task, error)

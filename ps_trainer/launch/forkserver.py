@@ -1,17 +1,17 @@
-"""A fork server: a process that has imported TensorFlow, and of which a launcher's tasks are forked (Linux).
+"""`ForkServer`: a process that has imported TensorFlow and forks the tasks of a launcher (Linux).
 
-To import TensorFlow takes seconds of CPU and hundreds of megabytes in every process. Here it is done once for all
-tasks of a launcher, and they share the memory.
+Importing TensorFlow takes seconds of CPU time and hundreds of megabytes in every process. The fork server imports it
+once for all tasks of a launcher, and the tasks share the memory.
 
     launcher ── socket ── fork server ── fork ── (in between) ── fork ── task
 
-The process in between ends at once. The task then becomes a child of the launcher, which has asked the kernel for
-its orphaned descendants ("subreaper"). So a task is waited for, signalled, and left without a parent when the
-launcher is killed, as if the launcher had started it itself.
+The process in between ends at once. The task then becomes a child of the launcher, because the launcher has asked the
+kernel for its orphaned descendants ("subreaper"). So the launcher can wait for a task and signal it, and a killed
+launcher leaves it without a parent, as if the launcher had started the task itself.
 
-A launcher that was itself forked of such a process becomes its own fork server, by one more fork.
+A launcher that was itself forked from a fork server becomes its own fork server by one more fork.
 
-Forking is safe because nothing runs in the fork server: no session or server has been made, no GPU was looked for,
+Forking is safe because no thread runs in the fork server: it has made no session or server, has not looked for GPUs,
 and NumPy's BLAS ends its threads before a fork.
 """
 
@@ -38,7 +38,7 @@ from ps_trainer.launch import tail
 from ps_trainer.launch.process import StartedProcess
 
 READY = b"ready"
-PROGRAM = (sys.executable, "-m", "ps_trainer")  # what can be forked: commands that start like this
+PROGRAM = (sys.executable, "-m", "ps_trainer")  # the start of every command that can be forked
 
 _READY_SECS = 300.0
 _FORK_SECS = 30.0
@@ -46,30 +46,32 @@ _LOG_LINES = 40
 _MODULE = "ps_trainer.cli.forkserver_main"
 _LENGTH = struct.Struct("!I")
 _PR_SET_CHILD_SUBREAPER = 36
-_serve: list[Callable[[socket.socket], None]] = []  # what a fork server does, in a process that can become one
+_serve: list[
+    Callable[[socket.socket], None]
+] = []  # the function that a fork server runs, in a process that can become one
 
 
 class ForkedProcess(NamedTuple):
-    """A task that was forked: the part of `subprocess.Popen` that `TaskProcess` uses."""
+    """A forked task, with the part of `subprocess.Popen` that `TaskProcess` uses."""
 
     pid: int
 
     def wait(self) -> int:
-        """Waits for its end; its exit code, negative = number of the signal that killed it."""
+        """Waits for the end of the task; returns its exit code, negative = number of the signal that killed it."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class ForkServerEndedError(OSError):
-    """The fork server has ended, or was killed: nothing has been forked."""
+    """The fork server has ended or was killed, and no process was forked."""
 
 
 class ForkServer:
-    """Starts the process on entering, ends it on leaving; what was forked lives on.
+    """Starts the process on entering and ends it on leaving; forked tasks live on.
 
     Args:
-        environ: environment in which TensorFlow is imported.
-        log_path: file for its output; its folder must exist.
-        label: put on the command line of the process and so of everything forked, for listings of processes.
+        environ: Environment in which TensorFlow is imported.
+        log_path: File for the output; its folder must exist.
+        label: Last argument on the command line of the process and of all forked tasks, for listings of processes.
     """
 
     def __init__(self, environ: Mapping[str, str], log_path: pathlib.Path, label: str):
@@ -82,7 +84,7 @@ class ForkServer:
 
     @staticmethod
     def is_available() -> bool:
-        """Whether this system has what it takes."""
+        """Whether this system supports fork servers."""
         return sys.platform == "linux"
 
     def __enter__(self) -> ForkServer:
@@ -96,7 +98,7 @@ class ForkServer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._socket.close()
-        # It holds nothing; and as long as it imports, it would not notice the closed socket.
+        # SIGKILL is safe, as it holds no state; during the import it would not notice the closed socket.
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
@@ -104,7 +106,7 @@ class ForkServer:
         """Waits until TensorFlow is imported, or until `is_cancelled()`.
 
         Raises:
-            RunError: it could not be imported; holds the end of the log. Or it takes longer than 5 minutes.
+            RunError: the import failed, with the end of the log; or it took longer than 5 minutes.
         """
         if self._is_ready:
             return
@@ -113,7 +115,7 @@ class ForkServer:
             if is_cancelled():
                 return
             if time.monotonic() > deadline:
-                raise RunError(f"TensorFlow is not imported after {_READY_SECS:g} s; see {self._log_path}")
+                raise RunError(f"the import of TensorFlow took longer than {_READY_SECS:g} s; see {self._log_path}")
         if self._socket.recv(len(READY)) != READY:
             raise RunError("\n".join(["TensorFlow cannot be imported", *tail.last_lines(self._log_path, _LOG_LINES)]))
         self._is_ready = True
@@ -127,18 +129,18 @@ class ForkServer:
         netns: str | None = None,
         **_fixed: Any,
     ) -> ForkedProcess:
-        """Forks a process that does what the command would; to be used like `subprocess.Popen`, once ready.
+        """Forks a process that runs the command; used like `subprocess.Popen` once the server is ready.
 
-        It is in a session of its own, without standard input, and writes its errors to `stdout`.
+        The process has a session of its own and no standard input, and writes its errors to `stdout`.
 
         Args:
-            command: starts with `PROGRAM`.
-            stdout: file for its output.
-            env: its environment.
-            netns: name of the network namespace to enter; None = that of the launcher.
+            command: Command that starts with `PROGRAM`.
+            stdout: File for the output.
+            env: Environment of the process.
+            netns: Name of the network namespace to enter; None = the namespace of the launcher.
 
         Raises:
-            ForkServerEndedError: there is none any more.
+            ForkServerEndedError: the fork server has ended.
             OSError: the process could not be forked.
         """
         if tuple(command[: len(PROGRAM)]) != PROGRAM:
@@ -186,7 +188,7 @@ class ForkServer:
 
 
 class Received(NamedTuple):
-    """A message, with the open files that came with it."""
+    """A message and the open files that came with it."""
 
     message: dict[str, Any]
     fds: list[int]
@@ -200,7 +202,7 @@ def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = (
 
 
 def receive(sock: socket.socket) -> Received | None:
-    """The next message; None when the other side has closed."""
+    """The next message; None if the other side has closed the socket."""
     header, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 2)
     if len(header) < _LENGTH.size:
         return None
@@ -214,14 +216,14 @@ def receive(sock: socket.socket) -> Received | None:
 
 
 def become_background(output_fd: int) -> None:
-    """Makes this process one like those of `popen`: a session of its own, no input, output into the file."""
+    """Gives this process a session of its own, no standard input, and a file for its output, as `popen` promises."""
     os.setsid()
     for fd, standard in ((os.open(os.devnull, os.O_RDONLY), 0), (output_fd, 1), (output_fd, 2)):
         os.dup2(fd, standard)
 
 
 def allow_forks(serve: Callable[[socket.socket], None]) -> None:
-    """Says that this process was forked of a fork server, has no thread, and may become one itself by `serve`."""
+    """Declares that this process has no threads, so that it may become a fork server itself by running `serve`."""
     _serve.append(serve)
 
 

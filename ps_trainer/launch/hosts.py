@@ -1,4 +1,4 @@
-"""Where the tasks of a local cluster run: what a host is to the launcher, and the plain one, this machine itself."""
+"""`Hosts`, the places where the launcher puts tasks, and `LocalHosts`: all tasks on this machine itself."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ps_trainer.errors import RunError
 
 
 class TaskHost(NamedTuple):
-    """Where one task runs.
+    """The place of one task.
 
     Attributes:
-        address: `host:port` under which the other tasks reach it.
-        netns: name of the network namespace that the task is in; None = that of the launcher.
+        address: `host:port` at which the other tasks reach the task.
+        netns: Name of the task's network namespace; None = the namespace of the launcher.
     """
 
     address: str
@@ -24,56 +24,56 @@ class TaskHost(NamedTuple):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """A program that enters the namespace and becomes the task, with its arguments; the command follows."""
+        """Words before the task's command: a program that enters the namespace and then becomes the task."""
         return ("ip", "netns", "exec", self.netns) if self.netns else ()
 
 
 class Hosts(Protocol):
-    """Hosts for the tasks of one run. Use as a context manager: they live as long as it is entered."""
+    """Hosts for the tasks of one run; a context manager that removes the hosts on leaving."""
 
     def __enter__(self) -> Hosts:
-        """Makes sure that such hosts can be made here.
+        """Checks that this system can make such hosts.
 
         Raises:
-            OptionError: they cannot; the message says why. Nothing is left behind.
+            OptionError: it cannot, for the reason in the message; nothing is left behind.
         """
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Removes everything that was made, also when only a part of it was."""
+        """Removes everything that was made, even after an error halfway."""
 
     @property
     def has_links(self) -> bool:
-        """Whether each task has a host with a link of its own."""
+        """Whether each task has a network link of its own."""
 
     def set_link(self, task: str, *, is_up: bool) -> None:
-        """Has the link of a task's host carry nothing, or what it carried before; only where `has_links`.
+        """Cuts or restores the link of a task's host; only if `has_links`.
 
         Raises:
-            RunError: it cannot be set.
+            RunError: the link cannot be set.
         """
 
     @property
     def summary(self) -> str:
-        """What these hosts are, for the launcher's first line; empty where there is nothing to say."""
+        """Description of the hosts for the launcher's first line; empty for plain hosts."""
 
     def place(self, tasks: Sequence[str]) -> Mapping[str, TaskHost]:
-        """Makes a host for each task ("ps-0", "worker-1"); to be called once.
+        """Makes a host for each task ("ps-0", "worker-1"); call only once.
 
         Raises:
             RunError: a host could not be made.
         """
 
     def write_report(self, logdir: pathlib.Path) -> None:
-        """Writes what is known about the hosts and their traffic; called when the tasks have ended."""
+        """Writes a report about the hosts and their traffic; called after the tasks have ended."""
 
 
 class LocalHosts:
-    """Every task on this machine itself, on a free port of its own.
+    """Places every task on this machine itself, on a free port of its own.
 
     Args:
-        pick_ports: gives so many free ports of this machine.
+        pick_ports: Function that returns a number of free ports of this machine.
     """
 
     summary = ""
@@ -88,10 +88,10 @@ class LocalHosts:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing was made."""
+        """Removes nothing, because nothing was made."""
 
     def set_link(self, task: str, *, is_up: bool) -> None:
-        """There are none.
+        """Rejects every call: the tasks have no links of their own.
 
         Raises:
             RunError: always.

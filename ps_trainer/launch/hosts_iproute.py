@@ -1,8 +1,8 @@
-"""`ip` and `tc` as this package uses them: run one command, probe what the system can do, own and clear namespaces.
+"""Runs `ip` and `tc`, probes what the system supports, and names and removes network namespaces.
 
-Every namespace made here is named `ps_trainer-<pid>-<start>-<what>`: process id and start time of the launcher
-that made it. The pair tells a living launcher from a dead one even after its pid has been given to another process,
-so what a killed launcher left can be cleared without harm to any other.
+Every namespace of this package is named `ps_trainer-<pid>-<start>-<what>`, by pid and start time of the launcher that
+made it. The pair distinguishes a living launcher from a dead one even if the kernel has given the pid to another
+process. So the namespaces of a killed launcher can be removed without harm to any other launcher.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _PROC = pathlib.Path("/proc")
 
 
 class Owner(NamedTuple):
-    """A process, told from every other one that has or had its pid.
+    """A process, distinguished from every other process that has or had the same pid.
 
     Attributes:
-        pid: process id as /proc has it.
-        started: when it started, in clock ticks since the machine did.
+        pid: Process id as /proc shows it.
+        started: Start time in clock ticks since the machine started.
     """
 
     pid: int
@@ -42,11 +42,11 @@ class Owner(NamedTuple):
 
 
 class Facilities(NamedTuple):
-    """What the system can do.
+    """Abilities of this system.
 
     Attributes:
-        problem: why shaped hosts cannot be made here, in words; empty if they can.
-        has_netem: whether the kernel can add latency and loss, too (nothing here depends on it).
+        problem: Reason why shaped hosts cannot be made here; empty if they can.
+        has_netem: True if the kernel can also add latency and loss (only reported).
     """
 
     problem: str
@@ -59,7 +59,7 @@ def run(command: Sequence[str]) -> str:
     It runs in a session of its own, so that a Ctrl-C at the terminal cannot leave half of a host behind.
 
     Raises:
-        RunError: it cannot be run, fails, or takes longer than `COMMAND_SECS`; with the command and its words.
+        RunError: the command cannot be run, fails, or takes longer than `COMMAND_SECS`.
     """
     text = " ".join(command)
     try:
@@ -81,17 +81,17 @@ def run(command: Sequence[str]) -> str:
 
 
 def ip(namespace: str, arguments: str) -> list[str]:
-    """The command `ip` in that namespace."""
+    """The command line of `ip` in that namespace."""
     return ["ip", "-n", namespace, *arguments.split()]
 
 
 def tc(namespace: str, arguments: str) -> list[str]:
-    """The command `tc` in that namespace."""
+    """The command line of `tc` in that namespace."""
     return ["tc", "-n", namespace, *arguments.split()]
 
 
 def owner(pid: int | str = "self") -> Owner | None:
-    """The living process with this pid; None if there is none, or it only waits to be collected by its parent."""
+    """The living process with this pid; None if it has ended, even if its parent has not collected it yet."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -102,7 +102,7 @@ def owner(pid: int | str = "self") -> Owner | None:
 
 
 def own_process() -> Owner:
-    """The process that calls.
+    """The calling process.
 
     Raises:
         RunError: `/proc` does not show it.
@@ -114,7 +114,7 @@ def own_process() -> Owner:
 
 
 def probe(run: Run = run) -> Facilities:
-    """Tries out, in a namespace that is removed again, everything that shaped hosts need. Takes about 0.1 s."""
+    """Tries every command that shaped hosts need, in a temporary namespace. Takes about 0.1 s."""
     if problem := _missing_tool():
         return Facilities(problem, has_netem=False)
     name = own_process().namespace("probe")
@@ -136,19 +136,21 @@ def probe(run: Run = run) -> Facilities:
 
 
 def namespaces(run: Run = run) -> list[str]:
-    """Names of all network namespaces that have one, those of other programs among them."""
+    """Names of all named network namespaces, including those of other programs."""
     return [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines() if line.strip()]
 
 
 def remove_leftovers(run: Run = run) -> list[str]:
     """Removes the namespaces of launchers that are dead; returns their names.
 
-    Those of living launchers and of other programs stay. A namespace that a process still is in loses its name
-    at once, and ends with that process.
+    Namespaces of living launchers and of other programs stay. If a process is still in a removed namespace, the
+    namespace loses its name at once and ends with that process.
     """
     found = [(name, _NAME.fullmatch(name)) for name in namespaces(run)]
     dead = [name for name, match in found if match and not _is_alive(Owner(int(match["pid"]), int(match["started"])))]
-    return [name for name in dead if _succeeds(run, ["ip", "netns", "del", name])]  # else another start was faster
+    return [
+        name for name in dead if _succeeds(run, ["ip", "netns", "del", name])
+    ]  # fails if another launcher has removed it meanwhile
 
 
 def _missing_tool() -> str:

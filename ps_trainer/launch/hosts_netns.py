@@ -1,19 +1,19 @@
-"""Shaped hosts: each task in a network namespace of its own, behind a link of limited rate.
+"""`NetnsHosts`: shaped hosts, each task in a network namespace of its own, behind a link of limited rate.
 
     ps-0     ── eth0 ═══ port ps-0     ──┐
     worker-0 ── eth0 ═══ port worker-0 ──┤ bridge      (in a namespace of its own: the switch)
     worker-1 ── eth0 ═══ port worker-1 ──┘
 
-`═══` is a veth pair with a token bucket (`tc` qdisc `tbf`) at both ends: what a host sends waits at its `eth0`, what
-it receives waits at its port of the switch. Both directions are independent, as on a full-duplex network card.
-Since the bridge is in a namespace, too, nothing of this appears among the machine's own interfaces, and the
+`═══` is a veth pair with a token bucket (`tc` qdisc `tbf`) at both ends. Packets that a host sends wait at its `eth0`,
+packets that it receives wait at its port of the switch. Both directions are independent, as on a full-duplex network
+card. The bridge is in a namespace as well, so none of this appears among the machine's own interfaces, and the
 addresses (10.0.0.0/16) cannot collide with any of its networks. The tasks see no other network.
 
-What is emulated is bandwidth only: compute and memory are shared, there is no latency, jitter or loss (`netem` would be
-needed; whether the kernel has it is in the report).
+Only bandwidth is emulated. The tasks share cores and memory, and the links have no latency, jitter or loss, which would
+need `netem`; the report says whether the kernel has it.
 
-How exact, measured with plain TCP between two hosts (Linux 6.18, 2 cores, bbr), 6 transfers of 0.6 s: median goodput
-divided by the rate. At best it is 1,448 / 1,514 = 0.956, the rest of a frame is headers.
+Accuracy, measured with plain TCP between two hosts (Linux 6.18, 2 cores, bbr), 6 transfers of 0.6 s: median goodput
+divided by the rate. The optimum is 1,448 / 1,514 = 0.956, because the rest of a frame is headers.
 
     rate in mbit/s      20      50      100     200     500     1000
     worker to ps        0.956   0.956   0.956   0.956   0.915   0.879
@@ -21,19 +21,19 @@ divided by the rate. At best it is 1,448 / 1,514 = 0.956, the rest of a frame is
     4 workers at once   0.987   0.969   0.962   0.958   0.955   0.938      (0.2 s of data each)
     1 MiB after a pause 1.016   1.015   1.012   1.007   0.998   0.968
 
-So up to 200 mbit/s the rate is kept to the per cent on an idle machine; from 500 mbit/s on, timers that come late cost
-some of it. Where others compete for the cores, less is carried, never more. A synchronous step of two workers with a
-model of 4.5 MB at 100 mbit/s took 1.41 s; pull and push one after the other take 2 * 2 * 4.5 MB / (0.956 * 12.5 MB/s)
-= 1.51 s. Settings:
+So up to 200 mbit/s an idle machine keeps the rate to within one per cent. From 500 mbit/s on, late timers cost part of
+the rate. If other processes compete for the cores, the links carry less, never more. A synchronous step of two workers
+with a model of 4.5 MB at 100 mbit/s took 1.41 s; pull and push one after the other take 2 * 2 * 4.5 MB / (0.956 * 12.5
+MB/s) = 1.51 s. Settings:
 
-* `BURST_BYTES` pass without waiting after a pause, at each end. That is why short transfers exceed the rate; measure
-  models of 20 bursts (1.3 MB) or more. With 256 KiB, 1 MiB after a pause got 1.20 at 1 gbit/s.
-* `GSO_BYTES`: the kernel hands packets of up to 64 KiB to a veth, which with their headers do not fit such a bucket;
-  `tbf` then cuts each into single frames, and waits six times as often for the same bytes (67,890 against 10,876
-  times for 77 MB). 16 KiB fit.
-* `QUEUE_SECS`: what may wait at one end; what comes on top is dropped. Four senders of 4 MiB each at once, at
-  100 mbit/s, lose few packets or none under bbr, some 6,000 under reno, and get 95 to 96 % of the rate under both. It
-  bounds what a short message waits behind bulk, well below the 3 s after which a ps task counts a worker's
+* `BURST_BYTES` pass without waiting after a pause, at each end. So short transfers exceed the rate; measure
+  models of 20 bursts (1.3 MB) or more. With 256 KiB, 1 MiB after a pause reached 1.20 at 1 gbit/s.
+* `GSO_BYTES` limits the packets that the kernel hands to a veth. The default of 64 KiB does not fit such a bucket with
+  the headers, so `tbf` cuts each packet into single frames, and waits six times as often for the same bytes (67,890
+  against 10,876 times for 77 MB). 16 KiB fit.
+* `QUEUE_SECS` limits the queue at one end; further packets are dropped. Four senders of 4 MiB each at once, at 100
+  mbit/s, lose few packets or none under bbr, about 6,000 under reno, and reach 95 to 96 % of the rate under both. The
+  limit keeps the wait of a short message behind bulk data well below the 3 s after which a ps task counts a worker's
   silence as a miss.
 """
 
@@ -59,17 +59,17 @@ GSO_BYTES = 16 * 1024
 QUEUE_SECS = 0.5
 REPORT_NAME = "hosts.json"
 
-_PORT = 2222  # each host has all ports for itself
+_PORT = 2222  # every host has its own ports, so all use the same one
 _NETWORK = ipaddress.IPv4Network("10.0.0.0/16")
 _SWITCH = "switch"
 _CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 class HostTraffic(NamedTuple):
-    """What passed a host's interface since it was made, as the kernel counts it there.
+    """Traffic of a host's interface since it was made, as the kernel counts it.
 
-    Payload with the headers of Ethernet, IP and TCP, these once for each packet that the kernel hands over (of up to
-    `GSO_BYTES`), not for each frame that a wire would carry: up to 4 % less than those.
+    The bytes include the headers of Ethernet, IP and TCP once for each packet that the kernel hands over (of up to
+    `GSO_BYTES`), not for each frame on a wire. So they are up to 4 % less than on a wire.
     """
 
     rx_bytes: int
@@ -81,12 +81,12 @@ class HostTraffic(NamedTuple):
 class NetnsHosts:
     """A network namespace for each task, joined by links of limited rate.
 
-    Names carry this process (`ps_trainer.launch.hosts_iproute`). What dead launchers left is removed on entering.
+    Names contain this process (`ps_trainer.launch.hosts_iproute`). Entering removes the namespaces of dead launchers.
 
     Args:
-        ps_rate: bits per second and direction of each ps task's link; None = no limit.
-        worker_rate: the same for each worker.
-        run: runs one command.
+        ps_rate: Rate of each ps task's link in bits per second and direction; None = no limit.
+        worker_rate: Rate of each worker's link in bits per second and direction; None = no limit.
+        run: Function that runs one command.
     """
 
     has_links = True
@@ -104,11 +104,11 @@ class NetnsHosts:
         if self._facilities.problem:
             raise OptionError(
                 "--hosts=netns is not available here: it needs Linux, root (CAP_NET_ADMIN and CAP_SYS_ADMIN), ip, tc"
-                f" and tbf. {self._facilities.problem}. Without it: --hosts=local"
+                f" and tbf. {self._facilities.problem}. Use --hosts=local instead"
             )
         self._owner = hosts_iproute.own_process()
         for name in hosts_iproute.remove_leftovers(self._run):
-            logging.info("removed the namespace %s of a launcher that is dead", name)
+            logging.info("removed the namespace %s of a dead launcher", name)
         return self
 
     def __exit__(
@@ -117,9 +117,9 @@ class NetnsHosts:
         while self._made:
             name = self._made.pop()
             try:
-                self._run(["ip", "netns", "del", name])  # takes its interfaces along, and so both ends of each link
+                self._run(["ip", "netns", "del", name])  # also removes its interfaces, and so both ends of each link
             except RunError as error:
-                logging.warning("a namespace is left; remove it by `ip netns del %s` (%s)", name, error)
+                logging.warning("a namespace could not be removed; run `ip netns del %s` (%s)", name, error)
 
     @property
     def summary(self) -> str:
@@ -131,7 +131,7 @@ class NetnsHosts:
 
         Raises:
             OptionError: more tasks than addresses.
-            RunError: a command failed; what was made before is removed on leaving.
+            RunError: a command failed; leaving removes what was made before.
         """
         if len(tasks) > _NETWORK.num_addresses - 2:
             raise OptionError(f"{len(tasks)} tasks exceed the {_NETWORK.num_addresses - 2} hosts of {_NETWORK}")
@@ -145,7 +145,7 @@ class NetnsHosts:
         return dict(self._hosts)
 
     def set_link(self, task: str, *, is_up: bool) -> None:
-        """Takes the task's port of the switch down, or up: as if its cable was pulled. Addresses stay.
+        """Takes the task's port of the switch down or up, as if its cable was pulled. Addresses stay.
 
         Raises:
             RunError: the command failed.
@@ -153,17 +153,17 @@ class NetnsHosts:
         self._run(ip(self._owner.namespace(_SWITCH), f"link set dev {task} {'up' if is_up else 'down'}"))
 
     def traffic(self) -> Mapping[str, HostTraffic]:
-        """What each task's host has received and sent so far; differences of two calls tell what came between.
+        """The traffic of each task's host so far; the difference of two calls is the traffic between them.
 
         Raises:
-            RunError: the hosts are not there.
+            RunError: the hosts do not exist.
         """
         return traffic(self._owner, self._run)
 
     def write_report(self, logdir: pathlib.Path) -> None:
-        """Writes `hosts.json`: the settings, and for each task address, rate, bytes, packets and drops.
+        """Writes `hosts.json`: the settings, and the address, rate, bytes, packets and drops of each task.
 
-        `dropped_packets` counts what found the queue towards the host full.
+        `dropped_packets` counts packets to the host that found the queue full.
         """
         drops = self._drops()
         tasks = {
@@ -202,7 +202,7 @@ class NetnsHosts:
         for namespace, interface in ((switch, task), (name, "eth0")):
             if rate is not None:
                 self._shape(namespace, interface, rate)
-            # Without IPv6 addresses nobody sends anything but the tasks.
+            # Without IPv6 addresses only the tasks send packets.
             self._run(ip(namespace, f"link set dev {interface} addrgenmode none gso_max_size {GSO_BYTES} up"))
         self._run(ip(name, "link set dev lo up"))
         return name
@@ -220,21 +220,21 @@ class NetnsHosts:
 
 
 def traffic(launcher: Owner, run: Run = hosts_iproute.run) -> Mapping[str, HostTraffic]:
-    """What each host of a run has received and sent so far, asked from any process.
+    """The traffic of each host of a run so far; any process may ask.
 
     Args:
-        launcher: process of `python -m ps_trainer local --hosts=netns`: `hosts_iproute.owner(pid)`.
-        run: runs one command.
+        launcher: Process of `python -m ps_trainer local --hosts=netns`, from `hosts_iproute.owner(pid)`.
+        run: Function that runs one command.
 
     Raises:
-        RunError: this launcher has no hosts (yet, or any more).
+        RunError: this launcher has no hosts (not yet, or no longer).
     """
     listed = json.loads(run(ip(launcher.namespace(_SWITCH), "-s -json link show type veth")))
     return {entry["ifname"]: _of_host(entry["stats64"]) for entry in listed}
 
 
 def _of_host(port: Mapping[str, Mapping[str, int]]) -> HostTraffic:
-    """What a port of the switch sends, its host receives."""
+    """Traffic from the view of the host: it receives what its port of the switch sends."""
     received, sent = port["tx"], port["rx"]
     return HostTraffic(received["bytes"], sent["bytes"], received["packets"], sent["packets"])
 

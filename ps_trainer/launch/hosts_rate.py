@@ -1,4 +1,4 @@
-"""Rates of links as `tc` writes them: `200mbit`, `1.5gbit`, `25mbps` (bytes)."""
+"""Parses rates of links in the notation of `tc`: `200mbit`, `1.5gbit`, `25mbps` (bytes)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 from ps_trainer.errors import OptionError
 
-LEAST_BITS_PER_SEC = 10**6
-MOST_BITS_PER_SEC = 10**10
+MIN_BITS_PER_SEC = 10**6
+MAX_BITS_PER_SEC = 10**10
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _RATE = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)((?P<factor>k|m|g|ki|mi|gi)?(?P<unit>bit|bps))?", re.IGNORECASE)
 
@@ -17,17 +17,17 @@ def parse_rate(text: str, flag: str) -> int:
     """Bits per second that a rate in the units of `tc` means: `bit` is a bit, `bps` a byte per second.
 
     Args:
-        text: such as "200mbit"; a number alone is in bits per second; upper and lower case are the same.
-        flag: where it comes from ("--rate"), for messages.
+        text: Rate such as "200mbit"; a number alone is in bits per second; case does not matter.
+        flag: Flag that the rate came from ("--rate"), for messages.
 
     Raises:
-        OptionError: not a rate, or outside `LEAST_BITS_PER_SEC`..`MOST_BITS_PER_SEC`.
+        OptionError: the text is not a rate, or the rate is outside of `MIN_BITS_PER_SEC`..`MAX_BITS_PER_SEC`.
     """
     match = _RATE.fullmatch(text.strip())
     if not match:
         raise OptionError(f"{flag}={text!r} is not a rate; write a number with bit, kbit, mbit or gbit: {flag}=200mbit")
     in_bits = 8 if (match["unit"] or "").lower() == "bps" else 1
     rate = float(match["number"]) * _FACTORS[(match["factor"] or "").lower()] * in_bits
-    if not LEAST_BITS_PER_SEC <= rate <= MOST_BITS_PER_SEC:
+    if not MIN_BITS_PER_SEC <= rate <= MAX_BITS_PER_SEC:
         raise OptionError(f"{flag}={text!r} is {rate:,.0f} bit/s; allowed are 1mbit..10gbit")
     return math.floor(rate)

@@ -1,11 +1,10 @@
-"""Carries out the faults of a drill (`ps_trainer/disturbances/faults.py`) on the tasks of a local cluster.
+"""`Injector`: injects the planned faults (`ps_trainer/disturbances/faults.py`) into the tasks of a local cluster.
 
-A step is reached when the first worker says so: workers of a drill write a line into their metrics at once when they
-come to a step at which something is due (`disturbances/worker_faults.py`), and the supervisor looks there 20 times
-a second.
+A step is reached when the first worker reports it. A worker writes a line into its metrics at once when it reaches a
+step at which a fault is due (`disturbances/worker_faults.py`), and the supervisor reads the metrics 20 times a second.
 
-A fault waits for its task: one that is down, and about to be started again, meets it when it runs. One that has done
-its work misses it.
+A fault waits for its task: if the task is about to be restarted, the fault happens after the restart. A task that has
+finished misses its fault.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _WORDS = {
     "kill": "SIGKILL",
     "term": "SIGTERM",
     "freeze": "frozen (SIGSTOP)",
-    "continue": "goes on (SIGCONT)",
+    "continue": "continues (SIGCONT)",
     "cut": "link cut",
     "restore": "link restored",
     "slow": "slow from now on",
@@ -41,16 +40,16 @@ _WORDS = {
 
 @dataclasses.dataclass(kw_only=True)
 class _Ongoing:
-    """A fault that has begun and is not over.
+    """A fault that has begun and has not ended.
 
     Attributes:
-        fault: which.
-        end_event: the event that ends it.
-        ends_at: time of the clock, or None.
-        end: puts things right.
-        pid: of the process that was frozen, and with which the fault is over; None = whatever process the task is.
-        next_at: of `slow_ps`, when the task is stopped or goes on.
-        is_stopped: whether the task is stopped.
+        fault: Fault as it was planned.
+        end_event: Event that ends the fault.
+        ends_at: End of the fault by the clock; None if it lasts until the end of the run.
+        end: Function that removes the fault.
+        pid: Pid of the frozen process, whose end also ends the fault; None if the fault outlives a restart of its task.
+        next_at: For `slow_ps`, the next time at which the task stops or continues.
+        is_stopped: True if the task is stopped now.
     """
 
     fault: Fault
@@ -66,12 +65,12 @@ class Injector:
     """The faults of one run.
 
     Args:
-        faults: from `faults.parse_all`.
-        tasks: of the run.
-        board: tells the step.
-        log: gets every event.
-        set_link: `Hosts.set_link` of the hosts that the tasks run on.
-        clock: seconds, monotonic.
+        faults: Planned faults, from `faults.parse_all`.
+        tasks: Tasks of the run.
+        board: Status of the tasks, which knows the step.
+        log: Log that records every event.
+        set_link: Method `set_link` of the hosts that the tasks run on.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -98,11 +97,11 @@ class Injector:
         self._is_over = False
 
     def prepare(self, task: TaskProcess) -> None:
-        """Tells a worker, by its environment, what the drill needs of it; to be called before each of its starts."""
+        """Sets the environment of a worker so that it reports and raises when due; call before each of its starts."""
         if not self._milestones or task.job_name != "worker":
             return
         self._board.refresh()
-        self._take_raised()  # nobody raises twice
+        self._take_raised()  # so that a restarted worker does not raise again
         raises = [
             {"step": fault.step, "text": fault.text}
             for fault in self._pending
@@ -111,14 +110,14 @@ class Injector:
         task.env = {**(task.env or {}), faults_lib.VARIABLE: json.dumps({"steps": self._milestones, "raise": raises})}
 
     def begin(self) -> None:
-        """The tasks are about to be started: `after_secs` count from here."""
+        """Starts the time from which `after_secs` counts; call just before the tasks start."""
         self._started_at = self._clock()
 
     def tick(self, tell: Callable[[TaskProcess, str], None]) -> None:
-        """Does what is due.
+        """Injects and ends the faults that are due.
 
         Args:
-            tell: gets a task and what has been done to it, in words.
+            tell: Function that receives a task and a description of its event.
 
         Raises:
             RunError: the link of a host cannot be set.
@@ -135,18 +134,18 @@ class Injector:
 
     @property
     def secs_to_next(self) -> float:
-        """Seconds until `tick` has something to do that must not be late; infinite where there is nothing."""
+        """Seconds until the next call of `tick` that must not be late; infinite if there is none."""
         times = [at for ongoing in self._ongoing for at in (ongoing.next_at, ongoing.ends_at) if at is not None]
         return max(0.0, min(times, default=float("inf")) - self._clock())
 
     def end(self) -> None:
-        """Puts everything right, so that the tasks can be asked to end; what has not happened will not."""
+        """Ends all ongoing faults, so that the tasks can end, and cancels the faults that have not happened."""
         self._is_over = True
         while self._ongoing:
             self._ongoing.pop().end()
 
     def report(self) -> list[dict[str, Any]]:
-        """What became of each fault, as JSON values, in the order of events; those that never came last."""
+        """The result of each fault as JSON values, in the order of events; faults that did not happen come last."""
         self._board.refresh()
         self._take_raised()
         never = "the run ended before"
@@ -181,7 +180,7 @@ class Injector:
             return
         task.send(_SIGNALS[fault.kind])
         if fault.kind == "kill":
-            self._killed[task.name] = task.pid  # it is gone, also before the supervisor has noticed
+            self._killed[task.name] = task.pid  # it has died, even if the supervisor has not noticed yet
         if fault.kind in ("freeze", "slow_ps"):
             end = functools.partial(task.send, signal.SIGCONT)
             self._last(fault, "continue" if fault.kind == "freeze" else "even", end)
@@ -206,7 +205,9 @@ class Injector:
             self._ongoing.remove(ongoing)  # killed while it was frozen
         elif ongoing.ends_at is not None and now >= ongoing.ends_at:
             self._ongoing.remove(ongoing)
-            self._note(ongoing.end_event, ongoing.fault, tell)  # first, as in `_do`: what the task does comes later
+            self._note(
+                ongoing.end_event, ongoing.fault, tell
+            )  # before the signal, so that the event precedes the task's own reports
             ongoing.end()
         elif ongoing.next_at is not None and ongoing.fault.ms is not None and now >= ongoing.next_at:
             ongoing.is_stopped = not ongoing.is_stopped

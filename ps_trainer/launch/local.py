@@ -58,7 +58,7 @@ def run(
         130 or 143 after SIGINT or SIGTERM.
 
     Raises:
-        OptionError: such hosts cannot be made here, or a folder cannot be made.
+        OptionError: this system cannot make such hosts, or a folder cannot be made.
         UsageError: `cluster` is not valid.
         RunError: a host cannot be made, or a task cannot be started.
     """
@@ -92,7 +92,7 @@ def run(
 
 
 def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> pathlib.Path:
-    """Makes the run's folder, with its `logs`: `config.logdir`, or a new one under `runs`.
+    """Makes the run's folder with its `logs`: `config.logdir`, or a new folder under `runs`.
 
     Raises:
         OptionError: the folder cannot be made.
@@ -106,23 +106,21 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
     try:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OptionError(
-            f"--logdir={path}: cannot make this folder ({error}); name one that can be written"
-        ) from error
+        raise OptionError(f"--logdir={path}: cannot make this folder ({error}); name a writable folder") from error
     return path
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new folder for temporary files; on entering, its path; on leaving, it is removed with what is in it.
+    """A context manager for a new folder for temporary files, which is removed with its contents on leaving.
 
     Raises:
-        OptionError: there is no place for it.
+        OptionError: no folder can be made.
     """
     try:
         return tempfile.TemporaryDirectory(prefix="ps_trainer-", ignore_cleanup_errors=True)
     except OSError as error:
         raise OptionError(
-            f"no folder for temporary files can be made ({error}); set TMPDIR to a folder that can be written"
+            f"cannot make a folder for temporary files ({error}); set TMPDIR to a writable folder"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A task that was frozen when its launcher was killed must wake up to notice: Linux tells it."""
+"""Wakes a frozen task when its launcher is killed, so that it can notice and end (Linux)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def wake_when_parent_dies(environ: Mapping[str, str] = os.environ) -> None:
-    """Has the kernel send this process SIGCONT when its launcher is gone; nothing without a launcher.
+    """Asks the kernel to send this process SIGCONT when its launcher ends; without a launcher does nothing.
 
-    That does nothing to a process that runs. A stopped one goes on, sees that its parent is another one now
+    The signal has no effect on a running process. A stopped process continues, sees that its parent has changed
     (`runtime/supervise.py`), saves and ends.
     """
     if PARENT_PID_VARIABLE in environ and sys.platform == "linux":

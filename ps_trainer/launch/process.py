@@ -1,4 +1,4 @@
-"""One task of a cluster as a child process: start, poll, end, and the tail of its log."""
+"""`TaskProcess`: one task of a cluster as a child process, with its start, its end and its log."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ class StartedProcess(Protocol):
 class TaskProcess:
     """A child process in a session, and so a process group, of its own.
 
-    Its own session keeps a Ctrl-C at the terminal away from it: the launcher decides who ends when. Once
-    the child has ended, by itself or not, what is left in its process group is killed. Its standard output
-    and error are appended to one log file.
+    Its own session keeps a Ctrl-C at the terminal away from it: the launcher decides when each task ends. After the
+    child has ended, the rest of its process group is killed. Its standard output and error are appended to one log
+    file.
 
     Args:
-        job_name: "ps", "worker" or "evaluator".
-        task_index: index within the job.
-        command: program and arguments.
-        log_path: file for the output; its folder must exist.
-        env: the whole environment of the child; None = that of this process. Another one counts from the next start.
-        spawn: `subprocess.Popen` or the like.
-        clock: seconds, monotonic.
+        job_name: Name of the job: "ps", "worker" or "evaluator".
+        task_index: Index within the job.
+        command: Program and arguments.
+        log_path: File for the output; its folder must exist.
+        env: Whole environment of the child; None = the environment of this process. A change takes effect at the next
+            start.
+        spawn: `subprocess.Popen` or a replacement.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class TaskProcess:
         self.job_name = job_name
         self.task_index = task_index
         self.log_path = log_path
-        self.exit_code: int | None = None  # as of subprocess: negative = number of the signal
+        self.exit_code: int | None = None  # as subprocess reports it: negative = number of the signal
         self.started_at: float | None = None  # time of the clock
         self.ended_at: float | None = None
         self.is_asked_to_end = False
@@ -71,7 +72,7 @@ class TaskProcess:
 
     @property
     def name(self) -> str:
-        """Job and index, as in `worker-0`."""
+        """Job name and task index, for example `worker-0`."""
         return f"{self.job_name}-{self.task_index}"
 
     @property
@@ -81,7 +82,7 @@ class TaskProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and the last `poll` did not find it ended."""
+        """Whether the child was started and had not ended at the last `poll`."""
         return self._running is not None
 
     @property
@@ -92,7 +93,7 @@ class TaskProcess:
         return (self._clock() if self.ended_at is None else self.ended_at) - self.started_at
 
     def start(self) -> None:
-        """Starts the child, or starts it again after its end: a new process with the same command.
+        """Starts the child, or restarts it after its end as a new process with the same command.
 
         Raises:
             RunError: the program cannot be run, or the log file cannot be written.
@@ -100,7 +101,7 @@ class TaskProcess:
         try:
             with self.log_path.open("ab") as log:
                 if log.tell():
-                    with contextlib.suppress(OSError):  # a full disk does not keep a task from starting
+                    with contextlib.suppress(OSError):  # a full disk must not keep a task from starting
                         log.write(f"\n{'=' * 20} {time.strftime('%Y-%m-%d %H:%M:%S')} new run {'=' * 20}\n".encode())
                         log.flush()
                 self._log_start = log.tell()
@@ -125,33 +126,33 @@ class TaskProcess:
             return self.exit_code
         if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
-        # Only while the dead child is not yet collected can its group's number not belong to somebody else.
+        # Until the dead child is collected, the kernel gives the group's number to no other process.
         _signal_group(child, signal.SIGKILL)
         self.exit_code = child.wait()
         self.ended_at = self._clock()
         return self.exit_code
 
     def terminate(self) -> None:
-        """Asks the child to end, by SIGTERM; its own children are its own affair. Nothing if it has ended."""
+        """Asks the child, but not its children, to end by SIGTERM. Does nothing if it has ended."""
         self.poll()
         if child := self._running:
             self.is_asked_to_end = True
-            os.kill(child.pid, signal.SIGTERM)  # cannot meet a stranger: the child is not collected
+            os.kill(child.pid, signal.SIGTERM)  # this pid is still the child's, because the child is not collected yet
 
     def kill(self) -> None:
-        """Kills the child and its process group by SIGKILL. Nothing if it has ended."""
+        """Kills the child and its process group by SIGKILL. Does nothing if it has ended."""
         self.poll()
         if child := self._running:
             self.is_asked_to_end = True
             _signal_group(child, signal.SIGKILL)
 
     def send(self, signum: int) -> None:
-        """Sends a signal that is not meant to end the run. Nothing if the last `poll` found the child ended."""
+        """Sends a signal that should not end the run. Does nothing if the last `poll` found the child ended."""
         if child := self._running:
-            os.kill(child.pid, signum)  # cannot meet a stranger: the child is not collected
+            os.kill(child.pid, signum)  # this pid is still the child's, because the child is not collected yet
 
     def outcome(self) -> str:
-        """How it ended, in words for a table: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""
+        """How the child ended, in words: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""
         if self.exit_code is None:
             return "not started" if self._popen is None else "stopping" if self.is_asked_to_end else "running"
         if self.exit_code == 0:
@@ -165,7 +166,7 @@ class TaskProcess:
         return f"failed (exit {self.exit_code})"
 
     def log_tail(self, num_lines: int) -> list[str]:
-        """The last lines that this run wrote to the log."""
+        """The last lines that the child has written to the log since its last start."""
         return tail.last_lines(self.log_path, num_lines, start=self._log_start)
 
     @property
@@ -175,7 +176,7 @@ class TaskProcess:
 
 
 def _signal_group(child: StartedProcess, signum: int) -> None:
-    # Nobody may be left in it; macOS answers EPERM where only the dead child is.
+    # The group may be empty; macOS answers EPERM if only the dead child is in it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signum)
 

@@ -1,4 +1,4 @@
-"""Which tasks are started again, how often, and after how long."""
+"""`Restarts`: decides which tasks are restarted, how often, and after which delay."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections import Counter
 from ps_trainer.errors import EXIT_DONE, EXIT_USAGE
 from ps_trainer.launch.process import TaskProcess
 
-BACKOFF_SECS = (1.0, 2.0, 4.0, 8.0)  # the last one from then on
-# A task that has run for so long was not ended by what ended the one before it: the delays begin anew.
+BACKOFF_SECS = (1.0, 2.0, 4.0, 8.0)  # the last one applies to all further restarts
+# A task that ran for this long did not die of the previous cause, so its delays start at 1 s again.
 STEADY_SECS = 60.0
 
-
-# A task that ended only because of another one is not to blame: it is started again up to so many times as often.
+# A task that ended only because of another task is not to blame: its limit is this many times higher.
 PEER_SHARE = 10
 
 
 class Restarts:
-    """Counts the restarts of each task and allows no more than so many.
+    """Counts the restarts of each task and enforces their limit.
 
-    Not started again: a task that was done, one whose input is wrong (the same command would find the same), and one
-    that the launcher has asked to end.
+    A task is not restarted if it was done, if its input was wrong (the same command would fail again), or if the
+    launcher asked it to end.
 
     Args:
-        max_restarts: for each task, of failures of its own.
+        max_restarts: Number of restarts of each task after failures of its own.
     """
 
     def __init__(self, max_restarts: int = 0):
@@ -34,15 +33,15 @@ class Restarts:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each task has been started again, of those that have."""
+        """The number of restarts of each task that was restarted."""
         return dict(sorted((self._counts + self._peer_counts).items()))
 
     def delay_for(self, task: TaskProcess, *, is_peer_failure: bool = False) -> float | None:
-        """Counts a restart of a task that has ended; seconds until it, or None where it is not to be started again.
+        """Counts a restart of a task that has ended; returns the delay in seconds, or None if it is not restarted.
 
         Args:
-            task: which.
-            is_peer_failure: it has said that it ends because of another task.
+            task: Task that has ended.
+            is_peer_failure: True if the task reported that it ends because of another task.
         """
         if task.exit_code in (EXIT_DONE, EXIT_USAGE) or task.is_asked_to_end:
             return None
@@ -55,13 +54,13 @@ class Restarts:
         return BACKOFF_SECS[min(in_a_row, len(BACKOFF_SECS) - 1)]
 
     def words(self, task: TaskProcess, delay_secs: float, *, is_peer_failure: bool = False) -> str:
-        """What the launcher says of the restart that was counted last."""
+        """The launcher's message about the restart that was counted last."""
         if is_peer_failure:
-            return f"started again in {delay_secs:g} s (another task's failure)"
+            return f"restarted in {delay_secs:g} s (another task's failure)"
         number = self._counts[task.name]
-        return f"started again in {delay_secs:g} s (restart {number} of {self.max_restarts})"
+        return f"restarted in {delay_secs:g} s (restart {number} of {self.max_restarts})"
 
     def problem(self, task: TaskProcess) -> str:
-        """How a task ended that is not started again, in words."""
+        """How a task ended that is not restarted, in words."""
         times = self.counts.get(task.name, 0)
         return f"{task.outcome()}, after {times} restart{'s' if times > 1 else ''}" if times else task.outcome()

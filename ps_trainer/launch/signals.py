@@ -11,13 +11,13 @@ from typing import Any
 
 
 class SignalRecorder:
-    """While entered, SIGINT, SIGTERM and SIGHUP are written down and do nothing else.
+    """Context manager that records SIGINT, SIGTERM and SIGHUP instead of letting them act.
 
-    A handler that raised could strike between the start of a process and the note of its pid, and leave
-    that process behind. Off the main thread, where Python allows no handlers, nothing is installed.
+    A handler that raised could interrupt the launcher between the start of a process and the record of its pid, and
+    leave that process behind. Off the main thread Python allows no handlers, so none are installed there.
 
     Args:
-        clock: seconds, monotonic.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -29,7 +29,7 @@ class SignalRecorder:
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
-                    continue  # started by nohup, which is meant to outlive its terminal
+                    continue  # nohup started this process, so it must outlive its terminal
                 self._previous[signum] = signal.signal(signum, self._record)
         return self
 
@@ -45,7 +45,7 @@ class SignalRecorder:
         return self._received[0][1] if self._received else None
 
     def has_ctrl_c_after(self, time_secs: float) -> bool:
-        """Whether a SIGINT came later than that time of the clock."""
+        """Whether a SIGINT arrived after that time of the clock."""
         return any(signum == signal.SIGINT and at > time_secs for at, signum in self._received)
 
     def _record(self, signum: int, frame: FrameType | None) -> None:

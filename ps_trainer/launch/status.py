@@ -1,4 +1,4 @@
-"""What is known about the tasks of a run while it goes on, gathered from their metrics files.
+"""`Board` and `TaskStatus`: the state of a running cluster, read from the metrics files of its tasks.
 
 A task appends JSON objects to `<logdir>/metrics/<task>.jsonl`; any key may be missing:
 
@@ -7,10 +7,10 @@ A task appends JSON objects to `<logdir>/metrics/<task>.jsonl`; any key may be m
      "examples_per_sec": 1763.0, "loss": 0.31, "staleness_mean": 0.98, "dropped": 0}
     {"kind": "eval", "wall_time": …, "global_step": 1000, "metrics": {"loss": 0.08, "accuracy": 0.979}}
 
-    {"kind": "reached", "wall_time": …, "global_step": 203}      of a drill: see `disturbances/worker_faults.py`
+    {"kind": "reached", "wall_time": …, "global_step": 203}      only with faults (`disturbances/worker_faults.py`)
     {"kind": "event", "wall_time": …, "event": "raise", "task": "worker-1", "global_step": 100, "fault": …}
 
-A state line may carry `"peer_failure": true`: the task is about to fail only because another one did.
+A state line may contain `"peer_failure": true`: the task is about to fail only because another task failed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from ps_trainer.launch.tail import JsonLinesTail
 
 RATE_WINDOW_SECS = 30.0
 
-_FAILED = "failed: "  # how a worker's last state begins
+_FAILED = "failed: "  # the start of a failed worker's last state
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportedEvaluation:
-    """One evaluation: value of `global_step`, time of day in seconds, metrics by name."""
+    """An evaluation that a task has reported.
+
+    Attributes:
+        global_step: Step of the evaluated parameters.
+        wall_time: Time of the evaluation in seconds since the epoch.
+        metrics: Test metrics by name.
+    """
 
     global_step: int
     wall_time: float
@@ -40,11 +46,11 @@ class ReportedEvaluation:
 
 
 class TaskStatus:
-    """The latest of one task. Numbers are None until the task has reported them.
+    """The latest reports of one task. Numbers are None until the task has reported them.
 
     Args:
-        process: the task.
-        metrics_path: its metrics file.
+        process: Process of the task.
+        metrics_path: Path of its metrics file.
     """
 
     def __init__(self, process: TaskProcess, metrics_path: pathlib.Path):
@@ -58,7 +64,7 @@ class TaskStatus:
         self.num_reports = 0
         self.evaluations: list[ReportedEvaluation] = []
         self.events: list[Mapping[str, Any]] = []
-        self.reached_step: int | None = None  # the highest ever, also where training has gone back since
+        self.reached_step: int | None = None  # the highest step ever, even if training has since rolled back
         self.is_peer_failure = False
         self._reported_state = "starting"
         self._first_report: tuple[float, int] | None = None  # wall time, local step
@@ -68,14 +74,14 @@ class TaskStatus:
 
     @property
     def state(self) -> str:
-        """What the task says that it does, or how it ended."""
+        """The task's last reported state, or how it ended."""
         if self.process.is_running and not self.process.is_asked_to_end:
             return self._reported_state
         return self.process.outcome()
 
     @property
     def reason(self) -> str:
-        """Why it failed, in its own words; empty where it has not said."""
+        """The reason that the task reported for its failure; empty if it reported none."""
         return self._reported_state.removeprefix(_FAILED) if self._reported_state.startswith(_FAILED) else ""
 
     @property
@@ -87,7 +93,7 @@ class TaskStatus:
         return (last[1] - first[1]) / (last[0] - first[0])
 
     def read(self) -> list[tuple[float, int]]:
-        """Takes in the new lines; returns (wall time, global step) of the new training reports."""
+        """Reads the new lines; returns (wall time, global step) of the new training reports."""
         if self._num_starts != self.process.num_starts:
             self._begin_again()
         seen = []
@@ -110,7 +116,7 @@ class TaskStatus:
         return seen
 
     def _begin_again(self) -> None:
-        """The task is a new process."""
+        """Resets the state of the previous process after a restart."""
         self._num_starts = self.process.num_starts
         self._reported_state = "starting"
         self.is_peer_failure = False
@@ -142,12 +148,12 @@ class TaskStatus:
 
 
 class Board:
-    """The status of all tasks, and what follows from them together.
+    """The status of all tasks, and figures of the whole run.
 
     Args:
-        processes: the tasks, in the order of display; not yet started.
-        metrics_dir: folder of the metrics files; need not exist yet. Lines already there do not count.
-        max_steps: value of `global_step` at which training ends, or None.
+        processes: Tasks in the order of display, not started yet.
+        metrics_dir: Folder of the metrics files, which need not exist yet. Existing lines are ignored.
+        max_steps: Value of `global_step` at which training ends, or None.
     """
 
     def __init__(self, processes: Sequence[TaskProcess], metrics_dir: pathlib.Path, max_steps: int | None):
@@ -156,7 +162,7 @@ class Board:
         self._steps: collections.deque[tuple[float, int]] = collections.deque()
 
     def refresh(self) -> None:
-        """Takes in what the tasks have written since."""
+        """Reads the lines that the tasks have written since the last call."""
         for seen in sorted(step for task in self.tasks for step in task.read()):
             self._steps.append(seen)
         while len(self._steps) > 2 and self._steps[-1][0] - self._steps[0][0] > RATE_WINDOW_SECS:
@@ -178,29 +184,29 @@ class Board:
 
     @property
     def reached_step(self) -> int | None:
-        """The highest `global_step` that a worker has ever reached in this run, as far as is known."""
+        """The highest `global_step` that a worker has ever reported in this run."""
         return max((task.reached_step for task in self.workers if task.reached_step is not None), default=None)
 
     @property
     def events(self) -> list[Mapping[str, Any]]:
-        """The events that tasks have written of themselves."""
+        """The events that the tasks have reported."""
         return [event for task in self.tasks for event in task.events]
 
     @property
     def global_steps_per_sec(self) -> float | None:
-        """Rate of `global_step` over the last reports (all workers together); None where it is not known."""
+        """Rate of `global_step` over the last reports of all workers; None if it is unknown."""
         if len(self._steps) < 2 or self._steps[-1][0] <= self._steps[0][0] or self._steps[-1][1] < self._steps[0][1]:
-            return None  # the latter when training has gone back to a checkpoint
+            return None  # the last condition holds after a rollback to a checkpoint
         return (self._steps[-1][1] - self._steps[0][1]) / (self._steps[-1][0] - self._steps[0][0])
 
     @property
     def examples_per_sec(self) -> float | None:
-        """Examples per second of the running workers together."""
+        """Sum of the examples per second of all running workers."""
         return _sum(task.examples_per_sec for task in self.workers if task.process.is_running)
 
     @property
     def secs_left(self) -> float | None:
-        """Seconds until `max_steps` at the present rate, or None where that is not known."""
+        """Seconds until `max_steps` at the current rate, or None if that is unknown."""
         rate = self.global_steps_per_sec
         if self.max_steps is None or self.global_step is None or not rate or rate < 0:
             return None
@@ -208,7 +214,7 @@ class Board:
 
     @property
     def last_evaluation(self) -> ReportedEvaluation | None:
-        """The evaluation of the highest step, the latest of several."""
+        """The evaluation of the highest step; if there are several, the latest."""
         found = [evaluation for task in self.tasks for evaluation in task.evaluations]
         return max(found, key=lambda e: (e.global_step, e.wall_time), default=None)
 

@@ -1,4 +1,4 @@
-"""What the launcher adds to `<logdir>/summary.json`, which the chief writes."""
+"""Adds restarts and faults to `<logdir>/summary.json`, which the chief writes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ def complete(
     restarts: Mapping[str, int],
     faults: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Adds `restarts` (a count for each task that was started again) and `faults` (what became of each).
+    """Adds `restarts` (a count for each restarted task) and `faults` (the result of each).
 
-    A chief that was killed has left no summary, or that of an earlier run: then there is one that says so.
+    A killed chief leaves no summary, or the summary of an earlier run. Then this writes a summary with the run's
+    status.
 
     Args:
-        logdir: of the run; its tasks have ended.
-        outcome: of the run.
-        started_at: seconds since the epoch.
-        restarts: see above.
-        faults: see above.
+        logdir: Folder of the run, whose tasks have ended.
+        outcome: How the run ended.
+        started_at: Start of the run in seconds since the epoch.
+        restarts: Number of restarts of each restarted task.
+        faults: Result of each fault, from `Injector.report`.
     """
     path = logdir / NAME
     summary = _read(path, started_at)
@@ -45,11 +46,11 @@ def complete(
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        logging.warning("%s has no restarts and faults: %s", path, error)
+        logging.warning("could not add restarts and faults to %s: %s", path, error)
 
 
 def _read(path: pathlib.Path, started_at: float) -> dict[str, Any] | None:
-    """The summary, if there is one of this run."""
+    """The summary that this run has written, or None."""
     try:
         if path.stat().st_mtime < started_at:
             return None

@@ -1,4 +1,14 @@
-"""Supervision of the tasks of one run: start them, and again where allowed, notice how they end, leave none behind."""
+"""`Supervisor`: starts the tasks of a run, restarts those that died if allowed, and leaves no task behind.
+
+The life of a run, in `Supervisor.run`:
+
+    start every task
+    until every task has ended, or one has failed for good:
+        note which tasks have ended: done, to be restarted, or failed
+        restart the tasks whose delay is over
+        inject the faults that are due
+    ask workers and evaluators to end, then the ps tasks; kill what is left
+"""
 
 from __future__ import annotations
 
@@ -16,7 +26,7 @@ from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
 
 POLL_SECS = 0.05
-REPEATED_SIGNAL_SECS = 0.5  # some tools send one Ctrl-C twice; a second one of the user's comes later
+REPEATED_SIGNAL_SECS = 0.5  # some tools send one Ctrl-C twice; a user presses it again only later
 CHIEF = "worker-0"
 _ORDER = ("ps", "worker", "evaluator")
 
@@ -26,11 +36,11 @@ class Limits:
     """Deadlines in seconds.
 
     Attributes:
-        workers_end: for workers and evaluators to end after SIGTERM (the chief saves a checkpoint).
-        all_end: for everything to end, from the same moment on; what is left then is killed.
-        ps_exit: for the ps tasks to end by themselves after the last worker.
-        evaluator_exit: the same for the evaluator.
-        settle: how long to look for the cause once a task failed only because of another one.
+        workers_end: Time for workers and evaluators to end after SIGTERM (the chief saves a checkpoint).
+        all_end: Time for every task to end, from the same moment on; then the rest is killed.
+        ps_exit: Time for the ps tasks to end by themselves after the last worker.
+        evaluator_exit: Time for the evaluator to end by itself after the last worker.
+        settle: Time to look for the cause after a task failed only because of another task.
     """
 
     workers_end: float = 7.0
@@ -46,9 +56,9 @@ class RunOutcome:
 
     Attributes:
         exit_code: 0 done, 1 failed, 2 wrong usage, 128 + signal interrupted.
-        culprit: the task because of which the run failed, or None.
-        problem: one line on what that task did, or None.
-        signum: the signal that interrupted the run, or None.
+        culprit: Task that made the run fail, or None.
+        problem: One line about the failure of that task, or None.
+        signum: Signal that interrupted the run, or None.
     """
 
     exit_code: int
@@ -58,19 +68,19 @@ class RunOutcome:
 
 
 class RunObserver(Protocol):
-    """Who is told what happens: see `ps_trainer.launch.view`."""
+    """Receives the events of a run; `ps_trainer.launch.view` shows them to the user."""
 
     def update(self) -> None:
-        """Some time has passed."""
+        """Called every few milliseconds while the tasks run."""
 
     def on_event(self, task: TaskProcess, text: str) -> None:
-        """Something was done to a task, in words: by a fault that was asked for, or it is started again."""
+        """Called when a fault was injected into a task, or a task is restarted; `text` describes it."""
 
     def on_failure(self, outcome: RunOutcome) -> None:
-        """The culprit is known; the other tasks are ended next."""
+        """Called when the culprit is known, before the other tasks are ended."""
 
     def on_interrupt(self, signum: int) -> None:
-        """A signal came; the tasks are ended next."""
+        """Called after a signal, before the tasks are ended."""
 
 
 class Supervisor:
@@ -78,14 +88,14 @@ class Supervisor:
 
     Args:
         board: Status of the tasks, which are not started yet; they are started in its order.
-        observer: told what happens.
-        signals: entered by the caller.
-        limits: deadlines.
-        restarts: which tasks are started again; None = none.
-        injector: of the faults that were asked for; None = none were.
-        log: gets the restarts; None = they are not written down.
-        clock: seconds, monotonic.
-        sleep: waits so many seconds.
+        observer: Receiver of the events.
+        signals: Recorder of signals, which the caller has entered.
+        limits: Deadlines.
+        restarts: Policy that decides which tasks are restarted; None = no task is.
+        injector: Injector of the requested faults; None = no faults.
+        log: Log that records the restarts; None = no record.
+        clock: Monotonic time in seconds.
+        sleep: Function that waits for a number of seconds.
     """
 
     def __init__(
@@ -112,16 +122,16 @@ class Supervisor:
         self._clock = clock
         self._sleep = sleep
         self._restart_at: dict[TaskProcess, float] = {}
-        self._failed: list[TaskProcess] = []  # in the order of preference as the culprit
+        self._failed: list[TaskProcess] = []  # the most likely culprit first
         self._failed_at: float | None = None
         self._workers_done_at: float | None = None
         self._end_at: float | None = None
 
     def run(self) -> RunOutcome:
-        """Starts the tasks and returns when all have ended, by themselves or not; blocks until then.
+        """Starts the tasks and blocks until all have ended, by themselves or by force.
 
-        On a failure or a signal the workers and evaluators are asked to end, then the ps tasks, then what
-        is left is killed. The same happens, without display, when anything in here raises.
+        On a failure or a signal, workers and evaluators are asked to end first, then the ps tasks, which the workers
+        still need to save a checkpoint. What is left is killed. The same happens, without display, on any exception.
 
         Raises:
             RunError: a task cannot be started.
@@ -153,7 +163,7 @@ class Supervisor:
                 return outcome
             if not any(task.is_running for task in self._tasks) and not self._failed and not self._restart_at:
                 return RunOutcome(exit_code=errors.EXIT_DONE)
-            self._let_late_ones_go()
+            self._end_late_tasks()
             self._restart_what_is_due()
             self._observer.update()
             self._sleep(self._inject())
@@ -164,16 +174,16 @@ class Supervisor:
         task.start()
 
     def _inject(self) -> float:
-        """Does what a drill has asked for; returns how long to sleep."""
+        """Injects the faults that are due; returns how long to sleep."""
         if self._injector is None:
             return POLL_SECS
         self._injector.tick(self._observer.on_event)
         return min(POLL_SECS, self._injector.secs_to_next)
 
     def _note_ends(self) -> None:
-        """Finds who has ended otherwise than by being done, and decides who is started again."""
+        """Finds the tasks that have ended, and decides which are restarted and which have failed."""
         ended = [task for task in self._tasks if task.is_running and task.poll()]
-        # Workers first: a ps task is of no use any more once none of them runs or will.
+        # Workers first: a ps task is restarted only if a worker runs or will run.
         ended.sort(key=lambda task: task.job_name == "ps")
         found = [task for task in ended if not self._will_restart(task) and not self._is_excused(task)]
         if found:
@@ -203,15 +213,15 @@ class Supervisor:
             self._start(task)
 
     def _is_trained(self) -> bool:
-        """Whether the chief is done: then the run is complete, and none of those who train is started again."""
+        """Whether the chief is done: then the run is complete, and no ps task or worker is restarted."""
         return any(task.name == CHIEF and task.exit_code == errors.EXIT_DONE for task in self._tasks)
 
     def _is_needed(self, task: TaskProcess) -> bool:
-        """Whether somebody is left for whom a ps task would serve; a worker is always needed."""
+        """Whether the run needs a task: a worker always, a ps task only while there are workers."""
         return task.job_name != "ps" or self._has_workers()
 
-    def _let_late_ones_go(self) -> None:
-        """Once the run is complete: nobody comes back, and whoever has, and finds no ps task any more, is ended."""
+    def _end_late_tasks(self) -> None:
+        """Once the run is complete: cancels restarts, and ends restarted workers that no longer find a ps task."""
         if not self._is_trained():
             return
         self._restart_at = {task: at for task, at in self._restart_at.items() if task.job_name == "evaluator"}
@@ -221,10 +231,10 @@ class Supervisor:
                     task.terminate()
 
     def _is_excused(self, task: TaskProcess) -> bool:
-        """Whether a task's failure is no failure of the run.
+        """Whether a task's failure does not make the run fail.
 
-        That of a late one is none, nor that of a ps task which only says that a worker failed, where that one was to
-        be started again and training has ended before.
+        A task that was asked to end is excused. So is a ps task that only reports a worker's failure after training was
+        complete, if the launcher has restarted tasks: that worker would have been restarted, too.
         """
         if task.is_asked_to_end:
             return True
@@ -266,7 +276,7 @@ class Supervisor:
     def _end(self, tick: Callable[[], None]) -> None:
         end_at = self._end_at = self._clock() if self._end_at is None else self._end_at
         if self._injector is not None:
-            self._injector.end()  # who is frozen could not end
+            self._injector.end()  # a frozen task could not end
         ps = [task for task in self._tasks if task.job_name == "ps"]
         try:
             others = [task for task in self._tasks if task not in ps]

@@ -1,4 +1,4 @@
-"""Reading files that another process is still writing: metrics as they grow, and the end of a log."""
+"""Reads files that another process is still writing: growing metrics, and the end of a log."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class JsonLinesTail:
-    """Hands out the JSON objects that are appended to a file, each once.
+    """Returns each JSON object that is appended to a file once.
 
-    The file may appear late, its last line may be half written, and what it held when the tail was made
-    does not count. A line that is no JSON object is skipped: the numbers are for display, and a task that
-    was killed while it wrote leaves such a line behind.
+    The file may appear late, and its last line may be incomplete. Lines that exist when the tail is made are ignored. A
+    line that is not a JSON object is skipped: the numbers are for display, and a task that was killed during a write
+    leaves such a line behind.
 
     Args:
-        path: the file; its folder need not exist yet.
+        path: Path of the file; its folder need not exist yet.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -23,7 +23,7 @@ class JsonLinesTail:
         self._offset = size_of(path)
 
     def read(self) -> list[dict[str, Any]]:
-        """The objects of the lines completed since the last call; never blocks."""
+        """The objects of the lines that were completed since the last call; never blocks."""
         if size_of(self._path) < self._offset:
             self._offset = 0  # the file was replaced by a new one
         try:
@@ -49,10 +49,10 @@ def last_lines(path: pathlib.Path, num_lines: int, start: int = 0, max_bytes: in
     """The last lines of a text file, without line ends.
 
     Args:
-        path: the file; a missing one has no lines.
-        num_lines: how many at most.
-        start: offset in bytes before which nothing is shown.
-        max_bytes: no more than this many bytes are read, so that a huge log costs nothing.
+        path: Path of the file; a missing file has no lines.
+        num_lines: Maximum number of lines.
+        start: Offset in bytes of the first text to show.
+        max_bytes: Maximum number of bytes to read, so that a huge log costs little.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live table on a terminal, plain lines elsewhere, reports at its end."""
+"""Shows a run to the user: a live table on a terminal, plain lines elsewhere, and reports at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINE_SECS = 5.0
 NUM_LOG_LINES = 25
 TABLE_WIDTH = 100
 _UNKNOWN = "-"
-# Header and least width, wide enough for usual numbers so that the columns keep their places.
+# Header and minimum width; usual numbers fit, so that the columns do not move.
 _NUMBER_COLUMNS = (
     ("global\nstep", 6),
     ("\nsteps/s", 7),
@@ -34,14 +34,14 @@ _NUMBER_COLUMNS = (
 
 
 class View(abc.ABC):
-    """Common part of both views: when to look at the files, and the reports.
+    """The common part of both views: the times of refreshing, and the reports.
 
-    Use as a context manager; on leaving, the terminal is as it was.
+    A context manager that restores the terminal on leaving.
 
     Args:
-        board: status of the tasks.
-        console: where to print.
-        clock: seconds, monotonic.
+        board: Status of the tasks.
+        console: Console to print to.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
@@ -60,18 +60,18 @@ class View(abc.ABC):
         self.close()
 
     def update(self) -> None:
-        """Shows what is new, at most every `REFRESH_SECS`; cheap to call more often."""
+        """Shows new reports, at most every `REFRESH_SECS`; more frequent calls cost little."""
         if self._clock() >= self._refreshed_at + REFRESH_SECS:
             self._refreshed_at = self._clock()
             self._board.refresh()
             self._show()
 
     def on_event(self, task: TaskProcess, text: str) -> None:
-        """Prints what was done to a task, at once."""
+        """Prints an event of a task at once."""
         self._print(f"{self._elapsed_secs():7.1f} s  {task.name:<11}  {text}", style="yellow")
 
     def on_failure(self, outcome: RunOutcome) -> None:
-        """Prints the last lines of the culprit's log, at once: the other tasks may take seconds to end."""
+        """Prints the last lines of the culprit's log at once, because the other tasks may take seconds to end."""
         self._show_last()
         task = outcome.culprit
         if task is None:
@@ -79,15 +79,15 @@ class View(abc.ABC):
         lines = task.log_tail(NUM_LOG_LINES)
         self._print("")
         self._print(f"{task.name}: {outcome.problem}; last lines of {task.log_path}:", style="bold red")
-        self._print("\n".join(f"  {line}" for line in lines) if lines else "  (it wrote nothing)")
+        self._print("\n".join(f"  {line}" for line in lines) if lines else "  (the log is empty)")
         self._print("")
 
     def on_interrupt(self, signum: int) -> None:
-        """Tells that the tasks are being ended."""
-        self._print("interrupted: the tasks save and end (Ctrl-C again kills them)", style="yellow")
+        """Prints that the tasks are being ended."""
+        self._print("interrupted: the tasks save and end (press Ctrl-C again to kill them)", style="yellow")
 
     def finish(self, outcome: RunOutcome, logdir: str) -> None:
-        """Prints what came of the run, once every task has ended."""
+        """Prints the result of the run after every task has ended."""
         self._board.refresh()
         self._show_last()
         if outcome.culprit is not None:
@@ -106,7 +106,7 @@ class View(abc.ABC):
         style = "bold green" if outcome.exit_code == 0 else "bold red"
         self._print(f"{ending} after {duration(self._elapsed_secs())}; files in {logdir}", style=style)
 
-    def close(self) -> None:  # noqa: B027 - plain lines need no ending
+    def close(self) -> None:  # noqa: B027 - plain lines need no cleanup
         """Ends the display; may be called twice."""
 
     @abc.abstractmethod
@@ -130,11 +130,13 @@ class PlainView(View):
     def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
         super().__init__(board, console, clock)
         self._states: dict[TaskStatus, str] = {}
-        self._reports: dict[TaskStatus, tuple[float, int]] = {}  # when, and how many there were
+        self._reports: dict[
+            TaskStatus, tuple[float, int]
+        ] = {}  # time of the last shown report, and number of reports until then
         self._num_evaluations: dict[TaskStatus, int] = {}
 
     def on_event(self, task: TaskProcess, text: str) -> None:
-        """Prints what was done to a task, at once, after what the tasks themselves have come to."""
+        """Prints an event of a task at once, after the reports that the tasks wrote before it."""
         self._board.refresh()
         self._show()
         super().on_event(task, text)
@@ -173,11 +175,11 @@ class PlainView(View):
 
 
 class LiveView(View):
-    """A table that is drawn again in place: a row per task, and below it the progress of the whole run."""
+    """A table that is redrawn in place: a row per task, and below it the progress of the whole run."""
 
     def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
         super().__init__(board, console, clock)
-        # Not refreshed from a thread of its own: what is drawn belongs to the supervising thread.
+        # No refresh thread: only the supervising thread may read the state that is drawn.
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._is_closed = False
 
@@ -186,7 +188,7 @@ class LiveView(View):
         return self
 
     def close(self) -> None:
-        """Leaves the last table on the screen and gives the cursor back."""
+        """Leaves the last table on the screen and shows the cursor again."""
         if not self._is_closed:
             self._is_closed = True
             self._live.stop()
@@ -196,11 +198,11 @@ class LiveView(View):
             self._live.update(self.render(), refresh=True)
 
     def render(self) -> Group:
-        """The table and the lines below it, as of the last look at the files."""
+        """The table and the lines below it, as of the last refresh of the board."""
         width = min(self._console.width, TABLE_WIDTH)
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=width)
         table.add_column("\ntask", no_wrap=True)
-        table.add_column("\nstate", ratio=1)  # what is left of the width
+        table.add_column("\nstate", ratio=1)  # takes the rest of the width
         for header, min_width in _NUMBER_COLUMNS:
             table.add_column(header, justify="right", no_wrap=True, min_width=min_width)
         for task in self._board.tasks:
@@ -238,14 +240,14 @@ class LiveView(View):
 
 
 def create_view(board: Board, console: Console, clock: Callable[[], float] = time.monotonic, *, plain: bool) -> View:
-    """The live table if the console is a terminal and `plain` is false, else plain lines."""
+    """A live table if the console is a terminal and `plain` is false, else plain lines."""
     if console.is_terminal and not console.is_dumb_terminal and not plain:
         return LiveView(board, console, clock)
     return PlainView(board, console, clock)
 
 
 def duration(secs: float) -> str:
-    """Seconds for a person: `8.3 s`, `1:05`, `2:00:00`."""
+    """A duration in readable form: `8.3 s`, `1:05`, `2:00:00`."""
     if secs < 59.95:
         return f"{secs:.1f} s"
     minutes, seconds = divmod(round(secs), 60)

@@ -66,5 +66,5 @@ def test_refused_run_fails_with_the_end_of_its_output(tmp_path):
 
 
 def test_slow_run_is_ended_and_fails(tmp_path):
-    with pytest.raises(RunError, match="not done after 0.2 s"):
+    with pytest.raises(RunError, match="not finished after 0.2 s"):
         training_outcome.train(RULES["async"], tmp_path / "run", deadline_secs=0.2)

@@ -45,7 +45,7 @@ def test_a_failed_run_shows_the_end_of_its_output(launcher, tmp_path):
 
 def test_a_slow_run_is_ended(launcher, tmp_path):
     launcher("import time; print('begun', flush=True); time.sleep(600)")
-    with pytest.raises(RunError, match="not done after 0.5 s"):
+    with pytest.raises(RunError, match="not finished after 0.5 s"):
         command.run_local([], tmp_path, 0.5)
 
 

@@ -130,7 +130,7 @@ def test_a_namespace_that_cannot_be_removed_is_named_and_the_others_are_removed(
     with NetnsHosts(ps_rate=None, worker_rate=None, run=system) as hosts:
         hosts.place(TASKS)
     assert system.namespaces == {stuck}
-    assert f"remove it by `ip netns del {stuck}`" in caplog.text
+    assert f"run `ip netns del {stuck}`" in caplog.text
 
 
 @linux_only

@@ -241,7 +241,7 @@ def test_temporary_files_of_killed_tasks_are_removed_at_the_end(launch, tmp_path
 
 def test_without_a_place_for_temporary_files_the_error_names_the_variable(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(OptionError, match="set TMPDIR to a folder that can be written"):
+    with pytest.raises(OptionError, match="set TMPDIR to a writable folder"):
         local.temporary_folder()
 
 
@@ -270,7 +270,7 @@ def test_killed_task_is_restarted_with_the_same_flags(launch):
     lines = (launch.logdir / "logs" / "worker-1.log").read_text().splitlines()
     flags = [json.loads(line) for line in lines if line.startswith("[")]
     assert len(flags) == 2 and flags[0] == flags[1]
-    assert "started again in 1 s (restart 1 of 1)" in output
+    assert "restarted in 1 s (restart 1 of 1)" in output
     assert "restarts: worker-1 1" in output.splitlines()
     assert json.loads((launch.logdir / "summary.json").read_text())["restarts"] == {"worker-1": 1}
 

@@ -186,8 +186,8 @@ def test_dead_task_is_restarted_after_a_delay_and_a_message_says_so(supervise, t
     assert (outcome.exit_code, outcome.culprit) == (0, None)
     assert worker.num_starts == 3
     assert observer.told == [
-        ("event", "worker-1", "started again in 1 s (restart 1 of 2)"),
-        ("event", "worker-1", "started again in 2 s (restart 2 of 2)"),
+        ("event", "worker-1", "restarted in 1 s (restart 1 of 2)"),
+        ("event", "worker-1", "restarted in 2 s (restart 2 of 2)"),
     ]
     assert clock.now >= 1 + 2
     events = [json.loads(line) for line in (tmp_path / "launcher.jsonl").read_text().splitlines()]
@@ -223,9 +223,9 @@ def test_task_that_failed_because_of_another_keeps_its_restarts(supervise):
     observer = RunObserver()
     assert supervise(*tasks, culprit, observer=observer, max_restarts=1).exit_code == 0
     assert [text for _, _, text in observer.told] == [
-        "started again in 1 s (restart 1 of 1)",
-        "another task failed; started again in 1 s (another task's failure)",
-        "another task failed; started again in 1 s (another task's failure)",
+        "restarted in 1 s (restart 1 of 1)",
+        "another task failed; restarted in 1 s (another task's failure)",
+        "another task failed; restarted in 1 s (another task's failure)",
     ]
 
 

@@ -170,10 +170,10 @@ def test_plain_view_prints_an_event_at_once_after_the_tasks_own_changes(scene):
     scene.lines()
     scene.now = 0.1  # not yet time for another look
     scene.tasks[2].end(-9)
-    view.on_event(scene.tasks[2], "started again in 1 s (restart 1 of 2)")
+    view.on_event(scene.tasks[2], "restarted in 1 s (restart 1 of 2)")
     assert scene.lines() == [
         "    0.1 s  worker-1     killed (SIGKILL)",
-        "    0.1 s  worker-1     started again in 1 s (restart 1 of 2)",
+        "    0.1 s  worker-1     restarted in 1 s (restart 1 of 2)",
     ]
 
 
@@ -213,7 +213,7 @@ def test_failure_report_shows_markup_and_long_lines_of_the_log_as_they_are(scene
 def test_failure_report_states_that_the_log_is_empty(scene):
     view = scene.create(view_lib.PlainView)
     view.on_failure(RunOutcome(exit_code=1, culprit=scene.tasks[0], problem="killed (SIGKILL)"))
-    assert "  (it wrote nothing)" in scene.lines()
+    assert "  (the log is empty)" in scene.lines()
 
 
 def test_summary_gives_steps_and_rate_of_each_worker_and_the_last_evaluation(scene):

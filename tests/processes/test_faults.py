@@ -84,7 +84,7 @@ def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
     assert (kill["event"], kill["task"], kill["fault"]) == ("kill", "worker-1", "kill:worker:1@step=100")
     assert 100 <= kill["global_step"] < 200
     assert (restart["event"], restart["number"], restart["ended"]) == ("restart", 1, "killed (SIGKILL)")
-    assert "started again in 1 s (restart 1 of 2)" in launcher.log
+    assert "restarted in 1 s (restart 1 of 2)" in launcher.log
     trained = [line["wall_time"] for line in run.metrics("worker-1", "train")]
     assert max(trained) > restart["wall_time"] + 1.0, "worker 1 has made no step since its restart"
     summary = run.summary()

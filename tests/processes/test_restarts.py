@@ -18,7 +18,7 @@ SLOW = "--straggler=det:mean_ms=20"  # slow steps leave the CPU to a restart, an
 
 def own_restarts(run, task):
     """The restarts of a task that count against its limit, as the launcher reported them."""
-    return re.findall(rf"{task} .*started again in .* \(restart \d of 2\)", run.tasks[0].log)
+    return re.findall(rf"{task} .*restarted in .* \(restart \d of 2\)", run.tasks[0].log)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_without_support_the_launcher_says_why_before_it_makes_anything(create_r
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
     assert launcher.wait(START_SECS) == USAGE
     assert launcher.log.startswith("error: --hosts=netns is not available here: it needs Linux, root")
-    assert launcher.log.rstrip().endswith("Without it: --hosts=local")
+    assert launcher.log.rstrip().endswith("Use --hosts=local instead")
     assert len(launcher.log.splitlines()) == 1
     assert not run.logdir.exists()
 
