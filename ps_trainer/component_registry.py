@@ -65,7 +65,7 @@ class Registry:
             f"known: {', '.join(self._targets) or 'none'}; give a class of your own as package.module:Class"
         )
 
-    def load(self, name: str, flag: str | None = None) -> type:
+    def load(self, name: str, flag: str | None = None) -> type[Any]:
         """The class of `name`.
 
         Args:

@@ -13,7 +13,7 @@ from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 from .cases import Mode, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
 
 _EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
-_COLOURS = {Mode.ASYNC: "tab:blue", Mode.SYNC_SAME: "tab:orange", Mode.SYNC_GLOBAL: "tab:green"}
+_COLOURS: dict[str, str] = {Mode.ASYNC: "tab:blue", Mode.SYNC_SAME: "tab:orange", Mode.SYNC_GLOBAL: "tab:green"}
 
 
 def _draw_ratios(figure: Figure, cases: Sequence[Throughput]) -> None:

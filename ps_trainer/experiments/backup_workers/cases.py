@@ -30,7 +30,7 @@ class Rule(Label):
     MODELS = "models"
 
 
-RULE_NAMES = {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}
+RULE_NAMES: dict[str, str] = {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}
 
 HEAVY = (Shape.MODERATE, Shape.SPIKES, Shape.EXPONENTIAL, Shape.PARETO)
 OF_50, OF_100 = "N = 50", "N + b = 100"

@@ -85,7 +85,12 @@ _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an up
 _NUM_QUICK_UPDATES = 80
 _QUICK_MS = 80.0
 # Mean steps that an update takes at most, for the time left.
-_LONGEST_STEPS = {Shape.EXPONENTIAL: 2.7, Shape.MODERATE: 1.9, Shape.PERSISTENT: 1.5, Shape.SHIFTED: 1.4}
+_LONGEST_STEPS: dict[str, float] = {
+    Shape.EXPONENTIAL: 2.7,
+    Shape.MODERATE: 1.9,
+    Shape.PERSISTENT: 1.5,
+    Shape.SHIFTED: 1.4,
+}
 _SLOWEST_STEPS = 10.0
 
 

@@ -14,8 +14,8 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 from .cases import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, RULE_NAMES, RealBarrier, Rule, Sweep, Timings
 from .claims import PUBLISHED
 
-_COLOURS = {Rule.TOKENS: "tab:blue", Rule.BARRIER: "tab:orange"}
-_SHAPE_COLOURS = {Shape.FITTED: "tab:green", Shape.MODERATE: "tab:purple", Shape.SHIFTED: "tab:brown"}
+_COLOURS: dict[str, str] = {Rule.TOKENS: "tab:blue", Rule.BARRIER: "tab:orange"}
+_SHAPE_COLOURS: dict[str, str] = {Shape.FITTED: "tab:green", Shape.MODERATE: "tab:purple", Shape.SHIFTED: "tab:brown"}
 _SHOWN = (Shape.EXPONENTIAL, Shape.MODERATE, Shape.SHIFTED, Shape.SPIKES, Shape.PARETO, Shape.PERSISTENT)
 _PAPER_SIZES = (OF_50, OF_100)
 
@@ -101,7 +101,7 @@ def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, li
     axes = figure.subplots(num_rows, min(3, len(groups)), squeeze=False, sharex=True).flat
     for axis in axes[len(groups) :]:
         axis.set_axis_off()
-    panels = []
+    panels: list[tuple[Axes, str, list[Sweep]]] = []
     for axis, (shape, own) in zip(axes, groups.items(), strict=False):
         axis.set_title(shape, fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)

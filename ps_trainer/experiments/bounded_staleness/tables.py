@@ -100,7 +100,7 @@ def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
     )
     rows = []
     for case in cases:
-        shares = [None] * 4
+        shares: list[float | None] = [None] * 4
         if case in timed:
             names = ("computes", "communicates", "waits")
             shares = [100 * share for share in (*map(case.median, names), case.pair("waits").simulated)]

@@ -126,7 +126,8 @@ class CpuWatch:
             self._sample()
 
     def _sample(self) -> None:
-        self._meter.sample([os.getpid(), *descendants(os.getpid(), self._proc)])
+        if self._meter is not None:
+            self._meter.sample([os.getpid(), *descendants(os.getpid(), self._proc)])
 
 
 def descendants(pid: int, proc: pathlib.Path = _PROC) -> list[int]:

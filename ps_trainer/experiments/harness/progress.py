@@ -36,6 +36,8 @@ class TimeLeft:
 
     def end(self) -> None:
         """It has ended, however."""
+        if self._current is None:
+            return
         expected, began_at = self._current
         self._left -= expected
         self._done_expected += expected

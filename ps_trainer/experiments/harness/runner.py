@@ -131,7 +131,7 @@ def execute(job: Job, progress: Progress) -> Executed:
             progress.note(f"{job.experiment.name} {run.key} failed: {failures[-1].reason}", style="bold red")
             continue
         results[run.key] = result
-        remark = f"CPU-contended, {100 * result.cpu.share:.0f} % busy" if result.is_contended else ""
+        remark = f"CPU-contended, {100 * result.cpu.share:.0f} % busy" if result.is_contended and result.cpu else ""
         progress.end(job.experiment.name, run, remark)
     return Executed(Results(results[run.key] for run in job.runs if run.key in results), failures)
 

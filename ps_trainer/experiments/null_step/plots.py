@@ -39,6 +39,8 @@ def _draw_measured(figure: Figure, cases: Sequence[StepCase]) -> None:
 def _draw_bandwidth(figure: Figure, steps: NullSteps) -> None:
     axis = figure.add_subplot()
     cases, bytes_per_sec = steps.on_links, steps.bytes_per_sec
+    if bytes_per_sec is None:
+        raise ValueError("the bandwidth of the links was not measured, so there is nothing to compare")
     for p in sorted({case.p for case in cases}):
         own = [case for case in cases if case.p == p]
         predicted = [case.predicted_ms(bytes_per_sec) for case in own]

@@ -76,8 +76,9 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
     )
     rows = []
     for case in cases:
-        has_prediction = bytes_per_sec is not None and case.curve is Curve.DENSE
-        predicted = case.predicted_ms(bytes_per_sec) if has_prediction else None
+        predicted = None
+        if bytes_per_sec is not None and case.curve is Curve.DENSE:
+            predicted = case.predicted_ms(bytes_per_sec)
         rows.append(
             [case.curve_name, case.n, case.p, *case.step_ms, 1000 / case.step_ms.median]
             + [case.bytes_per_step, case.switches_per_step, case.skew_ms, predicted]

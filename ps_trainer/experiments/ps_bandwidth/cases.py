@@ -215,6 +215,17 @@ class LinkCase(Case):
         return spread(quiet.figures("round_secs")) if quiet else None
 
     @property
+    def timed_secs(self) -> Spread:
+        """`secs` of a case that has one, as all of `timed` have.
+
+        Raises:
+            ValueError: every run was CPU-contended.
+        """
+        if self.secs is None:
+            raise ValueError(f"{self.setting.name}: every run was CPU-contended")
+        return self.secs
+
+    @property
     def most_bytes(self) -> float:
         """Bytes that the busiest host received in a round; of all runs, as bytes need no quiet cores."""
         by_run = self.runs.figures("bytes_per_round")
@@ -223,12 +234,12 @@ class LinkCase(Case):
     @property
     def over_predicted(self) -> float:
         """Measured over predicted time."""
-        return self.secs.median / self.setting.predicted_secs()
+        return self.timed_secs.median / self.setting.predicted_secs()
 
     @property
     def in_units(self) -> float:
         """Median time in M/B."""
-        return self.secs.median / self.setting.unit_secs
+        return self.timed_secs.median / self.setting.unit_secs
 
 
 def setting_of(settings: Mapping[str, Any]) -> LinkSetting:
@@ -259,10 +270,10 @@ def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCas
 def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
     """Each bar with its published and its measured time over those of the last one; empty unless all were measured."""
     by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in cases if c.secs is not None}
-    own = [by_key.get((bar.arm, D2L_WORKERS, bar.p)) for bar in D2L_BARS]
-    if None in own:
+    own = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
+    if len(own) < len(D2L_BARS):
         return []
     return [
-        (bar, bar.published_ms / D2L_BARS[-1].published_ms, case.secs.median / own[-1].secs.median)
+        (bar, bar.published_ms / D2L_BARS[-1].published_ms, case.timed_secs.median / own[-1].timed_secs.median)
         for bar, case in zip(D2L_BARS, own, strict=True)
     ]

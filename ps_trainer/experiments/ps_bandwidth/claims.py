@@ -80,7 +80,7 @@ CLAIMS = (
         quantity="time of a round with them over that of the ring",
         limit=Limit(low=0.8, high=1.25),
         measure=lambda cases: [
-            Measure(f"n={c.setting.n}", c.secs.median / ring.secs.median)
+            Measure(f"n={c.setting.n}", c.timed_secs.median / ring.timed_secs.median)
             for c, ring in pairs(cases, Arm.COLOCATED, Arm.RING)
         ],
     ),
@@ -90,7 +90,7 @@ CLAIMS = (
         quantity="measured time of a round over M/B",
         limit=_WITHIN,
         measure=lambda cases: [
-            Measure(c.setting.name, c.secs.median / _both_directions_secs(c.setting))
+            Measure(c.setting.name, c.timed_secs.median / _both_directions_secs(c.setting))
             for c in timed(cases, Arm.PS)
             if c.setting.p == c.setting.n > 1
         ],

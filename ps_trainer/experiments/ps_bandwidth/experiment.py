@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
@@ -15,8 +16,8 @@ from .cases import Arm, LinkCase, LinkSetting, cases_of, setting_of
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
 
-_FULL = {"num_bytes": 8_000_000, "rate": "100mbit"}
-_QUICK = {"num_bytes": 6_000_000, "rate": "100mbit"}
+_FULL: dict[str, Any] = {"num_bytes": 8_000_000, "rate": "100mbit"}
+_QUICK: dict[str, Any] = {"num_bytes": 6_000_000, "rate": "100mbit"}
 _MIN_ROUNDS = 5
 _MIN_SECS = 4.0  # counters of bytes are read four times a second
 # Asynchronous workers need a while until they are out of step, and their steps differ.

@@ -10,7 +10,7 @@ from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import theory
 
-from .cases import Arm, D2lBar, LinkCase, d2l_ratios, timed
+from .cases import Arm, D2lBar, LinkCase, LinkSetting, d2l_ratios, timed
 
 
 def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
@@ -26,7 +26,7 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     for label, style, secs in lines:
         axis.plot(grid, [secs(int(n)) for n in grid], "k", ls=style, lw=0.9, label=label)
     axis.axhline(1, color="tab:red", lw=0.8, label="p = n, both directions at once")
-    looks = {
+    looks: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
         "p = 1": ("tab:blue", "o", lambda s: s.arm is Arm.PS and s.p == 1),
         "p = 2": ("tab:cyan", "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
         "p ≥ n": ("tab:green", "^", lambda s: s.arm is Arm.PS and s.p >= s.n and s.p > 1),
@@ -47,8 +47,8 @@ def _points(axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, mark
     if cases:
         units = [case.setting.unit_secs for case in cases]
         medians = np.array([case.in_units for case in cases])
-        below = medians - np.array([case.secs.p10 / unit for case, unit in zip(cases, units, strict=True)])
-        above = np.array([case.secs.p90 / unit for case, unit in zip(cases, units, strict=True)]) - medians
+        below = medians - np.array([case.timed_secs.p10 / unit for case, unit in zip(cases, units, strict=True)])
+        above = np.array([case.timed_secs.p90 / unit for case, unit in zip(cases, units, strict=True)]) - medians
         numbers = [case.setting.n for case in cases]
         axis.errorbar(numbers, medians, [below, above], fmt=marker, color=colour, mfc="none", ms=7, label=label)
 

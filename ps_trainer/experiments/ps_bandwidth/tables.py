@@ -41,7 +41,7 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
         "Nothing here is random but what else happens on the machine: seeds are repetitions, so three are enough.",
     ]
     beside = pairs(cases, Arm.PS, Arm.RING)
-    mixed = [f"{one.secs.median / ring.secs.median:.2f} (n={one.setting.n})" for one, ring in beside]
+    mixed = [f"{one.timed_secs.median / ring.timed_secs.median:.2f} (n={one.setting.n})" for one, ring in beside]
     if mixed:
         notes.insert(2, f"Measured: p = n hosts beside the workers' over the ring, {', '.join(mixed)}.")
     return notes
@@ -77,7 +77,7 @@ def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
 def _row(case: LinkCase) -> list[object]:
     one = case.setting
     shares = [result.cpu.share for result in case.runs if result.cpu is not None]
-    times = [case.secs.median, case.secs.p10, case.secs.p90] if case.secs else [None] * 3
+    times = [case.timed_secs.median, case.timed_secs.p10, case.timed_secs.p90] if case.secs else [None] * 3
     ratios = [case.over_predicted, case.in_units] if case.secs else [None] * 2
     return [
         *(one.arm.value, one.n, one.p or None, one.num_hosts),

@@ -55,7 +55,11 @@ class VirtualArms(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
-        base = {"learners": learners, "batch_size": _QUICK_BATCH_SIZE if quick else _BATCH_SIZE, "lr": SMALL_RATE}
+        base: dict[str, Any] = {
+            "learners": learners,
+            "batch_size": _QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
+            "lr": SMALL_RATE,
+        }
         base |= {"shape": Shape.NEARLY_EVEN, "splits": None, "arm": Rate.FULL}
         rates = [rate for rate in SYNC_RATES if not quick or rate in (SMALL_RATE, NEAR_RATE) or rate > 2 * NEAR_RATE]
         settings = [{**base, "mode": Updates.SYNC, "lr": rate} for rate in rates]

@@ -44,7 +44,7 @@ def _table(cases: Sequence[Staleness]) -> Table:
         is_geometric = case.shape == Shape.EXPONENTIAL and case.per_update == 1 and not case.is_slow
         shape = f"{case.shape}, last worker 4 × slower" if case.is_slow else case.shape
         rows.append(
-            [case.n, shape, case.per_update, summary.count, summary.mean, case.predicted_mean, summary.sd]
+            [case.n, shape, case.per_update, summary.num_values, summary.mean, case.predicted_mean, summary.sd]
             + [theory.geometric_sd(case.n) if is_geometric else None, summary.p50, summary.p99, summary.largest]
             + [case.ks_to_geometric() if case.per_update == 1 and not case.is_slow else None]
         )

@@ -12,7 +12,7 @@ from ps_trainer.experiments.toolkit.statistics import spread
 
 from .cases import FIXED_RATE, Kind, StaleTraining, by_depth, select
 
-_MARKERS = {Kind.CONSTANT: "s", Kind.UNIFORM: "^", Kind.GEOMETRIC: "o"}
+_MARKERS: dict[str, str] = {Kind.CONSTANT: "s", Kind.UNIFORM: "^", Kind.GEOMETRIC: "o"}
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:

@@ -58,7 +58,7 @@ def _transfer_secs(sender: TaskHost, receiver: TaskHost, num_bytes: int) -> floa
     with contextlib.ExitStack() as ended:
         server = ended.enter_context(_python_on(receiver, _RECEIVE))
         ended.callback(server.kill)
-        port = server.stdout.readline().strip()
+        port = _first_line(server)
         address = receiver.address.rpartition(":")[0]
         client = ended.enter_context(_python_on(sender, _SEND, [address, port, str(num_bytes)]))
         ended.callback(client.kill)
@@ -68,6 +68,12 @@ def _transfer_secs(sender: TaskHost, receiver: TaskHost, num_bytes: int) -> floa
             raise RunError(f"a transfer of {num_bytes} bytes to {address}:{port} failed: {error}") from error
 
 
-def _python_on(host: TaskHost, script: str, arguments: Sequence[str] = ()) -> subprocess.Popen:
+def _first_line(process: subprocess.Popen[str]) -> str:
+    if process.stdout is None:
+        raise ValueError(f"process {process.pid} was started without a pipe for its output")
+    return process.stdout.readline().strip()
+
+
+def _python_on(host: TaskHost, script: str, arguments: Sequence[str] = ()) -> subprocess.Popen[str]:
     command = [*host.prefix, sys.executable, "-S", "-c", script, *arguments]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)

@@ -32,9 +32,10 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
         OptionError: a value is out of range, or `max_steps` is none, which alone ends the loop here.
         UnknownNameError: a component is not registered.
     """
-    config = TrainConfig(
-        **{name: tuple(value) if isinstance(value, (list, tuple)) else value for name, value in settings.items()}
-    )
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+    config = TrainConfig(**fields)
     config.check()
     if config.max_steps is None:
         raise OptionError("max_steps=None: training in one process ends by its steps alone; give a number")
@@ -92,7 +93,7 @@ def train(config: TrainConfig) -> Iterator[dict[str, Any]]:
         with graph.as_default():
             session.run([tf.global_variables_initializer(), iterator.initializer])
         step = session.make_callable([loss, train_op])
-        for number in range(1, config.max_steps + 1):
+        for number in range(1, (config.max_steps or 0) + 1):
             started = time.monotonic()
             loss_v, _ = step()
             ended = time.monotonic()

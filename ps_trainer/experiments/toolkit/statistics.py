@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 WARMUP_SHARE = 0.2
 _FIT_ROUNDS = 20
+
+# A series that a slice cuts into one of the same type.
+SeriesT = TypeVar("SeriesT", list[float], Sequence[Any], np.ndarray)
 
 
 class Spread(NamedTuple):
@@ -43,7 +46,7 @@ class HistogramSummary(NamedTuple):
     """What a histogram of whole numbers says.
 
     Attributes:
-        count: of all observations.
+        num_values: number of observations.
         mean: their mean.
         sd: their standard deviation.
         p50: median.
@@ -51,7 +54,7 @@ class HistogramSummary(NamedTuple):
         largest: the largest observation.
     """
 
-    count: int
+    num_values: int
     mean: float
     sd: float
     p50: int
@@ -59,7 +62,7 @@ class HistogramSummary(NamedTuple):
     largest: int
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float] | np.ndarray) -> Spread:
     """Of at least one value; percentiles between two values are interpolated."""
     p10, median, p90 = np.percentile(np.asarray(values, float), [10, 50, 90])
     return Spread(float(median), float(p10), float(p90))
@@ -82,7 +85,7 @@ def accuracy_standard_error(accuracy: float, num_examples: int) -> float:
     return math.sqrt(accuracy * (1.0 - accuracy) / num_examples)
 
 
-def without_warmup(values: Sequence[Any], share: float = WARMUP_SHARE) -> tuple[Sequence[Any], int]:
+def without_warmup(values: SeriesT, share: float = WARMUP_SHARE) -> tuple[SeriesT, int]:
     """What is left when the first part is dropped, and how many values were dropped.
 
     Args:
@@ -120,7 +123,7 @@ def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
     shares = np.cumsum(weights) / total
     seen = values[weights > 0]
     return HistogramSummary(
-        count=total,
+        num_values=total,
         mean=mean,
         sd=math.sqrt(float(np.dot((values - mean) ** 2, weights)) / total),
         p50=int(values[np.searchsorted(shares, 0.50)]),
