@@ -1,4 +1,4 @@
-"""Reads `host:port` addresses of tasks."""
+"""Parses `host:port` addresses of tasks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def split_address(address: str, where: str) -> tuple[str, int]:
     """The host (an IPv6 host without its brackets) and the port of `host:port` or `[ipv6]:port`.
 
     Args:
-        address: text as the user gave it.
-        where: the field it stands in ("--worker_hosts[1]"), for messages.
+        address: Text as the user gave it.
+        where: Field that contains it ("--worker_hosts[1]"), for messages.
 
     Raises:
-        ClusterConfigError: not such an address, or a port outside 1..65535.
+        ClusterConfigError: the text is not such an address, or the port is outside of 1..65535.
     """
     problem = f"{where}={address!r}"
     if not address:
-        raise ClusterConfigError(f"{problem}: the address is empty; remove the surplus comma or write host:port")
+        raise ClusterConfigError(f"{problem}: the address is empty; remove the extra comma or write host:port")
     if address.startswith(_UNIX):
-        raise ClusterConfigError(f"{problem}: TensorFlow's server takes no unix sockets; write host:port")
+        raise ClusterConfigError(f"{problem}: TensorFlow's server does not support unix sockets; write host:port")
     if scheme := _SCHEME.match(address):
         raise ClusterConfigError(
-            f"{problem}: an address takes no scheme; write {address[scheme.end() :] or 'host:port'!r}"
+            f"{problem}: an address has no scheme; write {address[scheme.end() :] or 'host:port'!r}"
         )
     host, port_text = _split_host(address, problem)
     if not (port_text.isascii() and port_text.isdigit()):
@@ -40,7 +40,7 @@ def split_address(address: str, where: str) -> tuple[str, int]:
     if port == 0:
         raise ClusterConfigError(
             f"{problem}: with port 0 the system chooses a port that the other tasks cannot know; write a real port,"
-            " or start all tasks on this machine with `python -m ps_trainer local`, which finds free ones"
+            " or start all tasks on this machine with `python -m ps_trainer local`, which finds free ports"
         )
     if port > MAX_PORT:
         raise ClusterConfigError(f"{problem}: port {port_text} is out of range; allowed are 1..{MAX_PORT}")
@@ -48,12 +48,12 @@ def split_address(address: str, where: str) -> tuple[str, int]:
 
 
 def same_place(address: str, where: str) -> tuple[str, int]:
-    """A key that is equal for two addresses that cannot both be served.
+    """A key that is equal for two addresses if one machine cannot serve both.
 
-    All loopback names count as one host, since TensorFlow's server binds its port on every interface.
+    All loopback names count as one host, because TensorFlow's server binds its port on every interface.
 
     Raises:
-        ClusterConfigError: see `split_address`.
+        ClusterConfigError: an address is malformed.
     """
     host, port = split_address(address, where)
     host = host.lower()

@@ -1,4 +1,4 @@
-"""Findings about a cluster that any machine can make without TensorFlow: names, ports, interfaces, first contact."""
+"""Checks of a cluster that need no TensorFlow: names, ports, interfaces, first connections."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Place(NamedTuple):
     """A task's address, as seen from this machine.
 
     Attributes:
-        job_name: the task's job.
-        task_index: its index in the job.
-        address: "host:port".
-        host: of the address.
-        port: of the address.
-        resolved: what the host stands for.
-        is_here: whether that is this machine.
-        problem: why no connection is possible, or why a free port cannot be used; empty if something answers.
-        is_free: whether it is this machine's, and a server could listen there now.
+        job_name: Job of the task.
+        task_index: Index of the task in its job.
+        address: "host:port" of the task.
+        host: Host in the address.
+        port: Port in the address.
+        resolved: IP addresses of the host.
+        is_here: True if the host is this machine.
+        problem: Reason why no connection is possible, or why the port cannot be used; empty otherwise.
+        is_free: True if the host is this machine and a server could listen on the port now.
     """
 
     job_name: str
@@ -53,15 +53,15 @@ class Place(NamedTuple):
 
     @property
     def answers(self) -> bool:
-        """Whether something listens there."""
+        """Whether a process listens at the address."""
         return not self.problem and not self.is_free
 
 
 def look_at(cluster: ClusterConfig) -> list[Place]:
-    """Every task's address, probed from here.
+    """Probes every task's address from this machine.
 
-    A port of this machine is bound for a moment, as a server would bind it; only where that fails a connection is
-    made, since one to a free port could meet itself. Nothing is left behind that keeps a server from starting.
+    A port of this machine is first bound for a moment, as a server would bind it. Only if that fails, a connection is
+    made: a connection to a free port of the same machine could connect to itself. No port stays occupied.
     """
     tasks = [(job, index, address) for job, hosts in cluster.jobs.items() for index, address in enumerate(hosts)]
     with ThreadPoolExecutor(max_workers=_POOL) as pool:
@@ -69,14 +69,14 @@ def look_at(cluster: ClusterConfig) -> list[Place]:
 
 
 def names(places: Sequence[Place]) -> Iterator[Finding]:
-    """Whether the host names resolve, and mean the same machine everywhere."""
+    """Checks that the host names resolve, and mean the same machine everywhere."""
     unresolved = {place.host: place for place in places if not place.resolved.ips}
     for place in unresolved.values():
         yield Finding(
             FAIL,
             "names",
             f"{place.name}: the name {place.host} does not resolve here: {place.resolved.problem}",
-            "correct it, or make the name service know it before the tasks start",
+            "correct the name, or add it to the name service before the tasks start",
         )
     elsewhere = [place for place in places if place.resolved.ips and not place.is_here]
     for place in places:
@@ -84,15 +84,15 @@ def names(places: Sequence[Place]) -> Iterator[Finding]:
             yield Finding(
                 FAIL,
                 "names",
-                f"{place.name}: {place.host} means every machine itself, and {elsewhere[0].name} is on another one",
-                "write a name or address by which all machines reach it",
+                f"{place.name}: {place.host} means each machine itself, and {elsewhere[0].name} is on another machine",
+                "write a name or address at which all machines reach the task",
             )
     if not unresolved:
         yield Finding(OK, "names", f"resolve here: {listed(dict.fromkeys(place.host for place in places))}")
 
 
 def own_ports(places: Sequence[Place]) -> Iterator[Finding]:
-    """Whether the ports of the tasks on this machine are free; those where something answers are left to others."""
+    """Checks that the ports of the tasks on this machine are free; skips ports on which a process already answers."""
     here = [place for place in places if place.is_here]
     free = [place for place in here if place.is_free]
     if free:
@@ -108,22 +108,22 @@ def own_ports(places: Sequence[Place]) -> Iterator[Finding]:
             WARNING,
             "ports",
             f"{listed(place.name for place in risky)}: the kernel takes ports {low}..{high} for outgoing connections,"
-            " so another program may have it when the task starts",
+            " so another program may use the port when the task starts",
             f"choose ports below {low}" if low > ports.LOWEST_PICKED_PORT else f"choose ports above {high}",
         )
     if not here:
         hosts = dict.fromkeys(place.host for place in places)
         yield Finding(
-            UNKNOWN, "ports", "no task is on this machine, so no port was tried", f"run it on {listed(hosts)}"
+            UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {listed(hosts)}"
         )
 
 
 def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
-    """What this machine meets at the addresses of tasks elsewhere that do not answer.
+    """Findings about tasks on other machines that do not answer.
 
     Args:
-        places: of every task.
-        is_running: whether some task of the job answers, so that the others are missed.
+        places: Place of every task.
+        is_running: True if some task of the job answers, so that the silent ones are missing.
     """
     away = [place for place in places if not place.is_here and place.resolved.ips and place.problem]
     closed = [place for place in away if "refused" in place.problem]
@@ -133,7 +133,7 @@ def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
                 FAIL,
                 "reach",
                 f"{place.name}: {place.problem}",
-                "start its machine, correct the address, or let the port through its firewall",
+                "start the machine, correct the address, or open the port in its firewall",
             )
     absent = closed + [place for place in places if place.is_free and is_running]
     if absent and is_running:
@@ -144,15 +144,17 @@ def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
             "start it; the others wait for --start_timeout_secs",
         )
     elif closed:
-        yield Finding(OK, "reach", f"machine answers, no task yet: {listed(place.name for place in closed)}")
+        yield Finding(
+            OK, "reach", f"the machine answers, and no task runs yet: {listed(place.name for place in closed)}"
+        )
 
 
 def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> Finding:
-    """On which interfaces ports listen, or will, and whether outsiders can reach them.
+    """A finding about the interfaces on which ports listen or will listen, and whether outsiders can reach them.
 
     Args:
-        own: task name and port of each task on this machine.
-        isolation: what the user says that keeps strangers away.
+        own: Task name and port of each task on this machine.
+        isolation: The user's statement of what keeps strangers away; None without a statement.
     """
     shown = listed(f"{port} of {name}" for name, port in own)
     bound = set().union(*(network.listening_ips(port) for _, port in own))
@@ -169,20 +171,20 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> Finding:
     if not reachable:
         return Finding(OK, "open ports", f"{where}; no outsider can reach it")
     if isolation is not None:
-        return Finding(OK, "open ports", f"{where}; --isolation says that strangers are kept away by: {isolation}")
+        return Finding(OK, "open ports", f"{where}; --isolation states what keeps strangers away: {isolation}")
     is_public = any(ipaddress.ip_address(ip).is_global for ips in outside.values() for ip in ips)
     return Finding(
         WARNING,
         "open ports",
-        f"{where}{', a public address among them' if is_public else ''}; who reaches it can run code as this user:"
-        " TensorFlow has no authentication and cannot listen on one address. Whether a firewall keeps strangers away"
-        " cannot be seen from here",
-        "protect it, and say by what with --isolation",
+        f"{where}{', including a public address' if is_public else ''}; whoever reaches it can run code as this user:"
+        " TensorFlow has no authentication and cannot listen on one address only. A firewall may protect the port;"
+        " this machine cannot tell",
+        "protect the port, and state how with --isolation",
     )
 
 
 def own_place(cluster: ClusterConfig, places: Sequence[Place]) -> Finding | None:
-    """Whether the task that the flags name is where its address says; None where all is well."""
+    """A finding if this machine does not have the address of the task that the flags name; else None."""
     if cluster.job_name == "evaluator":
         return None
     own = next(p for p in places if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
@@ -192,13 +194,13 @@ def own_place(cluster: ClusterConfig, places: Sequence[Place]) -> Finding | None
         WARNING,
         "names",
         f"{own.name}: this machine has none of the addresses of {own.host} ({', '.join(own.resolved.ips)}), so a task"
-        " started here is looked for elsewhere",
-        "start it there, unless a tunnel, NAT or service address leads here",
+        " started here would not be found",
+        "start it on that machine, unless a tunnel, NAT or service address leads here",
     )
 
 
 def listed(items: Iterable[str]) -> str:
-    """Some names in a row, the first few of them."""
+    """The first few names, separated by commas, and the number of further names."""
     items = list(items)
     more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
     return ", ".join(items[:_NAMES_SHOWN]) + more
@@ -223,5 +225,5 @@ def _place(job_name: str, task_index: int, address: str) -> Place:
 
 
 def _means_itself(host: str) -> bool:
-    """Whether an address is every machine's own, as written; what a name file says may differ between machines."""
+    """Whether an address always means the machine itself, judged by its text, as name files may differ by machine."""
     return addresses.same_place(f"[{host}]:1" if ":" in host else f"{host}:1", "host")[0] == "localhost"

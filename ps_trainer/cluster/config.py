@@ -1,7 +1,7 @@
-"""`ClusterConfig`: which tasks a job has, where they are, and which of them this process is.
+"""`ClusterConfig`: the tasks of a job, their addresses, and the role of this process.
 
-Whatever describes the cluster (see `ps_trainer.cluster.sources`), the result is one `ClusterConfig`, checked
-in full before anything is started.
+`ps_trainer.cluster.sources` makes one `ClusterConfig` from every description of a cluster, and the constructor checks
+it completely before anything is started.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _ALIASES = {"master": "chief"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """The cluster, and this process's place in it.
+    """The cluster, and the role of this process in it.
 
-    The constructor normalises `jobs` and `job_name` ("master" becomes "chief", an evaluator's addresses are
-    left out, since no other task talks to it) and checks everything.
+    The constructor checks everything and normalises `jobs` and `job_name`: "master" becomes "chief", and an evaluator's
+    addresses are removed, because no other task connects to it.
 
     Attributes:
-        jobs: job name -> `host:port` of each task. "ps" always; "worker", "chief" or both.
-        job_name: this task's job: one of `JOB_NAMES`.
-        task_index: this task's index in its job.
-        source: where the description came from, for messages; two configurations may be equal that differ in it.
+        jobs: Addresses (`host:port`) of the tasks by job name. "ps" always; "worker", "chief" or both.
+        job_name: Job of this task, one of `JOB_NAMES`.
+        task_index: Index of this task in its job.
+        source: Source of the description, for messages; it does not count when configurations are compared.
 
     Raises:
         ClusterConfigError: the description is wrong; the message names the field and the fix.
@@ -54,22 +54,22 @@ class ClusterConfig:
 
     @property
     def num_workers(self) -> int:
-        """Number of tasks that train: the chief, if it has a job of its own, and the workers."""
+        """Number of tasks that train: the workers, and the chief if it has a job of its own."""
         return len(self.worker_tasks)
 
     @property
     def worker_tasks(self) -> tuple[tuple[str, int], ...]:
-        """(job, index) of each task that trains, the chief's job first; positions are worker indices."""
+        """(job, index) of each task that trains, the job `chief` first; the position is the worker index."""
         return tuple((job, index) for job in ("chief", "worker") for index in range(len(self.jobs.get(job, ()))))
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task initialises and saves: the chief job, or worker 0 where there is none."""
+        """Whether this task initialises and saves: the task of the job `chief`, or worker 0 without such a job."""
         return (self.job_name, self.task_index) == self.worker_tasks[0]
 
     @property
     def worker_index(self) -> int:
-        """This task's number among those that train, 0..num_workers-1, the chief first.
+        """The index of this task among the tasks that train, 0..num_workers-1, the chief first.
 
         Raises:
             ValueError: this task is a ps or an evaluator.
@@ -89,20 +89,20 @@ class ClusterConfig:
         """`host:port` of this task.
 
         Raises:
-            ValueError: this task is an evaluator, which serves nothing and has no address.
+            ValueError: this task is an evaluator, which runs no server and has no address.
         """
         if self.job_name == "evaluator":
-            raise ValueError(f"{self.task_name} serves nothing, so it has no address")
+            raise ValueError(f"{self.task_name} runs no server, so it has no address")
         return self.jobs[self.job_name][self.task_index]
 
     @property
     def own_port(self) -> int:
-        """Port of `own_address`; ValueError as there."""
+        """Port of `own_address`; raises ValueError for an evaluator."""
         return addresses.split_address(self.own_address, self.task_name)[1]
 
     @property
     def peer_ports(self) -> tuple[int, ...]:
-        """Ports of all other tasks; several hosts may have the same one."""
+        """Ports of all other tasks; tasks on different hosts may have the same port."""
         tasks = [(job, index, address) for job, hosts in self.jobs.items() for index, address in enumerate(hosts)]
         others = [task for task in tasks if task[:2] != (self.job_name, self.task_index)]
         return tuple(addresses.split_address(address, f"{job}-{index}")[1] for job, index, address in others)
@@ -114,7 +114,7 @@ class ClusterConfig:
 
     @property
     def device(self) -> str:
-        """This task's device prefix, "/job:worker/task:1"; empty for an evaluator, which is in no cluster."""
+        """This task's device prefix, "/job:worker/task:1"; empty for an evaluator, which has no server."""
         return "" if self.job_name == "evaluator" else f"/job:{self.job_name}/task:{self.task_index}"
 
     def as_dict(self) -> dict[str, list[str]]:
@@ -123,20 +123,20 @@ class ClusterConfig:
 
 
 def field_name(source: str, job: str) -> str:
-    """How a user calls the address list of `job` in `source`: "--ps_hosts", "TF_CONFIG cluster.ps"."""
+    """The user's name for the address list of `job` in `source`: "--ps_hosts", "TF_CONFIG cluster.ps"."""
     return f"--{job}_hosts" if source == FLAGS else f"{source} cluster.{job}"
 
 
 def task_field_name(source: str, field: str) -> str:
-    """How a user calls "type" or "index" of a task in `source`: "--task_index", "TF_CONFIG task.index"."""
+    """The user's name for "type" or "index" of a task in `source`: "--task_index", "TF_CONFIG task.index"."""
     return {"type": "--job_name", "index": "--task_index"}[field] if source == FLAGS else f"{source} task.{field}"
 
 
 def normalise_job_name(job_name: Any, source: str) -> str:
-    """`job_name` with "master" written "chief".
+    """`job_name`, with "master" replaced by "chief".
 
     Raises:
-        ClusterConfigError: not one of `JOB_NAMES`.
+        ClusterConfigError: the name is not one of `JOB_NAMES`.
     """
     name = _ALIASES.get(job_name, job_name) if isinstance(job_name, str) else job_name
     if name not in JOB_NAMES:
@@ -147,11 +147,11 @@ def normalise_job_name(job_name: Any, source: str) -> str:
 
 
 def normalise_jobs(jobs: Mapping[str, Any], source: str) -> dict[str, tuple[str, ...]]:
-    """The tasks that serve (ps, chief, worker, in this order), checked, as tuples of `host:port`.
+    """The checked addresses of the tasks with a server, as tuples of `host:port`, in the order ps, chief, worker.
 
     Raises:
-        ClusterConfigError: an unknown job, a list that is missing, empty or malformed, a bad address, or
-            the same address twice.
+        ClusterConfigError: a job is unknown, a list is missing, empty or malformed, an address is wrong, or occurs
+            twice.
     """
     if not isinstance(jobs, Mapping):
         raise ClusterConfigError(f"{source} cluster: got {jobs!r}; write job names with a list of host:port for each")
@@ -172,7 +172,7 @@ def normalise_jobs(jobs: Mapping[str, Any], source: str) -> dict[str, tuple[str,
         raise ClusterConfigError(f"{field_name(source, 'ps')} is missing; give the address of at least one ps task")
     if len(given.get("chief", ())) > 1:
         raise ClusterConfigError(
-            f"{field_name(source, 'chief')} has {len(given['chief'])} addresses; a cluster has one chief,"
+            f"{field_name(source, 'chief')} has {len(given['chief'])} addresses; a cluster has one chief;"
             " list the others as workers"
         )
     if not (given.get("worker") or given.get("chief")):
@@ -181,7 +181,7 @@ def normalise_jobs(jobs: Mapping[str, Any], source: str) -> dict[str, tuple[str,
 
 
 def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: Any, source: str) -> None:
-    """Checks that the normalised `jobs` have this task; an evaluator may have any index from 0.
+    """Checks that the normalised `jobs` contain this task; an evaluator may have any index from 0.
 
     Raises:
         ClusterConfigError: the job is not in the cluster, or the index is not in the job.
@@ -206,10 +206,10 @@ def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: A
 
 
 def _checked_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tuple[str, ...]:
-    """`hosts` as a tuple; notes each address's field in `seen`."""
+    """The addresses as a tuple; records the field of each address in `seen`, so that duplicates are found."""
     if isinstance(hosts, Mapping):
         raise ClusterConfigError(
-            f"{field}: got index: address pairs {dict(hosts)!r}; this package needs every task: write a list of all"
+            f"{field}: got index: address pairs {dict(hosts)!r}; write a list with the address of every task"
         )
     if isinstance(hosts, str) or not isinstance(hosts, (list, tuple)):
         raise ClusterConfigError(f"{field}={hosts!r}: write a list of host:port, for example ['h1:2222', 'h2:2222']")
@@ -218,7 +218,7 @@ def _checked_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> 
     for index, address in enumerate(hosts):
         where = f"{field}[{index}]"
         if not isinstance(address, str):
-            raise ClusterConfigError(f"{where}={address!r} is not a text; write host:port")
+            raise ClusterConfigError(f"{where}={address!r} is not a string; write host:port")
         place = addresses.same_place(address, where)
         if place in seen:
             raise ClusterConfigError(

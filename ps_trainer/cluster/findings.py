@@ -1,8 +1,8 @@
-"""`Finding`: one line about whether a cluster will work, and what to change. Imports no TensorFlow.
+"""`Finding`: one line about whether a cluster will work, and the fix. Imports no TensorFlow.
 
-The doctor prints findings; a task logs, before it starts, those that are about itself. Each is worded in one
-place: names, ports and interfaces in `checks.py`, the folder of a run in `runtime/logdir_checks.py`, what a task tells
-of itself in `runtime/task_info.py`, what it reaches in `runtime/reachability.py`.
+The doctor prints findings. Before a task starts, it logs the findings about itself. One place words each kind:
+`checks.py` for names, ports and interfaces, `runtime/logdir_checks.py` for the folder of a run, `runtime/task_info.py`
+for what a task reports about itself, and `runtime/reachability.py` for its connections.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TOPIC_COLUMN = 12
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was found about one thing.
+    """The result of one check.
 
     Attributes:
-        level: OK, WARNING, FAIL, or UNKNOWN where this machine cannot tell.
-        topic: what it is about, one word.
-        text: what was found.
-        fix: what to change; empty where there is nothing to.
+        level: OK, WARNING, FAIL, or UNKNOWN if the check needs another machine.
+        topic: Topic in one word.
+        text: Result in words.
+        fix: Change that solves the problem; empty if there is no problem.
     """
 
     level: str
@@ -41,11 +41,11 @@ class Finding:
         return f"{self.text}; {self.fix}" if self.fix else self.text
 
     def line(self) -> str:
-        """The finding as a line of the doctor's."""
+        """The finding as a line of the doctor's output."""
         text = " ".join(self.message.split())
         return f"{self.level.ljust(_LEVEL_COLUMN)}{self.topic.ljust(_TOPIC_COLUMN)}{text}"
 
 
 def will_fail(findings: Iterable[Finding]) -> bool:
-    """Whether one of them says that something will fail."""
+    """Whether at least one finding predicts a failure."""
     return any(finding.level == FAIL for finding in findings)

@@ -1,4 +1,4 @@
-"""Groups of workers that compute one model together, each a stage of it: who is in which group, for which stage.
+"""`Group`: the workers that compute one model together, each worker one stage.
 
 Of n workers and a model of s stages the first n / s train: each reads data, runs the steps, and computes stage 0.
 Worker k · n / s + i computes stage k for worker i. With one stage every worker trains.
@@ -17,13 +17,14 @@ class Group(NamedTuple):
     """The group of one worker task.
 
     Attributes:
-        cluster: the cluster as those see it who train: without the workers that compute stages for them. Worker indices
-            are the same in it, and the number of workers is that of the groups. None for a task that does not train.
-        stage: that this task computes.
-        members: worker index of each stage's worker; the first one trains.
-        devices: their devices.
-        addresses: their "host:port".
-        names: their names in messages.
+        cluster: Cluster of the workers that train, without the workers that compute stages for them. Worker indices are
+            the same as in the whole cluster, and the number of workers is the number of groups. None for a task that
+            does not train.
+        stage: Stage that this task computes.
+        members: Worker index of each stage's worker; the first worker trains.
+        devices: Device of each member.
+        addresses: "host:port" of each member.
+        names: Name of each member in messages.
     """
 
     cluster: ClusterConfig | None
@@ -38,7 +39,7 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
     """The group of this task, which is a worker or the chief.
 
     Raises:
-        OptionError: the workers do not divide into groups.
+        OptionError: the number of workers is not a multiple of the number of stages.
     """
     groups = members_of_groups(cluster.num_workers, num_stages)
     stage, first = divmod(cluster.worker_index, len(groups))
@@ -55,19 +56,19 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
 
 
 def members_of_groups(num_workers: int, num_stages: int) -> list[tuple[int, ...]]:
-    """Worker indices of each group, those of a group by stage; OptionError where workers would be left over."""
+    """Worker indices of each group, ordered by stage; raises OptionError if workers would be left over."""
     num_groups = count_groups(num_workers, num_stages)
     return [tuple(range(first, num_workers, num_groups)) for first in range(num_groups)]
 
 
 def count_groups(num_workers: int, num_stages: int) -> int:
-    """How many groups there are; OptionError where workers would be left over."""
+    """The number of groups; raises OptionError if workers would be left over."""
     if num_workers % num_stages:
         fitting = num_workers - num_workers % num_stages
         start = f"start {fitting} or {fitting + num_stages}" if fitting else f"start {num_stages}"
         raise OptionError(
-            f"--placement=model_parallel: num_workers={num_workers} is no multiple of the model's {num_stages} stages,"
-            f" each of which takes a worker; {start} workers, or use --placement=data_parallel"
+            f"--placement=model_parallel: num_workers={num_workers} is not a multiple of the model's {num_stages}"
+            f" stages, and each stage needs a worker; {start} workers, or use --placement=data_parallel"
         )
     return num_workers // num_stages
 

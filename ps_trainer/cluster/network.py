@@ -1,4 +1,4 @@
-"""The network as this machine sees it: names, connections, interfaces. Every question has a deadline."""
+"""Asks this machine about its network: names, connections, interfaces. Every call has a deadline."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _IFREQ_BYTES = 256
 
 
 class Resolved(NamedTuple):
-    """What a host name stands for.
+    """The result of resolving a host name.
 
     Attributes:
-        ips: its addresses; empty where there are none.
-        problem: why there are none, in words.
+        ips: IP addresses of the host; empty if the name does not resolve.
+        problem: Reason why the name does not resolve.
     """
 
     ips: tuple[str, ...]
@@ -34,14 +34,17 @@ class Resolved(NamedTuple):
 
 
 def resolve(host: str, deadline_secs: float = RESOLVE_SECS) -> Resolved:
-    """The IP addresses of a host name, or of an address itself. The system's resolver has no deadline; this has."""
+    """The IP addresses of a host name or IP address.
+
+    The system's resolver may block for minutes, so a thread asks it, and the answer counts only before the deadline.
+    """
     answer: list[Resolved] = []
 
     def ask() -> None:
         try:
             infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             answer.append(Resolved(tuple(dict.fromkeys(str(info[4][0]) for info in infos))))
-        except (OSError, UnicodeError) as error:  # UnicodeError: a label of more than 63 characters
+        except (OSError, UnicodeError) as error:  # UnicodeError if a label has more than 63 characters
             answer.append(Resolved((), getattr(error, "strerror", None) or str(error)))
 
     thread = threading.Thread(target=ask, name="resolve", daemon=True)
@@ -51,11 +54,11 @@ def resolve(host: str, deadline_secs: float = RESOLVE_SECS) -> Resolved:
 
 
 def fault_of(address: str, deadline_secs: float = CONNECT_SECS) -> str:
-    """Why no TCP connection to "host:port" is possible, in words; empty if it is. The connection is closed at once.
+    """The reason why a TCP connection to "host:port" fails; empty if it succeeds. The connection is closed at once.
 
     Args:
-        address: of which each IP address that its name stands for is tried in turn.
-        deadline_secs: for each of them.
+        address: Address to connect to; every IP address of its host is tried in turn.
+        deadline_secs: Deadline in seconds for each IP address.
     """
     host, port = addresses.split_address(address, "address")
     resolved = resolve(host)
@@ -77,7 +80,7 @@ def is_own(ip: str) -> bool:
     """Whether an IP address is one of this machine's."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as sock:  # no TCP port is touched
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:  # a datagram socket touches no TCP port
             sock.bind((ip, 0))
     except OSError:
         return False
@@ -85,7 +88,7 @@ def is_own(ip: str) -> bool:
 
 
 def interfaces() -> dict[str, list[str]]:
-    """Name -> IP addresses of this machine's network interfaces; empty where the system does not tell."""
+    """IP addresses of this machine's network interfaces by name; empty if the system does not list them."""
     found: dict[str, list[str]] = {}
     for _, name in socket.if_nameindex():
         ip = _ipv4_of(name)
@@ -101,7 +104,7 @@ def interfaces() -> dict[str, list[str]]:
 
 
 def listening_ips(port: int) -> set[str]:
-    """The local addresses on which this machine listens at a TCP port; "::" and "0.0.0.0" are every one."""
+    """The local addresses on which this machine listens at a TCP port; "::" and "0.0.0.0" mean all addresses."""
     found: set[str] = set()
     for table in ("tcp", "tcp6"):
         try:

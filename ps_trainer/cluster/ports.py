@@ -1,8 +1,8 @@
-"""Ports on this machine: is one free, which are free.
+"""Checks whether a port of this machine is free, and picks free ports.
 
 TensorFlow's server always listens on every interface, IPv4 and IPv6, whatever host its address names, and sets
-SO_REUSEADDR; so does the probe here. It finds a port taken by a listening socket, and is not disturbed by
-connections of an ended server that the kernel keeps for a while (TIME_WAIT).
+SO_REUSEADDR. The probe here does the same. So it finds ports of listening sockets, and ignores connections of an ended
+server that the kernel keeps for a while (TIME_WAIT).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def check_port_free(address: str) -> None:
     """Checks that this machine can serve on the port of `address`.
 
     Args:
-        address: this task's own `host:port`.
+        address: This task's own `host:port`.
 
     Raises:
-        ClusterConfigError: the port is in use (names the process where /proc tells it), or this user may not
+        ClusterConfigError: the port is in use (the message names the process if /proc shows it), or this user may not
             use it.
     """
     _, port = addresses.split_address(address, "own address")
@@ -51,14 +51,15 @@ def check_port_free(address: str) -> None:
 
 
 def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> list[int]:
-    """`n` different ports that are free now, at random.
+    """`n` different random ports that are free now.
 
-    They lie outside the range from which the kernel takes ports for outgoing connections, so that none is lost
-    to one before its server starts. All are held while picking; nothing holds them afterwards.
+    They lie outside of the range from which the kernel takes ports for outgoing connections. Otherwise a connection
+    could take a port before its server starts. Each port is held during the picking, so that no port is picked twice,
+    and released afterwards.
 
     Args:
-        n: how many.
-        range_file: where the kernel tells that range, two numbers.
+        n: Number of ports.
+        range_file: File in which the kernel shows that range as two numbers.
 
     Raises:
         ClusterConfigError: this machine has fewer than `n` free ports.
@@ -72,17 +73,17 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
     source.shuffle(inside)
     with contextlib.ExitStack() as held:
         ports: list[int] = []
-        for port in outside + inside:  # inside only when there are too few others
+        for port in outside + inside:  # ports inside of the range only if there are too few others
             if len(ports) == n:
                 return ports
             try:
                 held.enter_context(contextlib.closing(_bind_everywhere(port, reuse=False)))
             except OSError:
-                continue  # in use by somebody
+                continue  # another process uses it
             ports.append(port)
         if len(ports) == n:
             return ports
-    raise ClusterConfigError(f"{n} free ports are needed, this machine has {len(ports)}; start fewer tasks")
+    raise ClusterConfigError(f"the tasks need {n} free ports, and this machine has {len(ports)}; start fewer tasks")
 
 
 def _bind_everywhere(port: int, *, reuse: bool) -> socket.socket:
@@ -115,7 +116,7 @@ def _has_ipv6() -> bool:
 
 
 def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[int, int]:
-    """First and last of the ports that the kernel takes for outgoing connections."""
+    """First and last port of the range that the kernel uses for outgoing connections."""
     try:
         low, high = (int(number) for number in range_file.read_text().split())
     except (OSError, ValueError):  # not Linux, or /proc is not mounted
@@ -124,7 +125,7 @@ def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[i
 
 
 def _by_whom(port: int) -> str:
-    """The process that listens on `port`, as " by pid 123 (python run_ps.py …)"; empty where /proc does not tell."""
+    """The process that listens on `port`, as " by pid 123 (python run_ps.py …)"; empty if /proc does not show it."""
     inodes = _listening_inodes(port)
     for process in _PROC.glob("[0-9]*"):
         try:
@@ -132,7 +133,7 @@ def _by_whom(port: int) -> str:
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 return f" by pid {process.name} ({command[:80]})"
         except OSError:
-            continue  # another user's process, or one that has just ended
+            continue  # the process belongs to another user, or has just ended
     return ""
 
 
@@ -146,7 +147,7 @@ def _listening_inodes(port: int) -> set[str]:
             continue
         rows = (line.split() for line in lines)
         inodes.update(row[9] for row in rows if int(row[1].rpartition(":")[2], 16) == port)
-    return inodes - {"0"}  # 0: no process has it any more
+    return inodes - {"0"}  # 0: no process owns the socket any more
 
 
 def _inode(link: pathlib.Path) -> str:

@@ -1,7 +1,7 @@
-"""Makes a `ClusterConfig` from what describes the cluster: flags, `TF_CONFIG`, a JSON file.
+"""Makes a `ClusterConfig` from the descriptions of a cluster: flags, `TF_CONFIG`, a JSON file.
 
-Precedence is flags, then TF_CONFIG, then file. It decides only what is taken from where when a source says
-a part (a file the addresses, flags the task): two sources that both say the same thing must agree.
+Flags take precedence over TF_CONFIG, and TF_CONFIG over the file. Each source may give only a part, for example the
+file the addresses and the flags the task. If two sources give the same part, they must agree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ps_trainer.options import option
 
 TF_CONFIG = "TF_CONFIG"
 
-_MAX_CHARS = 2**22  # some 100,000 addresses; also ends the reading of an endless file
+_MAX_CHARS = 2**22  # about 100,000 addresses; also ends the reading of an endless file such as /dev/zero
 
 _MINIMAL = (
     "give --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --task_index=0 to each task (`python run_ps.py`,"
@@ -30,13 +30,13 @@ _MINIMAL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterFlags:
-    """Who takes part, and which task this is. TF_CONFIG or --cluster_file may say the same."""
+    """The tasks of the cluster, and the role of this task. TF_CONFIG or --cluster_file may give them instead."""
 
     ps_hosts: str | None = option(None, "host:port of each ps task, comma-separated, the same for every task")
     worker_hosts: str | None = option(None, "host:port of each worker task, comma-separated")
     chief_hosts: str | None = option(None, "host:port of the chief, if it is not worker 0")
     job_name: str | None = option(None, "job of this task: ps, worker, chief or evaluator")
-    task_index: int | None = option(None, "index of this task in its job, from 0; may be left out in a job of one task")
+    task_index: int | None = option(None, "index of this task in its job, from 0; optional in a job of one task")
     cluster_file: str | None = option(None, 'JSON file: {"ps": ["host:port"], "worker": ["host:port", …]}')
 
 
@@ -44,7 +44,7 @@ _FORM = 'write {"cluster": {"ps": […], "worker": […]}, …}'
 
 
 class _Given(NamedTuple):
-    """What one source says; None for each thing that it does not say."""
+    """The parts that one source gives; None for each part that it does not give."""
 
     source: str
     jobs: Mapping[str, Any] | None = None
@@ -59,7 +59,7 @@ def from_flags(
     job_name: str | None,
     task_index: int | None,
 ) -> ClusterConfig:
-    """The cluster from TF1's flags, their values as given on the command line.
+    """The cluster from the values of TF1's flags.
 
     Raises:
         ClusterConfigError: the description is incomplete or wrong.
@@ -78,7 +78,7 @@ def from_tf_config(text: str) -> ClusterConfig:
     """The cluster from the value of the environment variable TF_CONFIG.
 
     Raises:
-        ClusterConfigError: the text is no JSON, or the description is incomplete or wrong.
+        ClusterConfigError: the text is not JSON, or the description is incomplete or wrong.
     """
     return _merge([_read_tf_config(text)], config_lib.JOB_NAMES, None)
 
@@ -87,13 +87,13 @@ def from_file(path: str | pathlib.Path, job_name: str | None, task_index: int | 
     """The cluster from a JSON file, and the task from the file's entry "task" or the flags.
 
     Args:
-        path: file with `{"cluster": {"ps": […], "worker": […]}, "task": {"type": …, "index": …}}`, the task
+        path: File with `{"cluster": {"ps": […], "worker": […]}, "task": {"type": …, "index": …}}`, the task
             optional, or only `{"ps": […], "worker": […]}`.
-        job_name: value of --job_name, or None.
-        task_index: value of --task_index, or None.
+        job_name: Value of --job_name, or None.
+        task_index: Value of --task_index, or None.
 
     Raises:
-        ClusterConfigError: the file cannot be read or is no JSON, or the description is incomplete or wrong.
+        ClusterConfigError: the file cannot be read or is not JSON, or the description is incomplete or wrong.
     """
     given = [_read_flags(ClusterFlags(job_name=job_name, task_index=task_index)), _read_file(path)]
     return _merge(given, config_lib.JOB_NAMES, None)
@@ -106,16 +106,16 @@ def resolve(
     roles: Sequence[str] = config_lib.JOB_NAMES,
     default_role: str | None = None,
 ) -> ClusterConfig:
-    """The cluster from every source that is given.
+    """The cluster from all given sources.
 
     Args:
-        flags: values of the cluster flags.
-        environ: the process's environment; `TF_CONFIG` is read from it.
-        roles: the jobs that the command can run, run_ps.py only "ps".
-        default_role: the job when no source names one.
+        flags: Values of the cluster flags.
+        environ: Environment of the process, which may contain `TF_CONFIG`.
+        roles: Jobs that the command can run; for run_ps.py only "ps".
+        default_role: Job of this task if no source names one.
 
     Raises:
-        ClusterConfigError: nothing is given, a source is wrong, two sources disagree, or the job is none of `roles`.
+        ClusterConfigError: no source is given, a source is wrong, two sources disagree, or `roles` lacks the job.
     """
     given = [_read_flags(flags)]
     if environ.get(TF_CONFIG, "").strip():
@@ -163,14 +163,14 @@ def _read_file(path: str | pathlib.Path) -> _Given:
 
 
 def _read_task(content: Mapping[str, Any], source: str) -> tuple[str | None, int | None]:
-    """Job name and index of the entry "task", None where it does not say."""
+    """Job name and index of the entry "task"; None for a missing one."""
     task = content.get("task")
     if not task:
         return None, None
     if not isinstance(task, Mapping):
         raise ClusterConfigError(f'{source} task={task!r}: write {{"type": "worker", "index": 0}}')
     index = task.get("index")
-    # As TensorFlow's own reader accepts it.
+    # TensorFlow's own reader also accepts an index as text.
     if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 10:
         index = int(index)
     if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
@@ -195,16 +195,16 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
             f" {text[max(0, error.pos - 10) : error.pos + 10]!r}; names and addresses need double quotes"
         ) from error
     except ValueError as error:
-        raise ClusterConfigError(f"{source}: it holds a number of too many digits; {_FORM}") from error
+        raise ClusterConfigError(f"{source} contains a number with too many digits; {_FORM}") from error
     except RecursionError as error:
-        raise ClusterConfigError(f"{source}: it is nested too deeply; {_FORM}") from error
+        raise ClusterConfigError(f"{source} is nested too deeply; {_FORM}") from error
     if not isinstance(content, dict):
         raise ClusterConfigError(f"{source}: got {content!r}; {_FORM}")
     return content
 
 
 def _merge(given: Sequence[_Given], roles: Sequence[str], default_role: str | None) -> ClusterConfig:
-    """The one configuration that all of `given` (in order of precedence) agree on."""
+    """The configuration on which all sources agree; `given` is in order of precedence."""
     jobs_source, jobs = _agreed_jobs(given)
     job_source, job_name = _agreed_job_name(given, roles, default_role)
     index_source, task_index = _agreed_index(given)
@@ -252,7 +252,7 @@ def _agreed_job_name(given: Sequence[_Given], roles: Sequence[str], default_role
     if names:
         return names[0]
     if default_role is None:
-        raise ClusterConfigError(f"--job_name is missing: which task is this? give one of {', '.join(roles)}")
+        raise ClusterConfigError(f"--job_name is missing; give one of {', '.join(roles)}")
     return FLAGS, default_role
 
 

@@ -111,7 +111,7 @@ TASKS = [
     (task.main_ps, [*HOSTS, "--job_name=worker"], "--job_name=worker, but this command runs only ps"),
     (task.main_ps, [*HOSTS, "--task_index=3"], "--task_index=3 is out of range: ps has 1 address(es)"),
     (task.main_ps, [*HOSTS, "--keep_serving=perhaps"], "--keep_serving: 'perhaps' is not a bool"),
-    (task.main_task, [*HOSTS], "--job_name is missing: which task is this?"),
+    (task.main_task, [*HOSTS], "--job_name is missing; give one of ps"),
     (doctor.main_doctor, [], "the cluster is not described"),
     (doctor.main_doctor, [*HOSTS, "--num_ps=2"], "unknown flag --num_ps"),
     (doctor.main_doctor, [*HOSTS, "--job_name=gpu"], "--job_name='gpu': unknown job"),

@@ -185,7 +185,7 @@ def test_if_none_loads_it_is_an_error_and_not_step_0(folder, damage, cause):
 @pytest.mark.parametrize("suffix", [INDEX, DATA])
 @pytest.mark.parametrize("mask", [0x01, 0x80])
 def test_no_flipped_bit_gives_wrong_values(folder, suffix, mask):
-    """Flips a bit of each byte in turn: the checkpoint is rejected or its values are right; some index bytes are unused."""
+    """Flips a bit of each byte in turn: the checkpoint is rejected or its values are right; some bytes are unused."""
     path = folder / f"{NEWEST}{suffix}"
     content = path.read_bytes()
     refused = 0

@@ -70,7 +70,7 @@ def test_loopback_names_are_errors_beside_another_machine():
     here = place("localhost:2222", job="ps", ips=("127.0.0.1",), is_here=True, is_free=True)
     assert levels(checks.names([here])) == [OK]
     wrong, right = checks.names([here, place("h1:2222")])
-    assert wrong.level == FAIL and "means every machine itself, and worker-0 (h1:2222) is on another" in wrong.text
+    assert wrong.level == FAIL and "means each machine itself, and worker-0 (h1:2222) is on another" in wrong.text
     assert right.level == OK
     # An entry for a machine's own name in /etc/hosts is not a mistake.
     named = place("h0:2222", job="ps", ips=("127.0.1.1",), is_here=True, is_free=True)
@@ -86,13 +86,13 @@ def test_a_port_that_the_kernel_may_take_is_a_warning():
 
 def test_a_cluster_without_a_task_on_this_machine_is_reported():
     (finding,) = checks.own_ports([place("h1:2222", problem=REFUSED)])
-    assert finding.level == UNKNOWN and finding.fix == "run it on h1"
+    assert finding.level == UNKNOWN and finding.fix == "run this on h1"
 
 
 @pytest.mark.parametrize(
     ("problem", "is_running", "level", "words"),
     [
-        (REFUSED, False, OK, "machine answers, no task yet: worker-0 (h1:2222)"),
+        (REFUSED, False, OK, "the machine answers, and no task runs yet: worker-0 (h1:2222)"),
         (REFUSED, True, WARNING, "not running: worker-0 (h1:2222)"),
         ("no answer within 3 s: its machine is off", False, FAIL, "worker-0 (h1:2222): no answer within 3 s"),
         ("No route to host", True, FAIL, "No route to host"),
@@ -108,9 +108,15 @@ def test_a_task_elsewhere_that_does_not_answer(problem, is_running, level, words
     [
         ({"127.0.0.1"}, {"eth0": ["10.0.0.1"]}, None, OK, "on loopback only: outsiders cannot reach it"),
         ({"::"}, {"lo": ["127.0.0.1"]}, None, OK, "only loopback is up; no outsider can reach it"),
-        ({"::"}, {"eth0": ["10.0.0.1"]}, "vpn", OK, "10.0.0.1 (eth0); --isolation says that strangers are kept"),
-        (set(), {"eth0": ["10.0.0.1"]}, None, WARNING, "will listen on every interface: 10.0.0.1 (eth0); who reaches"),
-        ({"::"}, {"eth0": ["8.8.8.8"]}, None, WARNING, "8.8.8.8 (eth0), a public address among them"),
+        ({"::"}, {"eth0": ["10.0.0.1"]}, "vpn", OK, "10.0.0.1 (eth0); --isolation states what keeps strangers away"),
+        (
+            set(),
+            {"eth0": ["10.0.0.1"]},
+            None,
+            WARNING,
+            "will listen on every interface: 10.0.0.1 (eth0); whoever reaches",
+        ),
+        ({"::"}, {"eth0": ["8.8.8.8"]}, None, WARNING, "8.8.8.8 (eth0), including a public address"),
     ],
 )
 def test_reports_which_machines_can_reach_the_ports(monkeypatch, bound, interfaces, isolation, level, words):

@@ -61,7 +61,7 @@ def test_an_evaluator_belongs_to_no_job_and_has_no_address(jobs, task_index):
     cluster = create(jobs, "evaluator", task_index)
     assert cluster.as_dict() == {"ps": ["p0:1", "p1:1"], "worker": ["w0:1", "w1:1"]}
     assert (cluster.task_name, cluster.device, cluster.is_chief) == (f"evaluator-{task_index}", "", False)
-    with pytest.raises(ValueError, match=f"evaluator-{task_index} serves nothing"):
+    with pytest.raises(ValueError, match=f"evaluator-{task_index} runs no server"):
         _ = cluster.own_address
 
 
@@ -102,7 +102,11 @@ def test_is_frozen_and_equal_whatever_its_source():
         ({"jobs": {"ps": ["p:1"], "worker": ["w:1"], "chief": ["a:1", "b:1"]}}, "--chief_hosts", "has one chief"),
         ({"jobs": {"ps": "p:1", "worker": ["w:1"]}}, "--ps_hosts='p:1'", "write a list"),
         ({"jobs": {"ps": [1], "worker": ["w:1"]}}, "--ps_hosts[0]=1", "write host:port"),
-        ({"jobs": {"ps": ["p:1"], "worker": {"1": "w:1"}}}, "--worker_hosts", "write a list of all"),
+        (
+            {"jobs": {"ps": ["p:1"], "worker": {"1": "w:1"}}},
+            "--worker_hosts",
+            "write a list with the address of every task",
+        ),
         ({"jobs": {"ps": ["p:1"], "worker": ["w:1", "w"]}}, "--worker_hosts[1]='w'", "for example w:2222"),
         ({"jobs": ["p:1"]}, "flags cluster", "write job names with a list"),
     ],

@@ -47,5 +47,7 @@ def test_a_chief_of_its_own_is_the_first_worker():
 
 def test_a_remainder_of_workers_is_rejected():
     assert count_groups(4, 2) == 2
-    with pytest.raises(OptionError, match="num_workers=5 is no multiple of the model's 2 stages.*start 4 or 6 workers"):
+    with pytest.raises(
+        OptionError, match="num_workers=5 is not a multiple of the model's 2 stages.*start 4 or 6 workers"
+    ):
         group_of(cluster_of(5), 2)

@@ -72,7 +72,9 @@ def test_does_not_pick_a_port_in_use(monkeypatch, listener):
     port = listener.getsockname()[1]
     monkeypatch.setattr(ports, "LOWEST_PICKED_PORT", port)
     monkeypatch.setattr(ports.addresses, "MAX_PORT", port)  # so that only one candidate exists
-    with pytest.raises(ClusterConfigError, match="1 free ports are needed, this machine has 0; start fewer tasks"):
+    with pytest.raises(
+        ClusterConfigError, match="the tasks need 1 free ports, and this machine has 0; start fewer tasks"
+    ):
         ports.pick_free_ports(1)
 
 

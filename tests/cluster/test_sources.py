@@ -177,7 +177,7 @@ def test_refuses_an_unreadable_cluster_file(tmp_path, write_file):
 
 
 def test_refuses_an_empty_element_in_an_address_list():
-    with pytest.raises(ClusterConfigError, match=r"--worker_hosts\[1\]='': the address is empty; remove the surplus"):
+    with pytest.raises(ClusterConfigError, match=r"--worker_hosts\[1\]='': the address is empty; remove the extra"):
         sources.from_flags("p:1", "w0:1,", None, "worker", 0)
     with pytest.raises(ClusterConfigError, match="--ps_hosts is empty"):
         sources.from_flags("", "w0:1", None, "worker", 0)

@@ -166,8 +166,8 @@ def small_cluster(num_workers):
 @pytest.mark.parametrize(
     ("fields", "num_workers", "message"),
     [
-        ({}, 4, "num_workers=4 is no multiple of the model's 3 stages, .*; start 3 or 6 workers"),
-        ({}, 2, "num_workers=2 is no multiple of the model's 3 stages, .*; start 3 workers"),
+        ({}, 4, "num_workers=4 is not a multiple of the model's 3 stages, .*; start 3 or 6 workers"),
+        ({}, 2, "num_workers=2 is not a multiple of the model's 3 stages, .*; start 3 workers"),
         ({"model": "Dense"}, 2, "model 'tests.testing.components:Dense' has only one stage"),
         ({"model": f"{__name__}:Gap"}, 3, r"has the stages \[0, 2\], and 1 is missing"),
         ({"update": "all_reduce"}, 3, "with --update=all_reduce each worker keeps a copy of the whole model"),
