@@ -26,6 +26,11 @@ class StallWatch:
         self._clock = clock
         self._progress: WorkerProgress | None = None
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the worker makes steps."""
+        return self._progress is not None
+
     def start(self, progress: WorkerProgress) -> None:
         """Begins to watch a worker that makes steps."""
         self._progress = progress

@@ -239,7 +239,7 @@ def test_workers_in_a_long_delay_hold_nobody_up_and_end_when_asked():
         specs = tuple(f"{A_MINUTE},worker={worker}" for worker in (1, 2, 3))
         config = config_of("Dense", "Rows", straggler=specs, batch_size=4, max_steps=10**6, join_wait_secs=30.0)
         calls = [cluster.start(config, worker) for worker in range(4)]
-        wait_until(lambda: all(len(call.made) == 2 and call.worker._is_stepping for call in calls))
+        wait_until(lambda: all(len(call.made) == 2 and call.worker._stall_watch.is_watching for call in calls))
         seen = len(calls[0].made[-1].losses)
         wait_until(lambda: len(calls[0].made[-1].losses) > seen + 50)
         assert [len(call.made[-1].losses) for call in calls[1:]] == [0, 0, 0]

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.errors import NanLossError
-from ps_trainer.training import worker
+from ps_trainer.training import chief
 
 FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
 
@@ -102,13 +102,13 @@ class HoldEvaluation(_Wait):
     """Holds the chief up before its evaluation at the end."""
 
     def _install(self) -> None:
-        evaluate = worker.evaluate
+        evaluate = chief.evaluate
 
         def hold_and_evaluate(*args: Any) -> dict[str, float]:
             self._hold()
             return evaluate(*args)
 
-        worker.evaluate = hold_and_evaluate
+        chief.evaluate = hold_and_evaluate
 
 
 class HoldSteps(_Wait):

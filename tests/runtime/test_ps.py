@@ -22,7 +22,7 @@ from tests.testing.cluster import (
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, liveness, preflight, ps, shard_leases
+from ps_trainer.runtime import control, liveness, preflight, ps, roster_book, shard_leases
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import AliveMessage, LeaseKind, LeaseMessage, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import create_server
@@ -299,7 +299,7 @@ def test_a_lost_worker_has_failed_when_it_does_not_come_back_in_time(serve):
 
 @pytest.mark.parametrize("status", [Status.DONE, Status.FAILED])
 def test_a_lost_worker_is_not_waited_for_when_the_chief_has_ended(serve, status, monkeypatch):
-    monkeypatch.setattr(ps, "_LATE_SECS", 0.2 if status == Status.DONE else 10 * DEADLINE_SECS)
+    monkeypatch.setattr(roster_book, "_LATE_SECS", 0.2 if status == Status.DONE else 10 * DEADLINE_SECS)
     task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
     joined(task)
     task.say(1, Status.LOST, reason="gone")
@@ -308,7 +308,7 @@ def test_a_lost_worker_is_not_waited_for_when_the_chief_has_ended(serve, status,
 
 
 def test_a_lost_worker_that_is_back_soon_after_the_chief_is_done_has_not_failed(serve, monkeypatch):
-    monkeypatch.setattr(ps, "_LATE_SECS", DEADLINE_SECS)
+    monkeypatch.setattr(roster_book, "_LATE_SECS", DEADLINE_SECS)
     task = serve(recover_timeout_secs=10 * DEADLINE_SECS)
     joined(task)
     task.say(1, Status.LOST, reason="gone")
