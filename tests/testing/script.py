@@ -127,7 +127,7 @@ class Turnstile:
         """Waits until `worker` has arrived at the gate `count` times: its previous step is over, and it has pulled."""
 
         def has_come() -> bool:
-            ended = or_ended and not self.calls[worker].worker._is_stepping
+            ended = or_ended and not self.calls[worker].worker._stall_watch.is_watching
             return self._num_arrived[worker] >= count or ended
 
         self._wait(has_come, f"worker {worker} has come to the gate {count} times")
