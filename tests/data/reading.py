@@ -14,7 +14,7 @@ from ps_trainer.data.pipeline.shard_plan import ShardPlan
 def read_batches(
     make_dataset: Callable[[], tf.data.Dataset], max_batches: int | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """The batches of the dataset that `make_dataset` gives in a graph of its own; `max_batches` of an endless one."""
+    """The batches of the dataset that `make_dataset` builds in a graph of its own; `max_batches` of an endless one."""
     with tf.Graph().as_default():
         iterator = tf.data.make_initializable_iterator(make_dataset())
         batch = iterator.get_next()
@@ -30,14 +30,14 @@ def read_batches(
 
 
 def read_column(make_dataset: Callable[[], tf.data.Dataset], name: str) -> np.ndarray:
-    """One column of all batches, joined."""
+    """One column of all batches, concatenated."""
     return np.concatenate([batch[name] for batch in read_batches(make_dataset)])
 
 
 def read_shards(source: DataSource, num_workers: int, name: str) -> np.ndarray:
     """One column of the training examples of all workers, shard after shard, each in file order.
 
-    By one pipeline for all of them, which is much less to build than one for each.
+    One pipeline reads all shards, which takes much less time to build than one for each.
     """
 
     def make_dataset() -> tf.data.Dataset:
@@ -50,7 +50,7 @@ def read_shards(source: DataSource, num_workers: int, name: str) -> np.ndarray:
 
 
 def read_leased(source: DataSource, name: str) -> np.ndarray:
-    """One column of the training examples as a worker reads them that is given all shards of an epoch."""
+    """One column of the training examples as read by a worker that is given all shards of an epoch."""
     num_examples = source.num_train_examples
     plan = ShardPlan(num_examples, batch_size=2, num_shards=min(2, num_examples), num_epochs=1, seed=0)
     leases = np.array([[0, shard, 0] for shard in plan.order(0)])
@@ -63,7 +63,7 @@ def read_leased(source: DataSource, name: str) -> np.ndarray:
 
 
 def numbered_columns(num_examples):
-    """Label i at position i, and an image whose first pixel is i."""
+    """Columns with label i at position i, and an image whose first pixel is i."""
     images = np.zeros((num_examples, 2, 3, 1), np.uint8)
     images[:, 0, 0, 0] = np.arange(num_examples)
     return {"image": images, "label": np.arange(num_examples, dtype=np.int64)}

@@ -1,4 +1,4 @@
-"""Whether the workers' shards together hold every record exactly once, for tests of loaders."""
+"""Check that the workers' shards together hold every record exactly once, for tests of loaders."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NUM_WORKERS = (1, 2, 3, 7)
 
 
 def assert_every_record_once(source: DataSource, key: str) -> None:
-    """Asserts that for 1, 2, 3 and 7 workers their shards make up the training examples.
+    """Asserts that for 1, 2, 3 and 7 workers their shards together are the training examples.
 
     Args:
-        source: with at least 7 training examples, all different in `key`.
-        key: of the batch.
+        source: Dataset with at least 7 training examples, which all differ in `key`.
+        key: Name of a tensor of the batch.
     """
     total = source.num_train_examples
     expected = _sorted_rows(read_column(lambda: source.in_order("train", batch_size=total), key))

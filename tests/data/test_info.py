@@ -1,4 +1,4 @@
-"""What a path is said to be: kind, counts, examples, flags that do read it; what is unknown or broken is refused."""
+"""Descriptions of paths: kind, counts, examples, and flags that read them; other files are rejected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.errors import DataError
 
 COUNTS = ("num_train=6", "num_test=4")
 
-# Generator with options -> what is said of the folder.
+# Generator with options -> description of its folder.
 SAID = {
     ("glyphs", ("size=9",)): ["images and labels in IDX files", "6 training examples, 4 test", "--dataset=mnist "],
     ("glyphs", ("size=32", "channels=3")): ["photographs in files of cifar10", "6 training examples", "10 classes"],
@@ -50,7 +50,7 @@ def generated(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "options"), SAID)
-def test_a_generated_set_is_told_with_flags_that_read_it(generated, name, options):
+def test_a_generated_set_is_described_with_flags_that_read_it(generated, name, options):
     folder = generated(name, *options)
     text = info.describe(folder, reads_all=True)
     for words in SAID[name, options]:
@@ -62,7 +62,7 @@ def test_a_generated_set_is_told_with_flags_that_read_it(generated, name, option
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_single_file_of_a_set_is_told(generated, suffix):
+def test_a_single_file_of_a_set_is_described(generated, suffix):
     folder = generated("synthetic", "height=3", "width=5")
     path = folder / "train-images-idx3-ubyte"
     if suffix:
@@ -76,7 +76,7 @@ def test_a_single_file_of_a_set_is_told(generated, suffix):
     assert "uint8 [6, 3, 5]: 6 items" in text and "need the folder of all four files" in text
 
 
-def test_a_single_text_file_is_told(generated):
+def test_a_single_text_file_is_described(generated):
     folder = generated("planted_weights")
     text = info.describe(folder / "test.libsvm")
     assert f"--dataset=libsvm --dataset_option=train_files=test.libsvm --data_dir={folder}" in text
@@ -86,7 +86,7 @@ def test_a_single_text_file_is_told(generated):
 
 
 @pytest.mark.parametrize(("name", "options"), [("text8.gz", ""), ("ptb.train.txt", "--dataset_option=unit=word ")])
-def test_running_text_is_told_by_its_name(tmp_path, name, options):
+def test_running_text_is_recognised_by_its_name(tmp_path, name, options):
     text = ("the cat\n" * 200).encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     for path in (tmp_path, tmp_path / name):
@@ -96,7 +96,7 @@ def test_running_text_is_told_by_its_name(tmp_path, name, options):
         assert f"--dataset=text {options}--data_dir={tmp_path}" in said
 
 
-def test_what_is_unknown_or_broken_is_refused(generated, tmp_path):
+def test_unknown_or_broken_files_are_rejected(generated, tmp_path):
     with pytest.raises(DataError, match="nothing: no such file or folder"):
         detect_format.detect(tmp_path / "nothing")
     with pytest.raises(DataError, match="the folder holds no known dataset; known formats: IDX files of MNIST"):
@@ -124,7 +124,7 @@ def test_reading_all_finds_a_line_broken_far_down(generated):
         info.describe(folder, reads_all=True)
 
 
-def test_clicks_with_decimal_ids_are_told_and_read_as_texts(tmp_path):
+def test_clicks_with_decimal_ids_are_described_and_read_as_texts(tmp_path):
     line = "\t".join(["1", *["3"] * 13, *["48"] * 26])
     (tmp_path / "train.txt").write_text(f"{line}\n" * 20)
     for path in (tmp_path, tmp_path / "train.txt"):

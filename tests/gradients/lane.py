@@ -1,4 +1,4 @@
-"""A wire in one session: gradients go in at one end, step by step, and what the ps gets comes out."""
+"""A wire in one session: a test sends gradients step by step, and receives the values that reach the ps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ps_trainer.gradients.wire import Wire
 
 SEED, WORKER, NUM_WORKERS = 5, 1, 4
 ROW_COUNT, ROW_SIZE = 20, 3
-NUM_COUNT_BYTES = 4  # of the size of a vector, in a message with several whose size the graph does not know
+NUM_COUNT_BYTES = 4  # of a vector's size, in a message of several vectors whose sizes the graph does not know
 
 
 class Rows(NamedTuple):
@@ -26,19 +26,19 @@ class Rows(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """What one step brought to the ps: an array, or the whole table's gradient, per site; and the payload."""
+    """The values of one step on the ps: an array or the whole table's gradient for each site, and the payload."""
 
     values: list[np.ndarray]
     payload_bytes: int
 
 
 def dense(size: int, segments: Sequence[Segment] = (), name: str = "dense", dtype: Any = tf.float32) -> Site:
-    """A dense site; one vector variable unless `segments` says otherwise."""
+    """A dense site; it has one vector variable unless `segments` is given."""
     return Site(name, (size,), dtype, 0, False, tuple(segments) or (Segment(0, size, 0, (size,)),))
 
 
 def variables(*shapes: tuple[int, ...]) -> list[Segment]:
-    """Segments of whole variables end to end."""
+    """Segments of whole variables, one after the other."""
     segments, offset = [], 0
     for shape in shapes:
         size = int(np.prod(shape))
@@ -51,11 +51,11 @@ TABLE = Site("table", (ROW_COUNT, ROW_SIZE), tf.float32, 0, True, ())
 
 
 class Lane:
-    """A wire through transforms, worker and ps on one device.
+    """A wire through transforms, with worker and ps on one device.
 
     Args:
-        transforms: as on the command line, with spaces between them.
-        sites: where gradients come from.
+        transforms: Transforms as on the command line, separated by spaces.
+        sites: Sources of the gradients.
     """
 
     def __init__(self, transforms: str, *sites: Site, worker_index: int = WORKER):
@@ -85,7 +85,7 @@ class Lane:
         self._session.run(self._init_op)
 
     def send(self, *gradients: np.ndarray | Rows, advance: bool = True) -> Arrived:
-        """One step; without `advance` only what has arrived is fetched, and not the transforms' targets."""
+        """Makes one step; without `advance` it fetches only the arrived values, not the transforms' targets."""
         feed = {}
         for site, placeholder, gradient in zip(self._sites, self._inputs, gradients, strict=True):
             if site.is_table:
@@ -132,7 +132,7 @@ def rows(num_rows: int, num_steps: int = 3, seed: int = 0) -> list[Rows]:
 
 
 def num_row_bytes(num_rows: int) -> int:
-    """Bytes of rows that no codec encodes: their number, an int32 index each, their values."""
+    """Bytes of rows without a codec: their number, an int32 index for each, and their values."""
     return NUM_COUNT_BYTES + num_rows * (4 + 4 * ROW_SIZE)
 
 
@@ -149,7 +149,7 @@ def uniform(path: str, step: int, size: int) -> np.ndarray:
 
 
 def integers(path: str, step: int, size: int, **limits: Any) -> np.ndarray:
-    """The same for int32 numbers."""
+    """The int32 random numbers that a codec at `path` uses in a step."""
     return _random(path, step, lambda seed: tf.random.stateless_uniform([size], seed, dtype=tf.int32, **limits))
 
 

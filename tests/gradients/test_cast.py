@@ -25,7 +25,7 @@ class TestCast:
                 assert arrived.payload_bytes == 2 * 1001 + num_row_bytes
             assert lane.state() == {}
 
-    def test_rounds_ties_to_even_and_lets_nan_through(self, dtype):
+    def test_rounds_ties_to_even_and_keeps_nan(self, dtype):
         digits = 8 if dtype == "bfloat16" else 11
         ulp = 2.0 ** (1 - digits)  # of numbers from 1 to 2
         values = np.float32([1 + ulp / 2, 1 + 3 * ulp / 2, 1 + ulp * 0.51, np.nan])

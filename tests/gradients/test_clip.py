@@ -15,7 +15,7 @@ from tests.testing import oracles_gradients as oracles
 STEPS = 3
 
 
-def test_norm_is_of_everything_that_a_worker_sends():
+def test_norm_covers_all_gradients_that_a_worker_sends():
     sites = dense(40, name="a"), dense(7, name="b"), TABLE
     firsts, seconds, rows = lane_lib.gradients(40), lane_lib.gradients(7, seed=1), lane_lib.rows(5)
     firsts[2] = firsts[2] * np.float32(0.01)  # the last step stays below the norm
@@ -57,7 +57,7 @@ def test_several_act_in_order():
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
 
 
-def test_reduce_gives_on_the_worker_what_send_gives_on_the_ps():
+def test_reduce_gives_on_the_worker_the_values_that_send_gives_on_the_ps():
     (gradient,) = lane_lib.gradients(30, num_steps=1)
     with Lane("clip_norm:norm=1", dense(30)) as lane:
         (sent,) = lane.send(gradient).values

@@ -1,4 +1,4 @@
-"""`error_feedback` around each lossy transform: what is sent and what is kept are all that came in."""
+"""`error_feedback` around each lossy transform: the sent values and the residual add up to all gradients."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def site():
 
 
 @pytest.mark.parametrize("inner", LOSSY)
-def test_what_was_sent_and_the_residual_are_the_sum_of_all_gradients(inner):
+def test_sent_values_and_residual_add_up_to_all_gradients(inner):
     gradients = lane_lib.gradients(SIZE, num_steps=5)
     with Lane(f"error_feedback {inner}", site()) as lane:
         sent = [lane.send(gradient).values[0] for gradient in gradients]
         residual = lane.state()["dense/error_feedback/residual"]
     total = np.sum(gradients, axis=0)
     np.testing.assert_allclose(np.sum(sent, axis=0) + residual, total, rtol=0, atol=1e-5)
-    assert np.abs(residual).max() > 1e-3  # something was held back
+    assert np.abs(residual).max() > 1e-3  # the transform held a part back
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_follows_its_equation_step_by_step(inner, code):
             )
 
 
-def test_sends_no_more_bytes_than_what_it_wraps():
+def test_sends_no_more_bytes_than_the_wrapped_transform():
     (gradient,) = lane_lib.gradients(SIZE, num_steps=1)
     with Lane("one_bit", site()) as plain, Lane("error_feedback one_bit", site()) as wrapped:
         assert plain.send(gradient).payload_bytes == wrapped.send(gradient).payload_bytes == -(-SIZE // 8) + 3 * 8
 
 
-def test_leaves_rows_of_tables_alone():
+def test_passes_rows_of_tables_unchanged():
     with Lane("error_feedback one_bit", site(), TABLE) as lane:
         for gradient, row in zip(lane_lib.gradients(SIZE), lane_lib.rows(5), strict=True):
             np.testing.assert_array_equal(lane.send(gradient, row).values[1], table_of(row))
@@ -85,10 +85,10 @@ def test_clipping_comes_before_it():
         np.testing.assert_allclose(lane.send(gradient).values[0], [1.2, 0, 0], rtol=0, atol=1e-6)
 
 
-def test_state_knows_of_a_message_before_it_leaves():
+def test_state_is_updated_before_a_message_leaves():
     first, second = lane_lib.gradients(SIZE, num_steps=2)
     states, sent = [], []
-    for advance in (True, False):  # without its targets the step only fetches what has arrived
+    for advance in (True, False):  # without its targets the step only fetches the arrived values
         with Lane("error_feedback terngrad", site()) as lane:
             lane.send(first)
             sent.append(lane.send(second, advance=advance).values[0])
@@ -101,7 +101,7 @@ def test_state_knows_of_a_message_before_it_leaves():
 
 
 @pytest.mark.parametrize("transforms", ["error_feedback power_sgd", "error_feedback terngrad", "dgc:ratio=0.05"])
-def test_goes_on_from_saved_state_as_if_never_stopped(transforms):
+def test_continues_from_saved_state_as_if_never_stopped(transforms):
     gradients = lane_lib.gradients(SIZE, num_steps=5)
     with Lane(transforms, site()) as lane:
         for gradient in gradients[:2]:

@@ -22,7 +22,7 @@ PARTS = {
     ("dynamic", "num_counts"),
     [((), 0), (("uint8",), 0), (("uint8", "bfloat16"), 1), (tuple(PARTS), len(PARTS) - 1)],
 )
-def test_brings_every_vector_back_and_adds_only_the_sizes_that_the_graph_does_not_know(dynamic, num_counts):
+def test_returns_every_vector_and_adds_only_the_sizes_that_the_graph_does_not_know(dynamic, num_counts):
     with tf.Graph().as_default(), tf.Session() as session:
         fed = {
             name: tf.placeholder(part.dtype, [None if name in dynamic else part.size]) for name, part in PARTS.items()

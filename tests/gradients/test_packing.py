@@ -10,22 +10,22 @@ from tests.gradients import lane as lane_lib
 from tests.gradients.lane import ROW_SIZE, TABLE, Lane, Rows, dense, table_of, variables
 from tests.testing import oracles_gradients as oracles
 
-SEGMENTS = variables((7, 9), (9,), (61,))  # no size is a multiple of 8
+SEGMENTS = variables((7, 9), (9,), (61,))  # sizes that are not multiples of 8
 SIZE = 7 * 9 + 9 + 61
 PARTS = [slice(0, 63), slice(63, 72), slice(72, SIZE)]
 NUM_BYTES = -(-SIZE // 8)  # a bit per element
 NUM_ROWS = 5
 NUM_ROW_BYTES = 4 * NUM_ROWS  # the indices
-HEADER, COUNT = 4, 4  # rows: how many bytes their values take, and how many values they are
+HEADER, COUNT = 4, 4  # for rows: the number of bytes of their values, and the number of values
 
 
 def check(transforms, dense_oracle, row_oracle, num_dense_bytes, num_value_bytes):
-    """Three steps; the oracles get the step, values, and parts."""
+    """Makes three steps; the oracles receive the step, the values and the parts."""
     site = dense(SIZE, SEGMENTS)
     with Lane(transforms, site, TABLE) as lane:
         steps = zip(lane_lib.gradients(SIZE), lane_lib.rows(NUM_ROWS), strict=True)
         for step, (gradient, row) in enumerate(steps):
-            gradient[:63] *= 100  # the variables are of different scale
+            gradient[:63] *= 100  # so that the variables differ in scale
             arrived = lane.send(gradient, row)
             wanted = dense_oracle(step, gradient, PARTS)
             np.testing.assert_allclose(arrived.values[0], wanted, rtol=1e-6, atol=1e-6)
@@ -82,7 +82,7 @@ def test_qsgd_sends_a_byte_per_element_and_a_norm_per_bucket(levels, bucket_size
 
     buckets, row_buckets = -(-SIZE // bucket_size), -(-NUM_ROWS * ROW_SIZE // bucket_size)
     options = f"levels={levels},bucket_size={bucket_size},norm={norm}"
-    num_value_bytes = NUM_ROWS * ROW_SIZE + 4 * row_buckets + COUNT  # the norms are as many as the rows tell
+    num_value_bytes = NUM_ROWS * ROW_SIZE + 4 * row_buckets + COUNT  # the number of norms follows from the rows
     check(f"qsgd:{options}", oracle("dense"), oracle("table"), SIZE + 4 * buckets, num_value_bytes)
 
 
@@ -103,14 +103,14 @@ def test_nan_is_not_hidden(transform):
     "transform", ["terngrad", "qsgd:levels=1,bucket_size=7", "qsgd:levels=3,bucket_size=7,norm=max", "qsgd"]
 )
 def test_random_rounding_is_unbiased(transform):
-    """Within five standard errors; of the quantiser's own spread, so a small bias would show."""
+    """The limit is five standard errors of the quantiser's own spread, so a small bias would show."""
     num_draws = 2000
     (gradient,) = lane_lib.gradients(20, num_steps=1)
     with Lane(transform, dense(20, variables((8,), (12,)))) as lane:
         draws = np.stack([lane.send(gradient).values[0] for _ in range(num_draws)]).astype(np.float64)
     standard_error = draws.std(axis=0) / np.sqrt(num_draws)
     assert np.all(np.abs(draws.mean(axis=0) - gradient) <= 5 * standard_error + 1e-5)
-    assert np.median(standard_error) > 1e-5  # there was something to average
+    assert np.median(standard_error) > 1e-5  # the quantiser rounded at all
 
 
 def test_clipping_at_sigma_makes_terngrad_biased_and_calmer():

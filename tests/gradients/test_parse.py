@@ -1,4 +1,4 @@
-"""`--gradient_transform`: what is accepted, and what the refusals say."""
+"""`--gradient_transform`: the accepted texts, and the messages about rejected ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_options_come_after_a_colon():
     assert (transform.options.levels, transform.options.bucket_size, transform.options.norm) == (4, 64, "l2")
 
 
-def test_a_class_of_ones_own_is_given_by_module():
+def test_a_users_class_is_given_by_module():
     assert isinstance(parse.load([OWN])[0], Halve)
 
 
@@ -43,7 +43,7 @@ def test_keeps_the_order():
     assert [transform.name for transform in parse.load(given)] == given
 
 
-def test_a_name_that_is_not_known():
+def test_an_unknown_name():
     with pytest.raises(UnknownNameError, match=r"--gradient_transform=topk: .*did you mean top_k"):
         parse.load(["topk:ratio=0.1"])
 
@@ -96,7 +96,7 @@ def test_momentum_on_worker_and_ps_is_refused():
         parse.check_optimizer(parse.load(["dgc"]), "momentum", 0.9)
 
 
-def test_a_rule_that_sends_nothing_refuses_what_is_lossy():
+def test_a_rule_that_sends_nothing_rejects_lossy_transforms():
     wire = Wire(
         parse.load(["clip_norm", "top_k"]),
         num_workers=1,

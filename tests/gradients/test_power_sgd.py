@@ -16,8 +16,8 @@ SIZE = 120 + 10 + 48 + 6 + 5
 RANK = 2
 
 
-def test_sends_two_factors_per_matrix_and_the_rest_as_it_is():
-    matrices = [(slice(0, 120), (12, 10)), (slice(130, 178), (6, 8))]  # (3, 2) would not become smaller
+def test_sends_two_factors_per_matrix_and_the_rest_unchanged():
+    matrices = [(slice(0, 120), (12, 10)), (slice(130, 178), (6, 8))]  # factors of (3, 2) would not be smaller
     with Lane(f"power_sgd:rank={RANK}", dense(SIZE, variables(*SHAPES)), TABLE) as lane:
         state = lane.state()
         factors = [state[name] for name in ("dense/power_sgd/q_0", "dense/power_sgd/q_2")]
@@ -42,7 +42,7 @@ def test_finds_a_low_rank_matrix_and_keeps_it():
             np.testing.assert_allclose(got, matrix.reshape(-1), rtol=0, atol=1e-4)
 
 
-def test_comes_closer_to_the_best_approximation_of_a_gradient_that_stays():
+def test_approaches_the_best_approximation_of_a_constant_gradient():
     (gradient,) = lane_lib.gradients(30, 20, num_steps=1)
     u, s, v = np.linalg.svd(gradient)
     best = np.linalg.norm(gradient - (u[:, :RANK] * s[:RANK]) @ v[:RANK])
@@ -61,7 +61,7 @@ def test_recovers_from_a_gradient_of_zeros():
     assert np.linalg.norm(gradient - got) < 0.95 * np.linalg.norm(gradient)
 
 
-def test_takes_the_whole_rows_of_a_variable_that_is_cut_between_ps_tasks():
+def test_uses_the_whole_rows_of_a_variable_that_is_divided_between_ps_tasks():
     (transform,) = parse.load(["power_sgd:rank=1"])
     # Elements 5 to 47 of an (8, 6) variable: one element of row 0, rows 1 to 6, five elements of row 7.
     cut = [Segment(0, 3, 0, (3,)), Segment(3, 42, 5, (8, 6)), Segment(45, 4, 0, (4,))]

@@ -1,4 +1,4 @@
-"""`top_k`, `random_k` and `threshold`: which elements arrive, and in how many bytes."""
+"""`top_k`, `random_k` and `threshold`: the elements that arrive, and their bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_random_k_is_unbiased():
     assert np.all(np.abs(mean - gradient) <= 5 * standard_error)
 
 
-def test_threshold_sends_all_that_reach_it_be_it_none_or_all():
+def test_threshold_sends_all_elements_that_reach_it_even_none_or_all():
     with Lane("threshold:value=0.5", dense(SIZE), TABLE) as lane:
         for scale in (1.0, 1e-6, 1e6):
             gradient, row = lane_lib.gradients(SIZE)[0] * np.float32(scale), lane_lib.rows(4)[0]
@@ -80,7 +80,7 @@ def test_threshold_sends_all_that_reach_it_be_it_none_or_all():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6])
-def test_what_reached_the_threshold_can_be_packed(scale):
+def test_elements_above_the_threshold_can_be_packed(scale):
     gradient = lane_lib.gradients(SIZE)[0] * np.float32(scale)
     with Lane("threshold:value=0.5 one_bit", dense(SIZE)) as lane:
         arrived = lane.send(gradient)

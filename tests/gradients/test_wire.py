@@ -1,6 +1,6 @@
-"""What crosses the wire: measured between the servers of a worker and a ps task, for every transform.
+"""Messages on the wire, measured between the servers of a worker and a ps task, for every transform.
 
-Bytes come from TensorFlow's own record of each RecvTensor call, the tensors from the graph partitions.
+The bytes come from TensorFlow's own record of each RecvTensor call, the tensors from the graph partitions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
 from tests.gradients.lane import ROW_SIZE, TABLE, Rows, dense, table_of, variables
 
-# Small enough that TensorFlow tells each tensor's size to the byte, not in kB.
+# Small enough that TensorFlow records each tensor's size in bytes, not in kB.
 KERNEL = dense(160, variables((12, 12), (16,)), name="kernel")
 SIZE = 160
 NUM_VARIABLES = 2
 NUM_ROWS = 5
 MAX_RUNS = 20
 
-# Of the dense site's message, as the docstrings say; None: without a codec.
+# Bytes of the dense site's message, as in the docstrings; None means without a codec.
 DENSE_BYTES = {
     "": 4 * SIZE,
     "clip_norm:norm=0.1": 4 * SIZE,
@@ -36,7 +36,7 @@ DENSE_BYTES = {
     "cast:dtype=float16": 2 * SIZE,
     "top_k:ratio=0.05": 8 * 8,
     "random_k:ratio=0.05": 4 * 8 + 8,
-    "threshold:value=2": None,  # as many as reach it
+    "threshold:value=2": None,  # the number of elements above it varies
     "dgc:ratio=0.05": 4 + 8 * (8 + 1),  # 8 of 144 and 1 of 16
     "one_bit": SIZE // 8 + 8 * NUM_VARIABLES,
     "sign": SIZE // 8,
@@ -50,7 +50,7 @@ DENSE_BYTES = {
     "clip_norm error_feedback power_sgd:rank=1 cast:dtype=float16": 2 * (12 + 12 + 16),
 }
 
-ROW_BYTES = {  # index and values of each row, and how they are counted
+ROW_BYTES = {  # index and values of each row, and the counts of rows
     "cast": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
     "cast:dtype=float16": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
     "one_bit": 8 + NUM_ROWS * 4 + -(-NUM_ROWS * ROW_SIZE // 8) + 8,
@@ -62,7 +62,7 @@ ROW_BYTES = {  # index and values of each row, and how they are counted
 
 
 class Sent(NamedTuple):
-    """The gradients on the ps in the first step; of a step the computed payload, and each edge's bytes."""
+    """The gradients on the ps in the first step; for one step the computed payload, and each edge's bytes."""
 
     values: list[np.ndarray]
     payload_bytes: int
@@ -79,7 +79,7 @@ def target():
 
 
 def send(target, transforms, inputs):
-    """A step between the two servers, and what crossed in it or, if the record has a gap, in one after it."""
+    """Makes a step between the two servers; returns its messages, or a later step's if its record has gaps."""
     with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
         wire = Wire(
             parse.load(transforms.split()),
@@ -92,7 +92,7 @@ def send(target, transforms, inputs):
         arrived = wire.send([Outgoing(site, source(site, value)) for site, value in inputs])
         used = []
         for item in arrived:
-            with tf.device("/job:ps/task:0"):  # as an optimizer on the ps would use it
+            with tf.device("/job:ps/task:0"):  # as an optimizer on the ps uses it
                 used.append(tf.convert_to_tensor(item.value) * 1)
         payload_bytes = tf.convert_to_tensor(wire.payload_bytes)
         assert all("/job:worker" in variable.device for variable in wire.state)
@@ -102,7 +102,7 @@ def send(target, transforms, inputs):
 
 
 def traced(session, fetches):
-    """Runs a step, and again until TensorFlow's record, written beside the step, holds every edge's bytes."""
+    """Repeats a step until TensorFlow's record, which it writes beside the step, holds every edge's bytes."""
     options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
     first_values = None
     for _ in range(MAX_RUNS):
@@ -116,7 +116,7 @@ def traced(session, fetches):
 
 
 def source(site, value):
-    """A gradient that is computed on the worker and not constant, as a real one."""
+    """A gradient that the worker computes, so that it is not a constant."""
     zero = tf.cast(tf.timestamp() * 0, site.dtype)
     if not site.is_table:
         return tf.constant(value) + zero
@@ -127,7 +127,7 @@ def source(site, value):
 
 
 def received_bytes(metadata):
-    """Bytes of each tensor that the ps got from the worker, as the ps recorded it."""
+    """Bytes of each tensor that the ps received from the worker, as recorded by the ps."""
     sizes = []
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
@@ -137,7 +137,7 @@ def received_bytes(metadata):
 
 
 def num_edges(metadata):
-    """Edges from worker to ps in the partitioned graph, data and control."""
+    """Number of edges from worker to ps in the partitioned graph, for data and control."""
     nodes = [node for graph in metadata.partition_graphs for node in graph.node if node.op == "_Recv"]
     return sum("/job:ps" in node.device and b"/job:worker" in node.attr["send_device"].s for node in nodes)
 
@@ -164,8 +164,8 @@ class TestEdge:
         plain = lane_lib.num_row_bytes(NUM_ROWS) if transforms else NUM_ROWS * (8 + 4 * ROW_SIZE)
         assert sent.payload_bytes == ROW_BYTES.get(transforms, plain)
 
-    def test_the_ps_gets_what_one_process_computes(self, target, transforms):
-        """Random draws included, which the ps repeats in a process of its own."""
+    def test_the_ps_gets_the_values_that_one_process_computes(self, target, transforms):
+        """This includes random draws, which the ps repeats in its own process."""
         (gradient,), (row,) = lane_lib.gradients(SIZE, num_steps=1), lane_lib.rows(NUM_ROWS, num_steps=1)
         sent = send(target, transforms, [(KERNEL, gradient), (TABLE, row)])
         with lane_lib.Lane(transforms, KERNEL, TABLE) as lane:
@@ -188,14 +188,14 @@ class TestEdge:
     ],
 )
 def test_bytes_fall_by_the_documented_factor_where_a_message_is_large(transforms, factor):
-    """Scales and counts are little then: within 2 % of the elements' share (qsgd: 4 in 512)."""
+    """Scales and counts are small in such a message: within 2 % of the elements' share (qsgd: 4 in 512)."""
     (gradient,) = lane_lib.gradients(100_000, num_steps=1)
     with lane_lib.Lane(transforms, dense(100_000)) as lane:
         got = lane.send(gradient).payload_bytes
     assert got == pytest.approx(4 * 100_000 / factor, rel=0.35 if transforms.startswith("dgc") else 0.02)
 
 
-def test_without_transforms_gradients_pass_as_they_are():
+def test_without_transforms_gradients_pass_unchanged():
     repeated = Rows(np.ones([3, ROW_SIZE], np.float32), np.array([2, 2, 1]))
     (gradient,) = lane_lib.gradients(SIZE, num_steps=1)
     with lane_lib.Lane("", KERNEL, TABLE) as lane:

@@ -21,7 +21,7 @@ def graph():
 
 
 def run(fetches):
-    """Fetches and the variables by name, with values that are no constants; partitioned ones joined again."""
+    """Fetches, and the variables by name with random values; partitioned variables are joined again."""
     random = np.random.RandomState(1)
     with tf.Session() as session:
         values = {}
@@ -44,7 +44,7 @@ def norm_of(values, name, x, epsilon=1e-6):
 
 
 def attention_of(values, name, x, memory, num_heads, mask=None):
-    """One head, one example after the other."""
+    """The attention of one head, one example after the other."""
     query, key, value = (
         dense_of(values, f"{name}/{part}", of) for part, of in (("query", x), ("key", memory), ("value", memory))
     )
@@ -102,7 +102,7 @@ def test_masked_attention_equals_numpy():
     np.testing.assert_allclose(ordered_v, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_who_may_look_nowhere_sees_the_mean_of_all():
+def test_a_position_with_a_full_mask_sees_the_mean_of_all():
     nowhere = tf.zeros([1, 1, 1, 4], tf.bool)
     y = layers.multi_head_attention(tf.constant(X), tf.constant(MEMORY), 2, "a", nowhere)
     y_v, values = run(y)
@@ -126,7 +126,7 @@ def test_a_block_equals_numpy(has_memory):
     np.testing.assert_allclose(y_v, x + dense_of(values, "b/out", hidden), rtol=1e-3, atol=1e-4)
 
 
-def test_no_position_hears_of_those_behind_it():
+def test_a_position_does_not_depend_on_those_after_it():
     x = tf.constant(X)
     options = layers.BlockOptions(num_heads=2, hidden=4)
     y = layers.transformer_block(x, options, "b", training=False, mask=layers.causal_mask(5))
@@ -158,7 +158,7 @@ def test_positions_are_sines_and_cosines():
         np.testing.assert_allclose(positions[t], [*np.sin(angles), *np.cos(angles)], atol=1e-5)
 
 
-def test_numbers_that_do_not_go_together_are_refused():
+def test_contradicting_sizes_are_rejected():
     with pytest.raises(ValueError, match="attention 'a': num_heads=4 does not divide the 6 features"):
         layers.multi_head_attention(tf.constant(X), tf.constant(X), 4, "a")
     with pytest.raises(ValueError, match="even number of features, got 5"):

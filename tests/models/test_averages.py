@@ -1,4 +1,4 @@
-"""Moving averages that several workers move: one update after the other, in the order of their arrival."""
+"""Moving averages that several workers update one after the other, in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOMENTUM, BATCH_SIZE, NUM_STEPS = 0.5, 4, 3
 
 
 class Normed:
-    """Softmax regression on "x" behind a batch norm, which is behind the turnstile's gate."""
+    """Softmax regression on "x" behind a batch norm, which follows the turnstile's gate."""
 
     def build(self, batch, training):
         (x_BF,) = behind_gate(batch, training, [batch["x"]])
@@ -39,7 +39,7 @@ def test_averages_are_the_recursion_over_all_workers_batches_in_the_order_of_the
         calls = gate.start(config)
         for step in range(NUM_STEPS):
             for worker in range(num_workers):
-                gate.wait_arrived(worker, step + 1)  # so that the steps of all have begun before any average is moved
+                gate.wait_arrived(worker, step + 1)  # all steps must have begun before an average is updated
             for worker in order.permutation(num_workers).tolist():
                 before = gate.values()
                 gate.release(worker)
@@ -54,7 +54,7 @@ def test_averages_are_the_recursion_over_all_workers_batches_in_the_order_of_the
             assert cluster.finish(call).error is None
 
 
-def test_32_workers_that_begin_at_once_do_not_make_the_averages_diverge():
+def test_32_workers_that_begin_together_do_not_make_the_averages_diverge():
     num_workers, num_rounds, momentum = 32, 3, 0.9
     with tf.Graph().as_default():
         queues = [tf.FIFOQueue(1, [tf.float32], shapes=[[1, 1, 2, 1]]) for _ in range(num_workers)]
@@ -87,7 +87,7 @@ def test_32_workers_that_begin_at_once_do_not_make_the_averages_diverge():
 
 
 def test_no_update_falls_between_read_and_write_of_another():
-    num_workers, num_steps, size = 8, 25, 1_000_000  # so large that reading, computing and writing take a while
+    num_workers, num_steps, size = 8, 25, 1_000_000  # large enough that reading, computing and writing take a while
     with tf.Graph().as_default():
         moving = tf.get_variable(
             "moving", [size], initializer=tf.zeros_initializer(), trainable=False, use_resource=True

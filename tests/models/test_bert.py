@@ -1,4 +1,4 @@
-"""The masked language model and its classifier: what is hidden, where they start, and that they learn."""
+"""The masked language model and its classifier: the hidden symbols, their first loss, and that they learn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_output_of_the_classifier_has_the_share_of_each_class():
 
 
 @pytest.mark.parametrize(("num_classes", "num_parameters"), [(0, 117_864), (8, 111_496)])
-def test_at_the_start_everything_is_about_as_likely(num_classes, num_parameters):
+def test_at_the_start_all_outputs_are_about_equally_likely(num_classes, num_parameters):
     random = np.random.RandomState(0)
     batch = {"ids": tf.constant(random.randint(0, 104, (16, 64))), "label": tf.constant(np.arange(16) % 8)}
     loss = Bert(Bert.Options(num_classes=num_classes)).build(batch, training=True).loss
@@ -62,7 +62,7 @@ def test_gradients_are_slopes_of_the_loss(num_classes):
     assert_gradients_are_slopes(build(create(num_classes=num_classes)).loss)
 
 
-def test_what_is_hidden_is_drawn_as_the_paper_says():
+def test_hidden_symbols_are_drawn_as_in_the_paper():
     ids = np.random.RandomState(0).randint(0, 11, (500, 100))
     places, seen = run(create()._hide(tf.constant(ids), training=True))
     assert places.shape == (500, 15)
@@ -70,14 +70,14 @@ def test_what_is_hidden_is_drawn_as_the_paper_says():
     is_told = np.zeros(ids.shape, bool)
     np.put_along_axis(is_told, places, True, axis=1)
     np.testing.assert_array_equal(seen[~is_told], ids[~is_told])
-    # Of 7,500 draws: standard deviation of a share below sqrt(0.25 / 7500) = 0.006.
+    # For 7,500 draws the standard deviation of a share is below sqrt(0.25 / 7500) = 0.006.
     assert np.mean(seen[is_told] == 11) == pytest.approx(0.8, abs=0.03)
     assert np.mean(seen[is_told] == ids[is_told]) == pytest.approx(0.1 + 0.1 / 11, abs=0.03)
     assert np.bincount(places.ravel(), minlength=100) == pytest.approx(75, abs=6 * 75**0.5)
     assert set(np.unique(seen)) == set(range(12))
 
 
-def test_evaluation_hides_the_same_each_time_and_training_does_not():
+def test_evaluation_hides_the_same_symbols_each_time_and_training_does_not():
     hidden = [create()._hide(tf.constant(IDS), training=training)[0] for training in (True, False)]
     with tf.Session() as session:
         first, second = (session.run(hidden) for _ in range(2))
@@ -85,8 +85,8 @@ def test_evaluation_hides_the_same_each_time_and_training_does_not():
     np.testing.assert_array_equal(first[1], second[1])
 
 
-def test_a_hidden_symbol_does_not_tell_itself():
-    """Whatever stands at a position that is shown as hidden: the loss is of it, the logits are not."""
+def test_a_hidden_symbol_is_not_visible_to_the_model():
+    """The loss depends on the symbol at a hidden position, the logits do not."""
     model = create(mask_share=1.0)
     seen = [model._hide(tf.constant(ids), training=False)[1] for ids in (IDS, (IDS + 1) % 11)]
     one, other = run(seen)
@@ -116,7 +116,7 @@ def test_classifier_and_language_model_share_the_encoder():
 
 @pytest.mark.parametrize("num_classes", [0, 3])
 def test_a_rule_is_learned(num_classes):
-    """Each text repeats one symbol, by which the hidden ones and the class are known."""
+    """Each text repeats one symbol, which determines the hidden symbols and the class."""
     ids = np.repeat(np.array([1, 2, 3, 1, 2, 3])[:, np.newaxis], 20, axis=1)
     model = create(num_classes=num_classes)
     output = build(model, True, ids)

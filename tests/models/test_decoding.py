@@ -18,7 +18,7 @@ SAYABLE = [symbol for symbol in range(VOCAB) if symbol not in (PADDING, START)]
 
 
 def table_of(seed, batch_size=2):
-    """Logits [B, LENGTH, VOCAB, VOCAB] of the next symbol, by position and symbol before."""
+    """Logits [B, LENGTH, VOCAB, VOCAB] of the next symbol, by position and previous symbol."""
     return np.random.RandomState(seed).normal(scale=2, size=(batch_size, LENGTH, VOCAB, VOCAB)).astype(np.float32)
 
 
@@ -37,13 +37,13 @@ def decoded(table, beam_size, length_penalty=0.0):
 
 
 def log_share(logits):
-    """Log-probabilities among what may be said next; of anything else minus infinity."""
+    """Log-probabilities among the allowed next symbols; minus infinity for the others."""
     masked = np.where(np.isin(np.arange(VOCAB), SAYABLE), logits, -np.inf)
     return masked - np.log(np.exp(masked).sum(axis=-1, keepdims=True))
 
 
 def log_p_of(table, text):
-    """Of one example: the sum over the symbols up to the end."""
+    """Log-probability of one example: the sum over the symbols up to the end."""
     total, before = 0.0, START
     for at, symbol in enumerate(text):
         if before == END:
@@ -54,7 +54,7 @@ def log_p_of(table, text):
 
 
 def all_texts():
-    """What can be said: neither padding nor the start before an end, and nothing but padding behind it."""
+    """All allowed texts: neither padding nor the start before an end, and only padding after it."""
     for text in itertools.product(range(VOCAB), repeat=LENGTH):
         end = text.index(END) if END in text else LENGTH
         is_said = all(symbol not in (PADDING, START) for symbol in text[:end])
@@ -87,8 +87,8 @@ def test_a_beam_that_holds_everything_finds_the_best_text(seed, length_penalty):
         assert tuple(ids) == best
 
 
-def test_a_beam_finds_what_greed_misses():
-    """The best first symbol, 3, leads nowhere: all that follows it is equally likely."""
+def test_a_beam_finds_a_text_that_greedy_decoding_misses():
+    """The best first symbol, 3, is a dead end: all symbols after it are equally likely."""
     table = np.zeros((1, LENGTH, VOCAB, VOCAB), np.float32)
     table[0, 0, START, [3, 4]] = [5.0, 4.9]
     table[0, 1:, 4, END] = 20.0
@@ -105,8 +105,8 @@ def test_neither_padding_nor_the_start_comes_before_the_end(likely, beam_size):
     np.testing.assert_array_equal(decoded(table, beam_size), [[3, 3, 3]])
 
 
-def test_decoding_ends_when_all_have_ended():
-    """No table is there for a second symbol: whoever asks for one fails."""
+def test_decoding_ends_when_all_texts_have_ended():
+    """There is no table for a second symbol, so a request for one fails."""
     table = np.full((2, 1, VOCAB, VOCAB), 0, np.float32)
     table[..., END] = 10
     with tf.Graph().as_default(), tf.Session() as session:

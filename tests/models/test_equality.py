@@ -1,4 +1,4 @@
-"""The models compute on a cluster what they compute in one process, moving averages included."""
+"""The models compute the same results on a cluster as in one process, including moving averages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster():
 
 
 class SamePictures(Pictures):
-    """`Pictures` of which every worker reads all."""
+    """`Pictures`, all of which every worker reads."""
 
     def train(self, *, shard, **kwargs):
         return super().train(shard=Shard(0, 1), **kwargs)
@@ -80,7 +80,7 @@ def _assert_as_in_one_process(outcomes, model, options, dataset):
 
 
 class _AndItsAverages:
-    """A model that is built `num_times`; its loss is there after its UPDATE_OPS, which a plain loop does not run."""
+    """A model that is built `num_times`; its loss waits for its UPDATE_OPS, which a plain loop does not run."""
 
     def __init__(self, model, num_times):
         self._model = model

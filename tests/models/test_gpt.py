@@ -1,4 +1,4 @@
-"""The language model: what it gives, where it starts, what it may look at, and that it learns a text by heart."""
+"""The language model: its output, its first loss, its view of earlier symbols only, and that it learns a text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_output_has_a_symbol_for_each_position_and_metrics_for_each_example():
     np.testing.assert_allclose(output.metrics["accuracy"], np.mean(output.predictions == IDS[:, 1:], axis=1), rtol=1e-6)
 
 
-def test_at_the_start_all_symbols_are_about_as_likely():
+def test_at_the_start_all_symbols_are_about_equally_likely():
     loss = build(Gpt(Gpt.Options()), True, np.random.RandomState(0).randint(0, 104, (8, 33))).loss
     assert sum(variable.shape.num_elements() for variable in tf.trainable_variables()) == 8_497_256
     assert run(loss) == pytest.approx(np.log(104), rel=0.02)
@@ -53,7 +53,7 @@ def test_gradients_are_slopes_of_the_loss():
 
 
 @pytest.mark.parametrize("max_ngram", [1, 4])
-def test_nothing_is_told_from_what_comes_after_it(max_ngram):
+def test_a_prediction_does_not_depend_on_later_symbols(max_ngram):
     changed = IDS.copy()
     changed[:, 4] = (changed[:, 4] + 1) % 11
     losses = []
@@ -65,7 +65,7 @@ def test_nothing_is_told_from_what_comes_after_it(max_ngram):
     assert np.all(np.any(before[:, 4:] != after[:, 4:], axis=2))
 
 
-def test_symbols_together_are_told_apart_by_their_order():
+def test_symbols_in_one_group_are_distinguished_by_their_order():
     model = create(num_buckets=100_003, max_ngram=2, num_layers=1)
     ids = np.array([[1, 2, 3], [2, 1, 3]])
     model._embed(tf.constant(ids), training=False)
@@ -75,7 +75,7 @@ def test_symbols_together_are_told_apart_by_their_order():
     assert buckets[0, 0] != buckets[1, 0]
 
 
-def test_without_symbols_together_there_is_one_table():
+def test_without_groups_of_symbols_there_is_one_table():
     build(create(max_ngram=1))
     assert [name for name in (v.op.name for v in tf.global_variables()) if "/" not in name] == ["embedding"]
 
@@ -87,7 +87,7 @@ def test_a_text_is_learned_by_heart():
         session.run(tf.global_variables_initializer())
         for _ in range(60):
             session.run(step)
-        assert session.run(output.metrics["bits_per_symbol"]).mean() < 0.3  # the first symbol does not tell the text
+        assert session.run(output.metrics["bits_per_symbol"]).mean() < 0.3  # the first symbol leaves the text open
 
 
 @pytest.mark.parametrize(

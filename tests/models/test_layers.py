@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from models import layers
 from ps_trainer.store import trace
 
-VOCAB, DIM = 7, 3  # 7 rows do not divide into 3 parts: 3 + 2 + 2
+VOCAB, DIM = 7, 3  # 7 rows divide into 3 parts as 3 + 2 + 2
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def graph():
 
 
 def _partitioned(num_parts):
-    """A variable scope whose variables are cut into `num_parts` along their first dimension."""
+    """A variable scope whose variables are divided into `num_parts` along their first dimension."""
     partitioner = tf.fixed_size_partitioner(num_parts) if num_parts > 1 else None
     return tf.variable_scope("model", partitioner=partitioner)
 
@@ -32,7 +32,7 @@ def _run(fetches, feed_dict=None):
 
 
 def _all_rows():
-    """The variables made so far joined along the first dimension: the whole table, partitioned or not."""
+    """The variables made so far, joined along the first dimension: the whole table, partitioned or not."""
     return tf.concat(tf.global_variables(), axis=0)
 
 
@@ -106,7 +106,7 @@ def test_conv2d_equals_numpy(padding, strides):
     np.testing.assert_allclose(y_v, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_conv2d_without_bias_has_only_a_kernel_with_the_given_start():
+def test_conv2d_without_bias_has_only_a_kernel_with_the_given_initial_value():
     layers.conv2d(tf.zeros([1, 4, 4, 2]), 3, 3, "layer", use_bias=False, kernel_initializer=tf.ones_initializer())
     (kernel,) = _run(tf.global_variables())
     np.testing.assert_array_equal(kernel, np.ones((3, 3, 2, 3)))
@@ -140,7 +140,7 @@ def test_batch_norm_equals_numpy_in_training_and_evaluation(num_parts):
         np.testing.assert_allclose(session.run(y_later), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_weight_decay_counts_what_has_two_dimensions():
+def test_weight_decay_counts_variables_of_two_dimensions():
     layers.batch_norm(layers.conv2d(tf.zeros([1, 4, 4, 2]), 3, 3, "conv"), "bn", training=True)
     layers.dense(tf.zeros([1, 4]), 2, "dense")
     values = {variable.op.name: variable for variable in tf.trainable_variables()}
@@ -265,7 +265,7 @@ def test_embedding_refuses_ids_out_of_range_and_names_table_and_id(num_parts, ba
         _run(rows, {ids: [2, bad]})
 
 
-def test_embedding_refuses_ids_that_are_no_integers():
+def test_embedding_rejects_ids_that_are_not_integers():
     with pytest.raises(ValueError, match="embedding 'items': ids must be int32 or int64, got float32"):
         layers.embedding("items", VOCAB, DIM, tf.zeros([2]))
 
@@ -280,5 +280,5 @@ def test_embedding_table_is_marked_trainable_and_global(num_parts):
     assert [v.name for v in tf.get_collection(layers.EMBEDDING_TABLES)] == names
 
 
-def test_mark_of_embedding_tables_is_the_one_that_the_store_looks_for():
+def test_the_store_uses_the_same_mark_of_embedding_tables():
     assert layers.EMBEDDING_TABLES == trace.EMBEDDING_TABLES

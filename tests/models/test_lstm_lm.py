@@ -1,4 +1,4 @@
-"""The recurrent language model: shapes, its loss at the start, slopes, sampling in training only, a chain learned."""
+"""The recurrent language model: shapes, first loss, gradients, sampling in training only, and a learned chain."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_batch_size_may_be_unknown():
 
 
 @pytest.mark.parametrize("loss", ["full_softmax", "sampled_softmax"])
-def test_at_the_start_all_words_are_about_as_likely(loss):
+def test_at_the_start_all_words_are_about_equally_likely(loss):
     assert run(build(IDS, loss=loss, num_sampled=6).loss) == pytest.approx(np.log(VOCAB), rel=0.1)
 
 
@@ -61,7 +61,7 @@ def test_gradients_are_slopes_of_the_loss():
     assert_gradients_are_slopes(build(IDS, training=True, num_layers=2).loss)
 
 
-def test_a_word_is_told_from_those_before_it_only():
+def test_a_prediction_depends_on_earlier_words_only():
     ids = tf.placeholder(tf.int64, [1, STEPS + 1])
     predictions = build(ids, units=16).predictions
     loss = build_again(ids, units=16)
@@ -99,7 +99,7 @@ def test_with_a_sample_only_rows_of_tables_have_gradients():
 
 @pytest.mark.parametrize("loss", ["full_softmax", "sampled_softmax"])
 def test_learns_a_chain_of_one_word(loss):
-    """To within a tenth of its perplexity, in seconds; `benchmarks.models` goes on to a twentieth."""
+    """The loss comes within a tenth of its perplexity in seconds; `benchmarks.models` trains to a twentieth."""
     source = MarkovText(MarkovText.Options(num_words=8, order=1, num_successors=3, context_length=8, num_train=8000))
     train = source.train(shard=Shard(0, 1), batch_size=16, seed=0, num_epochs=None)
     train = tf.data.make_initializable_iterator(train)

@@ -1,4 +1,4 @@
-"""LSTM and GRU against NumPy, step by step: lengths, both directions, a given state, and slopes."""
+"""LSTM and GRU against NumPy, step by step: lengths, both directions, a given state, and gradients."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_both_directions_are_side_by_side(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_are_slopes_where_get_variable_gives_a_tensor(name):
-    """As with a parameter store. The slope along a random direction, by the difference quotient."""
+    """A parameter store gives tensors too; the slope is a difference quotient in a random direction."""
     layer, _, _ = LAYERS[name]
     random = np.random.RandomState(0)
     x = tf.constant(random.normal(size=(BATCH, STEPS, FEATURES)), tf.float32)

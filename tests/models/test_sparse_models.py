@@ -1,4 +1,4 @@
-"""The models of sparse data find what was planted, on a parameter server, and compute what NumPy computes."""
+"""The models of sparse data find planted values on a parameter server, and compute the same as NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 
 def run(fetches, values):
-    """Fetches with the variables set to `values` by name."""
+    """Runs the fetches with the variables set to `values` by name."""
     with tf.Session() as session:
         for variable in tf.global_variables():
             variable.load(values[variable.op.name], session)
@@ -145,7 +145,7 @@ def test_word2vec_equals_numpy(loss, form):
 
 
 @pytest.mark.parametrize("form", ["skip_gram", "cbow"])
-def test_word2vec_begins_with_what_knowing_nothing_costs_and_its_gradients_are_slopes(form):
+def test_word2vec_begins_at_the_loss_of_a_uniform_guess_and_its_gradients_are_slopes(form):
     options = Word2Vec.Options(vocab_size=6, dim=3, form=form, num_sampled=4)
     with tf.Graph().as_default():
         ids = {"center": [0, 2, 5], "context": [[1, 3], [0, 0], [4, 3]]}
@@ -155,5 +155,5 @@ def test_word2vec_begins_with_what_knowing_nothing_costs_and_its_gradients_are_s
             loss = Word2Vec(options).build(batch, training=True).loss
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            # A word that is told is not among those of the sample for it.
+            # The sample for a word excludes the words that are to be predicted from it.
             assert np.log(2) * (1 + 3) - 0.01 <= session.run(loss) <= np.log(2) * (1 + 4) + 0.01

@@ -1,4 +1,4 @@
-"""The speech model: the loss and the predictions of CTC by their definitions, slopes, padding, options."""
+"""The speech model: the loss and the predictions of CTC by their definitions, gradients, padding, options."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def logits():
 
 
 def collapse(alignment):
-    """Without repetitions, then without blanks."""
+    """The symbols without repetitions and then without blanks."""
     return tuple(symbol for symbol, _ in itertools.groupby(alignment) if symbol != SYMBOLS)
 
 
 def probabilities(logits_TN):
-    """Sequence -> its probability, and alignment -> the same, summed up over all alignments one by one."""
+    """Sequence -> its probability, and alignment -> its probability, summed over all alignments one by one."""
     shares = np.exp(logits_TN - np.logaddexp.reduce(logits_TN, axis=1, keepdims=True))
     by_sequence, by_alignment = collections.Counter(), {}
     for alignment in itertools.product(range(SYMBOLS + 1), repeat=len(shares)):
@@ -101,8 +101,8 @@ def test_loss_predictions_and_error_rate_are_those_of_the_definition(cell, beam_
     assert output_v.loss == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-def test_at_the_start_all_alignments_are_about_as_likely():
-    """Of T frames binomial(T + L - repetitions, 2 L) alignments stand for a transcript of L symbols."""
+def test_at_the_start_all_alignments_are_about_equally_likely():
+    """For T frames, binomial(T + L - repetitions, 2 L) alignments give a transcript of L symbols."""
     num_frames, ids = 60, [[0, 1, 2, 3, 3, 4]]
     sound = np.random.RandomState(0).normal(size=(1, num_frames, FEATURES)).astype(np.float32)
     loss = run(build(batch_of(sound, [num_frames], ids), num_classes=10, units=(8,)).loss)
@@ -115,7 +115,7 @@ def test_gradients_are_slopes_of_the_loss(cell):
     assert_gradients_are_slopes(build(training=True, cell=cell, units=(3, 2)).loss)
 
 
-def test_what_is_after_a_sound_does_not_matter():
+def test_values_after_the_end_of_a_sound_do_not_matter():
     frames = tf.placeholder(tf.float32, [None, FRAMES, FEATURES])
     output = build(batch_of(frames), units=(3, 3))
     other = SOUND.copy()

@@ -1,4 +1,4 @@
-"""`layers.stage`: which stage a variable belongs to, and where ops go when stages have devices."""
+"""`layers.stage`: the stage of each variable, and the placement of ops when stages have devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_trace_knows_each_variables_stage():
     assert trace.stages == {0, 1, 2}
 
 
-def test_names_of_collections_are_those_that_the_store_knows():
+def test_the_store_uses_the_same_names_of_collections():
     assert (stages.STAGES, stages.CURRENT_STAGE) == (trace_lib._STAGES, trace_lib._CURRENT_STAGE)
     assert stages.STAGE_DEVICES == trace_lib.STAGE_DEVICES
 

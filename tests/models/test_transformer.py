@@ -1,4 +1,4 @@
-"""The translating transformer: what it gives, where it starts, and that it learns a small language."""
+"""The translating transformer: its output, its first loss, and that it learns a small language."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_output_has_a_translation_and_metrics_for_each_example(beam_size):
     assert evaluated_v.loss == pytest.approx(np.average(evaluated_v.metrics["log_loss"], weights=num_symbols), rel=1e-5)
 
 
-def test_at_the_start_all_symbols_are_about_as_likely():
+def test_at_the_start_all_symbols_are_about_equally_likely():
     random = np.random.RandomState(0)
     model = Transformer(Transformer.Options())
     output = build(model, True, random.randint(4, 34, (32, 12)), random.randint(4, 18, (32, 12)))
@@ -86,8 +86,8 @@ def test_label_smoothing_is_in_the_training_loss_only():
     assert evaluated == pytest.approx(plain, rel=1e-6)
 
 
-def test_translations_are_what_teacher_forcing_tells():
-    """Where the target is the greedy translation, each symbol is the most probable one after those before it."""
+def test_translations_agree_with_teacher_forcing():
+    """If the target is the greedy translation, each symbol is the most probable one after those before it."""
     model = create()
     translation = build(model, False).predictions
     with tf.variable_scope("", reuse=True):
@@ -97,7 +97,7 @@ def test_translations_are_what_teacher_forcing_tells():
     translation_v, forced_v = run([translation, forced.predictions])
     for said, told in zip(translation_v, forced_v, strict=True):
         end = list(said).index(2) + 1 if 2 in said else len(said)
-        is_symbol = ~np.isin(told[:end], [PADDING_ID, START_ID])  # which a translation never goes on with
+        is_symbol = ~np.isin(told[:end], [PADDING_ID, START_ID])  # a translation never contains the others
         assert is_symbol.any()
         np.testing.assert_array_equal(said[:end][is_symbol], told[:end][is_symbol])
 
@@ -116,7 +116,7 @@ def test_wrong_option_is_named(options, message):
 
 
 def test_small_numbers_are_translated_on_a_cluster():
-    """Numbers up to 199, of which one in ten was never shown."""
+    """Numbers up to 199; training shows nine tenths of them."""
     config = TrainConfig(
         model="transformer", model_option=("dim=32", "num_layers=1", "hidden=64", "beam_size=2"), dataset="numbers",
         dataset_option=("max_number=199", "num_train=180", "num_test=20"), update="sync", optimizer="adam",

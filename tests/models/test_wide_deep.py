@@ -1,4 +1,4 @@
-"""Wide & Deep equals NumPy, trains alike in one process and on a cluster, and its area under the curve is right."""
+"""Wide & Deep equals NumPy, trains alike in one process and on a cluster, and has the right area under the curve."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def batch_of(size):
 
 
 def expected_logits(values, batch, hidden):
-    """In NumPy."""
+    """The logits in NumPy."""
     ids, dense = batch["ids"], batch["dense"]
     rows = ids + NUM_BUCKETS * np.arange(NUM_COLUMNS)
     logits = values["bias"] + values["wide/weights"][rows, 0].sum(axis=1) + dense @ values["wide/numbers"]
@@ -75,7 +75,7 @@ def test_equals_numpy(hidden):
     assert loss == pytest.approx(log_loss.mean(), rel=1e-4)
 
 
-def test_at_the_start_both_labels_are_about_as_likely_and_gradients_are_slopes():
+def test_at_the_start_both_labels_are_about_equally_likely_and_gradients_are_slopes():
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         batch = {name: tf.constant(array) for name, array in batch_of(64).items()}
@@ -156,7 +156,7 @@ def test_wrong_option_is_named(options, message):
         WideDeep.Options(**options)
 
 
-def test_a_crossed_column_that_is_not_there_is_named():
+def test_a_missing_crossed_column_is_named():
     with (
         tf.Graph().as_default(),
         pytest.raises(ValueError, match="crosses: the data have no column 3 of 0x3; columns: 0 to 2"),

@@ -39,7 +39,7 @@ def test_both_files_are_read_with_their_peculiarities(tmp_path):
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (3, 3, 2)
     (train,) = read_batches(lambda: source.in_order("train", batch_size=3))
     (test,) = read_batches(lambda: source.test(batch_size=3))
-    (alone,) = read_batches(lambda: source.read(tmp_path / "adult.test", 3))  # the comment in it is no person
+    (alone,) = read_batches(lambda: source.read(tmp_path / "adult.test", 3))  # the comment in it is not a person
     for key, values in train.items():
         np.testing.assert_array_equal(values, test[key])
         np.testing.assert_array_equal(values, alone[key])
@@ -47,7 +47,7 @@ def test_both_files_are_read_with_their_peculiarities(tmp_path):
     first = [0.39, 13 / 16, 0.40, np.log(1 + 2174) / 12, 0]
     np.testing.assert_allclose(train["dense"][0], first, rtol=1e-6)
     np.testing.assert_allclose(train["dense"][2], [0.17, 5 / 16, 0.24, 0, np.log(1 + 1902) / 12], rtol=1e-6)
-    # State-gov is the sixth class of work, Bachelors the first education, …; 39 is in the group from 35 on.
+    # State-gov is the sixth class of work and Bachelors the first education; 39 is in the group from 35 on.
     np.testing.assert_array_equal(train["ids"][0], [6, 1, 3, 9, 4, 1, 2, 1, 4])
     np.testing.assert_array_equal(train["ids"][1], [2, 4, 1, 5, 3, 1, 2, 7, 7])
     np.testing.assert_array_equal(train["ids"][2], [0, 8, 3, 0, 2, 1, 1, 0, 0])
@@ -74,7 +74,7 @@ def test_a_broken_line_is_named(tmp_path, right, wrong):
         read_batches(lambda: create(tmp_path).test(batch_size=3))
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="dataset census needs --data_dir=<folder> with adult.data and adult.test"):
         Census(Census.Options())
     with pytest.raises(DataError, match="has no adult.data; accepted names: adult.data, adult.data.gz"):
@@ -82,8 +82,8 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_people_come_back(tmp_path, seed):
-    """What is written is read, whatever the words."""
+def test_random_people_are_read_back(tmp_path, seed):
+    """Any words that are written can be read."""
     random = np.random.RandomState(seed)
     lines, ids, labels = [], [], []
     for person in range(20):

@@ -14,7 +14,7 @@ PER_FILE = 3
 
 
 def records(num, num_labels, first=0):
-    """Records whose labels are `first`, `first` + 1, … (the coarse one is the half) and whose pixels are random."""
+    """Records with the labels `first`, `first` + 1, … and random pixels; the coarse label is half of the fine one."""
     planes = np.random.RandomState(first).randint(0, 256, (num, 3, 32, 32), np.uint8)
     fine = np.arange(first, first + num, dtype=np.uint8)
     labels = [fine] if num_labels == 1 else [fine // 2, fine]
@@ -23,7 +23,7 @@ def records(num, num_labels, first=0):
 
 
 def write_10(folder):
-    """Two records in the test file, three in each of the others, with the labels 0, 1, 2, 2, 3, 4, 4, …"""
+    """Two records in the test file and three in each other file, with the labels 0, 1, 2, 2, 3, 4, 4, …"""
     folder.mkdir(exist_ok=True)
     for i in range(1, 6):
         (folder / f"data_batch_{i}.bin").write_bytes(records(PER_FILE, 1, first=i)[0].tobytes())
@@ -102,7 +102,7 @@ def test_without_a_folder_the_files_that_it_needs_are_named(tmp_path):
         ),
     ],
 )
-def test_a_broken_file_is_named_with_the_place(tmp_path, change, message):
+def test_a_broken_file_is_named_with_the_position(tmp_path, change, message):
     write_10(tmp_path)
     file = tmp_path / "data_batch_2.bin"
     file.write_bytes(change(file.read_bytes()))
@@ -111,7 +111,7 @@ def test_a_broken_file_is_named_with_the_place(tmp_path, change, message):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_records_come_back_and_no_cut_goes_unseen(tmp_path, seed):
+def test_random_records_are_read_back_and_every_cut_is_noticed(tmp_path, seed):
     random = np.random.RandomState(seed)
     wanted = {}
     for split, num in zip(("train", "test"), random.randint(1, 9, 2), strict=True):

@@ -65,11 +65,11 @@ def test_a_broken_line_is_named(tmp_path, line):
 
 
 def decimal(num_lines):
-    """Lines whose ids are decimal, those of the first column all different."""
+    """Lines with decimal ids, which all differ in the first column."""
     return "".join("\t".join(["1", *["0"] * 13, str(i), "48", *[""] * 24]) + "\n" for i in range(1, num_lines + 1))
 
 
-def test_decimal_ids_are_refused_with_what_to_do(tmp_path):
+def test_decimal_ids_are_rejected_with_a_remedy(tmp_path):
     (tmp_path / "train.txt").write_text(decimal(2))
     source = create(tmp_path, test_files=("train.txt",))
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
@@ -88,7 +88,7 @@ def test_decimal_ids_of_eight_digits_are_not_read_as_hexadecimal(tmp_path):
     assert "categories=text" in detect_format.detect(tmp_path).options
 
 
-def test_ids_of_ones_own_are_hashed_as_texts(tmp_path):
+def test_the_users_own_ids_are_hashed_as_texts(tmp_path):
     (tmp_path / "train.txt").write_text(decimal(9))
     source = create(tmp_path, test_files=("train.txt",), categories="text", num_buckets=2**31)
     (batch,) = read_batches(lambda: source.test(batch_size=9))
@@ -100,7 +100,7 @@ def test_ids_of_ones_own_are_hashed_as_texts(tmp_path):
     np.testing.assert_array_equal(batch["ids"][:, 2:], np.zeros([9, 24]))
 
 
-def test_how_many_categories_share_an_id_is_said(tmp_path):
+def test_the_number_of_categories_that_share_an_id_is_logged(tmp_path):
     path = tmp_path / "train.txt"
     path.write_text(decimal(500))
     with path.open() as file:
@@ -112,7 +112,7 @@ def test_how_many_categories_share_an_id_is_said(tmp_path):
     assert criteo.sharing(path, 2**20) == ""
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="dataset criteo needs --data_dir=<folder> with train.txt"):
         Criteo(Criteo.Options())
     with pytest.raises(DataError, match="has no train.txt, day_1"):
@@ -120,7 +120,7 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_records_come_back(tmp_path, seed):
+def test_random_records_are_read_back(tmp_path, seed):
     random = np.random.RandomState(seed)
     numbers = np.floor(random.lognormal(3, 3, (21, 13))) - 2
     numbers[random.uniform(size=numbers.shape) < 0.3] = np.nan

@@ -35,13 +35,13 @@ def test_split_is_stratified_to_less_than_one_example():
 
 def test_split_gives_missing_examples_to_the_largest_remainders():
     labels = np.repeat([0, 1, 2], [1008, 1005, 1587])
-    # A tenth of 3600 is asked for: 100.8 + 100.5 + 158.7, so two of 360 are missing after rounding down.
+    # A tenth of 3600 is 100.8 + 100.5 + 158.7 examples, so rounding down loses two of 360.
     assert list(np.bincount(labels[digits.split(labels)[1]])) == [100 + 1, 100, 158 + 1]
 
 
 def test_split_gives_a_missing_example_to_the_lower_of_equal_labels():
     labels = np.repeat([0, 1], [359, 361])
-    # Half of 720 is asked for: 179.5 + 180.5.
+    # Half of 720 is 179.5 + 180.5 examples.
     assert list(np.bincount(labels[digits.split(labels)[1]])) == [179 + 1, 180]
 
 

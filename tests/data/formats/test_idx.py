@@ -1,4 +1,4 @@
-"""IDX files: every way in which one can be broken names the file and the byte."""
+"""IDX files: the error for each way in which a file can be broken names the file and the byte."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_broken_file_names_file_and_byte(tmp_path, data, offset, problem):
         idx.read_idx(path, num_dims=3)
 
 
-def test_plain_file_named_gz_says_so(tmp_path):
+def test_plain_file_with_the_name_of_a_gzip_file_is_an_error_that_says_so(tmp_path):
     path = tmp_path / "images.gz"
     path.write_bytes(GOOD)
     message = _error(path)
@@ -79,7 +79,7 @@ def test_plain_file_named_gz_says_so(tmp_path):
 
 def test_gzip_cut_short_names_the_unpacked_byte(tmp_path):
     path = tmp_path / "images.gz"
-    # Level 0 stores the bytes as they are; the trailer has 8, so one item is cut off too.
+    # Level 0 stores the bytes unchanged; the trailer has 8 bytes, so one item is cut off too.
     path.write_bytes(gzip.compress(GOOD, compresslevel=0)[: -8 - 1])
     assert _error(path).startswith(f"{path}: byte {len(GOOD) - 1}: cannot be unpacked further")
 
@@ -112,7 +112,7 @@ def test_missing_file_and_folder_are_data_errors(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_arrays_come_back_and_no_damage_to_their_size_goes_unseen(tmp_path, seed):
+def test_random_arrays_are_read_back_and_every_damage_to_their_size_is_noticed(tmp_path, seed):
     random = np.random.RandomState(seed)
     array = random.randint(0, 256, random.randint(1, 7, random.randint(1, 5)), np.uint8)
     path = tmp_path / "array"

@@ -1,4 +1,4 @@
-"""Folders of images: classes by name, files resized, shards, splits, and an image that is none."""
+"""Folders of images: classes by name, resized files, shards, splits, and a file that is not an image."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
-def test_shards_cover_what_is_not_held_out_once(tmp_path, num_workers):
+def test_shards_cover_each_training_image_once(tmp_path, num_workers):
     write(tmp_path / "a", *range(5))
     write(tmp_path / "b", *range(5, 11))
     source = create(tmp_path, test_every=4, channels=1)
@@ -64,8 +64,8 @@ def test_shards_cover_what_is_not_held_out_once(tmp_path, num_workers):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_images_come_back_in_the_order_of_their_names(tmp_path, seed):
-    """Of random classes, names, folders below them, and pixels, at their own size."""
+def test_random_images_are_read_back_in_the_order_of_their_names(tmp_path, seed):
+    """Classes, names, subfolders and pixels are random; the images keep their own size."""
     random = np.random.RandomState(seed)
     height, width, channels = int(random.randint(1, 9)), int(random.randint(1, 9)), int(random.choice([1, 3, 4]))
     names = random.choice(["a b", "Ä", "0", "ü/x", "c/d/e", "猫"], size=4, replace=False)
@@ -80,7 +80,7 @@ def test_random_images_come_back_in_the_order_of_their_names(tmp_path, seed):
     source = create(tmp_path, height=height, width=width, channels=channels, test_every=every)
     classes = sorted({place.split("/")[0] for place in places})
     assert source.classes == classes
-    # Class after class, each by the names below it.
+    # One class after the other, each in the order of the names below it.
     order = sorted(range(len(places)), key=lambda at: (places[at].split("/")[0], tmp_path / places[at]))
     for split, wanted in (("test", order[::every]), ("train", [at for n, at in enumerate(order) if n % every])):
         (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=len(places)))
@@ -88,7 +88,7 @@ def test_random_images_come_back_in_the_order_of_their_names(tmp_path, seed):
         np.testing.assert_array_equal(batch["label"], [classes.index(places[at].split("/")[0]) for at in wanted])
 
 
-def test_an_image_and_a_folder_are_read_and_told(tmp_path):
+def test_an_image_and_a_folder_are_read_and_described(tmp_path):
     write(tmp_path / "set" / "a", 1, 2)
     write(tmp_path / "set" / "b", 3)
     write(tmp_path / "other", 99)
@@ -110,7 +110,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path):
         all_of_test(source)
 
 
-def test_folders_that_hold_no_classes_are_named(tmp_path):
+def test_folders_without_classes_are_named(tmp_path):
     with pytest.raises(DataError, match="--data_dir is not given; dataset image_folder needs"):
         ImageFolder(ImageFolder.Options())
     write(tmp_path / "train" / "a", 1)
@@ -129,7 +129,7 @@ def test_folders_that_hold_no_classes_are_named(tmp_path):
         create(tmp_path)
 
 
-def test_more_names_than_the_graph_can_hold_are_refused(tmp_path, monkeypatch):
+def test_more_names_than_the_graph_can_hold_are_rejected(tmp_path, monkeypatch):
     write(tmp_path / "a", 1, 2)
     write(tmp_path / "b", 1, 2)
     monkeypatch.setattr(image_folder, "MAX_NAME_BYTES", 4 * len("a/0.png") - 1)

@@ -21,7 +21,7 @@ def create(folder, **options):
     return LibSvm(LibSvm.Options(**options), data_dir=str(folder))
 
 
-def test_examples_are_filled_up_to_the_longest(tmp_path):
+def test_examples_are_padded_to_the_longest(tmp_path):
     (tmp_path / "a").write_text(TEXT)
     source = create(tmp_path, train_files=("a",), test_files=("a",))
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (4, 4, 2)
@@ -39,7 +39,7 @@ def test_a_broken_line_is_named(tmp_path, line):
         read_batches(lambda: source.test(batch_size=3))
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(OptionError, match="train_files is not given"):
         LibSvm.Options()
     options = LibSvm.Options(train_files=("a", "b"), test_files=("c",))
@@ -53,8 +53,8 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_examples_come_back(tmp_path, seed):
-    """What is written is read, whatever the numbers."""
+def test_random_examples_are_read_back(tmp_path, seed):
+    """Any numbers that are written can be read."""
     random = np.random.RandomState(seed)
     rows, lines = [], []
     for _ in range(20):

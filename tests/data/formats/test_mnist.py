@@ -1,4 +1,4 @@
-"""MNIST from IDX files: names, streaming, and files that do not go together."""
+"""MNIST from IDX files: names, streaming, and files that contradict each other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_reads_every_accepted_name(tmp_path, cls, separator, suffix):
 
 def test_training_shards_cover_every_image_once_with_its_label(tmp_path):
     arrays = _arrays()
-    # Each image carries its own index in its first pixel.
+    # The first pixel of each image holds the image's index.
     arrays["train-images"][:, 0, 0] = np.arange(NUM_TRAIN)
     _write_all(tmp_path, arrays, suffix=".gz")
     source = _create(tmp_path)
@@ -85,7 +85,7 @@ def test_training_batch_has_static_shape(tmp_path):
     assert batch["label"].shape.as_list() == [3]
 
 
-def test_images_are_no_part_of_the_graph(tmp_path):
+def test_images_are_not_part_of_the_graph(tmp_path):
     arrays = _arrays()
     arrays["train-images"] = np.zeros((NUM_TRAIN, 300, 300), np.uint8)
     arrays["t10k-images"] = np.zeros((NUM_TEST, 300, 300), np.uint8)
@@ -113,7 +113,7 @@ def test_without_data_dir_the_needed_files_are_listed():
         assert name in str(info.value)
 
 
-def test_data_dir_that_is_no_folder_is_named(tmp_path):
+def test_data_dir_that_is_not_a_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=f"--data_dir={tmp_path}/absent is not a folder; dataset fashion_mnist"):
         _create(tmp_path / "absent", FashionMnist)
 
@@ -165,7 +165,7 @@ def test_broken_file_is_found_when_the_dataset_is_created(tmp_path):
         _create(tmp_path)
 
 
-def test_labels_in_place_of_images_are_refused(tmp_path):
+def test_labels_in_the_place_of_images_are_rejected(tmp_path):
     arrays = _arrays()
     _write_all(tmp_path, arrays)
     _write(tmp_path / "train-images-idx3-ubyte", arrays["train-labels"])
@@ -188,7 +188,7 @@ def test_a_file_of_images_is_read_with_label_0(tmp_path):
 
 
 def _write_emnist(folder, split="letters", largest=26):
-    """Images as they are written: columns before rows."""
+    """Writes images in EMNIST's order: columns before rows."""
     upright, labels = {}, {}
     for part, n in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         upright[part] = np.random.RandomState(n).randint(0, 256, (n, HEIGHT, HEIGHT), np.uint8)
@@ -199,7 +199,7 @@ def _write_emnist(folder, split="letters", largest=26):
     return upright, labels
 
 
-def test_emnist_is_turned_back(tmp_path):
+def test_emnist_is_transposed_back(tmp_path):
     upright, labels = _write_emnist(tmp_path)
     source = Emnist(Emnist.Options(split="letters"), data_dir=str(tmp_path))
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (NUM_TRAIN, NUM_TEST, 27)
@@ -214,8 +214,8 @@ def test_shards_of_emnist_cover_every_image_once(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_emnist_comes_back_in_order(tmp_path, seed):
-    """Of random number, size and split, packed as the files are shipped."""
+def test_random_emnist_is_read_back_in_order(tmp_path, seed):
+    """Number, size and split are random, and the files are packed as EMNIST ships them."""
     random = np.random.RandomState(seed)
     split, (num_train, num_test, size) = random.choice(["byclass", "letters"]), random.randint(1, 9, 3)
     wanted = {}
@@ -231,7 +231,7 @@ def test_random_emnist_comes_back_in_order(tmp_path, seed):
         np.testing.assert_array_equal(batch["label"], labels)
 
 
-def test_emnist_names_what_is_wrong(tmp_path):
+def test_emnist_errors_name_the_fault(tmp_path):
     with pytest.raises(DataError, match="dataset emnist needs .*emnist-digits-test-labels-idx1-ubyte.gz"):
         Emnist(Emnist.Options(split="digits"))
     _write_emnist(tmp_path, "digits")

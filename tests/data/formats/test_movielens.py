@@ -30,7 +30,7 @@ def create(folder, **options):
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_columns_are_numbers_and_the_first_line_is_for_the_test(tmp_path, name):
+def test_columns_are_numbers_and_the_first_line_belongs_to_the_test_set(tmp_path, name):
     write(tmp_path, name)
     source = create(tmp_path, test_every=2)
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (1, 2, None)
@@ -49,7 +49,7 @@ def test_the_folder_of_the_archive_is_found_and_two_are_too_many(tmp_path):
         create(tmp_path)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="--data_dir is not given; dataset movielens needs .*u.data or ratings.dat"):
         MovieLens(MovieLens.Options())
     with pytest.raises(DataError, match="has none of these files"):
@@ -66,11 +66,11 @@ def test_a_broken_line_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_random_ratings_come_back(tmp_path, name):
+def test_random_ratings_are_read_back(tmp_path, name):
     random = np.random.RandomState(len(name))
     separator, head, _ = FORMS[name]
     rows = [(*random.randint(1, 10**9, 2), random.randint(1, 11) / 2, random.randint(0, 2**31)) for _ in range(23)]
-    if not head:  # whole stars only
+    if not head:  # this form has whole stars only
         rows = [(user, item, int(rating + 0.5), seconds) for user, item, rating, seconds in rows]
     (tmp_path / name).write_text(head + "".join(separator.join(map(str, row)) + "\n" for row in rows))
     every = int(random.randint(2, 6))

@@ -1,4 +1,4 @@
-"""Aligned text: both files read together, counted, sharded, numbered, and named where they are broken."""
+"""Aligned text: the loader reads, counts, shards and numbers both files together, and names broken lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_words_and_characters_are_numbered_by_frequency(tmp_path, is_packed):
             path.unlink()
     source = create(tmp_path)
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (3, 3, None)
-    assert source.source_vocabulary.symbols == (b"a", b"b", b"c")  # 3, 2 and 1 times
+    assert source.source_vocabulary.symbols == (b"a", b"b", b"c")  # frequencies 3, 2 and 1
     assert source.target_vocabulary.symbols == tuple(symbol.encode() for symbol in "三二 一")
     batch = all_of_test(source)
     assert set(batch) == {"source", "target"}
@@ -77,7 +77,7 @@ def test_shards_cover_the_pairs_of_all_files_once(tmp_path):
     ("broken", "line"),
     [({"en": ["a", " ", "b"], "zh": ["一", "二", "三"]}, 2), ({"en": ["a", "b", "c"], "zh": ["", "二", "三"]}, 1)],
 )
-def test_an_empty_line_beside_one_that_is_not_is_named(tmp_path, broken, line):
+def test_an_empty_line_beside_a_text_is_named(tmp_path, broken, line):
     write(tmp_path, "train", broken)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=f"train.en: line {line}: not text in UTF-8 both here and .* the .zh file"
@@ -92,7 +92,7 @@ def test_a_line_that_is_not_utf_8_is_named(tmp_path):
         all_of_test(create(tmp_path))
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="--data_dir is not given; .*train.en, train.zh, test.en, test.zh"):
         ParallelText(ParallelText.Options())
     write(tmp_path, "train", TEXTS)
@@ -118,8 +118,8 @@ def test_wrong_option_is_named(options, message):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_texts_come_back(tmp_path, seed):
-    """As the vocabulary's own encoding of each line, whatever the characters, white space of all kinds among them."""
+def test_random_texts_are_read_back(tmp_path, seed):
+    """The reader gives the vocabulary's own encoding of each line, for any characters and all kinds of white space."""
     random = np.random.RandomState(seed)
     alphabet = list("ab,.'\t \r\u3000\u00e9\u4e00\U0001f600")
     texts = {
@@ -138,7 +138,7 @@ def test_random_texts_come_back(tmp_path, seed):
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_a_file_to_translate_has_the_sources_language_only(tmp_path, is_packed):
+def test_a_file_to_translate_has_only_the_source_language(tmp_path, is_packed):
     write(tmp_path, "train", TEXTS)
     text = b"c a\tb\na b c a b c\na b c a\n"
     (tmp_path / "more").write_bytes(gzip.compress(text) if is_packed else text)

@@ -1,4 +1,4 @@
-"""Text: windows that tell every id once, files of all forms, broken ones, and the vocabulary."""
+"""Text: windows that predict every id once, files of all forms, broken files, and the vocabulary."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def train_windows(source):
     return read_column(lambda: source.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=1), "ids")
 
 
-def test_windows_of_words_tell_each_word_and_line_end_once(tmp_path):
+def test_windows_of_words_predict_each_word_and_line_end_once(tmp_path):
     (tmp_path / "train.txt").write_text(THREE_LINES)
     (tmp_path / "test.txt").write_text("a cat\nsat on\n")
     source = create(tmp_path, unit="word", context_length=3)
-    # The 3 lines' ends and the 3 "the" are equally frequent: "<" is sorted before "t".
+    # The 3 line ends and the 3 "the" are equally frequent, and "<" sorts before "t".
     assert source.vocabulary.tokens == ("<eos>", "the", "cat", "end", "mat", "on", "sat", "<unk>")
     assert source.vocab_size == 8
     assert (source.num_train_examples, source.num_test_examples) == (11 // 3, 6 // 3)
@@ -75,8 +75,8 @@ def test_windows_cover_all_files_in_order_and_each_is_in_one_shard(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("unit", ["char", "word"])
-def test_random_texts_come_back(tmp_path, monkeypatch, unit, seed):
-    """Read in chunks and blocks so small that every border is met."""
+def test_random_texts_are_read_back(tmp_path, monkeypatch, unit, seed):
+    """The chunks and blocks are so small that every border occurs."""
     random = np.random.RandomState(seed)
     monkeypatch.setattr(text_stream, "_CHUNK_BYTES", int(random.randint(1, 9)))
     monkeypatch.setattr(text_stream, "_BLOCK_IDS", int(random.randint(1, 9)))
@@ -112,7 +112,7 @@ def test_rare_words_are_unknown_and_count_as_such():
         (["text8.zip"], 1),
     ],
 )
-def test_files_are_found_by_the_names_that_they_are_shipped_with(tmp_path, names, num_test):
+def test_files_are_found_by_the_names_of_their_archives(tmp_path, names, num_test):
     for name in names:
         text = b"abcdefgh"
         if name.endswith(".zip"):
@@ -137,7 +137,7 @@ def test_the_built_in_text_is_pythons_documentation():
     assert windows.max() < source.vocab_size
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="has none of these files; a text needs .* ptb.train.txt or train.txt or text8"):
         create(tmp_path)
     with pytest.raises(DataError, match="has no b.txt; a text needs --data_dir=<folder> with a.txt, b.txt"):

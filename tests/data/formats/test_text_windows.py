@@ -1,4 +1,4 @@
-"""Windows around words: which words stay, that shards cover them once, and the neighbours known by counting."""
+"""Windows around words: the remaining words, the shards' cover of them, and the counted neighbours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def train_examples(source):
     return [(tokens[b["center"][0]], tuple(tokens[i] for i in b["context"][0])) for b in batches]
 
 
-def test_a_word_has_those_before_and_after_it_around_it(tmp_path):
+def test_a_word_has_its_neighbours_on_both_sides(tmp_path):
     source = create(tmp_path, "a b c\nd rare e f", window=2, subsample=0.0, max_vocab=20)
     examples = train_examples(source)
     assert sorted(examples) == [
@@ -36,7 +36,7 @@ def test_a_word_has_those_before_and_after_it_around_it(tmp_path):
         ("d", ("b", "c", "rare", "e")),
         ("rare", tuple("cdef")),
     ]
-    # Of equally frequent words the last in the alphabet has no id of its own.
+    # Of equally frequent words the last one in the alphabet has no id of its own.
     source = create(tmp_path, window=2, subsample=0.0, max_vocab=8)
     assert "rare" not in source.vocabulary.tokens
     assert sorted(train_examples(source)) == [("c", tuple("abde")), ("d", tuple("bcef"))]
@@ -73,7 +73,7 @@ def test_words_have_the_same_ids_in_python_and_in_the_stream(seed, tmp_path):
     np.testing.assert_array_equal(np.concatenate(batches), vocabulary.word_ids(document))
 
 
-def test_test_examples_are_words_with_those_that_are_used_alike(tmp_path):
+def test_test_examples_are_pairs_of_words_in_similar_use(tmp_path):
     random = np.random.RandomState(0)
     pairs = [("cat", "dog"), ("red", "blue"), ("run", "walk")]
     phrases = [f"{random.choice(pairs[kind])} x{kind} y{kind} z{kind}" for kind in random.randint(0, 3, 2000)]
@@ -94,6 +94,6 @@ def test_the_built_in_text_is_cleaned():
     assert source.num_test_examples == 200
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_errors_name_the_fault(tmp_path):
     with pytest.raises(DataError, match="6 words of the text are left, too few for windows of 7"):
         create(tmp_path, "a b c\nd e f", subsample=0.0)

@@ -1,4 +1,4 @@
-"""TFRecord files: what TensorFlow writes is read by a specification; broken files, records and images are named."""
+"""TFRecord files: a specification reads TensorFlow's files; errors name broken files, records and images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADER, CHECKSUM = 12, 4
 
 
 def example(**features):
-    """A serialized Example: lists of int, of float, or of bytes."""
+    """A serialized Example with lists of int, of float, or of bytes."""
     message = tf.train.Example()
     for key, values in features.items():
         kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
@@ -91,7 +91,7 @@ def test_another_file_is_read(tmp_path):
     np.testing.assert_array_equal(read_column(lambda: source.read(other, 2), "x"), [7, 8, 9])
 
 
-def test_what_a_file_holds_is_told_with_flags_that_read_it(tmp_path):
+def test_the_content_of_a_file_is_described_with_flags_that_read_it(tmp_path):
     write(tmp_path / "train", [example(n=[7], values=[0.5, 1.5, 2.5], word=[b"a"])] * 3)
     write(tmp_path / "test", [example(n=[7], values=[0.5, 1.5, 2.5], word=[b"a"])])
     text = info.describe(tmp_path, reads_all=True)
@@ -109,7 +109,7 @@ def test_without_test_files_a_part_of_the_records_is_held_out(tmp_path):
     assert sorted(read_column(one_epoch(source), "x")) == [1, 2, 4, 6, 7]
 
 
-def test_test_files_are_not_trained_on_though_they_match(tmp_path):
+def test_test_files_are_not_trained_on_although_they_match(tmp_path):
     numbers(tmp_path / "a.tfrecord", range(5))
     numbers(tmp_path / "b.tfrecord", range(5, 8))
     assert create(tmp_path, "x:int64", test_files=("b*",)).num_train_examples == 5
@@ -140,8 +140,8 @@ def test_images_are_decoded_and_resized(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_records_come_back_in_order(tmp_path, seed):
-    """Of random number and length, in a plain or packed file whose random part is held out."""
+def test_random_records_are_read_back_in_order(tmp_path, seed):
+    """Number and length are random, in a plain or packed file with a random part held out."""
     random = np.random.RandomState(seed)
     values = [random.bytes(random.randint(0, 400)) for _ in range(random.randint(3, 40))]
     every = random.randint(2, 6)
@@ -153,7 +153,7 @@ def test_random_records_come_back_in_order(tmp_path, seed):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_truncated_file_is_named_with_the_place(tmp_path, packed):
+def test_a_truncated_file_is_named_with_the_position(tmp_path, packed):
     data = numbers(tmp_path / "whole", range(3)).read_bytes()
     size = len(data) // 3
     for cut, message in (
@@ -187,7 +187,7 @@ def test_a_file_of_something_else_is_named(tmp_path):
         TfRecord(TfRecord.Options(features=("x:int64",)))
 
 
-def test_a_length_that_looks_like_gzip_is_none(tmp_path):
+def test_a_length_that_looks_like_gzip_is_not_taken_for_gzip(tmp_path):
     record = example(x=[bytes(0x8B1F)])
     record = example(x=[bytes(0x8B1F - (len(record) - 0x8B1F))])
     path = write(tmp_path / "a", [record])
@@ -207,7 +207,7 @@ def test_a_record_of_wrong_checksum_is_named(tmp_path, packed, broken):
         all_of_test(source)
 
 
-def test_a_file_that_is_gone_ends_the_run(tmp_path):
+def test_a_file_that_disappears_ends_the_run(tmp_path):
     file = numbers(tmp_path / "a.tfrecord", range(5))
     source = create(tmp_path, "x:int64")
     file.unlink()
@@ -224,9 +224,9 @@ def test_a_file_that_is_gone_ends_the_run(tmp_path):
         (example(x=[0.5], raw=[b"1234"]), "Key: x.*Data types don't match"),
         (example(x=[1], raw=[b"123"]), r"feature raw must have 4 bytes, the size of shape \(2, 2\)"),
     ],
-    ids=["none", "missing", "too long", "other type", "too short"],  # the bytes are not the same in each process
+    ids=["none", "missing", "too long", "other type", "too short"],  # the bytes differ between processes
 )
-def test_a_record_that_is_no_such_example_is_named(tmp_path, record, message):
+def test_a_record_that_is_not_a_matching_example_is_named(tmp_path, record, message):
     numbers(tmp_path / "a.tfrecord", range(3))
     write(tmp_path / "test.tfrecord", [example(x=[1], raw=[b"1234"]), record])
     source = create(tmp_path, "x:int64", "raw:uint8[2x2]", test_files=("test*",))
@@ -235,7 +235,7 @@ def test_a_record_that_is_no_such_example_is_named(tmp_path, record, message):
     assert f"{tmp_path / 'test.tfrecord'}: record 2" in str(raised.value)
 
 
-def test_an_image_that_is_none_is_named(tmp_path):
+def test_a_file_that_is_not_an_image_is_named(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         png = session.run(tf.io.encode_png(np.zeros((4, 4, 3), np.uint8)))
     write(tmp_path / "a.tfrecord", [example(i=[png])] * 3)

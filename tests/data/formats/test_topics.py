@@ -11,7 +11,7 @@ from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 
 
-def test_pieces_are_of_the_longest_topics_and_each_is_read_once():
+def test_pieces_belong_to_the_longest_topics_and_each_is_read_once():
     source = Topics(Topics.Options(num_topics=3, length=50, test_every=4))
     longest = sorted(python_topics().values(), key=len, reverse=True)[:3]
     num_pieces = [len(topic) // 50 for topic in longest]
@@ -32,6 +32,6 @@ def test_characters_have_the_numbers_of_the_dataset_text():
     assert Topics(Topics.Options()).vocabulary.tokens == Text(Text.Options()).vocabulary.tokens
 
 
-def test_too_much_is_refused():
+def test_options_beyond_the_documentations_size_are_rejected():
     with pytest.raises(DataError, match="num_topics=8 length=100000: the text has fewer topics"):
         Topics(Topics.Options(length=100_000))

@@ -1,4 +1,4 @@
-"""WAV files with a list of transcripts: framed, padded, numbered; broken lists and sounds are named."""
+"""WAV files with a list of transcripts: framed, padded and numbered; errors name broken lists and sounds."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_frames_are_normalised_log_power_of_windows(tmp_path):
 
 
 @pytest.mark.parametrize(("separator", "end"), [("\t", "\n"), (",", "\r\n")])
-def test_lists_may_have_tabs_other_ends_of_lines_and_absolute_names(tmp_path, separator, end):
+def test_lists_may_have_tabs_other_line_ends_and_absolute_names(tmp_path, separator, end):
     (tmp_path / "sounds").mkdir()
     write_set(tmp_path / "sounds", ["one", "two", "three"])
     text = (tmp_path / "sounds" / "train.csv").read_text()
@@ -90,7 +90,7 @@ def test_shards_cover_the_sounds_of_all_lists_once(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_random_transcripts_of_any_alphabet_come_back(tmp_path, seed):
+def test_random_transcripts_of_any_alphabet_are_read_back(tmp_path, seed):
     random = np.random.RandomState(seed)
     alphabet = "".join(random.permutation(list("abc 'äß零一二😀")))
     transcripts = ["".join(random.choice(list(alphabet), random.randint(1, 6))) for _ in range(6)]
@@ -100,7 +100,7 @@ def test_random_transcripts_of_any_alphabet_come_back(tmp_path, seed):
 
 
 def test_another_list_is_read_from_its_own_folder(tmp_path):
-    """Padded as its own longest sound and transcript need, where they are longer than those of the training list."""
+    """Its own longest sound and transcript decide the padding, if they are longer than those of the training list."""
     write_set(tmp_path, ["a", "b"], [80, 80])
     (tmp_path / "other").mkdir()
     write_set(tmp_path / "other", ["abc", "ca", "b"], [300, 90, 40], name="mine")
@@ -114,7 +114,7 @@ def test_another_list_is_read_from_its_own_folder(tmp_path):
         source.read(tmp_path / "other" / "mine.csv", 3)
 
 
-def test_generated_tones_are_read_as_the_built_in_set_has_them(tmp_path):
+def test_generated_tones_are_read_like_the_built_in_set(tmp_path):
     counts = ("num_train=3", "num_test=5")
     files = generate.generate("tones", counts, tmp_path / "set")
     assert sorted(files) == sorted(path for path in (tmp_path / "set").rglob("*") if path.is_file())
@@ -200,7 +200,7 @@ def test_a_sound_of_another_form_is_named(tmp_path):
             create(tmp_path)
 
 
-def test_a_sound_that_breaks_later_is_named_with_its_line(tmp_path):
+def test_a_sound_that_is_damaged_later_is_named_with_its_line(tmp_path):
     write_set(tmp_path, ["one", "two", "three"])
     source = create(tmp_path, test_every=2)
     (tmp_path / "train" / "00002.wav").write_bytes(b"RIFF")

@@ -1,4 +1,4 @@
-"""Made-up clicks: they are as frequent as their probabilities say, and the best area under the ROC curve is known."""
+"""Synthetic clicks: they follow their probabilities, and the best area under the ROC curve is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def splits():
     return draw(ClickOptions())
 
 
-def test_nobody_foretells_the_default_set_better_than_this(splits):
+def test_the_best_possible_predictor_of_the_default_set_has_these_figures(splits):
     _, test = splits
     assert area_under_roc(test.probabilities, test.labels) == pytest.approx(BEST_AUC, abs=5e-5)
     random = np.random.RandomState(0)
@@ -27,7 +27,7 @@ def test_nobody_foretells_the_default_set_better_than_this(splits):
         assert area_under_roc(log_odds + noise * random.normal(size=len(log_odds)), test.labels) < BEST_AUC
 
 
-def test_clicks_are_as_frequent_as_their_probabilities_say(splits):
+def test_clicks_follow_their_probabilities(splits):
     train, _ = splits
     order = np.argsort(train.probabilities)
     for part in np.array_split(order, 10):
@@ -46,7 +46,7 @@ def test_values_follow_zipfs_law_and_a_share_is_missing(splits):
         np.testing.assert_allclose(np.sort(counts)[::-1] / counts.sum(), chances / chances.sum(), atol=0.01)
 
 
-def test_the_dataset_keeps_what_is_known_and_gives_int64_ids():
+def test_the_dataset_keeps_the_known_figures_and_gives_int64_ids():
     options = {"num_train": 30, "num_test": 20, "num_values": 3, "seed": 5}
     source = PlantedClicks(PlantedClicks.Options(**options, num_buckets=7))
     np.testing.assert_array_equal(source.probabilities, draw(ClickOptions(**options))[1].probabilities)

@@ -1,4 +1,4 @@
-"""Generated sets as files: what is written is what the loader reads, and nothing is overwritten or half there."""
+"""Generated sets as files: the loader reads the written examples, and no file is overwritten or partial."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_the_loader_reads_the_examples_of_the_built_in_set(tmp_path, name, optio
     if name == "planted_weights":
         expected["ids"] = np.sort(expected["ids"]) + 1
     for key, values in expected.items():
-        np.testing.assert_allclose(found[key], values, rtol=1e-6)  # TensorFlow's logarithms are not NumPy's
+        np.testing.assert_allclose(found[key], values, rtol=1e-6)  # TensorFlow's logarithms differ from NumPy's
 
 
-def test_ratings_come_back_to_four_decimals(tmp_path):
+def test_ratings_are_read_back_to_four_decimals(tmp_path):
     generate.generate("planted_ratings", COUNTS, tmp_path / "set")
     read = all_of_test(registry.DATASETS.create("movielens", ["test_every=35"], data_dir=str(tmp_path / "set")))
     first = {
@@ -64,7 +64,7 @@ def test_same_options_same_bytes(tmp_path, name):
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
 
 
-def test_nothing_is_overwritten(tmp_path):
+def test_no_file_is_overwritten(tmp_path):
     (tmp_path / "mine").write_text("x")
     with pytest.raises(DataError, match="is not empty, and this command overwrites no file"):
         generate.generate("glyphs", COUNTS, tmp_path)
@@ -74,7 +74,7 @@ def test_nothing_is_overwritten(tmp_path):
     assert generate.generate("glyphs", COUNTS, tmp_path / "empty")
 
 
-def test_a_run_broken_off_is_noticed(tmp_path, monkeypatch):
+def test_an_interrupted_generator_is_noticed(tmp_path, monkeypatch):
     def broken_off(options, folder: pathlib.Path):
         (folder / "half").write_text("x")
         raise KeyboardInterrupt
@@ -102,7 +102,7 @@ def test_a_run_broken_off_is_noticed(tmp_path, monkeypatch):
         ("synthetic", ["num_classes=11"], "num_classes=11: files like MNIST's have at most 10"),
     ],
 )
-def test_what_no_format_has_room_for_is_refused_and_leaves_nothing(tmp_path, name, options, message):
+def test_examples_that_the_format_cannot_hold_are_rejected_and_leave_no_file(tmp_path, name, options, message):
     with pytest.raises(OptionError, match=message):
         generate.generate(name, options, tmp_path / "set")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Made-up pictures of digits: what is in them, and that nothing about them is left to chance."""
+"""Synthetic pictures of digits: their content, and that a seed determines everything in them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_without_noise_each_picture_is_its_digits_bitmap_magnified():
     for image, label in zip(batch["image"], batch["label"], strict=True):
         colours, counts = np.unique(image.reshape(-1, 3), axis=0, return_counts=True)
         assert len(colours) == 2
-        ground = colours[counts.argmax()]  # no digit covers half of the picture
+        ground = colours[counts.argmax()]  # a digit covers less than half of the picture
         is_set = np.any(image != ground, axis=2)
         rows, columns = np.flatnonzero(is_set.any(axis=1)), np.flatnonzero(is_set.any(axis=0))
         found = is_set[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
@@ -83,7 +83,7 @@ def test_characters_of_a_font_are_drawn_in_the_picture():
     assert stroke < 0.4 < 0.8 < o < 1.2 < w
 
 
-def test_a_font_that_is_not_there_is_named(tmp_path):
+def test_a_missing_font_is_named(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(OptionError, match="font=No Such Font: no such file or font; fonts: .*DejaVu Sans"):
         Glyphs(Glyphs.Options(font="No Such Font"))

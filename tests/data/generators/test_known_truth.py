@@ -1,4 +1,4 @@
-"""Generated data keep what they promise."""
+"""Generated data have the promised properties."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_labels_follow_the_planted_weights():
         assert labels.mean() == pytest.approx(1 / (1 + np.exp(-value)), abs=4 / np.sqrt(len(labels)) / 2)
 
 
-def test_ratings_are_of_the_rank_and_the_noise_that_they_say():
+def test_ratings_have_the_stated_rank_and_noise():
     source = PlantedRatings(
         PlantedRatings.Options(num_users=30, num_items=20, rank=2, noise=0.0, num_test=20_000, mean=1.0)
     )

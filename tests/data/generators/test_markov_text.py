@@ -1,4 +1,4 @@
-"""Text of a Markov chain: its entropy rate, that it is drawn from the chain, and that files give it back."""
+"""Text of a Markov chain: its entropy rate, its words from the chain, and its files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def matrix(chain, num_words, order):
     return probabilities
 
 
-def test_entropy_rate_of_two_states_is_the_textbooks():
+def test_entropy_rate_of_two_states_equals_the_textbooks():
     chain = MarkovChain(num_words=2, order=1, num_successors=2, seed=0)
-    (_, a), (b, _) = matrix(chain, 2, 1)  # of going from 0 to 1, and from 1 to 0
+    (_, a), (b, _) = matrix(chain, 2, 1)  # the probabilities of the moves 0 to 1 and 1 to 0
     binary = [-p * np.log(p) - (1 - p) * np.log(1 - p) for p in (a, b)]
     assert chain.entropy_rate == pytest.approx((b * binary[0] + a * binary[1]) / (a + b))
 
@@ -33,11 +33,11 @@ def test_drawn_words_cost_the_entropy_rate(order, num_words, num_successors):
     chain = MarkovChain(num_words=num_words, order=order, num_successors=num_successors, seed=1)
     drawn = np.array(chain.draw(100_000, np.random.RandomState(0)))
     state = sum(num_words**back * drawn[order - 1 - back : len(drawn) - 1 - back] for back in range(order))
-    nats = -np.log(matrix(chain, num_words, order)[state, drawn[order:]])  # infinite where a word cannot follow
+    nats = -np.log(matrix(chain, num_words, order)[state, drawn[order:]])  # infinite if a word cannot follow
     assert nats.mean() == pytest.approx(chain.entropy_rate, abs=6 * nats.std() / np.sqrt(len(nats)))
 
 
-def test_the_loader_reads_from_files_what_is_built_in(tmp_path):
+def test_the_loader_reads_the_built_in_text_from_files(tmp_path):
     options = ("num_words=9", "order=1", "num_successors=4", "num_train=700", "num_test=300", "seed=3")
     files = generate.generate("markov", options, tmp_path / "set")
     assert [file.name for file in files] == ["train.txt", "test.txt", "truth.json"]
@@ -52,7 +52,7 @@ def test_the_loader_reads_from_files_what_is_built_in(tmp_path):
     assert truth == {"entropy_rate": made.chain.entropy_rate, "perplexity": np.exp(made.chain.entropy_rate)}
 
 
-def test_words_differ_however_many_there_are():
+def test_any_number_of_words_are_all_different():
     for num_words in (2, 71, 6000):
         words = MarkovChain(num_words=num_words, order=1, num_successors=2, seed=0).words
         assert len(set(words)) == len(words) == num_words

@@ -40,12 +40,12 @@ def all_of_test(source):
         (999_999, "nine hundred ninety nine thousand nine hundred ninety nine", "九十九万九千九百九十九"),
     ],
 )
-def test_numbers_are_said_as_people_say_them(number, in_english, in_chinese):
+def test_numbers_have_their_usual_words(number, in_english, in_chinese):
     assert english(number) == in_english
     assert chinese(number) == in_chinese
 
 
-def test_no_two_numbers_are_said_alike():
+def test_no_two_numbers_have_the_same_words():
     numbers = [*range(12_000), *range(99_000, 112_000), *range(999_000, 1_000_000)]
     assert len({english(number) for number in numbers}) == len({chinese(number) for number in numbers}) == len(numbers)
     assert max(len(chinese(number)) for number in numbers) + 1 == 12
@@ -70,7 +70,7 @@ def test_source_and_target_are_the_same_number():
         assert said[source.source_vocabulary.decode(words)] == source.target_vocabulary.decode(characters)
 
 
-def test_the_files_are_read_as_the_built_in_set(tmp_path):
+def test_the_files_are_read_like_the_built_in_set(tmp_path):
     files = generate(SMALL, tmp_path)
     assert [file.name for file in files] == ["train.en", "train.zh", "test.en", "test.zh"]
     options = ParallelText.Options(target_unit="char", max_length=12)

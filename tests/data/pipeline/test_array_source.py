@@ -1,4 +1,4 @@
-"""Examples in memory: what arrays and archives must be like, and how images become tensors."""
+"""Examples in memory: the forms of arrays and archives, and the tensors of images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_image_belongs_to_its_label_and_is_scaled(source):
         assert not batch["image"][:, 1].any()
 
 
-def test_columns_that_are_no_bytes_pass_unchanged():
+def test_columns_that_are_not_bytes_pass_unchanged():
     arrays = {"image": np.full((2, 1), 0.25, np.float32), "weight": np.array([3.5, 4.5])}
     batch = read_batches(lambda: ArraySource(arrays, arrays, num_classes=None).test(batch_size=2))[0]
     np.testing.assert_array_equal(batch["image"], arrays["image"])
@@ -47,7 +47,7 @@ def test_other_columns_in_test_are_refused():
 
 
 def test_arrays_too_large_for_the_graph_are_refused():
-    # broadcast_to has the size but not the memory of that many bytes.
+    # broadcast_to has the size of that number of bytes, but does not use the memory.
     images = np.broadcast_to(np.uint8(0), (array_source.MAX_ARRAY_BYTES + 1, 1))
     with pytest.raises(DataError, match=f"{array_source.MAX_ARRAY_BYTES + 1} bytes"):
         ArraySource({"image": images}, {"image": images[:1]}, num_classes=None)
@@ -75,12 +75,12 @@ class TestArchives:
             ({"image": np.zeros([0, 2, 3, 1], np.uint8)}, "at least 1"),
         ],
     )
-    def test_of_another_form_are_named(self, source, tmp_path, arrays, message):
+    def test_archives_of_another_form_are_named(self, source, tmp_path, arrays, message):
         with pytest.raises(DataError, match=f"a.npz.*{message}"):
             self.read(source, tmp_path / "a.npz", **arrays)
 
     @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut"])
-    def test_that_are_none_are_named(self, source, tmp_path, content):
+    def test_files_that_are_not_archives_are_named(self, source, tmp_path, content):
         (tmp_path / "a.npz").write_bytes(content)
         with pytest.raises(DataError, match=r"a.npz: must be a NumPy archive \(.npz\) with image, label"):
             source.read(tmp_path / "a.npz", 2)

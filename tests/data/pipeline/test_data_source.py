@@ -20,7 +20,7 @@ def source():
 
 
 def _epoch(source, index, count, *, seed=0, num_epochs=1):
-    """Labels in the order in which they are read, in batches of one, so that none is dropped."""
+    """Labels in the order of reading, in batches of one, so that no label is dropped."""
     shard = Shard(index, count)
     return read_column(lambda: source.train(shard=shard, batch_size=1, seed=seed, num_epochs=num_epochs), "label")
 
@@ -61,7 +61,7 @@ def test_every_epoch_has_another_order_and_every_example_once(source):
 
 @pytest.mark.parametrize("graph_seed", [None, 11])
 @pytest.mark.parametrize("max_shuffled", [None, 7])
-def test_the_order_is_that_of_shuffle_and_repeat(source, max_shuffled, graph_seed):
+def test_the_order_equals_shuffle_and_repeat(source, max_shuffled, graph_seed):
     source.max_shuffled = max_shuffled
 
     def plain():
@@ -80,7 +80,7 @@ def test_the_order_is_that_of_shuffle_and_repeat(source, max_shuffled, graph_see
 
 @pytest.mark.parametrize("start", [1, NUM_TRAIN - 1, NUM_TRAIN, NUM_TRAIN + 6, 3 * NUM_TRAIN - 1, 3 * NUM_TRAIN, 1000])
 @pytest.mark.parametrize("max_shuffled", [None, 7])
-def test_goes_on_after_the_examples_that_were_read_before(source, max_shuffled, start):
+def test_continues_after_the_examples_that_were_read_before(source, max_shuffled, start):
     source.max_shuffled = max_shuffled
 
     def read(start):
@@ -90,7 +90,7 @@ def test_goes_on_after_the_examples_that_were_read_before(source, max_shuffled, 
     assert read(start) == read(0)[start:]
 
 
-def test_another_batch_size_goes_on_with_the_same_examples(source):
+def test_another_batch_size_continues_with_the_same_examples(source):
     def read(batch_size, start):
         return read_column(
             lambda: source.train(shard=Shard(0, 1), batch_size=batch_size, seed=0, num_epochs=2, start=start), "label"
@@ -101,7 +101,7 @@ def test_another_batch_size_goes_on_with_the_same_examples(source):
 
 
 def test_an_epoch_that_was_read_before_is_not_read_again():
-    """What is broken in a record shows when it is read."""
+    """A broken record shows whether it is read."""
     arrays = {"label": np.arange(4)}
 
     class Guarded(ArraySource):
@@ -151,7 +151,7 @@ def test_test_gives_every_example_once_in_order_with_a_smaller_last_batch(source
     assert [list(batch["label"]) for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_shard_smaller_than_a_batch_names_sizes_and_cure(source):
+def test_shard_smaller_than_a_batch_names_sizes_and_remedy(source):
     with pytest.raises(DataError, match=r"batch_size=9 exceeds the 8 training examples of worker 2.*25.*3 workers"):
         source.train(shard=Shard(2, 3), batch_size=9, seed=0, num_epochs=None)
 

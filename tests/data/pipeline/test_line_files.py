@@ -1,4 +1,4 @@
-"""Lines of text files as examples: counted, split, sharded, parsed, and named when they are broken."""
+"""Lines of text files as examples: counted, split, sharded and parsed; errors name broken lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.data.reading import read_batches, read_column
 
 
 class Numbers(LineSource):
-    """A whole number on each line."""
+    """A dataset with one whole number on each line."""
 
     def __init__(self, train, test=(), **fields):
         super().__init__(train, test, pattern=r"\d+", form="a whole number", **fields)
@@ -46,7 +46,7 @@ def train_numbers(source, num_workers=1, num_epochs=1):
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n\r\n"])
-def test_every_line_is_an_example_however_the_file_ends(tmp_path, suffix, end):
+def test_every_line_is_an_example_for_any_line_end(tmp_path, suffix, end):
     source = Numbers([text_file(write(tmp_path / f"a{suffix}", range(5), end=end))], test_every=3)
     assert (source.num_train_examples, source.num_test_examples) == (3, 2)
     assert sorted(train_numbers(source)[0]) == [1, 2, 4]
@@ -63,7 +63,7 @@ def test_shards_cover_the_lines_of_all_files_once(tmp_path, num_workers):
     np.testing.assert_array_equal(read_column(lambda: source.test(batch_size=2), "number"), [90, 91, 92])
 
 
-def test_header_lines_are_passed_over_in_each_file(tmp_path):
+def test_header_lines_are_skipped_in_each_file(tmp_path):
     files = [
         text_file(write(tmp_path / name, numbers, head="number\n"), num_header_lines=1)
         for name, numbers in (("a", [1, 2]), ("b", [3, 4]))
@@ -131,8 +131,8 @@ def test_a_single_line_cannot_be_both_trained_and_tested_on(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_lines_are_counted_as_python_counts_them(seed, monkeypatch):
-    """Random texts, read in chunks so small that every border is met."""
+def test_lines_are_counted_as_in_python(seed, monkeypatch):
+    """Random texts are read in chunks so small that every border occurs."""
     random = np.random.RandomState(seed)
     monkeypatch.setattr(line_files, "_CHUNK_BYTES", int(random.randint(1, 5)))
     text = bytes(random.choice([ord("a"), ord("\n")], size=random.randint(0, 30)).tolist())

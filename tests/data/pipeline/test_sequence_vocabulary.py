@@ -10,7 +10,7 @@ from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, START, UN
 from ps_trainer.errors import OptionError
 
 
-def test_the_most_frequent_come_first_and_the_rest_is_unknown():
+def test_the_most_frequent_units_come_first_and_the_rest_is_unknown():
     vocabulary = SequenceVocabulary.of([b"b a c", b"c a", b"c d"], "word", max_size=6)
     assert vocabulary.symbols == (b"c", b"a")
     assert len(vocabulary) == 6

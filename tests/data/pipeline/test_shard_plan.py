@@ -1,4 +1,4 @@
-"""Small shards: how examples are cut, and what has been seen of them."""
+"""Small shards: the division of the examples, and the coverage of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _read(plan, leases):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_all_shards_together_have_every_example_once_in_the_batches_that_the_plan_says(plan):
+def test_all_shards_together_have_every_example_once_in_the_plans_batches(plan):
     for epoch in range(2):
         read = _read(plan, [(epoch, shard, 0) for shard in plan.order(epoch)])
         assert sorted(label for _, labels in read for label in labels) == list(range(NUM_EXAMPLES))
@@ -55,14 +55,14 @@ def test_batches_are_no_larger_than_asked_and_equal_to_within_one(plan):
 @pytest.mark.parametrize(
     ("num_examples", "batch_size", "num_workers"), [(60_001, 32, 3), (50_000, 8, 8), (10_007, 10, 2), (1437, 32, 2)]
 )
-def test_no_batch_of_the_usual_shards_is_a_remainder(num_examples, batch_size, num_workers):
+def test_the_default_shards_leave_no_remainder_batch(num_examples, batch_size, num_workers):
     plan = shard_plan.plan(num_examples, batch_size, None, num_workers, 0, seed=0)
     sizes = [size for shard in range(plan.num_shards) for size in plan.batch_sizes(shard)]
     assert sum(sizes) == num_examples
     assert min(sizes) >= batch_size // 2
 
 
-def test_a_shard_is_finished_in_the_order_in_which_it_was_begun():
+def test_a_shard_is_finished_in_the_order_of_its_start():
     plan = PLANS[1]
     whole = _read(plan, [(1, 2, 0)])
     assert len(whole) == plan.num_batches(2) == 5
@@ -78,13 +78,13 @@ def test_order_differs_between_epochs_of_examples_and_of_shards():
     assert sorted(plan.order(0)) == sorted(plan.order(1)) == list(range(20))
 
 
-def test_epochs_beyond_the_rows_are_counted_in_them_again():
+def test_epochs_beyond_the_rows_reuse_the_rows():
     plan = PLANS[1]._replace(num_epochs=None)
     assert plan.rows == ROWS
     assert {position[0] for position, _ in _read(plan, [(ROWS + 3, 0, 0)])} == {3}
 
 
-def test_a_size_that_nobody_gave_is_an_eighth_of_a_workers_share_in_whole_batches():
+def test_the_default_size_is_an_eighth_of_a_workers_share_in_whole_batches():
     plan = shard_plan.plan(1437, 32, None, 2, 0, seed=0)
     assert plan.num_shards == -(-1437 // (32 * (1437 // (32 * 8 * 2))))
     assert shard_plan.plan(1437, 32, None, 2, 100, seed=0).num_shards == 15
@@ -98,7 +98,7 @@ def test_coverage_counts_examples_by_how_often_their_batch_was_seen():
     assert plan.coverage(row) == {"never": 3, "once": 53 - 3 - 4 - 4, "twice": 4, "more": 4}
 
 
-def test_the_first_unseen_batch_is_where_a_shard_goes_on():
+def test_a_shard_continues_at_the_first_unseen_batch():
     plan = PLANS[1]
     row = np.zeros(15, np.int8)
     row[5:8] = 1
