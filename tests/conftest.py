@@ -1,4 +1,4 @@
-"""Settings, kinds, order and choice of the tests of a session."""
+"""Settings, kinds, order and selection of the tests of a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.testing.kinds import kind_of
 from tests.testing.repetitions import IS_FULL, covering
 
-# TensorFlow searches a oneDNN kernel for each node of each graph: 10 % of the time of tests with tiny models.
+# TensorFlow searches for a oneDNN kernel for each node of each graph: 10 % of the time of tests with tiny models.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 # Tests that a shell starts in the background ignore Ctrl-C, and so does every process that they start.

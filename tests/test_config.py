@@ -1,4 +1,4 @@
-"""The limits of each field of `TrainConfig`, and which of them workers have to share."""
+"""The limits of each field of `TrainConfig`, and the fields that all workers must share."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ SHARED = {
 }
 
 
-def test_the_defaults_are_right():
+def test_the_defaults_are_valid():
     TrainConfig().check()
 
 
-def test_shards_have_a_size_where_they_are_dealt_out_as_the_run_goes():
+def test_dynamic_sharding_needs_a_shard_size():
     TrainConfig(sharding="dynamic", shard_examples=64).check()
     with pytest.raises(OptionError, match="--shard_examples=64 needs --sharding=dynamic; add that flag"):
         TrainConfig(shard_examples=64).check()
@@ -85,13 +85,13 @@ def test_steps_or_epochs_end_a_run():
 
 
 @pytest.mark.parametrize("field", NAMES)
-def test_a_component_that_nobody_knows_is_refused(field):
+def test_an_unknown_component_is_rejected(field):
     with pytest.raises(UnknownNameError, match=f"--{field}=unheard_of: unknown"):
         TrainConfig(**{field: "unheard_of"}).check()
     TrainConfig(**{field: "my_package.my_file:Mine"}).check()
 
 
-def test_a_hook_is_a_class_of_ones_own():
+def test_a_hook_is_a_class_of_the_users():
     TrainConfig(hook=("my_package.my_file:Mine",)).check()
     with pytest.raises(UnknownNameError, match="--hook=mine: unknown hook"):
         TrainConfig(hook=("my_package.my_file:Mine", "mine")).check()
@@ -103,7 +103,7 @@ def test_a_straggler_is_a_distribution_of_delays_with_options():
         TrainConfig(straggler=("exp", "parteo:alpha=2.1")).check()
 
 
-def test_every_field_is_either_private_or_shared_and_says_why():
+def test_every_field_is_either_private_or_shared_and_gives_a_reason():
     fields = {field.name: field.metadata for field in dataclasses.fields(TrainConfig)}
     assert {name for name, declared in fields.items() if declared.get("shared")} == SHARED.keys()
     assert {name for name, declared in fields.items() if declared.get("own")} == PRIVATE.keys()
@@ -116,21 +116,21 @@ def test_values_out_of_range_are_refused_without_a_command_line():
 
 
 @pytest.mark.parametrize(("field", "value"), SHARED.items())
-def test_workers_with_another_value_do_not_agree(field, value):
+def test_workers_with_another_value_disagree(field, value):
     assert TrainConfig(**{field: value}).agreement() != TrainConfig().agreement()
 
 
 @pytest.mark.parametrize(("field", "value"), PRIVATE.items())
-def test_each_worker_may_have_its_own(field, value):
+def test_each_worker_may_have_its_own_value_of_a_private_field(field, value):
     assert TrainConfig(**{field: value}).agreement() == TrainConfig().agreement()
 
 
-def test_an_agreement_is_the_same_after_it_went_as_json():
+def test_an_agreement_survives_json():
     agreement = TrainConfig(**SHARED).agreement()
     assert json.loads(json.dumps(agreement)) == agreement
 
 
-def test_all_fields_go_as_json():
+def test_all_fields_survive_json():
     values = json.loads(json.dumps(TrainConfig(**SHARED).to_json()))
     assert {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()} == dataclasses.asdict(
         TrainConfig(**SHARED)

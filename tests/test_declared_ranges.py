@@ -31,7 +31,7 @@ FAULTS = (faults._When, faults._Lasting, faults._Slow, faults._Chaos)
 
 
 class Declared(typing.NamedTuple):
-    """One field of options, and how a user gives it a value."""
+    """One field of options, and a function that gives it a value as a user does."""
 
     name: str
     field: dataclasses.Field
@@ -63,7 +63,7 @@ def all_fields() -> Iterator[Declared]:
 
 
 def beyond(field: dataclasses.Field, number: type) -> list[float | int]:
-    """Numbers outside of the declared range, next to its ends."""
+    """Numbers just outside both ends of the declared range."""
     bounds = field.metadata
     outside = [bounds[name] for name in ("above", "below") if name in bounds]
     step = 1 if number is int else 1e-6
@@ -75,7 +75,7 @@ def beyond(field: dataclasses.Field, number: type) -> list[float | int]:
 
 
 def number_of(hint: typing.Any) -> type | None:
-    """`int` or `float`, where a field of the type `hint` holds such numbers."""
+    """`int` or `float`, if a field of type `hint` holds such numbers."""
     found = {hint, *typing.get_args(hint)} & {int, float}
     return found.pop() if found else None
 
@@ -84,16 +84,16 @@ FIELDS = list(all_fields())
 
 
 def is_in_range(declared: Declared, value: object) -> bool:
-    """Whether a user may give the value, as far as its own range says."""
+    """Whether the declared range accepts the value."""
     try:
         declared.parse(f"{options.key_of(declared.field)}={options.format_value(value)}")
-    except (OptionError, ValueError) as error:  # of models: fields that do not fit each other
+    except (OptionError, ValueError) as error:  # models reject fields that contradict each other
         return f"{options.key_of(declared.field)} must be " not in str(error)
     return True
 
 
 @pytest.mark.parametrize("declared", [one for one in FIELDS if number_of(one.hint)], ids=lambda one: one.name)
-def test_a_number_outside_of_its_range_is_rejected_and_the_border_is_not(declared):
+def test_a_number_outside_of_its_range_is_rejected_and_its_border_is_accepted(declared):
     number = number_of(declared.hint)
     for value in [] if "choices" in declared.field.metadata else beyond(declared.field, number):
         assert not is_in_range(declared, value), value
@@ -116,7 +116,7 @@ def test_a_simulated_cluster_has_the_ranges_of_its_flags():
         assert options.range_of(field) == options.range_of(of_flags[field.name])
 
 
-def test_the_components_are_all_looked_at():
+def test_all_components_are_checked():
     assert sum("least" in one.field.metadata for one in FIELDS) > 100
     assert sum("choices" in one.field.metadata for one in FIELDS) > 10
 
@@ -150,20 +150,20 @@ class Ranges:
         ("lambda=-1", "lambda must be at least 0; the default is 0.0"),
     ],
 )
-def test_a_message_says_what_was_given_what_is_allowed_and_the_default(string, message):
+def test_a_message_names_the_value_the_allowed_range_and_the_default(string, message):
     with pytest.raises(OptionError) as caught:
         options.parse(Ranges, [string], "--a_option")
     assert str(caught.value) == f"--a_option {string}: {message}"
 
 
-def test_what_is_in_range_is_accepted():
+def test_values_in_range_are_accepted():
     given = ["count=9", "share=none", "limit=inf", "sizes=", "form=square"]
     assert options.parse(Ranges, given, "--a_option") == Ranges(
         count=9, share=None, limit=math.inf, sizes=(), form="square"
     )
 
 
-def test_options_that_are_made_in_code_are_checked_alike():
+def test_options_that_code_creates_are_checked_alike():
     options.check(Ranges())
     with pytest.raises(OptionError, match="^--count=10: count must be at least 1 and at most 9; the default is 3$"):
         options.check(Ranges(count=10))

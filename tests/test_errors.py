@@ -30,7 +30,7 @@ def test_a_failed_job_exits_with_1(name):
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_lost_may_come_back(name):
+def test_a_lost_task_may_come_back(name):
     assert issubclass(getattr(errors, name), errors.LostError)
 
 
@@ -41,11 +41,11 @@ def test_a_signal_exits_with_128_and_its_number_and_is_named(signum, code):
     assert str(error) == f"ended by {signum.name}"
 
 
-def test_a_signal_is_no_error_of_the_job():
+def test_a_signal_is_not_an_error_of_the_job():
     assert not issubclass(Interrupted, PsTrainerError)
 
 
-def test_no_error_is_left_out_here_or_in_the_docstrings_tree():
+def test_no_error_is_missing_here_or_in_the_docstrings_tree():
     defined = {
         name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PsTrainerError)
     }

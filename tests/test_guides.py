@@ -1,4 +1,4 @@
-"""The guides beside update rules and gradient transforms: they name every one, with options and files that exist."""
+"""The guides beside update rules and gradient transforms name every one of them, with existing options and files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FOLDERS = {"updates": registry.UPDATES, "gradients": registry.GRADIENT_TRANSFORM
 
 
 def sections(folder: str) -> dict[str, str]:
-    """The guide's text below each heading of second level."""
+    """The guide's text below each second-level heading."""
     text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
     parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def column(table: str) -> list[str]:
-    """The names in code in the first column of the tables of a text."""
+    """The names in code style in the first column of a text's tables."""
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", table, flags=re.MULTILINE)
     return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 
@@ -64,6 +64,6 @@ def test_links_lead_to_files(folder):
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_options_in_the_text_exist(folder):
     text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
-    known = option_names(FOLDERS[folder]) | {"warmup_steps"}  # of the schedules
+    known = option_names(FOLDERS[folder]) | {"warmup_steps"}  # an option of the schedules
     used = set(re.findall(r"[`,: ](\w+)=", text)) - {"NAME", "key"}
     assert used <= known, used - known

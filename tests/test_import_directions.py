@@ -1,4 +1,4 @@
-"""Which module may import which: read from the source of every module, nothing is imported."""
+"""The allowed imports between modules, read from the source of every module; nothing is imported."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CORE = {
     "shared_settings",
     "target_metric",
 }
-# What is asked for, beside the TensorFlow code in the same folder that does it: belongs to the core.
+# TensorFlow-free interfaces beside the TensorFlow code in the same folder: they belong to the core.
 CORE_MODULES = {f"ps_trainer.disturbances.{name}" for name in ("delays", "delay_distributions", "faults")}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 MIDDLE = {"updates", "checkpoints", "disturbances", "runtime", "simulation"}
 TOP = {"training", "launch", "experiments"}
 
-# Part of ps_trainer -> the parts that it may import, beside itself and the core.
+# Each part of ps_trainer and the parts that it may import, besides itself and the core.
 ALLOWED = {
     "core": set(),
     "cluster": set(),
@@ -42,9 +42,9 @@ ALLOWED = {
 }
 
 WITHOUT_TENSORFLOW = {"core", "cluster", "launch"}
-# Of the simulation only what replays real gradients: a schedule alone is made without TensorFlow.
+# The modules of the simulation that replay real gradients; a schedule alone needs no TensorFlow.
 REPLAY = "ps_trainer.simulation.replay"
-# What the simulation's rules share with the cluster's.
+# Modules that the simulation's rules share with the cluster's.
 RULE_OPTIONS = "ps_trainer.updates.options"
 TENSORFLOW = {"tensorflow", "keras", "tf_keras"}
 SLOW_TO_IMPORT = TENSORFLOW | {"rich", "numpy", "matplotlib"}
@@ -52,7 +52,10 @@ MODELS_MAY_IMPORT = {"tensorflow", "numpy", *sys.stdlib_module_names}
 
 
 class Import(NamedTuple):
-    """One imported module, dotted; `is_lazy` when it stands in a function, `is_relative` when it begins with a dot."""
+    """One imported module with its dotted name.
+
+    `is_lazy` is true inside a function, `is_relative` for a name that begins with a dot.
+    """
 
     module: str
     is_lazy: bool
@@ -88,7 +91,7 @@ def part_of(module: str) -> str:
 
 
 def faults(source: str, module: str, is_package: bool = False) -> list[str]:
-    """What the imports of one module break, as sentences."""
+    """The directions that a module's imports break, as sentences."""
     found: list[str] = []
     top = module.split(".")[0]
     for imported in imports_of(source, module, is_package):

@@ -1,4 +1,4 @@
-"""`key=value` strings become typed options, and everything wrong in them is named."""
+"""`key=value` strings become typed options, and errors name every mistake in them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse(*strings: str) -> Options:
     return options.parse(Options, strings, "--thing_option")
 
 
-def test_nothing_given_leaves_the_defaults():
+def test_an_empty_text_leaves_the_defaults():
     assert parse() == Options()
 
 
@@ -109,12 +109,12 @@ def test_an_unknown_key_lists_all_and_suggests_the_nearest():
         assert f"{field.name} (default {field.default!r})" in str(caught.value)
 
 
-def test_a_key_like_no_other_gets_no_suggestion():
+def test_a_key_unlike_all_others_gets_no_suggestion():
     with pytest.raises(OptionError, match="unknown key 'qqqq'; keys:"):
         parse("qqqq=3")
 
 
-def test_a_key_given_twice_is_refused_even_with_the_same_value():
+def test_a_repeated_key_is_rejected_even_with_the_same_value():
     with pytest.raises(OptionError, match="'count' is given twice"):
         parse("count=3", "count=3")
 
@@ -124,25 +124,25 @@ def test_a_string_without_equals_is_refused():
         parse("count")
 
 
-def test_no_fields_are_called_none():
+def test_an_unknown_key_of_a_component_without_options_says_none():
     with pytest.raises(OptionError, match="keys: none$"):
         options.parse(NoOptions, ["a=1"], "--thing_option")
 
 
-def test_the_components_own_check_is_told_with_the_flag():
+def test_the_components_own_check_is_reported_with_the_flag():
     with pytest.raises(OptionError, match=r"^--thing_option: count=15 is too large for sizes=\(2,\)$"):
         parse("count=15", "sizes=2")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeywordOptions:
-    """A field for a key that Python keeps for itself, and one whose name just looks so."""
+    """A field whose key is a Python keyword, and one whose name only looks like that."""
 
     lambda_: float = option(0.5, "a float")
     size_: int = option(1, "an int")
 
 
-def test_a_pythons_keyword_is_a_key_without_its_fields_underscore():
+def test_a_python_keyword_is_a_key_without_its_fields_underscore():
     parsed = options.parse(KeywordOptions, ["lambda=2", "size_=3"], "--thing_option")
     assert parsed == KeywordOptions(lambda_=2.0, size_=3)
 

@@ -1,4 +1,4 @@
-"""The front door is true: links resolve, commands exist, flags are known, the table of contents is complete."""
+"""The README is true: its links resolve, commands exist, flags are known, and the table of contents is complete."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_flags_in_the_text_exist():
     groups = (ClusterFlags, *commands, data_cli.InfoFlags, data_cli.GenerateFlags, TrainConfig)
     fields = [field for group in groups for field in dataclasses.fields(group)]
     known = {field.name for field in fields} | {f"no{field.name}" for field in fields if field.default in (True, False)}
-    text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # it has flags of its own
+    text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # these have flags of their own
     assert set(re.findall(r"--([a-z][a-z_]+)", text)) - {"help"} <= known
 
 

@@ -1,4 +1,4 @@
-"""Names of components, classes of one's own, and what is said about wrong ones."""
+"""Names of components, classes of the user's own, and the messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ THINGS = Registry("thing", "thing", {"with": f"{__name__}:WithOptions", "without
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder on the Python path; modules imported from it are forgotten afterwards."""
+    """A folder on the Python path; the fixture removes modules imported from it afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path
@@ -51,8 +51,8 @@ def folder(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_former_name_of_a_model_stands_for_the_present_one(monkeypatch):
-    monkeypatch.setitem(sys.modules, "models", None)  # as where ps_trainer is installed: no such package
+def test_a_former_name_of_a_model_means_the_present_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "models", None)  # as in an installation of ps_trainer, which has no such package
     monkeypatch.delitem(sys.modules, "models.softmax", raising=False)
     assert registry.MODELS.load("models.softmax:Softmax") is registry.MODELS.load("softmax")
 
@@ -66,7 +66,7 @@ def test_a_model_of_the_users_comes_before_a_former_name(folder, monkeypatch):
     assert registry.MODELS.load("models.softmax:Softmax") is not registry.MODELS.load("softmax")
 
 
-def test_a_models_module_that_nobody_has_is_named_as_it_was_given():
+def test_an_unknown_models_module_is_named_as_it_was_given():
     with pytest.raises(UnknownNameError, match="no module named 'models.nothing'"):
         registry.MODELS.load("models.nothing:Nothing")
 
@@ -99,19 +99,19 @@ def test_an_unknown_name_lists_the_known_and_suggests_the_nearest():
     assert "package.module:Class" in str(caught.value)
 
 
-def test_a_name_like_no_other_gets_no_suggestion():
+def test_a_name_unlike_all_others_gets_no_suggestion():
     with pytest.raises(UnknownNameError) as caught:
         THINGS.check("qqq")
     assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["", ":", "a:", ":A", "a.b", "a b:C", "a:b.c", "a..b:C", "1a:B"])
-def test_what_is_neither_a_name_nor_a_class_of_a_module_is_refused(name):
+def test_a_text_that_is_neither_a_name_nor_a_class_is_rejected(name):
     with pytest.raises(UnknownNameError):
         THINGS.check(name)
 
 
-def test_a_class_of_ones_own_is_loaded_from_the_python_path(folder):
+def test_a_users_class_is_loaded_from_the_python_path(folder):
     (folder / "own_things").mkdir()
     (folder / "own_things" / "__init__.py").touch()
     (folder / "own_things" / "mine.py").write_text("class Mine:\n    size = 5\n")
@@ -125,7 +125,7 @@ def test_check_does_not_import(folder):
 
 
 @pytest.mark.parametrize("module", ["absent_thing", "absent_thing.inner"])
-def test_a_missing_module_is_named_with_what_to_do(folder, module):
+def test_a_missing_module_is_named_with_a_remedy(folder, module):
     with pytest.raises(UnknownNameError, match="no module named 'absent_thing' on the Python path.*PYTHONPATH"):
         THINGS.load(f"{module}:Thing")
 
@@ -158,7 +158,7 @@ def test_a_module_that_fails_in_its_own_imports_is_not_called_missing(folder):
 
 
 @pytest.mark.parametrize("kind", registry.REGISTRIES)
-def test_every_registered_name_loads_and_says_in_a_line_what_it_is(kind):
+def test_every_registered_name_loads_and_its_docstring_begins_with_one_sentence(kind):
     table = registry.REGISTRIES[kind]
     assert table.names()
     for name in table.names():

@@ -1,4 +1,4 @@
-"""How a worker whose settings differ from the chief's is told what to change."""
+"""The message to a worker whose settings differ from the chief's."""
 
 from __future__ import annotations
 

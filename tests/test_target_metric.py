@@ -40,5 +40,5 @@ def test_other_forms_are_refused(text):
         ("a<=0.5", math.nan, False),
     ],
 )
-def test_bound_itself_is_enough_and_what_is_no_number_is_not(text, value, is_met):
+def test_the_bound_itself_reaches_the_target_and_nan_does_not(text, value, is_met):
     assert target_metric.parse(text).is_met({"a": value, "b": 0.5}) is is_met

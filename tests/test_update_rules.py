@@ -17,7 +17,7 @@ def test_every_part_is_a_class_of_its_kind(part, kind):
     assert all(issubclass(cls, kind) for cls in update_rules.load_all(part).values())
 
 
-def test_what_a_cluster_runs_is_registered_in_the_order_of_the_table():
+def test_rules_of_the_cluster_are_registered_in_the_order_of_the_table():
     assert registry.UPDATES.names() == list(update_rules.targets("update"))
 
 

@@ -1,4 +1,4 @@
-"""Runs a command on bad input in this process: it must end with the right code and words before anything starts."""
+"""Runs a command on bad input in this process: it must end with the right code and message before a task starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.cluster import ports
 
 
 class Started(AssertionError):
-    """Bad input was not noticed: a task, a server or a process was about to be started."""
+    """The bad input was not noticed: a task, a server or a process was about to start."""
 
 
 def _start(*_args, **_kwargs):
@@ -30,7 +30,7 @@ def quiet(monkeypatch):
 
 @pytest.fixture
 def without_tensorflow(monkeypatch):
-    """What is to be refused before TensorFlow is imported never gets to the code that needs it."""
+    """Replaces the code that needs TensorFlow, because the command must reject its input before it imports that."""
     module = types.ModuleType("ps_trainer.training.task")
     module.run = _start
     monkeypatch.setitem(sys.modules, "ps_trainer.training.task", module)
@@ -41,7 +41,7 @@ def without_tensorflow(monkeypatch):
 
 @pytest.fixture
 def without_server(monkeypatch):
-    """The task's own code runs up to the start of its server."""
+    """Lets the task's own code run until it starts its server."""
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=True)
@@ -52,7 +52,7 @@ def without_server(monkeypatch):
 
 @pytest.fixture
 def refuse(capsys) -> Callable[..., str]:
-    """Runs a command, checks that it ends as bad input must, and returns its message."""
+    """Runs a command, checks that it rejects its input, and returns its message."""
 
     def run(command: Callable[[Sequence[str]], int], args: Sequence[str], words: str) -> str:
         code = command(["prog", *args])

@@ -1,4 +1,4 @@
-"""Random changes of valid input, the same ones for the same seed."""
+"""Random changes of valid input; a seed gives the same changes each time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIECES = (
 
 
 def texts(seeds: Sequence[str], count: int, seed: int) -> Iterator[str]:
-    """`count` texts, each a valid one of `seeds` with one to four random changes."""
+    """`count` texts, each one a valid text of `seeds` with one to four random changes."""
     rng = random.Random(seed)
     for _ in range(count):
         text = rng.choice(seeds)
@@ -23,12 +23,12 @@ def texts(seeds: Sequence[str], count: int, seed: int) -> Iterator[str]:
 
 
 def contents(seeds: Sequence[bytes], count: int, seed: int) -> Iterator[bytes]:
-    """The same for bytes: flipped bits, cuts, insertions."""
+    """`count` contents of files, changed by flipped bits, cuts and insertions."""
     rng = random.Random(seed)
     for _ in range(count):
         content = bytearray(rng.choice(seeds))
         for _ in range(rng.randint(1, 3)):
-            # Headers are short: half of all changes are made there.
+            # headers are short, so half of all changes are made there
             position = rng.randrange(min(len(content), rng.choice((20, len(content)))) or 1)
             kind = rng.randrange(4)
             if kind == 0 and content:

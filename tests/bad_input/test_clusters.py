@@ -10,7 +10,7 @@ from ps_trainer.cli import task
 
 pytestmark = pytest.mark.usefixtures("without_tensorflow")
 
-# An address of a ps task -> what the message must say after naming it.
+# An address of a ps task -> the words of the message after the address.
 ADDRESSES = {
     "h0": "the port is missing; write host:port, for example h0:2222",
     "h0:": "the port is missing",

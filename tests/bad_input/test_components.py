@@ -1,4 +1,4 @@
-"""Bad options of components, and components that do not go together: refused before a server is started."""
+"""Bad options of components, and contradicting components: the command rejects them before a server starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ps_trainer.cli import task
 
 pytestmark = pytest.mark.usefixtures("without_server")
 
-# Flags of a worker of two -> what the message must say.
+# Flags of one of two workers -> the words of the message.
 OPTIONS = {
     "--model_option=hiden=3 --model=mlp": "unknown key 'hiden'; did you mean hidden?",
     "--model_option=hidden": "--model_option 'hidden': write key=value; keys: num_classes (default 10)",

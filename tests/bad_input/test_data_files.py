@@ -1,4 +1,4 @@
-"""Bad data files, met by a worker before its server starts; the message names the file and, in it, the byte."""
+"""Bad data files that a worker finds before its server starts; the message names the file and the byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOOD = {
     "t10k-labels-idx1-ubyte": idx(COUNT),
 }
 
-# (file, its bytes; None = missing; name of the broken one if it is another) -> words
+# (file, its bytes or None if it is missing, name of the broken file if it is another one) -> words of the message
 FILES = [
     (IMAGES, None, "has no train-images-idx3-ubyte; accepted names: train-images-idx3-ubyte, train-images"),
     (LABELS, None, "has no train-labels-idx1-ubyte"),
@@ -96,7 +96,7 @@ def test_packed_files(refuse, tmp_path, content, words):
     assert f"{IMAGES}.gz" in message
 
 
-def test_a_folder_in_a_files_place(refuse, tmp_path):
+def test_a_folder_in_the_place_of_a_file(refuse, tmp_path):
     write(tmp_path, **{IMAGES: None})
     (tmp_path / IMAGES).mkdir()
     refuse(task.main_worker, worker_args(tmp_path), f"has no {IMAGES}")

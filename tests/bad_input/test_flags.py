@@ -1,4 +1,4 @@
-"""Bad flags of every command: exit code 2, and words that name the flag; TensorFlow is not imported."""
+"""Bad flags of every command: exit code 2, and a message that names the flag; TensorFlow is not imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("without_tensorflow")
 
 HOSTS = ("--ps_hosts=p:1", "--worker_hosts=w:1")
 
-# One flag of a worker's -> what the message must say.
+# A flag of a worker -> the words of the message.
 WORKER = {
     "--batch_size=0": "--batch_size=0: batch_size must be at least 1",
     "--batch_size=-1": "--batch_size=-1: batch_size must be at least 1",

@@ -1,4 +1,4 @@
-"""No input makes a parser of ours raise anything but our own errors: random changes of valid input, seeded."""
+"""The parsers raise only errors of the project for any input: seeded random changes of valid input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EveryType:
 
 
 def check(parse: Callable[[Any], Any], inputs: Any) -> None:
-    """Parses each input; what is refused must be refused by an error of ours, and some must be."""
+    """Parses each input; a parser may reject it only by an error of the project, and must reject at least one."""
     num_refused = 0
     for given in inputs:
         try:

@@ -23,7 +23,7 @@ time.sleep(600)
 
 
 class Fake(Contender):
-    """Runs `ps_program`, and one of `worker_programs` for each worker; all runs are noted in `folders`."""
+    """Runs `ps_program`, and one of `worker_programs` for each worker; `folders` records all runs."""
 
     def __init__(self, name: str, worker_programs: list[str], ps_program: str = SLEEP, is_chief_first: bool = False):
         self.name = name

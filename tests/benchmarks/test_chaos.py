@@ -1,4 +1,4 @@
-"""The chaos driver: its flags, what it finds wrong, and one short disturbed run."""
+"""The chaos driver: its flags, the problems that it reports, and one short disturbed run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_kills_and_seed_become_a_fault_and_the_undisturbed_run_has_none(tmp_path
     assert not [flag for flag in chaos.flags_of(asked, CASES["sync"], -1) if flag.startswith("--fault")]
 
 
-def test_step_that_stands_for_several_batches_is_made_less_often(tmp_path):
+def test_a_step_of_several_batches_is_made_less_often(tmp_path):
     asked = plan(tmp_path, "--max_steps=6000")
     assert "--max_steps=6000" in chaos.flags_of(asked, CASES["ssp"], -1)
     flags = chaos.flags_of(asked, CASES["local_sgd"], -1)
@@ -51,7 +51,7 @@ def test_every_family_has_cases_whose_rules_exist():
 
 @pytest.fixture
 def logdir(tmp_path):
-    """The files of a run of four steps, of which the last two were made twice, with one kill."""
+    """The files of a run of four steps with one kill, after which the run repeated the last two."""
     run = tmp_path / "run"
     for folder in ("metrics", "steps"):
         (run / folder).mkdir(parents=True)
@@ -82,7 +82,7 @@ def examine(tmp_path, logdir, undisturbed=0.95, **changes):
     return fill(row, run, lambda row, run: chaos.examine(asked, row, logdir, run, undisturbed))
 
 
-def test_row_holds_the_books_and_nothing_is_wrong(tmp_path, logdir):
+def test_row_holds_the_accounts_and_there_is_no_problem(tmp_path, logdir):
     row = examine(tmp_path, logdir)
     assert (row.problem, row.leftovers, row.wall_secs) == ("left: x.tmp", 1, 9.0)
     assert (row.kills, row.restarts, row.losses, row.applied, row.rolled_back) == (1, 1, 1, 4, 2)
@@ -100,13 +100,13 @@ def test_row_holds_the_books_and_nothing_is_wrong(tmp_path, logdir):
         ({"faults": [{"fault": "chaos", "task": "ps-0", "missed": "the run ended before"}]}, "only 0 kills happened"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, logdir, changes, problem):
+def test_reports_problems(tmp_path, logdir, changes, problem):
     row = examine(tmp_path, logdir, **changes)
     assert problem in row.problem
     assert not row.is_good
 
 
-def test_finds_processes_and_files_that_were_left(tmp_path):
+def test_finds_leftover_processes_and_files(tmp_path):
     logdir, temporary = tmp_path / "run", tmp_path / "tmp"
     (logdir / "checkpoints").mkdir(parents=True)
     temporary.mkdir()
@@ -118,7 +118,7 @@ def test_finds_processes_and_files_that_were_left(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", f"--logdir={logdir}"])
     try:
         deadline = time.monotonic() + 20.0
-        while not leftovers.processes(logdir, 0.0):  # it is a copy of this process for a moment
+        while not leftovers.processes(logdir, 0.0):  # it is still a copy of this process for a moment
             assert time.monotonic() < deadline
     finally:
         process.kill()
@@ -128,7 +128,7 @@ def test_finds_processes_and_files_that_were_left(tmp_path):
     assert sorted(names) == ["left.py", "model.ckpt-5_temp", "summary.tmp"]
 
 
-def test_a_process_whose_output_goes_into_the_folder_is_left_over_whatever_it_is_called(tmp_path):
+def test_any_process_whose_output_goes_into_the_folder_is_a_leftover(tmp_path):
     logdir = tmp_path / "logdir"
     logdir.mkdir()
     with (logdir / "task.log").open("w") as log:

@@ -79,7 +79,7 @@ def test_a_rule_is_a_contender_of_its_own_with_its_options(monkeypatch):
     ]
 
 
-def test_rules_are_grouped_around_async_and_those_with_a_table_have_its_workload():
+def test_rules_are_grouped_around_async_and_rules_for_tables_have_a_workload_with_tables():
     groups = rule_contenders(["ssp", "async", "hybrid", "backup", "sync"], group_size=2)
     assert [(workload, list(contenders)) for workload, contenders in groups] == [
         ("deep", ["async", "ssp", "backup"]),

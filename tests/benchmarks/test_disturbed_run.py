@@ -1,4 +1,4 @@
-"""What a disturbed run leaves becomes problems and a row."""
+"""A disturbed run becomes problems and a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The throughput of loaders: what is measured is written, and nothing else is left."""
+"""The throughput of loaders: the results are written, and no other file is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from benchmarks import loader_files, loaders
 
 
-def test_each_loader_that_is_named_has_a_row_and_its_files_are_gone(tmp_path, monkeypatch, capsys):
+def test_each_named_loader_has_a_row_and_its_files_are_removed(tmp_path, monkeypatch, capsys):
     cases = {
         "census": loaders.LoaderCase(write=loader_files.people(200)),
         "criteo, gz": loaders.LoaderCase(
@@ -52,7 +52,7 @@ def test_files_that_no_generator_writes_are_read(tmp_path, case, dataset):
     assert source.num_train_examples >= 18
 
 
-def test_a_name_that_no_loader_starts_with_is_refused(capsys):
+def test_a_prefix_of_no_loaders_name_is_rejected(capsys):
     with pytest.raises(SystemExit):
         loaders.main(["--loaders=nothing"])
     assert "no name starts like this; known: mnist; mnist, gz" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The table of models: what a run must reach, and what becomes of one that does not."""
+"""The table of models: the bounds of a run, and the result of a run that misses one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.errors import RunError
 
 @pytest.fixture
 def launched(monkeypatch):
-    """Model -> the flags it was started with; model -> the metrics that its run leaves, which fails without."""
+    """Model -> the flags of its run; model -> the metrics of its run, which fails if there are none."""
     started, metrics = {}, {}
 
     def run(flags, logdir, deadline_secs, **_):
@@ -51,7 +51,7 @@ def test_figures_are_written_and_a_missed_bound_or_a_failed_run_is_exit_code_1(l
     assert (tmp_path / "out" / "results.csv").read_text().count("\n") == 4
 
 
-def test_what_a_run_begins_with_is_made_before(launched, tmp_path, monkeypatch):
+def test_the_input_files_of_a_run_are_made_before_it(launched, tmp_path, monkeypatch):
     monkeypatch.setitem(
         models.GOALS,
         "tuned",
@@ -66,7 +66,7 @@ def test_what_a_run_begins_with_is_made_before(launched, tmp_path, monkeypatch):
     assert not any(flag.startswith("--init_from") for flag in started["lenet"])
 
 
-def test_all_bounds_met_is_exit_code_0(launched, tmp_path):
+def test_all_bounds_reached_is_exit_code_0(launched, tmp_path):
     launched[1]["lenet"] = {"accuracy": 0.98}
     assert models.main(["--models=lenet", f"--out_dir={tmp_path / 'out'}"]) == 0
 

@@ -19,7 +19,7 @@ def by_dictionaries(train, order, vocab_size):
             groups[n].update(tuple(text[at : at + n]) for at in range(len(text) - n + 1))
     counted = {order: groups[order]}
     for n in range(order - 1, 0, -1):
-        # Of a group of n, the different groups of n + 1 that end with it, of those that end a group of `order`.
+        # The different groups of n + 1 that end with a group of n, divided by the number of those for all of `order`.
         longer = {group[order - n - 1 :] for group in groups[order]}
         counted[n] = Counter(group[1:] for group in longer)
 
@@ -57,7 +57,7 @@ def test_probabilities_of_all_symbols_add_up_to_1():
         assert np.sum(2.0**-bits) == pytest.approx(1)
 
 
-def test_what_always_follows_takes_few_bits_and_what_is_random_takes_all():
+def test_a_certain_symbol_costs_few_bits_and_a_random_one_costs_all():
     cycle = np.arange(400).reshape(1, -1) % 8
     assert NGram(cycle, order=3, vocab_size=8).bits(cycle)[:, 2:].max() < 0.1
     random = np.random.RandomState(0)
@@ -65,7 +65,7 @@ def test_what_always_follows_takes_few_bits_and_what_is_random_takes_all():
     assert bits.mean() == pytest.approx(3, abs=0.01)
 
 
-def test_groups_that_no_number_holds_or_no_text_has_are_refused():
+def test_orders_that_are_too_large_for_numbers_or_text_are_rejected():
     with pytest.raises(ValueError, match="order=10 of vocab_size=100 symbols do not fit"):
         NGram(np.zeros((1, 20)), order=10, vocab_size=100)
     with pytest.raises(ValueError, match="texts of 3 symbols have no groups of order=4"):
@@ -82,7 +82,7 @@ def test_the_command_counts_in_a_dataset(tmp_path, capsys):
 
 
 def test_unbroken_text_is_counted_across_the_borders_of_examples(tmp_path, capsys):
-    """The second of three letters is told from one, which leaves a bit where that is "a"; that is 2/3 of the time."""
+    """The first letter of each three determines the second, and leaves one bit if it is "a", in 2/3 of the cases."""
     (tmp_path / "train.txt").write_text("aab" * 300)
     options = [f"--dataset_option={option}" for option in ("train_files=train.txt", "context_length=2")]
     bits = []

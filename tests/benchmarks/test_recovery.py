@@ -1,4 +1,4 @@
-"""The driver that measures recoveries: its flags, what it makes of a run's files, and one real run."""
+"""The driver that measures recoveries: its flags, its rows from a run's files, and one real run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_wrong_flags_end_with_2(tmp_path, flag):
     assert ended.value.code == 2
 
 
-def test_silences_last_and_cuts_need_links(tmp_path):
+def test_silences_have_a_length_and_cuts_need_links(tmp_path):
     asked = plan(tmp_path, "--at_step=7")
     assert "--fault=kill:chief@step=7" in recovery.flags_of(asked, "sync", "kill:chief")
     cut = recovery.flags_of(asked, "sync", "cut:ps:1")
     assert "--fault=cut:ps:1@step=7,secs=8" in cut and "--hosts=netns" in cut
 
 
-def test_where_there_are_no_links_cuts_are_left_out_and_that_is_said(tmp_path, monkeypatch, capsys):
+def test_without_links_cuts_are_left_out_and_a_message_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recovery.hosts_iproute, "probe", lambda: Facilities("no root", has_netem=False))
     assert plan(tmp_path, "--faults=kill:ps:0,cut:ps:1").faults == ["kill:ps:0"]
     assert "left out: cut:ps:1: no root" in capsys.readouterr().err
@@ -43,11 +43,11 @@ def test_where_there_are_no_links_cuts_are_left_out_and_that_is_said(tmp_path, m
     [
         ([8.0, 9.0, 9.9, 10.2, 10.5], 0.0),  # no interruption
         ([9.0, 9.9, 14.0, 14.1], 4.0),
-        ([9.9, 10.1, 13.0, 13.1, 14.0], 3.0),  # it went on for a moment
+        ([9.9, 10.1, 13.0, 13.1, 14.0], 3.0),  # the worker continued for a moment
         ([9.9, 12.0, 15.0, 15.1], 5.0),  # the longest counts
         ([8.0, 9.9], None),
-        ([9.9, 10.1], None),  # not any more
-        ([12.5, 12.6], 0.0),  # it had not begun before
+        ([9.9, 10.1], None),  # the worker never continued
+        ([12.5, 12.6], 0.0),  # the worker had not begun before
     ],
 )
 def test_an_interruption_ends_with_the_step_after_it(times, secs):
@@ -60,7 +60,7 @@ def _step(wall_time, global_step):
 
 @pytest.fixture
 def logdir(tmp_path):
-    """The files of a run in which worker 1 was killed 5 s ago, and the chief has said so after a second."""
+    """The files of a run: worker 1 was killed 5 s ago, and the chief reported the loss after a second."""
     at = time.time() - 5.0
     files = {
         "metrics/launcher.jsonl": [{"event": "kill", "task": "worker-1", "wall_time": at}],
@@ -97,7 +97,7 @@ def examine(logdir):
     return fill(row, run, lambda row, run: recovery.examine(row, logdir, run))
 
 
-def test_what_a_run_has_left_becomes_a_row(logdir):
+def test_the_files_of_a_run_become_a_row(logdir):
     row = examine(logdir)
     assert row.noticed_secs == pytest.approx(1.0, abs=1e-3)
     assert (row.chief_secs, row.worker_secs) == (pytest.approx(2.1), pytest.approx(3.0))

@@ -39,7 +39,7 @@ def test_every_transform_has_a_setting_that_uses_it():
 
 
 @pytest.mark.parametrize("setting", ALL)
-def test_setting_is_a_valid_command_line_and_says_why(setting):
+def test_setting_is_a_valid_command_line_with_a_reason(setting):
     local, config = flags_lib.parse(["local", *setting.flags], "usage", LocalFlags, TrainConfig).groups
     config.check()
     assert (local.num_workers, config.update, config.max_steps) == (

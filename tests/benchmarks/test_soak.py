@@ -1,4 +1,4 @@
-"""The soak driver: its flags, what it reads of processes, and when something has grown."""
+"""The soak driver: its flags, its readings of processes, and its limit of growth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_reads_memory_and_open_files_of_a_process():
 
 
 def samples(rss_of_ps, *, young=False):
-    """A look a second at a ps and a worker for as many seconds as there are values."""
+    """One look a second at a ps task and a worker; `values` has one entry per look."""
     found = []
     for second, rss in enumerate(rss_of_ps):
         age = 1.0 if young else 100.0 + second
@@ -57,11 +57,11 @@ def test_young_processes_do_not_count():
     assert soak.find_problems([]) == ["no process was old enough to be sampled"]
 
 
-def test_constant_figures_are_no_problem():
+def test_constant_figures_are_not_a_problem():
     assert soak.find_problems(soak.growth(samples([10.0] * 50), warmup_secs=0)) == []
 
 
-def test_training_that_ends_by_itself_fails(tmp_path):
+def test_a_run_that_ends_early_fails(tmp_path):
     found = []
     with pytest.raises(RunError, match="training ended by itself, with exit code 2"):
         soak.train_and_sample(found, 0.01, ["--no_flag"], tmp_path / "run", 120.0, cwd=REPOSITORY, environ=os.environ)

@@ -46,7 +46,7 @@ def test_default_plan_is_every_cell_and_contender_three_times():
     assert plan.folder.is_absolute()
 
 
-def test_quick_is_shorter_and_gives_way_to_other_flags():
+def test_quick_is_shorter_and_other_flags_override_it():
     plan = step_rate.parse_plan(["--repetitions=2", "--quick"])
     assert {match.cell.num_ps for match in plan.matches} == {1}
     assert plan.repetitions == 2
@@ -95,7 +95,7 @@ def test_rules_have_a_ratio_to_the_async_of_their_group(tmp_path, capsys):
         ("--rules=async,no_rule", "unknown 'no_rule'; known: async, "),
     ],
 )
-def test_wrong_flag_ends_with_a_message_before_anything_starts(flag, message, capsys, monkeypatch):
+def test_wrong_flag_ends_with_a_message_before_a_run_starts(flag, message, capsys, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     with pytest.raises(SystemExit) as ended:
         step_rate.parse_plan([flag])
@@ -128,7 +128,7 @@ def test_failed_run_leaves_no_number_and_exit_code_1(tmp_path, capsys):
     assert [r["who"] for r in rows_in(captured.out)] == ["stock", "stock"]
     assert "deep-async-1ps-1w-packed-0 failed" in captured.err
     assert "out of luck" in captured.err
-    assert len(bad.folders) == len(CELLS)  # no second turn in a cell after a failure
+    assert len(bad.folders) == len(CELLS)  # no second run in a cell after a failure
 
 
 def test_contender_that_fails_later_loses_its_row(tmp_path, capsys):
@@ -140,7 +140,7 @@ def test_contender_that_fails_later_loses_its_row(tmp_path, capsys):
     assert [r["who"] for r in rows_in(capsys.readouterr().out)] == ["stock", "stock"]
 
 
-def test_rows_of_others_have_no_ratio_when_stock_fails(tmp_path, capsys):
+def test_other_rows_have_no_ratio_when_stock_fails(tmp_path, capsys):
     bad, good = Fake("stock", ["raise SystemExit(1)"]), Fake("packed", [reporting(25)])
     assert run(make_plan(tmp_path / "out", bad, good)) == 1
     assert {(r["who"], r["ratio_to_stock"]) for r in rows_in(capsys.readouterr().out)} == {("packed", None)}

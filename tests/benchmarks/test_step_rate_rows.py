@@ -12,7 +12,7 @@ CELL = Cell("deep", "sync", num_ps=2, num_workers=2)
 
 
 def runs(*rates: float, cpu: float = 0.01) -> list[Measurement]:
-    """Measurements whose two workers lie 1 step/s below and above each of `rates`."""
+    """Measurements with two workers, 1 step/s below and above each of `rates`."""
     return [Measurement((rate - 1.0, rate + 1.0), 6.0, cpu, 0.25) for rate in rates]
 
 

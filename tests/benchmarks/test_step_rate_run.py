@@ -1,4 +1,4 @@
-"""A run from start to end, with tasks that only write reports; rates over a window, against arithmetic."""
+"""A whole run, with tasks that only write reports; rates over a window, compared with arithmetic."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_reports_each_workers_rate_and_their_mean(tmp_path):
-    now = time.time()  # CPU time is measured in real time, so the reports lie around it
+    now = time.time()  # CPU time is measured in real time, so the reports lie around now
     workers = [reporting(rate, first_time=now - 1.0) for rate in (10, 30)]
     result = measure(Fake("fake", workers), CELL, TIMING, tmp_path / "run")
     assert result.worker_steps_per_sec == pytest.approx((10.0, 30.0))
@@ -118,7 +118,7 @@ def test_no_window_before_every_worker_has_reported():
     assert common_window([[StepCount(10.0, 1)], []], warmup_secs=0.0) is None
 
 
-def test_window_that_warmup_has_not_left_is_negative():
+def test_window_that_ends_within_the_warmup_has_a_negative_length():
     assert common_window([[StepCount(10.0, 1)], [StepCount(10.0, 1)]], warmup_secs=2.0).secs == -2.0
 
 
@@ -133,6 +133,6 @@ def test_no_rate_with_less_than_two_reports_inside(reports):
 
 
 @pytest.mark.parametrize("second", [StepCount(2.0, 9), StepCount(2.0, 10), StepCount(1.0, 11)])
-def test_worker_that_starts_over_or_stands_still_is_an_error(second):
+def test_worker_that_restarts_or_stands_still_is_an_error(second):
     with pytest.raises(RunError, match="do not go forward"):
         steps_per_sec([StepCount(1.0, 10), second], Window(0.0, 3.0))

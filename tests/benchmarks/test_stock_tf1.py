@@ -24,7 +24,7 @@ def test_two_workers_can_be_measured(tmp_path, mode):
 
 
 @pytest.mark.process
-def test_by_hand_it_ends_and_prints_its_own_rate(tmp_path):
+def test_started_by_hand_it_ends_and_prints_its_own_rate(tmp_path):
     hosts = tuple(f"127.0.0.1:{port}" for port in pick_free_ports(2))
     job = CellJob(Cell("deep", "sync", num_ps=1, num_workers=1), hosts[:1], hosts[1:], tmp_path)
     stock = CONTENDERS["stock"]

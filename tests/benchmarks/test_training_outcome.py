@@ -1,4 +1,4 @@
-"""One run of a setting: what is read from its summary, and how it fails."""
+"""One run of a setting: its outcome from the summary, and its failures."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_outcome_weighs_the_workers_by_their_steps():
     )
 
 
-def test_what_a_run_did_not_measure_is_none():
+def test_values_that_a_run_did_not_measure_are_none():
     bare = {**SUMMARY, "workers": {"0": {"local_steps": 400, "staleness": {}}}}
     outcome = training_outcome.outcome(bare, wall_secs=20.0)
     assert outcome.staleness_mean is outcome.gradients_dropped is outcome.push_bytes_per_step is None
     assert outcome.local_steps == (400,)
 
 
-def test_refused_run_fails_with_the_end_of_its_output(tmp_path):
+def test_rejected_run_fails_with_the_end_of_its_output(tmp_path):
     wrong = dataclasses.replace(RULES["async"], options=("no_such_option=1",))
     with pytest.raises(RunError, match="(?s)exit code 2.*no_such_option"):
         training_outcome.train(wrong, tmp_path / "run", deadline_secs=120)

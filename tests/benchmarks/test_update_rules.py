@@ -1,4 +1,4 @@
-"""The command that trains every setting: flags, order, files and exit code; nothing is trained here."""
+"""The command that trains every setting: flags, order, files and exit code; these tests train nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_default_is_all_rules_and_all_transforms_once():
     assert (plan.rules, plan.transforms, plan.repetitions) == (list(RULES), list(TRANSFORMS), 1)
 
 
-def test_flags_choose_what_is_run():
+def test_flags_choose_the_runs():
     plan = update_rules.parse_plan(["--rules=sync,async", "--transforms=", "--repetitions=3"])
     assert (plan.rules, plan.transforms, plan.repetitions) == (["sync", "async"], [], 3)
 
@@ -74,7 +74,7 @@ def test_rules_table_has_flags_and_figures_in_units():
     assert len(header) == len(line) == len(values)
 
 
-def test_row_has_the_flags_to_type():
+def test_row_has_the_flags_that_a_user_types():
     row = trained_row(RuleRow, "ssp", SETTING, [OUTCOME])
     assert row.flags == (
         "--update=ssp --update_option=staleness=3 --gradient_transform=sign --optimizer=momentum"

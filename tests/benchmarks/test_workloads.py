@@ -105,7 +105,7 @@ def test_input_ends_after_its_epochs():
             fetch(dataset, 3)
 
 
-def test_deep_table_is_deep_with_a_table_of_which_only_rows_have_a_gradient():
+def test_deep_table_is_a_deep_model_with_a_table_whose_gradient_has_only_rows():
     with tf.Graph().as_default():
         data = create_input(DEEP.width).train(shard=(0, 1), batch_size=32, seed=0)
         batch = tf.data.make_one_shot_iterator(data).get_next()
@@ -137,7 +137,7 @@ def test_pixel_table_looks_up_the_row_of_each_grey_level():
     assert probabilities.shape == (2, 10)
 
 
-def test_input_goes_on_where_it_was():
+def test_input_continues_where_it_was():
     with tf.Graph().as_default():
         start = tf.constant(4, tf.int64)
         data = create_input(8).train(shard=(0, 1), batch_size=2, seed=0, num_epochs=3, start=start)

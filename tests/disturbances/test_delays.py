@@ -1,4 +1,4 @@
-"""Delay distributions: their mean and shape, seeds, specs, and what is said about wrong ones."""
+"""Delay distributions: their mean and shape, their seeds and specs, and the messages about wrong specs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def draws(text: str, count: int, *, worker: int = 0, seed: int = 0) -> np.ndarra
     return np.array([sampler() for _ in range(count)])
 
 
-# Each with its standard deviation over its mean, from the distribution's formula.
+# Each distribution with the ratio of its standard deviation to its mean, from its formula.
 _SPIKE_MEAN = 1 + 0.05 * 4
 _SHAPES = {
     "det:jitter=0.05": 0.05 / math.sqrt(3),
@@ -62,12 +62,12 @@ def test_persistent_slows_only_its_worker():
     assert draws(text, 2000, worker=2).mean() == pytest.approx(1.0, rel=0.02)
 
 
-def test_persistent_wants_to_know_the_worker():
+def test_persistent_requires_a_worker():
     with pytest.raises(ValueError, match="index of the worker"):
         delays.parse("persistent").sampler(delays.rng_for(0, 0))
 
 
-def test_bursts_last_as_long_as_their_end_says():
+def test_bursts_have_the_length_that_their_end_probability_gives():
     is_slow = draws("burst:factor=4,begin=0.05,end=0.25,jitter=0", 60_000) > 0.1
     lengths = [len(list(run)) for slow, run in itertools.groupby(is_slow) if slow]
     assert is_slow.mean() == pytest.approx(0.05 / (0.05 + 0.25), rel=0.05)
@@ -101,7 +101,7 @@ def test_same_seed_and_worker_give_the_same_delays_and_others_do_not():
 
 
 @pytest.mark.parametrize("text", ["exp", "burst", "spike"])
-def test_blocks_are_what_the_sampler_gives(text):
+def test_blocks_equal_the_samplers_values(text):
     spec = delays.parse(text)
     blocks = spec.blocks(delays.rng_for(1, 2), 2)
     np.testing.assert_array_equal(
@@ -117,13 +117,13 @@ def test_spec_names_mean_and_worker():
 
 
 class Own(delays.Independent):
-    """A distribution of one's own."""
+    """A distribution of the user's own."""
 
     def draw(self, rng, count):
         return np.ones(count)
 
 
-def test_takes_a_distribution_of_ones_own():
+def test_takes_a_users_distribution():
     assert draws(f"{__name__}:Own:mean_ms=300", 3).tolist() == pytest.approx([0.3] * 3)
 
 
@@ -140,12 +140,12 @@ def test_takes_a_distribution_of_ones_own():
         ("ps_trainer.disturbances.delays:DelaySpec", OptionError, "derive it from"),
     ],
 )
-def test_refuses_a_wrong_spec_and_says_what_to_write(text, error, words):
+def test_rejects_a_wrong_spec_and_shows_a_right_one(text, error, words):
     with pytest.raises(error, match=words):
         delays.parse(text)
 
 
-def test_messages_name_the_flag_it_came_from():
+def test_messages_name_the_flag_of_the_spec():
     for text in ("nothing", "exp:sigma=1", "det:jitter=3"):
         with pytest.raises((UnknownNameError, OptionError), match="^--compute[= ]"):
             delays.parse(text, "--compute")
@@ -163,13 +163,13 @@ def test_messages_name_the_flag_it_came_from():
         ("", "0", "no step times"),
     ],
 )
-def test_refuses_a_broken_trace_and_says_where(tmp_path, text, column, words):
+def test_rejects_a_broken_trace_and_names_the_line(tmp_path, text, column, words):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(DataError, match=words):
         delays.parse(f"trace:file={tmp_path}/t.csv,column={column}")
 
 
-def test_specs_of_one_cluster_name_only_its_workers():
+def test_specs_for_a_cluster_may_name_only_its_workers():
     assert [spec.worker for spec in delays.parse_all(["exp", "det:worker=1"], 2)] == [None, 1]
     with pytest.raises(OptionError, match="there is no worker 2 with num_workers=2; give worker=1 or less"):
         delays.parse_all(["exp:worker=2"], 2)

@@ -1,4 +1,4 @@
-"""What `--fault` says: events, the draws of chaos, and what is said about wrong ones."""
+"""The texts of `--fault`: events, the draws of chaos, and the messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_chaos_draws_the_same_tasks_as_long_as_one_is_killed_at_a_time():
         ("chaos:kills=10,,", OptionError, "an empty key=value"),
     ],
 )
-def test_wrong_faults_say_what_is_wrong(text, error, message):
+def test_wrong_faults_are_errors_with_a_reason(text, error, message):
     with pytest.raises(error, match=message) as caught:
         faults.parse_all([text], CLUSTER)
     assert str(caught.value).startswith(f"--fault {text}")
@@ -138,6 +138,6 @@ def test_wrong_faults_say_what_is_wrong(text, error, message):
         ("chaos:kills=2", ClusterShape(num_ps=1, num_workers=1, max_steps=9), "no worker beside the chief"),
     ],
 )
-def test_wrong_for_this_cluster(text, cluster, message):
+def test_faults_that_do_not_fit_this_cluster(text, cluster, message):
     with pytest.raises(OptionError, match=message):
         faults.parse_all([text], cluster)

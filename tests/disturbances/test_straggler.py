@@ -1,4 +1,4 @@
-"""Delays inside a step: of what the gradient is, what is delayed how often, and whom it does not hold up."""
+"""Delays inside a step: the parameters of the gradient, the counts of delays, and their effect on other workers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 
 SCRIPT = [0, 1, 1, 0, 1, 0]
-STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of others since the worker's own step before
+STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of other workers since the worker's own previous step
 BATCH_SIZE, RATE = 4, 0.5
 MODELS = {"Linear": oracles.linear, "EmbeddedLinear": oracles.embedded_linear}
 A_MINUTE = "det:mean_ms=60000"
-SOON_SECS = 30.0  # far less than a minute, far more than anything takes that does not wait for one
+SOON_SECS = 30.0  # far less than a minute, and far more than any call needs that does not wait for one
 
 
 class Delays:
-    """In place of the clock: a delay is over when the test says so. Put it into `Straggler` as `_wait`."""
+    """Replaces the clock: a delay is over when the test ends it. It takes the place of `Straggler._wait`."""
 
     def __init__(self):
         self.begun = defaultdict(list)
@@ -49,7 +49,7 @@ class Delays:
 
 @pytest.fixture
 def by_hand(monkeypatch):
-    """`Delays` of every straggler."""
+    """The `Delays` of every straggler."""
     made = Delays()
     monkeypatch.setattr(Straggler, "_wait", lambda self, secs: made.wait(self, secs))
     return made
@@ -82,7 +82,7 @@ def next_delays(straggler, count):
 
 
 def build(config, *, num_workers=3, worker=0):
-    """A worker's graph; no server is needed for that."""
+    """A worker's graph, built without a server."""
     jobs = {"ps": ("localhost:2000",), "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers))}
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
     return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")
@@ -105,7 +105,7 @@ def needed(fetches):
 
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_gradient_is_of_what_its_worker_had_read_before_the_delay(two_workers, by_hand, model, layout):
+def test_a_gradient_uses_the_parameters_that_its_worker_read_before_the_delay(two_workers, by_hand, model, layout):
     wanted = oracles.async_sgd(
         MODELS[model],
         script.initial_values(getattr(script, model)()),
@@ -128,7 +128,7 @@ def test_a_gradient_is_of_what_its_worker_had_read_before_the_delay(two_workers,
         done = steps(worker)
         by_hand.end(worker)
         wait_until(lambda worker=worker, done=done: steps(worker) == done + 1, SOON_SECS)
-        if done < 2:  # the next one has read what there is now
+        if done < 2:  # the next step has read the present parameters
             wait_until(lambda worker=worker, done=done: len(by_hand.begun[worker]) == done + 2, SOON_SECS)
     outcomes = [two_workers.finish(call) for call in calls]
     for name, value in wanted.values[-1].items():
@@ -183,7 +183,7 @@ def test_local_steps_are_delayed_as_well(one_worker, by_hand, rule, options):
     assert (outcome.error, len(outcome.losses), len(by_hand.begun[0])) == (None, 6, 6)
 
 
-def test_a_worker_that_nothing_delays_has_the_same_graph_as_without_the_flag():
+def test_a_worker_without_a_delay_has_the_same_graph_as_without_the_flag():
     plain = config_of("Embedded", "Rows", batch_size=4, max_steps=9)
     other = config_of("Embedded", "Rows", batch_size=4, max_steps=9, straggler=("exp:worker=1",))
     assert nodes(build(other)) == nodes(build(plain))
@@ -205,14 +205,14 @@ def test_delays_follow_from_seed_worker_and_spec():
     assert first != next_delays(straggler_of(["pareto"], seed=4, worker=1), 5)
 
 
-def test_of_several_specs_the_last_that_means_a_worker_counts():
+def test_the_last_spec_for_a_worker_counts():
     texts = ["det:mean_ms=10,jitter=0", "det:mean_ms=20,jitter=0,worker=1"]
     assert [next_delays(straggler_of(texts, worker=worker), 1) for worker in (0, 1)] == [[0.01], [0.02]]
     assert next_delays(straggler_of(texts[::-1], worker=1), 1) == [0.01]
     assert straggler_of(texts[1:], worker=0) is None
 
 
-def test_a_worker_that_there_is_not_is_refused_before_anything_starts():
+def test_a_worker_that_does_not_exist_is_rejected_before_a_task_starts():
     config = config_of("Dense", "Rows", straggler=("exp", "exp:worker=2"))
     components_lib.load(config, num_workers=3)
     with pytest.raises(
@@ -233,8 +233,8 @@ def test_the_delayed_worker_carries_the_stale_gradients(two_workers):
     assert slow.summary()["injected_delay_mean"] == pytest.approx(0.06, rel=0.02)
 
 
-def test_workers_in_a_long_delay_hold_nobody_up_and_end_when_asked():
-    """All servers of this process share a pool of two threads, which two workers that sleep in it would use up."""
+def test_workers_in_a_long_delay_block_no_other_and_end_when_asked():
+    """All servers of this process share a pool of two threads, which two sleeping workers would use up."""
     with InProcessCluster(1, 4) as cluster:
         specs = tuple(f"{A_MINUTE},worker={worker}" for worker in (1, 2, 3))
         config = config_of("Dense", "Rows", straggler=specs, batch_size=4, max_steps=10**6, join_wait_secs=30.0)
@@ -246,7 +246,7 @@ def test_workers_in_a_long_delay_hold_nobody_up_and_end_when_asked():
         asked_at = time.monotonic()
         for call in reversed(calls):
             call.stop.request(Interrupted(15))
-            call.stop.call("release")  # what the process's main thread does
+            call.stop.call("release")  # the process's main thread does this
         for call in calls:
             assert isinstance(cluster.finish_call(call, SOON_SECS).error, Interrupted)
         assert time.monotonic() - asked_at < SOON_SECS

@@ -15,7 +15,7 @@ RAISE = {"step": 100, "text": "raise:worker:1@step=100"}
 
 @pytest.fixture
 def create(tmp_path):
-    """Makes the drill of worker-1, and a function that gives the lines it has written."""
+    """Makes the drill of worker-1, and a function that returns the lines written by it."""
     writer = MetricsWriter(str(tmp_path), "worker-1")
 
     def make(steps, raises=()):
@@ -28,32 +28,32 @@ def create(tmp_path):
     writer.close()
 
 
-def test_without_a_drill_there_is_nothing_to_do(tmp_path):
+def test_without_a_drill_no_line_is_written(tmp_path):
     assert worker_faults.create("worker-1", MetricsWriter(None, "worker-1"), {}) is None
 
 
-def test_each_milestone_is_told_once_at_the_first_step_at_or_after_it(create):
+def test_each_milestone_is_reported_once_at_the_first_step_at_or_after_it(create):
     drill = create([50, 200])
     for step in (1, 49, 52, 53, 199, 200, 201):
         drill.after_step(step)
     assert [(line["kind"], line["global_step"]) for line in create.lines()] == [("reached", 52), ("reached", 200)]
 
 
-def test_worker_that_comes_late_tells_once_what_it_has_passed(create):
+def test_late_worker_reports_the_passed_milestones_once(create):
     drill = create([50, 200, 300])
     drill.after_step(250)
     drill.after_step(251)
     assert [line["global_step"] for line in create.lines()] == [250]
 
 
-def test_training_that_has_gone_back_tells_nothing_twice(create):
+def test_rolled_back_training_reports_nothing_twice(create):
     drill = create([50])
     for step in (50, 20, 50):
         drill.after_step(step)
     assert len(create.lines()) == 1
 
 
-def test_raises_once_and_has_said_so_before(create):
+def test_raises_once_after_it_has_reported_so(create):
     drill = create([50, 100], [RAISE])
     drill.after_step(60)
     with pytest.raises(

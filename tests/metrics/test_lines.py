@@ -1,4 +1,4 @@
-"""Lines are lost as long as the disk is full, whole ones, and nothing is raised."""
+"""While the disk is full, whole lines are lost and no error is raised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.testing.logs import log_lines
 
 
 class Full:
-    """A file that takes 10 bytes of each line, then says that there is no room, in the two ways in which systems do."""
+    """A file that takes 10 bytes of each line and then reports a full disk, in the two ways of operating systems."""
 
     def __init__(self, real):
         self._real = real
@@ -41,7 +41,7 @@ def test_a_line_can_be_read_at_once_and_a_file_is_continued(tmp_path):
     assert steps(path) == [1, 2]
 
 
-def test_lines_are_lost_whole_with_one_warning_and_come_again_with_room(tmp_path, monkeypatch):
+def test_whole_lines_are_lost_with_one_warning_and_written_again_with_free_space(tmp_path, monkeypatch):
     file = LineFile(tmp_path / "file")
     file.write({"step": 1})
     with monkeypatch.context() as patch, log_lines() as said:

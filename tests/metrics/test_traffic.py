@@ -13,11 +13,11 @@ from ps_trainer.metrics.traffic import SocketTraffic, StepTraffic, Traffic
 
 pytestmark = pytest.mark.skipif(not traffic.is_supported(), reason="the counts are Linux's")
 
-SYN_BYTES = 1  # the kernel counts the opening of a connection as a byte that the opener sent
+SYN_BYTES = 1  # the kernel counts the opening of a connection as one byte from the opener
 
 
 class Link(contextlib.ExitStack):
-    """A TCP connection within this process; `port` is that of the accepting end."""
+    """A TCP connection within this process; `port` belongs to the accepting end."""
 
     def __init__(self, family=socket.AF_INET, host="127.0.0.1"):
         super().__init__()
@@ -38,7 +38,7 @@ class Link(contextlib.ExitStack):
 
 def _transfer(sender, receiver, num_bytes):
     sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for _ in range(num_bytes // 1000):  # few enough at a time to fit the buffers
+    for _ in range(num_bytes // 1000):  # small enough parts to fit the buffers
         sender.sendall(b"x" * 1000)
         assert len(receiver.recv(1000, socket.MSG_WAITALL)) == 1000
 
@@ -71,7 +71,7 @@ def test_sums_the_connections_of_the_cluster_and_no_others():
         assert counter.sample() == Traffic(push_bytes=2 * SYN_BYTES + 4_000, pull_bytes=1_000 + 2_000)
 
 
-def test_totals_keep_what_closed_connections_carried():
+def test_totals_keep_the_bytes_of_closed_connections():
     with Link() as lasting:
         with Link() as closing:
             counter = SocketTraffic(None, [lasting.port, closing.port])
@@ -84,7 +84,7 @@ def test_totals_keep_what_closed_connections_carried():
         assert counter.sample().pull_bytes == 7_000 + 2_000
 
 
-def test_a_connection_that_gets_a_closed_ones_descriptor_is_counted_beside_it():
+def test_a_new_connection_with_a_closed_ones_descriptor_is_counted_beside_it():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         counter = SocketTraffic(None, [listener.getsockname()[1]])
         descriptors = []
@@ -97,7 +97,7 @@ def test_a_connection_that_gets_a_closed_ones_descriptor_is_counted_beside_it():
     assert total == Traffic(2 * SYN_BYTES, 9_000 + 5_000)
 
 
-def test_other_descriptors_are_passed_over_and_none_is_left_open():
+def test_other_descriptors_are_skipped_and_none_is_left_open():
     with contextlib.ExitStack() as stack:
         link = stack.enter_context(Link())
         stack.enter_context(open(os.devnull))
@@ -111,7 +111,7 @@ def test_other_descriptors_are_passed_over_and_none_is_left_open():
         assert ports.count((opener_port, link.port)) == ports.count((link.port, opener_port)) == 1
 
 
-def test_knows_nothing_on_other_systems(monkeypatch):
+def test_has_no_figures_on_other_systems(monkeypatch):
     monkeypatch.setattr(traffic.sys, "platform", "darwin")
     counter = SocketTraffic(1, [2])
     assert counter.sample() is None

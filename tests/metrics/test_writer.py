@@ -1,4 +1,4 @@
-"""What a task reports can be read back: JSON lines, and TensorBoard events of the same numbers."""
+"""A task's reports can be read back, as JSON lines and as TensorBoard events of the same numbers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_line_can_be_read_before_the_task_ends(tmp_path):
     writer.close()
 
 
-def test_a_task_that_comes_back_goes_on_in_the_same_file(tmp_path):
+def test_a_restarted_task_continues_in_the_same_file(tmp_path):
     for state in ("first", "second"):
         writer = MetricsWriter(str(tmp_path), "worker-0")
         writer.state(state)
@@ -86,7 +86,7 @@ def test_without_a_logdir_nothing_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_default_graph_is_left_alone(tmp_path):
+def test_the_default_graph_is_not_changed(tmp_path):
     with tf.Graph().as_default() as graph:
         write_all(str(tmp_path))
         assert not graph.get_operations()
@@ -97,7 +97,7 @@ def test_events_end_with_a_warning_on_a_full_disk(tmp_path, monkeypatch):
 
     class Full:
         def add_summary(self, summary, step):
-            raise RuntimeError("events.out; No space left on device")  # what TensorFlow 2.21 raises
+            raise RuntimeError("events.out; No space left on device")  # TensorFlow 2.21's own error
 
     monkeypatch.setattr(writer, "_events", Full())
     with log_lines() as said:
