@@ -135,7 +135,7 @@ def test_files_of_the_other_dataset_are_refused(tmp_path):
     write_10(tmp_path)
     (tmp_path / "test_batch.bin").rename(tmp_path / "test.bin")
     (tmp_path / "data_batch_1.bin").rename(tmp_path / "train.bin")
-    with pytest.raises(DataError, match="no whole number of records of 3074 bytes"):
+    with pytest.raises(DataError, match="not a whole number of records of 3074 bytes"):
         create(tmp_path, Cifar100)
 
 
