@@ -82,7 +82,7 @@ def test_decimal_ids_of_eight_digits_are_not_read_as_hexadecimal(tmp_path):
     ids = [f"{10_000_000 + i}" for i in range(26 * 5)]
     lines = ["\t".join(["1", *["0"] * 13, *ids[i : i + 26]]) for i in range(0, len(ids), 26)]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
-    with pytest.raises(DataError, match=r"a to f, so these are decimal ids; read them by .*categories=text"):
+    with pytest.raises(DataError, match=r"a to f, so these are decimal ids; read them with .*categories=text"):
         create(tmp_path, test_files=("train.txt",))
     create(tmp_path, test_files=("train.txt",), categories="text")
     assert "categories=text" in detect_format.detect(tmp_path).options
