@@ -1,1 +1,1 @@
-"""Mutation testing: breaks the package on purpose, a place at a time, and looks whether the tests notice."""
+"""Mutation testing: breaks the package on purpose, one place at a time, and checks whether the tests notice."""

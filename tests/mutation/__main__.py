@@ -1,8 +1,8 @@
-"""python -m tests.mutation: how many of some random mutants of the package its tests notice.
+"""python -m tests.mutation: the number of random mutants of the package that its tests notice.
 
     python -m tests.mutation --seed=13 --count=60 --table=mutants.csv
 
-Takes a commit's files, never those of the working tree. Stopped and called again, it goes on.
+It takes a commit's files, never those of the working tree. A stopped campaign continues when it is called again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDERS = ("updates", "gradients", "optimizers", "store", "training")
 
 
 def main() -> None:
-    """Runs a campaign as the flags say."""
+    """Runs a campaign according to the flags."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=13, help="of the choice of places (default: %(default)s)")
     parser.add_argument("--count", type=int, default=60, help="places (default: %(default)s)")

@@ -1,8 +1,8 @@
-"""Mutants of a commit, picked at random, each run against the tests of its folder in a copy of the tree.
+"""Random mutants of a commit, each run against the tests of its folder in a copy of the tree.
 
-The copy is the commit's own files in a folder apart: nobody's working tree is touched. What is known already (the map
-of which test comes through which statement, and each mutant's end) is kept there, so that a campaign that was
-stopped goes on.
+The copy holds the commit's own files in a separate folder, so the working tree is not touched. That folder also keeps
+the results so far: the map of the statements that each test runs, and each mutant's verdict. So a stopped campaign
+continues.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MIN_LIMIT_SECS, _LIMIT_FACTOR, _MAP_LIMIT_SECS = 30.0, 10.0, 600.0
 
 
 class Verdict(NamedTuple):
-    """How a mutant fared.
+    """The result of a mutant.
 
     Attributes:
-        outcome: "failed" (a test did), "timeout" (a test took `_LIMIT_FACTOR` times as long as without the mutant),
-            "crash" (the process died), "survived".
-        by: the test, or the file that could not be imported; "" of a survivor.
-        why: what it said.
-        reached_by: how many tests come through the statement.
-        secs: of the session.
+        outcome: "failed" (a test failed), "timeout" (a test took `_LIMIT_FACTOR` times its time without the mutant),
+            "crash" (the process died) or "survived".
+        by: Id of the test, or name of the file that could not be imported; "" for a survivor.
+        why: Message of the failure.
+        reached_by: Number of tests that run the statement.
+        secs: Seconds of the session.
     """
 
     outcome: str
@@ -49,15 +49,15 @@ class Verdict(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """What is broken, and where it is tried.
+    """The code to break, and the place of the trials.
 
     Attributes:
-        repository: with the commit.
-        commit: of which all files are taken.
-        package: folder of the code, whose subfolder X has its tests in `tests/X`.
-        folders: subfolders of `package`.
-        work: folder for the copy and for what is known; made if it is not there.
-        excluded: files that are left alone, from the root of the tree.
+        repository: Repository that contains the commit.
+        commit: Commit that all files are taken from.
+        package: Folder of the code; its subfolder X has its tests in `tests/X`.
+        folders: Subfolders of `package`.
+        work: Folder for the copy and the results so far; created if it does not exist.
+        excluded: Files that are not changed, from the root of the tree.
     """
 
     repository: pathlib.Path
@@ -69,30 +69,30 @@ class Campaign:
 
     @property
     def tree(self) -> pathlib.Path:
-        """The copy."""
+        """Folder of the copy."""
         return self.work / "tree"
 
     def export(self) -> None:
-        """Makes the copy, or makes it whole again."""
+        """Makes the copy, or restores it."""
         self.tree.mkdir(parents=True, exist_ok=True)
         git = ["git", "-C", str(self.repository), "archive", self.commit]
         files = subprocess.run(git, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", str(self.tree)], input=files, check=True)
 
     def places(self) -> list[list[Mutant]]:
-        """All places of the folders' files."""
+        """All places in the folders' files."""
         files = [path for folder in self.folders for path in sorted((self.tree / self.package / folder).glob("*.py"))]
         names = [path.relative_to(self.tree).as_posix() for path in files]
         kept = [name for name in names if name not in self.excluded]
         return [place for name in kept for place in places_of(name, (self.tree / name).read_text(encoding="utf-8"))]
 
     def pick(self, seed: int, count: int) -> list[Mutant]:
-        """One mutant of each of `count` places, every place as likely as another; the same ones for the same seed."""
+        """One mutant for each of `count` places with equal probability; a seed gives the same mutants each time."""
         random_ = random.Random(seed)
         return [random_.choice(place) for place in random_.sample(self.places(), count)]
 
     def run(self, mutants: Sequence[Mutant], say: Callable[[str], None] = print) -> list[tuple[Mutant, Verdict]]:
-        """Tries each mutant that was not tried yet."""
+        """Tries each mutant without a verdict."""
         known = self.work / "verdicts.jsonl"
         verdicts = _read_lines(known)
         tried = {Mutant(*mutant): Verdict(*verdict) for mutant, verdict in verdicts}
@@ -107,7 +107,7 @@ class Campaign:
         return [(mutant, tried[mutant]) for mutant in mutants]
 
     def try_out(self, mutant: Mutant) -> Verdict:
-        """Runs the folder's tests with one mutant, the likeliest to notice first, until one does."""
+        """Runs the folder's tests with one mutant until one notices it; the likeliest tests come first."""
         tests = self.tests_of(mutant.path.split("/")[1])
         order, reached_by = _likeliest_first(mutant, tests)
         limits = {test: max(_MIN_LIMIT_SECS, _LIMIT_FACTOR * tests[test]["secs"]) for test in order}
@@ -117,7 +117,7 @@ class Campaign:
         return Verdict(*_end_of(code, events), reached_by, round(time.monotonic() - began, 1))
 
     def tests_of(self, folder: str) -> dict[str, dict[str, Any]]:
-        """The tests of a folder that pass without any mutant: id -> {"secs", "hits"}; found by running them once."""
+        """The tests of a folder that pass without a mutant: id -> {"secs", "hits"}, found by one run of all tests."""
         known = self.work / f"tests-{folder}.json"
         if not known.exists():
             paths = sorted((self.tree / self.package / folder).glob("*.py"))
@@ -126,7 +126,7 @@ class Campaign:
             with self._changed(changes):
                 _, events = self._session(files=[f"tests/{folder}"], order=None, limits={}, stops=False)
             if not any("finished" in event for event in events):
-                raise RuntimeError(f"tests/{folder} does not come to its end without a mutant: {events[-1:]}")
+                raise RuntimeError(f"tests/{folder} does not end normally without a mutant: {events[-1:]}")
             failed = {event["failed"] for event in events if "failed" in event}
             ended = [event for event in events if "ended" in event and event["ended"] not in failed]
             tests = {event["ended"]: {"secs": event["secs"], "hits": event["hits"]} for event in ended}
@@ -135,7 +135,7 @@ class Campaign:
 
     @contextmanager
     def _changed(self, changes: dict[str, Callable[[str], str]]) -> Iterator[None]:
-        """Files of the copy, changed meanwhile."""
+        """Files of the copy that differ from the commit's."""
         sources = {name: (self.tree / name).read_text(encoding="utf-8") for name in changes}
         try:
             for name, change in changes.items():
@@ -146,11 +146,11 @@ class Campaign:
                 (self.tree / name).write_text(source, encoding="utf-8")
 
     def _session(self, **plan: Any) -> tuple[int, list[dict[str, Any]]]:
-        """Runs tests in the copy: exit code and events. Whatever a mutant has started is ended with it."""
+        """Runs tests in the copy; returns exit code and events. It ends every process that a mutant has started."""
         plan_path, events_path = self.work / "plan.json", self.work / "events.jsonl"
         plan_path.write_text(json.dumps(plan | {"limit": _MAP_LIMIT_SECS}), encoding="utf-8")
         events_path.unlink(missing_ok=True)
-        # Without files of compiled code: one of another mutant might be taken for this one's.
+        # Compiled code is not written, because Python might take another mutant's for this one's.
         env = os.environ | {"PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, str(_SESSION), str(plan_path), str(events_path)]
         with (self.work / "output.txt").open("wb") as output:
@@ -166,7 +166,7 @@ class Campaign:
 
 
 def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, Verdict]]) -> None:
-    """A CSV file with a line per mutant."""
+    """Writes a CSV file with one line per mutant."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["number", "place", "kind", "before", "after", *Verdict._fields])
@@ -176,11 +176,11 @@ def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, Verdict]]) -
 
 
 def _likeliest_first(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> tuple[list[str], int]:
-    """The tests to run, and how many of them come through the mutant's statement.
+    """The tests to run, and the number of them that run the mutant's statement.
 
-    Those first, the module's own before the others', quick files and tests before slow ones. Then others of these files
-    with the same parameters, as tests share what was run before. A statement that runs at import belongs to all that
-    come through its module.
+    Those come first: the module's own tests before others, quick files and tests before slow ones. Other tests of these
+    files with the same parameters follow, because tests share earlier results. A statement that runs at import belongs
+    to all tests that run its module.
     """
     place, module = f"{mutant.path}:{mutant.statement}", f"{mutant.path}:"
     reached = [test for test, facts in tests.items() if place in facts["hits"]]
@@ -211,7 +211,7 @@ def _end_of(code: int, events: Sequence[dict[str, Any]]) -> tuple[str, str, str]
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of a process's own group, itself included."""
+    """Kills all processes in a process's own group, including the process."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The ways in which a source file can be broken, one place at a time. Imports no TensorFlow."""
+"""The ways to break a source file at one place. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Mutant(NamedTuple):
     """One change of one file.
 
     Attributes:
-        path: of the file, from the root of the tree.
-        line: number of the first line that is changed, from 1.
-        statement: first line of the innermost statement around it.
-        kind: what is done to it: "operator", "comparison", "condition", "constant", "dependency", "statement",
+        path: Path of the file, from the root of the tree.
+        line: Number of the first changed line, from 1.
+        statement: First line of the innermost statement around it.
+        kind: Kind of the change: "operator", "comparison", "condition", "constant", "dependency", "statement" or
             "arguments".
-        start: offset in the source at which the change begins.
-        end: offset at which it ends.
-        before: the source there.
-        after: what it becomes.
+        start: Offset in the source at which the change begins.
+        end: Offset at which the change ends.
+        before: Source text at that place.
+        after: Text that replaces it.
     """
 
     path: str
@@ -45,10 +45,10 @@ class Mutant(NamedTuple):
     after: str
 
     def apply(self, source: str) -> str:
-        """`source` with the change made.
+        """`source` with the change.
 
         Raises:
-            ValueError: `source` is not what the mutant was made of.
+            ValueError: `source` is not the source from which the mutant was made.
         """
         if source[self.start : self.end] != self.before:
             raise ValueError(f"{self.path}:{self.line} is not what the mutant was made of: {self.before!r}")
@@ -58,12 +58,12 @@ class Mutant(NamedTuple):
 def places_of(path: str, source: str) -> list[list[Mutant]]:
     """Every place of a file that can be broken, each with the ways to break it, in the order of the file.
 
-    Left alone is what changes no behaviour, or only words: docstrings, annotations, decorators, imports, calls of the
-    log, the messages of errors, and f-strings. Strings are never changed.
+    Places that influence no behaviour, or only texts, are left out: docstrings, annotations, decorators, imports, log
+    calls, error messages, and f-strings. Strings are never changed.
 
     Args:
-        path: of the file, for the mutants.
-        source: its content.
+        path: Path of the file, for the mutants.
+        source: Content of the file.
     """
     lines = _line_offsets(source)
     places = []
@@ -81,7 +81,7 @@ def places_of(path: str, source: str) -> list[list[Mutant]]:
 
 
 def _nodes(node: ast.AST, statement: int) -> Iterator[tuple[ast.AST, int]]:
-    """What may be changed, each with the line of the statement that it is in."""
+    """The nodes that may be changed, each with the line of its statement."""
     for name, value in ast.iter_fields(node):
         if name in _ANNOTATIONS:
             continue
@@ -94,19 +94,19 @@ def _nodes(node: ast.AST, statement: int) -> Iterator[tuple[ast.AST, int]]:
 
 
 def _is_words(node: ast.AST) -> bool:
-    """Whether nothing in `node` is to be changed."""
+    """Whether `node` and everything inside it must stay unchanged."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True  # a docstring
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         called = node.value.func
         return isinstance(called, ast.Attribute) and called.attr in _LOG_METHODS
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id.endswith("Error")  # with its message
+        return node.func.id.endswith("Error")  # including its message
     return isinstance(node, (ast.JoinedStr, ast.Import, ast.ImportFrom))
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST | str]]:
-    """(kind, what is replaced, by what) for each way to break `node` itself."""
+    """(kind, old text, new text) for each way to break `node` itself."""
     for change in (_operator, _comparison, _condition, _constant, _dependency, _statement, _arguments):
         yield from ((change.__name__[1:], old, new) for old, new in change(node))
 
@@ -148,7 +148,7 @@ def _constant(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
 
 
 def _dependency(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
-    """Drops one of the ops that `tf.control_dependencies` or `tf.group` takes."""
+    """Drops one of the ops in a call of `tf.control_dependencies` or `tf.group`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return
     if node.func.attr == "control_dependencies" and node.args:
@@ -164,14 +164,14 @@ def _dependency(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
 
 
 def _statement(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
-    """Drops a statement without which the rest of its function still has all its names."""
+    """Drops a statement if all names in the rest of its function stay defined."""
     is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     if is_call or isinstance(node, (ast.AugAssign, ast.Raise, ast.Continue, ast.Break)):
         yield node, "pass"
 
 
 def _arguments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
-    """Swaps the first two positional arguments of a call, if they look alike; else it is but an error of types."""
+    """Swaps the first two positional arguments of a call if they look alike; otherwise it would be a type error."""
     if isinstance(node, ast.Call) and len(node.args) >= 2:
         first, second, *others = node.args
         if type(first) is type(second) and not isinstance(first, ast.Starred) and not _has_text(first):
@@ -179,7 +179,7 @@ def _arguments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
 
 
 def _has_text(node: ast.AST) -> bool:
-    """Whether a string or a list is joined: another operator would only be an error of types."""
+    """Whether an operand is a string or a list; another operator would only be a type error."""
     operands = [getattr(node, name, None) for name in ("left", "right", "value")]
     return any(
         isinstance(operand, (ast.JoinedStr, ast.List, ast.Tuple))
@@ -200,7 +200,7 @@ def _without(values: list[ast.expr], index: int) -> list[ast.expr]:
 
 
 def _line_offsets(source: str) -> list[int]:
-    """Offset in bytes of each line's begin; `ast` counts columns in bytes."""
+    """Offset in bytes of the beginning of each line; `ast` counts columns in bytes."""
     offsets = [0]
     for line in source.encode().splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
@@ -215,9 +215,9 @@ def instrument(path: str, source: str, probe: str) -> str:
     """`source` with a call of `probe("path:line")` before each statement of each function.
 
     Args:
-        path: of the file.
-        source: its content.
-        probe: name of a builtin function.
+        path: Path of the file.
+        source: Content of the file.
+        probe: Name of a builtin function.
     """
     tree = ast.parse(source)
     _instrument(tree, lambda line: ast.parse(f"{probe}({f'{path}:{line}'!r})").body[0])
@@ -239,6 +239,6 @@ def _instrument(node: ast.AST, probe: Callable[[int], ast.stmt], *, is_inside: b
 
 
 def _stays_first(statement: ast.stmt) -> bool:
-    """Whether nothing may stand before it: a docstring, `nonlocal`."""
+    """Whether the statement must stay first: a docstring, `nonlocal`."""
     is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     return is_docstring or isinstance(statement, (ast.Global, ast.Nonlocal))

@@ -1,10 +1,10 @@
-"""Runs a plan of tests in a copy of the tree and writes down how each ended, for `campaign.py`. A script.
+"""Runs a plan of tests in a copy of the tree and records the end of each, for `campaign.py`. A script.
 
     python session.py PLAN.json EVENTS.jsonl    (in the root of the copy)
 
-The plan: "files" of tests; "order", the ids of the tests to run, None for all; "limits", seconds by test, and
-"limit" for the others; "stops", whether the first failure ends the session. The events, a line of JSON each:
-{"started": id}, {"failed": id, "why": text}, {"ended": id, "secs": s, "hits": statements it came through}, and
+The plan: "files" of tests; "order", the ids of the tests to run, or None for all; "limits", seconds by test, and
+"limit" for the others; "stops", whether the first failure ends the session. The events are lines of JSON:
+{"started": id}, {"failed": id, "why": text}, {"ended": id, "secs": s, "hits": statements that ran}, and
 {"finished": true}.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-IDLE_SECS = 120.0  # for what is between the tests: imports, collection, the end of the session
+IDLE_SECS = 120.0  # for the phases between tests: imports, collection, the end of the session
 PROBE = "__mutation_probe__"
 
 
@@ -28,8 +28,8 @@ class Recorder:
     """A pytest plugin that orders the tests as planned and writes events.
 
     Args:
-        plan: as in the module's docstring.
-        events: open text file.
+        plan: Plan as described in the module's docstring.
+        events: Open text file.
     """
 
     def __init__(self, plan: dict[str, Any], events: Any):
@@ -37,7 +37,7 @@ class Recorder:
         self._hits: set[str] = set()
         self._began = 0.0
 
-    @pytest.hookimpl(trylast=True)  # after the order of the project's own conftest
+    @pytest.hookimpl(trylast=True)  # after the ordering by the project's own conftest
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         if self._plan["order"] is None:
             return
@@ -81,16 +81,16 @@ def main(plan_path: str, events_path: str) -> None:
         pytest.main([*arguments, *(["-x"] if plan["stops"] else []), *plan["files"]], plugins=[Recorder(plan, events)])
         events.write(json.dumps({"finished": True}) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # whatever threads a mutant has left
+    os._exit(0)  # ignores any threads that a mutant has left
 
 
 def _end_after(secs: float) -> None:
-    """Ends the process when it is still at the same after `secs`, also in a call of C that never returns."""
+    """Ends the process if it has not moved on after `secs`, even inside a C call that never returns."""
     faulthandler.dump_traceback_later(secs, exit=True, file=sys.__stderr__)
 
 
 def _last_line(report: Any) -> str:
-    """What pytest says in its summary of a failure."""
+    """The line of a failure in pytest's summary."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else str(report.longrepr)
     lines = [line for line in text.splitlines() if line.strip()]

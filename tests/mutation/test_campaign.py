@@ -1,4 +1,4 @@
-"""A campaign on a small repository: what is caught and by what, what survives, and that nothing else is touched."""
+"""A campaign on a small repository: caught mutants and their tests, survivors, and an untouched working tree."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_mutant_that_no_test_notices_survives(campaign):
     assert (verdict.outcome, verdict.by, verdict.reached_by) == ("survived", "", 1)
 
 
-def test_a_mutant_that_never_ends_is_caught_by_the_time_it_takes(campaign, monkeypatch):
+def test_a_mutant_that_never_ends_is_caught_by_a_timeout(campaign, monkeypatch):
     monkeypatch.setattr(campaign_lib, "_MIN_LIMIT_SECS", 0.5)
     mutant = mutant_of(campaign, "total -= value")._replace(after="\n        while True: pass")
     verdict = campaign.try_out(mutant)
@@ -117,14 +117,14 @@ def test_an_excluded_file_has_no_places(campaign):
     assert campaign.__class__(**{**vars(campaign), "excluded": ("package/sums/numbers.py",)}).places() == []
 
 
-def test_goes_on_where_it_was_stopped_and_leaves_the_files_as_they_were(campaign, tmp_path):
+def test_continues_where_it_was_stopped_and_leaves_the_files_unchanged(campaign, tmp_path):
     mutants = [mutant_of(campaign, after) for after in ("(total * len(values))", "(value >= 10)")]
     (campaign.tree / "package/sums/numbers.py").write_text("left by a campaign that was killed")
     campaign.export()
     first = campaign.run(mutants[:1], say=lambda line: None)
     said = []
     results = campaign.run(mutants, say=said.append)
-    assert results[0] == first[0]  # with the time that it took
+    assert results[0] == first[0]  # including its measured time
     assert [line.split(": ")[1].split()[0] for line in said] == ["failed", "survived"]
     assert (campaign.tree / "package/sums/numbers.py").read_text() == CODE
     assert (campaign.repository / "package/sums/numbers.py").read_text() == CODE

@@ -1,4 +1,4 @@
-"""What can be broken in a source, how, and what is left alone."""
+"""The places of a source that can be broken, the ways to break them, and the places that are left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.mutation.mutants import instrument, places_of
 
 
 def changes(source, kind=None):
-    """Every mutated source, without the parentheses that are put around what is changed."""
+    """Every mutated source, without the parentheses around the change."""
     source = textwrap.dedent(source)
     mutants = [mutant for place in places_of("a.py", source) for mutant in place]
     return {mutant.apply(source) for mutant in mutants if kind in (None, mutant.kind)}
@@ -63,7 +63,7 @@ def test_breaks_a_place_in_each_of_its_ways(before, kind, after):
         "x = f(a, *b)",
     ],
 )
-def test_leaves_words_annotations_and_the_log_alone(source):
+def test_leaves_words_annotations_and_the_log_unchanged(source):
     assert changes(source) == set()
 
 
@@ -71,19 +71,19 @@ def test_counts_places_in_characters_and_keeps_the_rest_of_the_file():
     assert changes("x = 'σ'; y = a + b  # η\n") == {"x = 'σ'; y = (a - b)  # η\n"}
 
 
-def test_says_in_which_statement_a_place_is():
+def test_names_the_statement_of_a_place():
     source = "x = f(\n    a,\n    a + 1,\n)\n"
     ((operator,), _) = places_of("a.py", source)
     assert (operator.line, operator.statement, operator.kind) == (3, 1, "operator")
 
 
-def test_a_mutant_of_another_source_is_refused():
+def test_a_mutant_of_another_source_is_rejected():
     ((mutant,),) = places_of("a.py", "y = a + b\n")
     with pytest.raises(ValueError, match=r"a\.py:1 is not what the mutant was made of"):
         mutant.apply("y = a * b\n")
 
 
-def test_instrumented_source_does_the_same_and_says_what_it_came_through():
+def test_instrumented_source_behaves_the_same_and_records_its_statements():
     source = '''
 from __future__ import annotations
 
