@@ -9,7 +9,7 @@ from tests.experiments.fakes import Dice
 
 @pytest.fixture
 def dice(monkeypatch):
-    """The class `Dice`, with nothing executed and nothing failing; what a test sets on it is undone."""
+    """The class `Dice` without executed or failing runs; the fixture undoes a test's changes of it."""
     monkeypatch.setattr(Dice, "executed", [])
     monkeypatch.setattr(Dice, "failing", {})
     monkeypatch.setattr(Dice, "bonus", 0)

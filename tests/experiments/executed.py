@@ -1,4 +1,4 @@
-"""Executes some runs of an experiment without the harness, and says what came of its claims."""
+"""Executes some runs of an experiment without the harness, and returns the findings on its claims."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ps_trainer.experiments.harness.claims import Finding
 
 
 def results_of(experiment, runs, folder):
-    """`Results` of runs, done one after the other."""
+    """`Results` of runs, executed one after the other."""
     return Results(RunResult(run, experiment.execute(run, folder).figures, 0.1, None, folder) for run in runs)
 
 
 def findings_of(experiment, results):
-    """Claim's key -> its finding, of the claims about which something was measured."""
+    """Claim's key -> its finding, for the claims with at least one measurement."""
     checked = experiment.analyse(results).checked
     return {one.claim.key: one.finding for one in checked if one.finding is not Finding.NOT_TESTABLE}
 
 
 def refuted(findings):
-    """The keys of the claims that were refuted."""
+    """The keys of the refuted claims."""
     return {key for key, finding in findings.items() if finding is Finding.REFUTED}
 
 
 def drawn(plots):
-    """The keys of plots, each drawn on a figure that is then thrown away; what is joined by a line is in order of x."""
+    """The keys of the plots, after drawing each on a throw-away figure; points on a line must be in order of x."""
     for drawing in plots:
         figure = Figure()
         drawing.draw(figure)

@@ -14,7 +14,7 @@ NUM_THROWS = 400
 
 
 class Clock:
-    """Seconds, as the test says."""
+    """Seconds that pass only when the test moves them."""
 
     def __init__(self):
         self.now = 100.0
@@ -97,9 +97,9 @@ class Dice(Experiment):
     """Throws dice and looks at the mean.
 
     Attributes:
-        bonus: added to each throw: what a broken rule would do.
-        failing: keys of runs that fail, and the error.
-        executed: keys in the order in which they were executed, by all instances of the test.
+        bonus: Number added to each throw, as a broken rule would do.
+        failing: Keys of runs that fail, with their errors.
+        executed: Keys in the order of execution, by all instances of the test.
     """
 
     name = "dice"

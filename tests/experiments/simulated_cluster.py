@@ -1,4 +1,4 @@
-"""A stand-in for real clusters: what it logs comes from the simulator, whose rules a test may break for it alone."""
+"""A stand-in for real clusters: its logs come from the simulator, and a test may break the simulator's rules for it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ps_trainer.experiments.toolkit import virtual
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import table
 
-OVERHEAD_SECS = 0.004  # of a step, beside its delay
+OVERHEAD_SECS = 0.004  # overhead of a step, besides its delay
 
 
 class SimulatedCluster:
-    """Takes the place of `Cluster.train`.
+    """Replaces `Cluster.train`.
 
     Args:
-        rules: name of `--update` -> the broken rule that the cluster has.
-        losses: the loss of the steps, in the order in which they end; the last one goes on. NaN ends the run.
+        rules: Name of `--update` -> broken rule of the cluster.
+        losses: Losses of the steps in the order of their ends; the last one repeats. A NaN ends the run.
 
     Attributes:
-        trained: the clusters, in order.
+        trained: Trained clusters, in order.
     """
 
     def __init__(self, monkeypatch, rules=None, losses=(2.0,)):
@@ -53,7 +53,7 @@ class SimulatedCluster:
     def _steps(self, schedule, batch_size):
         steps, updates = schedule.steps, schedule.update_secs.tolist()
         records, begun = [], {}
-        for i in reversed(range(len(steps.worker))):  # a step ends, as a worker sees it, when its next one begins
+        for i in reversed(range(len(steps.worker))):  # a worker's step ends when its next one begins
             worker = int(steps.worker[i])
             end = begun.get(worker, float(steps.t_push_done[i]))
             begun[worker] = float(steps.t_start[i])
@@ -93,7 +93,7 @@ class SimulatedCluster:
 
 
 def real_results_of(experiment, runs, folder, share=0.3):
-    """`Results` of real runs, in which the machine's cores were busy to this share."""
+    """`Results` of real runs during which the machine's cores were busy to this share."""
     return Results(
         RunResult(run, experiment.execute(run, folder).figures, 9.0, CpuUse(share, 1.0, 1.0), folder) for run in runs
     )

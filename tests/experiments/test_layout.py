@@ -1,4 +1,4 @@
-"""Every experiment has the same files, and no two public classes have one name."""
+"""Every experiment has the same files, and no two public classes share a name."""
 
 from __future__ import annotations
 

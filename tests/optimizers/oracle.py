@@ -15,7 +15,7 @@ State = dict[str, np.ndarray]  # "w" and the slots
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Values of the parameter and of its slots, before the first step and after each."""
+    """Values of the parameter and of its slots, before the first step and after each step."""
 
     states: list[State]
     names: list[str]  # of all variables, sorted
@@ -43,7 +43,7 @@ def run(component, initial: np.ndarray, gradients: list[np.ndarray | Rows], rate
 
 
 def sgd(s: State, g: np.ndarray, t: int, lr: float) -> State:
-    """One update of the state `s`; `t` counts from 1. The same for the functions below."""
+    """One update of the state `s`; `t` counts from 1. The functions below have the same form."""
     return {"w": s["w"] - lr * g}
 
 
@@ -82,7 +82,7 @@ def adam(s: State, g: np.ndarray, t: int, lr: float, b1: float = 0.9, b2: float 
 
 
 def as_dense(g: Rows, shape: tuple[int, ...]) -> np.ndarray:
-    """The gradient of a whole table: rows that repeat are summed, the others are 0."""
+    """The gradient of a whole table: repeated rows are summed, and the others are 0."""
     dense = np.zeros(shape)
     np.add.at(dense, g[1], g[0])
     return dense
@@ -101,7 +101,7 @@ def by_rows(update, s: State, g: Rows, t: int, lr: float, **options) -> State:
 
 
 def assert_follows(trace: Trace, update, gradients: list, tolerance: float = 2e-6, **options) -> None:
-    """Asserts that the states of `trace` are what `update` makes of its first one."""
+    """Asserts that the states of `trace` follow from its first state by `update`."""
     expected = {name: value.astype(np.float64) for name, value in trace.states[0].items()}
     for t, (g, actual) in enumerate(zip(gradients, trace.states[1:], strict=True), start=1):
         expected = update(expected, g, t, LEARNING_RATE, **options)

@@ -17,7 +17,7 @@ UPDATE = functools.partial(oracle.adam, b1=0.8, b2=0.95, eps=1e-3)
 
 
 class StockAdam:
-    """`tf.train.AdamOptimizer` in a component's clothes."""
+    """`tf.train.AdamOptimizer` with the interface of a component."""
 
     def create(self, learning_rate, step):
         return tf.train.AdamOptimizer(learning_rate)
@@ -36,7 +36,7 @@ def test_sparse_adam_equals_dense_adam_with_zero_gradients_elsewhere():
     )
     absent_row = [
         state["w"][1].tolist() for state in trace.states[1:3]
-    ]  # step 2 has no row 1, which moves all the same
+    ]  # step 2 does not contain row 1, which moves all the same
     assert absent_row[0] != absent_row[1]
 
 
@@ -58,11 +58,11 @@ def test_equals_stock_adam_over_20_steps(is_sparse):
     for our_state, stock_state in zip(ours.states, stock.states, strict=True):
         for name in ("w", "m", "v"):
             np.testing.assert_allclose(our_state[name], stock_state[name], rtol=0, atol=1e-6)
-    assert np.abs(ours.states[-1]["w"] - cases.INITIAL).max() > 5e-3  # they did move
+    assert np.abs(ours.states[-1]["w"] - cases.INITIAL).max() > 5e-3  # the values did move
 
 
 @pytest.mark.parametrize("cls", [adam.Adam, adam.LazyAdam])
-def test_variables_are_the_stocks_without_the_beta_powers(cls):
+def test_variables_equal_the_stock_ones_without_the_beta_powers(cls):
     ours = oracle.run(cls(OPTIONS), cases.INITIAL, cases.DENSE[:1]).names
     stock = oracle.run(StockAdam(), cases.INITIAL, cases.DENSE[:1]).names
     assert ours == ["w", "w/Adam", "w/Adam_1"]
@@ -90,7 +90,7 @@ def test_long_training_stays_finite():
         np.testing.assert_allclose(session.run(w), [-0.05 * 0.1 / np.sqrt(0.001)], rtol=1e-4)
 
 
-def test_lazy_adam_refuses_reference_variables_rather_than_walk_the_table():
+def test_lazy_adam_rejects_reference_variables_rather_than_update_the_whole_table():
     with tf.Graph().as_default():
         table = tf.get_variable("table", [4, 2], use_resource=False)
         gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0], tf.int64), [4, 2])

@@ -1,4 +1,4 @@
-"""`--optimizer_for`: which variable gets which optimizer, and what is refused."""
+"""`--optimizer_for`: the optimizer of each variable, and rejected assignments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def of(*texts):
     return Optimizers(Assigned(Sgd(Sgd.Options()) if hasattr(Sgd, "Options") else Sgd(None), 0.1), load(texts, 0.1))
 
 
-def test_the_first_pattern_that_matches_counts_and_the_runs_own_is_for_the_rest():
+def test_the_first_matching_pattern_counts_and_the_runs_optimizer_gets_the_rest():
     optimizers = of("wide/bias=sgd:learning_rate=0.5", "wide/*=ftrl:l1=2,learning_rate=0.3", "*/kernel=adagrad")
     indices = [optimizers.index_of(name) for name in ("wide/bias", "wide/kernel", "deep/kernel", "deep/bias", "w")]
     assert indices == [1, 2, 3, 0, 0]
@@ -23,7 +23,7 @@ def test_the_first_pattern_that_matches_counts_and_the_runs_own_is_for_the_rest(
     assert isinstance(optimizers.all[2].optimizer, Ftrl) and optimizers.all[2].optimizer.options.l1 == 2
 
 
-def test_an_optimizer_of_ones_own_is_given_by_module_and_class():
+def test_a_users_optimizer_is_given_by_module_and_class():
     (one,) = load(["w=ps_trainer.optimizers.stock:Ftrl:l1=3"], 0.1)
     assert one.optimizer.options.l1 == 3
 
@@ -46,7 +46,7 @@ def test_a_wrong_text_is_refused(text, error, words):
     assert words in str(raised.value)
 
 
-def test_a_pattern_that_no_variable_is_left_for_is_refused():
+def test_a_pattern_that_matches_no_remaining_variable_is_rejected():
     names = ["wide/weights", "deep/kernel"]
     of("wide/*=ftrl", "*=adagrad").check(names)
     with pytest.raises(OptionError, match=r"no trainable variable is left that matches 'wid/\*'; the model has wide/w"):

@@ -113,7 +113,7 @@ def test_defaults_start_at_the_full_rate_and_survive_huge_steps(name):
 
 
 @pytest.mark.parametrize("name", registry.SCHEDULES.names())
-def test_everything_lies_on_the_device_of_the_caller(name):
+def test_all_ops_lie_on_the_callers_device(name):
     schedule = registry.SCHEDULES.create(name, ["warmup_steps=3"])
     with tf.Graph().as_default() as graph, tf.device("/job:ps/task:1"):
         schedule.build(LEARNING_RATE, tf.constant(0, tf.int64))
@@ -128,6 +128,6 @@ def test_everything_lies_on_the_device_of_the_caller(name):
         ("piecewise", ["boundaries=4"], "factors=1.0,0.1,0.01 has 3 values, but boundaries=4 cut .* 2 pieces"),
     ],
 )
-def test_refuses_bad_options_naming_what_is_allowed(name, strings, allowed):
+def test_rejects_bad_options_and_names_the_allowed_ones(name, strings, allowed):
     with pytest.raises(OptionError, match=f"--schedule_option.*{allowed}"):
         registry.SCHEDULES.create(name, strings)

@@ -81,7 +81,7 @@ def test_slots_have_the_documented_names_and_first_values(name, slots, first_val
     ids=["sgd", "momentum", "adam", "lazy_adam"],
 )
 def test_concurrent_sparse_updates_of_the_same_rows_lose_nothing(component):
-    # Each update moves every element by exactly 1; wide rows and many threads make a shared lock lose some.
+    # Each update moves every element by exactly 1; with wide rows and many threads a shared lock would lose some.
     shape, num_threads, num_updates = (16, 4096), 8, 100
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
         w = tf.get_variable("w", shape, initializer=tf.zeros_initializer(), use_resource=True)
@@ -103,7 +103,7 @@ def test_concurrent_sparse_updates_of_the_same_rows_lose_nothing(component):
 
 
 @pytest.mark.parametrize("name", registry.OPTIMIZERS.names())
-def test_everything_an_update_makes_lies_on_the_ps(name):
+def test_all_variables_of_an_update_lie_on_the_ps(name):
     component, schedule = registry.OPTIMIZERS.create(name), registry.SCHEDULES.create("cosine", ["warmup_steps=9"])
     with tf.Graph().as_default() as graph:
         with tf.device("/job:worker/task:1"):
@@ -123,7 +123,7 @@ def test_everything_an_update_makes_lies_on_the_ps(name):
 
 
 @pytest.mark.parametrize("name", registry.OPTIMIZERS.names())
-def test_walks_whole_table_says_whether_a_sparse_update_makes_a_tensor_of_the_tables_size(name):
+def test_walks_whole_table_is_true_if_a_sparse_update_makes_a_tensor_of_the_tables_size(name):
     component = registry.OPTIMIZERS.create(name)
     with tf.Graph().as_default() as graph:
         table = tf.get_variable("table", [1000, 2], use_resource=True)

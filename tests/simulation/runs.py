@@ -1,4 +1,4 @@
-"""Runs of the simulator for tests: scripted compute times, and short ways to a schedule or a summary."""
+"""Runs of the simulator for tests: scripted compute times, and short functions for a schedule or a summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ps_trainer.simulation.vectorised import table as vectorised
 
 
 class Scripted(delays.Delay):
-    """Compute times as given, in seconds, again and again."""
+    """Given compute times in seconds, which repeat."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(delays.DelayOptions):
@@ -29,7 +29,7 @@ class Scripted(delays.Delay):
         secs: str = option("1", "times, with + between them")
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """See `Delay.blocks`."""
+        """Yields the given times, again and again."""
         times = [float(text) for text in self.options.secs.split("+")]
         position = 0
         while True:
@@ -38,7 +38,7 @@ class Scripted(delays.Delay):
 
 
 class Push(NamedTuple):
-    """A step of a schedule, without its times but the last."""
+    """A step of a schedule with only its end time."""
 
     t_push_done: float
     worker: int
@@ -47,7 +47,7 @@ class Push(NamedTuple):
 
 
 def script(*secs: str) -> list[str]:
-    """`compute` of workers whose times are given, one text each: "1+2" is 1 s, 2 s, 1 s, …"""
+    """`compute` of workers with given times, one text for each: "1+2" means 1 s, 2 s, 1 s, …"""
     return [f"{__name__}:Scripted:secs={text},worker={worker}" for worker, text in enumerate(secs)]
 
 
@@ -86,12 +86,12 @@ def summary_of(
 
 
 def by_events(cluster: ClusterModel, update: str, options: Sequence[str], num_updates: int) -> Schedule:
-    """The schedule by `Events`, whatever the number of workers."""
+    """The schedule from `Events`, for any number of workers."""
     whole = concatenate(Events(cluster, table.create(update, options, cluster)).run(num_updates))
     return Schedule(cluster.num_workers, whole.steps, whole.update_secs)
 
 
 def by_numpy(cluster: ClusterModel, update: str, options: Sequence[str], num_updates: int) -> Schedule:
-    """The schedule by `vectorised`, whatever the number of workers."""
+    """The schedule from `vectorised`, for any number of workers."""
     whole = concatenate(vectorised.run(cluster, table.create(update, options, cluster), num_updates))
     return Schedule(cluster.num_workers, whole.steps, whole.update_secs)

@@ -1,4 +1,4 @@
-"""What takes how long: transfers against the closed form, the ps tasks' own work, who computes how long."""
+"""Times of a simulated cluster: transfers against the closed form, the ps tasks' own work, and compute times."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_synchronous_step_is_computation_and_twice_the_closed_form(num_workers, 
 def throughput_by_mva(num_workers: int, demand_secs: float, compute_secs: float) -> float:
     """Updates per second of workers that pull, compute and push in turn, by mean value analysis.
 
-    A link that transfers share evenly is a processor-sharing queue; with those the mean values depend on the mean
-    times alone, not on the distributions (Reiser and Lavenberg 1980; Baskett et al. 1975).
+    A link that transfers share evenly is a processor-sharing queue. With such queues the mean values depend only on the
+    mean times, not on the distributions (Reiser and Lavenberg 1980; Baskett et al. 1975).
     """
-    queue = 0.0  # transfers on one of the two links, seen by one that comes
+    queue = 0.0  # transfers that an arriving transfer finds on one of the two links
     for n in range(1, num_workers + 1):
         response = demand_secs * (1 + queue)
         throughput = n / (compute_secs + 2 * response)
@@ -41,7 +41,7 @@ def throughput_by_mva(num_workers: int, demand_secs: float, compute_secs: float)
 
 
 @pytest.mark.parametrize(("num_workers", "compute"), [(2, "exp"), (8, "lognormal"), (16, "det")])
-def test_asynchronous_throughput_on_shared_links_is_that_of_queueing_theory(num_workers, compute):
+def test_asynchronous_throughput_on_shared_links_agrees_with_queueing_theory(num_workers, compute):
     summary = summary_of(
         compute, "async", num_workers=num_workers, num_updates=6000, num_ps=2, model_bytes=1000, ps_bytes_per_sec=5000.0
     )
@@ -56,20 +56,20 @@ def test_pulls_and_pushes_do_not_slow_each_other():
     assert (first, second, third) == pytest.approx((2 + 1 + 1, 4 + 1 + 1 + 1, 7 + 3))
 
 
-def test_the_ps_tasks_take_in_one_push_after_the_other():
+def test_the_ps_tasks_process_one_push_after_the_other():
     steps = scripted("async", (), ("1", "1", "1"), 3, ps_secs=0.5).steps
     assert steps.t_push_done == pytest.approx([1 + 0.5, 1 + 2 * 0.5, 1 + 3 * 0.5])
     steps = scripted("async", (), ("1", "1", "1"), 3, ps_secs=0.5, num_ps=5).steps
     assert steps.t_push_done == pytest.approx([1 + 0.1, 1 + 2 * 0.1, 1 + 3 * 0.1])
 
 
-def test_time_in_the_queue_of_the_ps_makes_staleness_neither_more_nor_less():
+def test_time_in_the_queue_of_the_ps_does_not_change_the_staleness():
     summary = summary_of("exp", "async", num_workers=6, num_updates=4000, ps_secs=0.05)
     assert summary.updates_per_sec == pytest.approx(1 / 0.05, rel=0.02)
     assert summary.staleness_mean() == pytest.approx(6 - 1, abs=0.02)
 
 
-def test_latency_is_in_every_transfer():
+def test_latency_is_part_of_every_transfer():
     steps = scripted("async", (), ("1",), 1, latency_secs=0.25).steps
     assert (steps.t_pull_done[0], steps.t_compute_done[0], steps.t_push_done[0]) == (0.25, 1.25, 1.5)
 

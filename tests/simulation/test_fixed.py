@@ -1,4 +1,4 @@
-"""Schedules of a given staleness, and gradients along them against NumPy."""
+"""Schedules of a given staleness, and gradients along them, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testing.groups import BATCH_SIZE
 from tests.updates.scripted import Optimizer
 
 
-def test_constant_is_tau_once_there_is_a_version_so_old():
+def test_constant_is_tau_once_so_old_a_version_exists():
     schedule = fixed.constant(3, 6)
     assert schedule.num_workers == 1
     assert schedule.steps.staleness.tolist() == [0, 1, 2, 3, 3, 3]
@@ -28,7 +28,7 @@ def test_a_ramp_lets_the_staleness_grow():
     assert schedule.steps.staleness.tolist() == [4 * v // 8 for v in range(8)] + [4] * 12
 
 
-def test_a_given_staleness_is_cut_to_the_versions_there_are():
+def test_a_given_staleness_is_limited_to_the_existing_versions():
     assert fixed.given([5, 0, 1, 9]).steps.staleness.tolist() == [0, 0, 1, 3]
 
 
@@ -55,7 +55,7 @@ def test_the_seed_decides():
     assert first == same != other
 
 
-def test_without_staleness_all_are_plain_training():
+def test_without_staleness_all_equal_plain_training():
     for schedule in (fixed.constant(0, 9), fixed.uniform(0, 9), fixed.geometric(0, 9)):
         assert schedule.steps.version.tolist() == list(range(9))
 

@@ -1,7 +1,7 @@
-"""The engine against what is known: closed forms, and tables of an independent event simulation, mean compute = 1.
+"""The engine against known figures: closed forms, and tables of an independent event simulation, mean compute = 1.
 
 The tables (step times with backup workers, staleness, clock rates of ssp) were made before this engine, by another
-program; the figures have two or three digits.
+program. The figures have two or three digits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 from tests.simulation.runs import summary_of
 
-# Distribution and number of workers that an update needs -> with b = 0, 1, 2, 3 backup workers the time per update, in
-# units of the mean compute time: of a true barrier whose late workers are not cancelled, and of the token queue.
+# Distribution and number of workers that an update needs -> time per update with b = 0, 1, 2, 3 backup workers, in
+# units of the mean compute time: for a true barrier that does not cancel late workers, and for the token queue.
 # Event simulation, mean compute = 1, 4000 to 6000 steps.
 BACKUP_STEP_TIMES = {
     ("exp:mean_ms=1000", 8): [(2.72, 2.72), (2.03, 1.85), (1.72, 1.49), (1.53, 1.29)],
@@ -34,7 +34,7 @@ BACKUP_CASES = [
     if times is not None
 ]
 
-# Workers -> mean, standard deviation, and of the last two the 99th percentile. Event simulation, 58 000 updates.
+# Workers -> mean, standard deviation, and for the last two the 99th percentile. Event simulation, 58 000 updates.
 STALENESS = {
     ("lognormal:sigma=0.5", 2): (1.00, 0.83, 3),
     ("lognormal:sigma=0.5", 4): (3.00, 1.94, 9),
@@ -48,8 +48,8 @@ STALENESS = {
 # The same with det ±2 %: mean, standard deviation, maximum.
 STALENESS_DET = {2: (1.00, 0.11, 2), 4: (3.00, 0.18, 5), 8: (7.00, 0.32, 9), 16: (15.0, 0.49, 19)}
 
-# Compute times and workers -> bound s -> clock rate of a worker as a share of its rate when nobody waits.
-# Event simulation. The row with a slow worker had .26 for s = 10, marked as an effect of its finite run.
+# Compute times and workers -> bound s -> clock rate of a worker as a share of its rate without waits.
+# Event simulation. The row with a slow worker had .26 for s = 10, which its finite run explains.
 SSP_RATES = {
     ("exp", 4): {0: 0.48, 1: 0.66, 2: 0.74, 3: 0.78, 5: 0.85, 10: 0.92},
     ("exp", 8): {0: 0.37, 1: 0.56, 2: 0.66, 3: 0.72, 5: 0.80, 10: 0.89},
@@ -63,8 +63,8 @@ def harmonic(n: int) -> float:
 
 
 @pytest.mark.parametrize(("compute", "needed", "backups", "barrier", "tokens"), BACKUP_CASES)
-def test_step_times_with_backup_workers_are_those_of_the_table(compute, needed, backups, barrier, tokens):
-    # Single draws without variance (pareto with alpha = 2) converge slowly, so does their maximum.
+def test_step_times_with_backup_workers_equal_the_table(compute, needed, backups, barrier, tokens):
+    # Distributions without variance (pareto with alpha = 2) converge slowly, and so does their maximum.
     tolerance = 0.05 if "pareto" in compute else 0.03
     fields = {"num_workers": needed + backups, "num_updates": 3000, "seed": 1}
     summary = summary_of(compute, "backup", [f"backup_workers={backups}"], **fields)
@@ -72,7 +72,7 @@ def test_step_times_with_backup_workers_are_those_of_the_table(compute, needed, 
     for update in ("token_queue", "stock_sync"):
         summary = summary_of(compute, update, [f"replicas_to_aggregate={needed}"], **fields)
         assert summary.update_secs.mean == pytest.approx(tokens, rel=tolerance)
-        # As many tokens as workers per update, so as many pushes, of which `needed` are used.
+        # There is one token per worker and update, so there are as many pushes, of which `needed` are used.
         assert summary.dropped_share == pytest.approx(backups / (needed + backups), abs=0.003)
 
 
@@ -97,7 +97,7 @@ def test_a_barrier_over_exponential_times_takes_the_harmonic_number(num_workers)
 @pytest.mark.parametrize("num_workers", [1, 2, 7])
 def test_mean_staleness_of_async_is_the_number_of_other_workers(compute, num_workers):
     summary = summary_of(compute, "async", num_workers=num_workers, num_updates=5000)
-    # An identity but for the gradients under way at the two ends of the run, a gradient of each worker.
+    # This is an identity except for the pending gradients at the two ends of the run, one of each worker.
     ends = num_workers * (len(summary.staleness) - 1) / summary.num_updates
     assert summary.staleness_mean() == pytest.approx(num_workers - 1, abs=ends + 1e-9)
 
@@ -110,7 +110,7 @@ def test_async_makes_an_update_per_worker_and_mean_compute_time():
 
 
 @pytest.mark.parametrize(("case", "figures"), STALENESS.items())
-def test_staleness_is_that_of_the_table(case, figures):
+def test_staleness_equals_the_table(case, figures):
     compute, num_workers = case
     mean, deviation, percentile = figures
     summary = summary_of(compute, "async", num_workers=num_workers, num_updates=40_000, seed=1)
@@ -120,12 +120,12 @@ def test_staleness_is_that_of_the_table(case, figures):
 
 
 @pytest.mark.parametrize(("num_workers", "figures"), STALENESS_DET.items())
-def test_staleness_of_even_workers_is_that_of_the_table(num_workers, figures):
+def test_staleness_of_even_workers_equals_the_table(num_workers, figures):
     mean, deviation, largest = figures
     summary = summary_of("det:jitter=0.02", "async", num_workers=num_workers, num_updates=40_000, seed=1)
     assert summary.staleness_mean() == pytest.approx(mean, abs=0.01)
-    # One worker overtakes another only when they are within the jitter of each other, which comes seldom and stays
-    # for long: the figure of one run is a matter of chance by up to 0.03.
+    # One worker overtakes another only within the jitter of each other, which is rare and then lasts long. So the
+    # figure of one run varies by chance by up to 0.03.
     assert summary.staleness_deviation() == pytest.approx(deviation, abs=0.04)
     assert len(summary.staleness) - 1 == pytest.approx(largest, abs=1)
 
@@ -156,7 +156,7 @@ def test_softsync_averages_away_staleness():
 
 
 @pytest.mark.parametrize(("case", "rates"), SSP_RATES.items())
-def test_clock_rates_of_ssp_are_those_of_the_table(case, rates):
+def test_clock_rates_of_ssp_equal_the_table(case, rates):
     compute, num_workers = case
     for bound, rate in rates.items():
         summary = summary_of(
@@ -173,6 +173,6 @@ def test_with_a_slow_worker_every_bound_of_ssp_ends_at_its_pace():
 
 
 def test_k_batches_of_exponential_times_come_at_the_rate_of_all_workers():
-    # K-batch-sync, memoryless times: each batch counts from the update on, K / (n μ) per update.
+    # K-batch-sync with memoryless times: each batch counts from the last update on, so an update takes K / (n μ).
     summary = summary_of("exp", "k_batch_async", ["k=5"], num_workers=8, num_updates=5000)
     assert summary.update_secs.mean == pytest.approx(5 * 0.1 / 8, rel=0.03)

@@ -1,4 +1,4 @@
-"""Transfers that share a link: who is there when, by arithmetic."""
+"""Transfers that share a link: their ends, by arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ps_trainer.simulation.link import SharedLink
 
 
 def ends(link: SharedLink, begins: dict[int, float]) -> dict[int, float]:
-    """When each worker's transfer ends; `begins` is in the order of time."""
+    """The end of each worker's transfer; `begins` is in the order of time."""
     waiting, found = list(begins.items()), {}
     while waiting or link.next_end() is not None:
         end = link.next_end()
@@ -19,7 +19,7 @@ def ends(link: SharedLink, begins: dict[int, float]) -> dict[int, float]:
     return found
 
 
-def test_alone_it_is_as_fast_as_the_slower_of_both_ends():
+def test_alone_it_has_the_rate_of_the_slower_end():
     assert ends(SharedLink(100, 50, 200), {0: 1.0}) == {0: 1.0 + 200 / 50}
     assert ends(SharedLink(100, 500, 200), {0: 1.0}) == {0: 1.0 + 200 / 100}
 
@@ -28,8 +28,8 @@ def test_together_they_share_evenly_and_end_together():
     assert ends(SharedLink(100, 500, 200), {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}) == dict.fromkeys(range(4), 4 * 200 / 100)
 
 
-def test_one_that_joins_later_slows_the_first_and_is_alone_at_its_end():
-    # 0 has moved 100 alone by 1 s; both move 50/s until 0's last 100 are over at 3 s; 1's last 100 alone take 1 s.
+def test_a_later_transfer_slows_the_first_and_is_alone_at_its_end():
+    # 0 has moved 100 alone by 1 s. Both move 50/s until 0's last 100 end at 3 s. 1's last 100 take 1 s alone.
     assert ends(SharedLink(100, 500, 200), {0: 0.0, 1: 1.0}) == pytest.approx({0: 3.0, 1: 4.0})
 
 
@@ -37,7 +37,7 @@ def test_too_few_to_fill_the_link_do_not_slow_each_other():
     assert ends(SharedLink(100, 30, 60), {0: 0.0, 1: 0.5, 2: 1.0}) == pytest.approx({0: 2.0, 1: 2.5, 2: 3.0})
 
 
-def test_an_idle_link_begins_anew():
+def test_an_idle_link_keeps_no_state():
     assert ends(SharedLink(100, 100, 100), {0: 0.0, 1: 5.0}) == pytest.approx({0: 1.0, 1: 6.0})
 
 

@@ -1,4 +1,4 @@
-"""`simulate`, a replay and a cluster take the same options of a rule, and reject the same values in the same words."""
+"""`simulate`, a replay and a cluster accept the same options of a rule, and reject others with the same messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _K_WORKERS = _K | {"k": ["k=0", "k=4"], "max_k": [*_K["max_k"], "max_k=4 grow_ev
 _STALENESS = {"staleness": ["staleness=-1"]}
 _SYNC = ["replicas_to_aggregate=-1", "replicas_to_aggregate=4"]
 
-# Rule -> option -> what is out of its range in a cluster of three workers, alone or with other options.
+# Rule -> option -> values out of its range in a cluster of three workers, alone or with other options.
 OUT_OF_RANGE: dict[str, dict[str, list[str]]] = {
     "sync": {"replicas_to_aggregate": _SYNC, "min_workers": ["min_workers=-1", "min_workers=4"]},
     "backup": {"backup_workers": ["backup_workers=-1", "backup_workers=3"]},
@@ -65,13 +65,13 @@ OUT_OF_RANGE: dict[str, dict[str, list[str]]] = {
 
 
 def refusals(name: str, options: Sequence[str]) -> list[str]:
-    """What a simulation, a replay and a cluster say of the options, each of NUM_WORKERS workers."""
+    """The messages of a simulation, a replay and a cluster about the options, each with NUM_WORKERS workers."""
     cluster = cluster_of("det", NUM_WORKERS)
     schedule = run.simulate(cluster, "async", num_updates=1)
     said = []
     for start in (
         lambda: run.stream(cluster, name, options, num_updates=1),
-        lambda: replay_table.create(name, options, None, schedule),  # refused before the bench is looked at
+        lambda: replay_table.create(name, options, None, schedule),  # rejected before the bench is used
         lambda: registry.UPDATES.create(name, options).check(RunPlan(NUM_WORKERS)),
     ):
         with pytest.raises(OptionError) as refusal:
@@ -96,6 +96,6 @@ def test_every_rule_has_the_options_of_the_cluster(name):
         for case in dict.fromkeys(case for cases in by_option.values() for case in cases)
     ],
 )
-def test_all_refuse_the_same_in_the_same_words(name, options):
+def test_all_reject_the_same_values_with_the_same_messages(name, options):
     simulated, replayed, of_cluster = refusals(name, options.split())
     assert simulated == replayed == of_cluster

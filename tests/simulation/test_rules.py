@@ -1,4 +1,4 @@
-"""Schedules of three workers that take 1, 2.1 and 3.5 seconds, worked out by hand, and of each rule's special steps."""
+"""Schedules of three workers that take 1, 2.1 and 3.5 seconds, and of each rule's special steps, computed by hand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BY_HAND = {
         (7.0, 2, 4, 7),
         (7.0 + 1.0, 0, 8, 8),
     ],
-    # Tokens worth 1 at 2.1: one each for 0 and 1, the third for 0 again, which so counts twice.
+    # Tokens of version 1 at 2.1: one each for 0 and 1, and the third for 0 again, which so counts twice.
     ("token_queue", ("replicas_to_aggregate=2",)): [
         (1.0, 0, 0, 0),
         (2.1, 1, 0, 0),
@@ -56,7 +56,7 @@ BY_HAND = {
         (4.1 + 0.1, 1, 1, DROPPED),
         (4.1 + 1.0, 0, 2, 2),
     ],
-    # One token worth 0 for worker 0's second step; the update at 2 is of its two steps alone.
+    # One token of version 0 for worker 0's second step; the update at 2 consists of its two steps alone.
     ("stock_sync", ("replicas_to_aggregate=2",)): [
         (1.0, 0, 0, 0),
         (2.0, 0, 0, 0),
@@ -195,14 +195,14 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize(("rule", "expected"), BY_HAND.items(), ids=[" ".join((rule, *o)) for rule, o in BY_HAND])
-def test_schedule_is_as_by_hand(rule, expected):
+def test_schedule_equals_the_one_by_hand(rule, expected):
     update, options = rule
     num_updates = max(entry[3] for entry in expected) + 1
     found = pushes_of(scripted(update, options, SECS, num_updates + 3))
     assert found[: len(expected)] == [pytest.approx(entry) for entry in expected]
 
 
-def test_every_simulated_rule_is_worked_out_or_is_async_in_time():
+def test_every_simulated_rule_is_computed_by_hand_or_is_async_in_time():
     same_as_async = {"hogwild", "staleness_aware", "dc_asgd"}
     assert {rule for rule, _ in BY_HAND} | same_as_async == set(table.RULES)
     for name in same_as_async:
@@ -223,8 +223,8 @@ def test_a_ring_takes_two_turns_per_neighbour():
     np.testing.assert_allclose(schedule.update_secs, [(i + 1) * (3.5 + ring_secs) for i in range(3)])
 
 
-def test_elastic_difference_is_stale_by_what_comes_while_it_is_on_its_way():
-    # Worker 0 reads at 1, has the centre at 2 and is there at 3; worker 1 reads at 1.5 and is there at 3.5.
+def test_elastic_difference_is_stale_by_the_updates_during_its_transfer():
+    # Worker 0 reads at 1, receives the centre at 2 and arrives at 3; worker 1 reads at 1.5 and arrives at 3.5.
     schedule = scripted("easgd", ["period=1"], ("1", "1.5"), 2, model_bytes=10, worker_bytes_per_sec=10)
     steps = schedule.steps
     np.testing.assert_allclose(steps.t_compute_done, [1.0, 1.5])
@@ -233,7 +233,7 @@ def test_elastic_difference_is_stale_by_what_comes_while_it_is_on_its_way():
     assert steps.staleness.tolist() == [0, 1]
 
 
-def test_staleness_counts_the_updates_between_pull_and_push_also_for_dropped_ones():
+def test_staleness_counts_the_updates_between_pull_and_push_even_for_dropped_gradients():
     steps = scripted("drop_stale", ["staleness=1"], SECS, 5).steps
     by_hand = [push[:4] for push in pushes_of(scripted("drop_stale", ["staleness=1"], SECS, 5))]
     made, expected = 0, []
@@ -245,7 +245,7 @@ def test_staleness_counts_the_updates_between_pull_and_push_also_for_dropped_one
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-def test_nobody_begins_a_step_further_ahead_than_ssp_allows(bound):
+def test_no_worker_begins_a_step_further_ahead_than_ssp_allows(bound):
     schedule = by_events(cluster_of("exp", 5, seed=2), "ssp", [f"staleness={bound}"], 1000)
     steps = schedule.steps
     ahead = []
@@ -272,7 +272,7 @@ def test_nobody_begins_a_step_further_ahead_than_ssp_allows(bound):
         ("local_sgd", ["period=0"], OptionError, "period must be at least 1"),
     ],
 )
-def test_refuses_what_the_cluster_refuses(update, options, error, words):
+def test_rejects_the_options_that_the_cluster_rejects(update, options, error, words):
     with pytest.raises(error, match=words):
         scripted(update, options, SECS, 1)
 

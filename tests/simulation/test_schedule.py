@@ -1,4 +1,4 @@
-"""Schedules: what holds for every rule, and which pushes make an update."""
+"""Schedules: properties of every rule, and the pushes of each update."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FIELDS = {"model_bytes": 100, "worker_bytes_per_sec": 5000.0, "ps_bytes_per_sec"
 
 @pytest.mark.parametrize("update", table.RULES)
 @pytest.mark.parametrize("fields", [{}, FIELDS], ids=["free", "with transfers"])
-def test_steps_follow_each_other_and_read_what_was_there(update, fields):
+def test_steps_follow_each_other_and_read_the_present_version(update, fields):
     schedule = run.simulate(cluster_of("lognormal", 5, **fields), update, num_updates=60)
     steps = schedule.steps
     assert schedule.num_updates == 60
     assert (np.diff(steps.t_push_done) >= 0).all() and (np.diff(schedule.update_secs) > 0).all()
     assert (np.minimum(steps.t_pull_done, steps.t_compute_done) >= steps.t_start).all()
     assert (steps.t_push_done >= np.maximum(steps.t_pull_done, steps.t_compute_done)).all()
-    # What is read at a time are the updates made by then.
+    # A read returns the updates that were made by its time.
     pulled_at = steps.t_compute_done if update == "easgd" else steps.t_start
     made = np.searchsorted(schedule.update_secs, pulled_at, side="right")
     assert (steps.version <= made).all()
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_schedule_and_another_does_not():
     assert not np.array_equal(first, other)
 
 
-def test_nothing_is_a_block_as_well():
+def test_an_empty_block_is_a_block_as_well():
     empty = concatenate([Block(as_steps([]), np.empty(0))])
     assert len(empty.steps.worker) == 0
     assert Schedule(2, *concatenate([])).num_updates == 0

@@ -1,4 +1,4 @@
-"""Figures of a schedule, against a schedule worked out by hand and against plain NumPy on the whole of it."""
+"""Figures of a schedule, compared with one computed by hand and with plain NumPy on the whole schedule."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ps_trainer.simulation.summary import WARMUP_SHARE, Summariser, summarise_sc
 from tests.simulation.runs import by_events, cluster_of, scripted
 
 
-def test_figures_of_a_small_run_are_those_by_hand():
-    # backup, one of three: updates at 2.1, 4.2, 6.3, 8.4 (see test_rules); worker 2 is dropped at 3.5 and 7.
+def test_figures_of_a_small_run_equal_those_by_hand():
+    # backup, one of three: updates at 2.1, 4.2, 6.3, 8.4 (as in test_rules); worker 2 is dropped at 3.5 and 7.
     summary = summarise_schedule(scripted("backup", ["backup_workers=1"], ("1", "2.1", "3.5"), 4))
     assert (summary.num_updates, summary.num_warmup_updates) == (4, 0)
     assert summary.duration_secs == pytest.approx(4 * 2.1)
@@ -24,14 +24,14 @@ def test_figures_of_a_small_run_are_those_by_hand():
     assert summary.dropped_share == pytest.approx(2 / 10)
     assert summary.updates_per_sec == pytest.approx(1 / 2.1)
     assert summary.gradients_per_sec == pytest.approx(2 / 2.1)
-    # Worker 0 waits 1.1 s of 2.1 s, from its first push to its last; its first second had no wait.
+    # Worker 0 waits 1.1 s of each 2.1 s from its first push to its last; its first second had no wait.
     assert summary.wait_share == pytest.approx([3 * 1.1 / (3 * 2.1 + 1), 0, 0])
     assert summary.staleness.tolist() == [8]
     assert summary.mean_staleness[:2].tolist() == [0, 0] and np.isnan(summary.mean_staleness[2])
 
 
 @pytest.mark.parametrize("num_blocks", [1, 7])
-def test_blocks_come_to_what_the_whole_comes_to(num_blocks):
+def test_blocks_give_the_figures_of_the_whole(num_blocks):
     schedule = by_events(cluster_of("exp", 6), "drop_stale", ["staleness=8"], 1000)
     summariser = Summariser(6, 1000)
     cuts = np.linspace(0, len(schedule.steps.worker), num_blocks + 1).astype(int)
@@ -56,10 +56,10 @@ def test_blocks_come_to_what_the_whole_comes_to(num_blocks):
     for percent in (50, 99):
         assert summary.staleness_percentile(percent) == np.percentile(used, percent, method="inverted_cdf")
     assert summary.dropped.sum() == (warm.update < 0).sum() > 0
-    assert summary.step_secs.mean == pytest.approx(0.1, rel=0.05)  # nobody waits: a step is its computation
+    assert summary.step_secs.mean == pytest.approx(0.1, rel=0.05)  # without waits a step is its computation
 
 
-def test_steps_without_a_push_are_counted_apart():
+def test_steps_without_a_push_are_counted_separately():
     summary = summarise_schedule(scripted("accumulate", ["steps=4"], ("1", "1.7"), 10))
     assert summary.local.sum() == pytest.approx(3 * summary.used.sum(), abs=3 * 2)
     assert summary.used.sum() == summary.num_updates
@@ -76,7 +76,7 @@ def test_text_has_the_figures_and_a_bar_per_staleness():
     assert max(len(bar[2]) for bar in bars if len(bar) > 2) == 40
 
 
-def test_text_names_local_steps_only_where_there_are_some():
+def test_text_names_local_steps_only_if_there_are_any():
     assert "local steps" in report.describe(summarise_schedule(scripted("easgd", ["period=2"], ("1", "2"), 5)))
     assert "local steps" not in report.describe(summarise_schedule(scripted("async", [], ("1", "2"), 5)))
 

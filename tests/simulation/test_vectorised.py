@@ -1,4 +1,4 @@
-"""Event by event and by NumPy: two ways to the same schedule, equal to the last bit."""
+"""Schedules event by event and by NumPy are equal to the last bit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_both_ways_give_the_same_schedule(kind, update, options):
         assert one.dtype == other.dtype
 
 
-def test_large_clusters_go_by_numpy_and_small_or_crowded_ones_by_events(monkeypatch):
+def test_large_clusters_use_numpy_and_small_or_crowded_ones_use_events(monkeypatch):
     calls = []
     monkeypatch.setattr(vectorised, "run", lambda *args: calls.append(args) or iter(()))
     crowded = {"model_bytes": 1, "ps_bytes_per_sec": 1.0}
@@ -59,7 +59,7 @@ def test_large_clusters_go_by_numpy_and_small_or_crowded_ones_by_events(monkeypa
     assert len(calls) == 1
 
 
-def test_links_that_cannot_be_crowded_go_by_numpy():
+def test_links_that_cannot_be_crowded_use_numpy():
     cluster = cluster_of("exp", 10, model_bytes=1, worker_bytes_per_sec=1.0, ps_bytes_per_sec=10.0)
     assert vectorised.can_run(cluster, table.create("backup", [], cluster))
 

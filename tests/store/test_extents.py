@@ -1,4 +1,4 @@
-"""Cutting a model's variables into pieces and putting them together again loses and moves nothing."""
+"""Cutting a model's variables into pieces and joining them again loses and moves no element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def spec_of(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Variab
 
 
 def random_case(seed: int):
-    """Specs of random shapes (scalars and empty ones among them), values, and sizes that sum to all elements."""
+    """Specs of random shapes (including scalars and empty ones), values, and sizes that sum to all elements."""
     random = np.random.RandomState(seed)
     specs = [
         spec_of(f"v{i}", tuple(random.randint(0 if random.rand() < 0.1 else 1, 6, random.randint(0, 4))))
@@ -71,7 +71,7 @@ def test_a_long_variable_lies_in_many_pieces():
     ]
 
 
-def test_a_variable_without_elements_lies_nowhere_and_comes_back():
+def test_a_variable_without_elements_is_in_no_piece_and_is_restored():
     specs = [spec_of("empty", (0, 3)), spec_of("a", (2,)), spec_of("last", (4, 0))]
     pieces = cut(specs, [2])
     assert pieces == [[Extent("a", 0, 2, 0)]]

@@ -1,4 +1,4 @@
-"""Where each layout puts which elements, compared with TensorFlow's own placement or with arithmetic."""
+"""The place of each element in each layout, compared with TensorFlow's own placement or with arithmetic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dense_model():
 
 
 def mixed_model():
-    """Two types, a table, a variable without gradient and one without elements."""
+    """Two types, a table, a variable without gradient and a variable without elements."""
     dense_model()
     tf.get_variable("double", (13, 9), tf.float64)
     tf.get_variable("double_bias", (5,), tf.float64)
@@ -69,7 +69,7 @@ FORMS = [
 
 @pytest.mark.parametrize("num_ps", [1, 3])
 @pytest.mark.parametrize(("layout", "strings"), FORMS)
-def test_every_element_lies_in_one_place_and_the_model_gets_the_shapes_that_it_asks_for(layout, strings, num_ps):
+def test_every_element_lies_in_one_place_and_the_model_gets_the_requested_shapes(layout, strings, num_ps):
     store = create(layout, mixed_model, num_ps, *strings)
     values = {spec.name: spec.dtype.type(np.random.RandomState(1).standard_normal(spec.shape)) for spec in store.specs}
     pieces = [
@@ -144,7 +144,7 @@ class TestPerVariable:
             wanted.append((name, ps))
         assert placed(create("per_variable", build, num_ps, "placement=greedy")) == wanted
 
-    def test_fixed_size_cuts_rows_evenly_and_goes_on_round_robin(self):
+    def test_fixed_size_cuts_rows_evenly_and_continues_round_robin(self):
         store = create(
             "per_variable", lambda: [tf.get_variable("w", [7, 3]), tf.get_variable("b", [2])], 2,
             "partitioner=fixed_size", "partitions=3",
@@ -154,7 +154,7 @@ class TestPerVariable:
             ("w/part_0", [3, 3], 0),
             ("w/part_1", [2, 3], 1),
             ("w/part_2", [2, 3], 0),
-            ("b/part_0", [1], 1),  # no more parts than rows
+            ("b/part_0", [1], 1),  # at most one part per row
             ("b/part_1", [1], 0),
         ]
 
@@ -202,8 +202,8 @@ class TestBoth:
         assert [piece.variable.shape.as_list() for piece in tables] == [[count, 4] for count in rows]
         assert [piece.ps for piece in tables] == [part % 3 for part in range(len(rows))]
 
-    def test_a_table_itself_is_what_the_model_gets(self, layout):
-        """So that a lookup gathers on the ps, and only rows travel."""
+    def test_the_model_receives_the_table_itself(self, layout):
+        """So a lookup gathers on the ps, and only rows travel."""
         store = create(layout, mixed_model, 1)
         (table,) = (piece for piece in store.pieces if piece.is_table)
         assert table.pulled is table.variable
@@ -234,7 +234,7 @@ class TestBoth:
         with store.clocks[0].graph.as_default():
             assert not [v for v in tf.trainable_variables() if v.device.startswith("/job:ps")]
 
-    def test_another_variable_than_was_traced_is_refused(self, layout):
+    def test_a_variable_that_was_not_traced_is_rejected(self, layout):
         store = create(layout, dense_model, 1)
         with (
             store.clocks[0].graph.as_default(),

@@ -1,4 +1,4 @@
-"""The placement report adds up."""
+"""The placement report: its lines, its totals and its imbalance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the environment
 
 
 def make_pieces(*described):
-    """Pieces from (name, shape, dtype, ps, names of the model variables in it)."""
+    """Pieces from (name, shape, dtype, ps, names of the model variables in the piece)."""
     with tf.Graph().as_default():
         return [
             Piece(
@@ -48,7 +48,7 @@ def test_the_last_line_adds_up_the_bytes_of_each_ps():
     assert last == f"bytes per ps: 4,000, 404, 0; imbalance {imbalance_v:.2f}"
 
 
-def test_imbalance_is_the_largest_over_the_mean():
+def test_imbalance_is_the_largest_divided_by_the_mean():
     even = make_pieces(("a", (6,), tf.float32, 0, ("a",)), ("b", (3, 2), tf.float32, 1, ("b",)))
     assert imbalance(even, 2) == 1.0
     assert imbalance(even[:1], 2) == 2.0

@@ -24,7 +24,7 @@ STEPS, RATE = 6, 0.1
 @pytest.mark.parametrize("update", ["async", "sync"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_gradient_is_that_of_the_rounded_parameters_and_the_ps_keeps_all_digits(layout, dtype, update):
+def test_the_gradient_belongs_to_the_rounded_parameters_and_the_ps_keeps_all_digits(layout, dtype, update):
     config = config_of("Dense", "Rows", layout=layout, update=update, pull_dtype=dtype, batch_size=8, max_steps=STEPS)
     config = dataclasses.replace(config, model="tests.testing.script:Linear")
     with InProcessCluster(2, 1) as cluster:
@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_the_rounded_parameters_and_the_ps_keeps_all_dig
 
 
 class Large:
-    """Loss: a parameter that starts beyond the range of float16, in thousands."""
+    """A model whose loss is a parameter, in thousands, that starts beyond the range of float16."""
 
     def build(self, batch, training):
         large = tf.get_variable("large", [2], initializer=tf.constant_initializer([70_000.0, -80_000.0]))
@@ -51,7 +51,7 @@ class Large:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_what_is_out_of_range_travels_as_the_end_of_the_range(dtype):
+def test_values_out_of_range_travel_as_the_end_of_the_range(dtype):
     config = config_of(f"{__name__}:Large", "Rows", pull_dtype=dtype, batch_size=8, max_steps=1)
     with InProcessCluster(1, 1) as cluster:
         (outcome,) = cluster.run(config)
@@ -59,7 +59,7 @@ def test_what_is_out_of_range_travels_as_the_end_of_the_range(dtype):
     np.testing.assert_allclose(outcome.losses, [(pulled[dtype][0] - 2 * pulled[dtype][1]) / 1000], rtol=1e-6)
 
 
-def test_float32_is_as_if_nothing_was_said():
+def test_float32_equals_the_default():
     with InProcessCluster(1, 1) as cluster:
         (outcome,) = cluster.run(config_of("Dense", "Rows", pull_dtype="float32", batch_size=8, max_steps=STEPS))
     losses, _ = plain_loop(Dense(), global_batches(8, STEPS), lambda: tf.train.GradientDescentOptimizer(RATE))
@@ -67,16 +67,16 @@ def test_float32_is_as_if_nothing_was_said():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_travels_to_the_worker_has_half_the_bytes(layout):
+def test_float16_pulls_have_half_the_bytes(layout):
     train = build(config_of("Dense", "Rows", layout=layout, pull_dtype="bfloat16"))
     full = build(config_of("Dense", "Rows", layout=layout))
     assert sorted(crossings(train)[0]) == sorted(crossings(full)[0])
-    assert sorted(crossings(train)[1]) == sorted(crossings(full)[1])  # as many tensors of the same shapes
+    assert sorted(crossings(train)[1]) == sorted(crossings(full)[1])  # the same number of tensors of the same shapes
     assert 2 * float_bytes_to_worker(train) == float_bytes_to_worker(full) == 4 * 59
 
 
 def float_bytes_to_worker(train):
-    """Bytes of the floating tensors of ps ops that ops of the worker take."""
+    """Bytes of the floating tensors that ops of the worker receive from ps ops."""
     tensors = {
         tensor.name: tensor
         for op in train.graph.get_operations()
@@ -89,7 +89,7 @@ def float_bytes_to_worker(train):
 
 
 def before(ops):
-    """All ops that have to run for `ops`."""
+    """All ops that must run before `ops`."""
     pending, seen = list(ops), set()
     while pending:
         op = pending.pop()

@@ -1,4 +1,4 @@
-"""What a trace finds of a model, and that initial values depend on the seed and the name only."""
+"""The variables that a trace finds in a model, and initial values that depend only on seed and name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_finds_names_shapes_types_and_tables_in_the_order_of_creation():
     }
 
 
-def test_initial_values_can_be_asked_for_again_and_leave_the_trace_as_it_was():
+def test_initial_values_can_be_read_again_and_leave_the_trace_unchanged():
     found = trace(lambda: tf.get_variable("w", [2, 3]), 0)
     graph = found.graph.as_graph_def()
     first, second = found.initial_values(), found.initial_values()
@@ -48,7 +48,7 @@ def test_initial_values_can_be_asked_for_again_and_leave_the_trace_as_it_was():
     assert found.graph.as_graph_def() == graph  # workers compare its hash
 
 
-def test_a_model_without_tables_says_so():
+def test_a_model_without_tables_is_recognised():
     assert not trace(lambda: tf.get_variable("w", [1]), 0).has_tables
 
 
@@ -61,7 +61,7 @@ def test_a_variable_that_is_shared_counts_once():
     assert [spec.name for spec in trace(build, 0).specs] == ["shared/w"]
 
 
-def test_nothing_is_left_in_the_callers_graph():
+def test_the_callers_graph_stays_empty():
     with tf.Graph().as_default() as graph:
         trace(lambda: tf.get_variable("w", [2]), 0).initial_values()
         assert not graph.get_operations()
@@ -117,7 +117,7 @@ def test_an_initializers_own_seed_is_respected():
     np.testing.assert_array_equal(initial_values(build, 3)["w"], initial_values(build_otherwise, 3)["v"])
 
 
-def test_the_initializer_that_was_given_is_not_changed():
+def test_the_given_initializer_is_not_changed():
     initializer = tf.random_normal_initializer()
     initial_values(lambda: tf.get_variable("w", [2], initializer=initializer))
     assert initializer.seed is None
@@ -156,7 +156,7 @@ def test_seeds_are_in_range_and_differ_by_purpose():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_local_variables_are_the_models_own_affair():
+def test_local_variables_of_the_model_are_ignored():
     def build():
         tf.get_variable("w", [2])
         tf.get_variable("seen", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)
@@ -165,7 +165,7 @@ def test_local_variables_are_the_models_own_affair():
     assert [spec.name for spec in trace(build, 0).specs] == ["w"]
 
 
-def test_a_variable_made_by_tf_variable_is_refused_by_name():
+def test_a_variable_made_by_tf_variable_is_rejected_by_name():
     def build():
         tf.get_variable("w", [2])
         tf.Variable(1.0, name="stranger")

@@ -24,7 +24,7 @@ EXAMPLES = {Mode.ASYNC: 3000, Mode.SYNC_SAME: 2500, Mode.SYNC_GLOBAL: 2000}
 
 
 class InPairs(single.Async):
-    """Broken `async`: a worker that has pushed idles until another one has pushed too."""
+    """Broken `async`: a worker that has pushed idles until another worker has pushed too."""
 
     def __init__(self, options, cluster):
         super().__init__(options, cluster)
@@ -39,7 +39,7 @@ class InPairs(single.Async):
 
 
 def figures_as_claimed(run):
-    """What a run would give if every claim were true."""
+    """The figures of a run if every claim were true."""
     settings = run.settings
     mode, alpha = settings["mode"], settings["alpha"]
     if mode == "rates":
@@ -56,7 +56,7 @@ def results_of(runs, figures_of=figures_as_claimed):
 
 
 def findings(results):
-    """Of the claims about virtual time."""
+    """Findings on the claims about virtual time."""
     experiment = AsyncVsSync()
     checked = experiment.analyse(results).checked
     return {check.claim.key: check.finding for check in checked if not check.claim.key.startswith("real_")}
@@ -75,7 +75,7 @@ def rate_runs():
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_a_world_as_claimed_confirms_all_claims(quick):
+def test_results_as_claimed_confirm_all_claims(quick):
     results = results_of(virtual_runs(quick, range(1 if quick else 3)))
     assert set(findings(results).values()) == {Finding.OK}
     assert drawn(AsyncVsSync().plots(results)) == ["throughput", "losses"]
@@ -90,7 +90,7 @@ def test_a_world_as_claimed_confirms_all_claims(quick):
         ("time_uneven", Mode.SYNC_SAME, lambda f: {"secs": {key: secs / 2 for key, secs in f["secs"].items()}}),
     ],
 )
-def test_runs_that_say_otherwise_refute_a_claim(claim, mode, change):
+def test_contrary_results_refute_a_claim(claim, mode, change):
     def figures(run):
         given = figures_as_claimed(run)
         return given | (change(given) if run.settings["mode"] == mode else {})
@@ -104,7 +104,7 @@ def throughput():
     return findings(Results([*executed, *others]))["throughput"]
 
 
-def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_not(monkeypatch):
+def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_do_not(monkeypatch):
     assert throughput() is Finding.OK
     monkeypatch.setitem(table.RULES, "async", InPairs)
     assert throughput() is Finding.REFUTED
@@ -117,7 +117,7 @@ def arm_of(*examples):
 
 def test_the_lead_is_in_standard_errors():
     one, other = arm_of(1000.0, 1200.0), arm_of(800.0, 840.0)
-    # s²/n of two values is a quarter of the squared difference.
+    # For two values s²/n is a quarter of the squared difference.
     assert lead(one, other, 640) == pytest.approx((1100 - 820) / (200**2 / 4 + 40**2 / 4) ** 0.5)
     assert lead(arm_of(1000.0), other, 640) == pytest.approx((1000 - 820) / 64)
 

@@ -1,4 +1,4 @@
-"""Asynchronous and synchronous SGD on real clusters: claims hold on one as simulated, and fail with a broken rule."""
+"""Asynchronous and synchronous SGD on real clusters: claims hold on a simulated one and fail with a broken rule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TRAINED = [run for run in REAL if run.settings["what"] == REAL_TRAINING]
 
 
 def findings(results):
-    """Claim's key -> finding, of the claims about real clusters, without any virtual run."""
+    """Claim's key -> finding on the claims about real clusters, without any virtual run."""
     experiment = AsyncVsSync()
     return {one.claim.key: one.finding for one in experiment.analyse(results).checked}
 
 
 def trained(figures_of):
-    """Results of the trainings, of which each says examples and seconds of cluster and simulator."""
+    """Results of the trainings, each with its examples and its seconds on the cluster and in the simulator."""
     return Results(
         RunResult(
             run,
@@ -43,7 +43,7 @@ def trained(figures_of):
     )
 
 
-def test_a_cluster_as_the_simulator_says_confirms_the_claims_on_throughput(tmp_path, monkeypatch):
+def test_a_cluster_like_the_simulator_confirms_the_claims_on_throughput(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     results = real_results_of(AsyncVsSync(), TIMED, tmp_path)
     found = findings(results)
@@ -58,7 +58,7 @@ def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monk
     assert (found["real_throughput"], found["real_rates"]) == (Finding.REFUTED, Finding.REFUTED)
 
 
-def test_throughput_of_a_contended_machine_says_nothing(tmp_path, monkeypatch):
+def test_throughput_of_a_contended_machine_does_not_count(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     found = findings(real_results_of(AsyncVsSync(), TIMED, tmp_path, share=0.9))
     assert set(found.values()) == {Finding.NOT_TESTABLE}
@@ -80,7 +80,7 @@ def steps(losses, secs=1.0):
 
 def test_the_target_is_reached_by_the_mean_of_a_window():
     high, low = [1.0] * 30, [0.1] * 30
-    # 20 steps of 32 examples are a window; k low ones among 20 have a mean of 1 − 0.045 k, at most 0.55 for k = 10.
+    # A window is 20 steps of 32 examples. With k low losses its mean is 1 − 0.045 k, at most 0.55 for k = 10.
     assert to_target(steps(high + low), 32) == {"examples": 40 * 32, "secs": 39.0}
     assert to_target(steps(high), 32) == {"examples": None, "secs": None}
     assert to_target(steps([*high, None, *low]), 32)["examples"] == (31 + 20) * 32
@@ -103,7 +103,7 @@ def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
     figures = AsyncVsSync().execute(run, tmp_path).figures
     (trained,) = cluster.trained
     assert {"--model=mlp", "--model_option=hidden=32", "--learning_rate=0.1", "--batch_size=32"} <= set(trained.flags)
-    # A window of 20 whose mean is 2 − 0.095 k: 16 low ones.
+    # A window of 20 with the mean 2 − 0.095 k: 16 low losses.
     assert figures["measured"]["examples"] == (50 + 16) * 32
     assert 2000 < figures["simulated"]["examples"] < 12000
     # Eight workers, one step each per mean step of 100 ms.

@@ -29,7 +29,7 @@ QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.
 
 
 class FewTokens(tokens.TokenQueue):
-    """Broken `token_queue`: an update's tokens are for the workers whose gradients are in it, not for all."""
+    """Broken `token_queue`: only the workers whose gradients are in an update receive its tokens, not all workers."""
 
     def __init__(self, options, cluster):
         super().__init__(options, cluster)
@@ -37,7 +37,7 @@ class FewTokens(tokens.TokenQueue):
 
 
 class Sleeping(groups.Backup):
-    """Broken `backup`: who comes late does nothing until the next update."""
+    """Broken `backup`: a late worker does nothing until the next update."""
 
     def __init__(self, options, cluster):
         super().__init__(options, cluster)
@@ -62,7 +62,7 @@ def of_8(*shapes, rules=(Rule.TOKENS, Rule.BARRIER, Rule.MODELS)):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Results of a part of the quick form."""
+    """Results of one part of the quick form."""
     large = [run for run in QUICK if run.settings["size"] != "N = 8"]
     runs = of_8(Shape.EXPONENTIAL, Shape.EVEN, Shape.SHIFTED, Shape.PERSISTENT) + large
     return results_of(BackupWorkers(), runs, tmp_path_factory.mktemp("runs"))
@@ -107,8 +107,8 @@ def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeyp
     assert found["tokens_drop"] is Finding.OK  # not broken
 
 
-def test_a_barrier_drops_b_gradients_per_update_less_what_long_steps_save(measured):
-    # With even steps every dropped gradient is one update old, so that both rules drop b/(N + b).
+def test_a_barrier_drops_b_gradients_per_update_minus_those_that_long_steps_save(measured):
+    # With even steps every dropped gradient is one update old, so both rules drop b/(N + b).
     shares = {(sweep.shape, sweep.rule): sweep.at(2) for sweep in timings_of(measured).sweeps if sweep.size == "N = 8"}
     assert shares[Shape.EVEN, Rule.BARRIER].dropped_staleness == 1
     assert shares[Shape.EVEN, Rule.BARRIER].dropped_share == pytest.approx(2 / 10, abs=1e-3)
@@ -160,12 +160,12 @@ def test_speedups_and_lost_gains_of_a_sweep():
 
 
 def trained(updates_of):
-    """Results of all trainings, whose updates to the target are a function of the settings and the seed."""
+    """Results of all trainings, whose number of updates is a function of the settings and the seed."""
     runs = [run for run in BackupWorkers().runs(range(3), quick=False) if run.settings.get("what") == TRAINING]
     return Results(RunResult(run, {"updates": updates_of(run.settings, run.seed)}, 1.0, None, None) for run in runs)
 
 
-def test_backup_workers_that_cost_updates_refute_that_they_do_not():
+def test_backup_workers_that_cost_updates_refute_the_claim_that_they_do_not():
     fresh = trained(lambda settings, seed: 60 + seed)
     assert findings_of(BackupWorkers(), fresh)["work"] is Finding.OK
     assert BackupWorkers().analyse(fresh).tables[-1].title.startswith("Updates to a training accuracy")
@@ -175,7 +175,7 @@ def test_backup_workers_that_cost_updates_refute_that_they_do_not():
     assert findings_of(BackupWorkers(), lost)["work"] is Finding.REFUTED
 
 
-def test_a_training_reaches_its_target_in_updates(tmp_path):
+def test_a_training_reaches_its_target_after_a_number_of_updates(tmp_path):
     run = next(run for run in ALL if run.settings.get("what") == TRAINING and run.settings["b"] == 2)
     figures = BackupWorkers().execute(run, tmp_path).figures
     assert figures["accuracy"] >= 0.9

@@ -1,4 +1,4 @@
-"""Backup workers on real clusters: a cluster as the simulator says confirms the claims, one with a broken rule not."""
+"""Backup workers on real clusters: one like the simulator confirms the claims, one with a broken rule does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def findings(tmp_path, share=0.3):
     return findings_of(BackupWorkers(), real_results_of(BackupWorkers(), REAL, tmp_path, share))
 
 
-def test_a_cluster_as_the_simulator_says_confirms_all_claims(tmp_path, monkeypatch):
+def test_a_cluster_like_the_simulator_confirms_all_claims(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     found = findings(tmp_path)
     assert found.keys() == {claim.key for claim in BackupWorkers.claims if claim.key.startswith("real_")}
@@ -30,7 +30,7 @@ def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monk
     assert {"real_barrier_drop", "real_time"} <= refuted(findings(tmp_path))
 
 
-def test_times_of_a_contended_machine_say_nothing(tmp_path, monkeypatch):
+def test_times_of_a_contended_machine_do_not_count(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     assert findings(tmp_path, share=0.9) == {}
 
@@ -46,7 +46,7 @@ def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
     assert slow.share_by_worker[0] < 0.05 < 0.1 < min(slow.share_by_worker[1:])
 
 
-def test_full_runs_are_of_the_barrier_with_all_numbers_of_backup_workers():
+def test_full_runs_use_the_barrier_with_all_numbers_of_backup_workers():
     cases = {(run.settings["shape"], run.settings["b"], run.settings["rule"]) for run in REAL}
     assert {rule for _, _, rule in cases} == {Rule.BARRIER}
     want = {

@@ -26,7 +26,7 @@ QUICK = [run for run in BoundedStaleness().runs([0], quick=True) if run.level is
 
 
 class OneMore(single.Ssp):
-    """Broken `ssp`: a worker may be a step further ahead than the bound says."""
+    """Broken `ssp`: a worker may be one step further ahead than the bound allows."""
 
     def __init__(self, options, cluster):
         super().__init__(self.Options(staleness=options.staleness + 1), cluster)
@@ -46,7 +46,7 @@ def of(shape, n, is_slow):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Results of the quick form but for its real run."""
+    """Results of the quick form without its real run."""
     return results_of(BoundedStaleness(), QUICK, tmp_path_factory.mktemp("runs"))
 
 
@@ -87,7 +87,7 @@ def test_no_bound_helps_against_a_slow_worker(measured):
     assert waits[10][3] < 0.01
     assert waits[None] == pytest.approx([0] * 4)
     assert slow[None].predicted_wait_share == 0
-    # A clock of every worker takes 3 · 1 + 4 mean steps of computing, of 4 · 4 that pass.
+    # A worker's clock takes 3 · 1 + 4 mean steps of computing, out of 4 · 4 that pass.
     assert slow[3].predicted_wait_share == pytest.approx(1 - 7 / 16, abs=0.02)
 
 
@@ -101,16 +101,16 @@ def test_the_slow_worker_is_the_last_one():
 
 
 def test_leads_are_counted_in_completed_steps():
-    # Worker 0 ends steps at 1, 2 and 3 and waits, until worker 1 ends its only one at 4; then it begins another.
+    # Worker 0 ends steps at 1, 2 and 3 and waits until worker 1 ends its only step at 4; then it begins another.
     worker, ends, starts = [0, 0, 0, 1, 0], [1.0, 2.0, 3.0, 4.0, 4.5], [0.0, 1.0, 2.0, 0.0, 4.0]
     zeros = [0] * 5
     steps = as_steps([worker, [0, 1, 2, 0, 3], zeros, starts, starts, ends, ends, range(5), zeros])
-    # At the begin: 2 steps against 0 at time 2, 3 against 1 at time 4. At the end: 3 against 0, then 4 against 1.
+    # At the beginnings: 2 steps against 0 at time 2, 3 against 1 at time 4. At the ends: 3 against 0, then 4 against 1.
     assert bounded_cases.largest_leads(Schedule(2, steps, steps.t_push_done)) == (2, 3)
 
 
 def trained(outcomes):
-    """Results of runs that train, with what came of them by bound and learning rate: updates and time by seed."""
+    """Results of training runs, given by bound and learning rate: updates and time for each seed."""
     runs = [run for run in BoundedStaleness().runs([0, 1, 2], quick=False) if run.settings["what"] == BoundRun.TRAINING]
     figures = {}
     for run in runs:
@@ -131,16 +131,16 @@ def test_each_bound_is_judged_by_its_best_learning_rate():
     arms = {bound: TrainedBound(own) for (bound,), own in results.by("bound").items()}
     assert [arms[bound].rate for bound in (0, 3, None)] == [0.5, 0.5, 2.0]
     assert (arms[3].updates, arms[3].time) == (160, 40.0)
-    assert arms[0].updates_by_rate[1.0] == math.inf  # not reached by most
+    assert arms[0].updates_by_rate[1.0] == math.inf  # most seeds do not reach it
     measured = {one.claim.key: one.measured for one in BoundedStaleness().analyse(results).checked}
-    assert [one.value for one in measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, best
+    assert [one.value for one in measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, the best rate
     assert [one.value for one in measured["interior"]] == [pytest.approx(44.0 / 40.0)]
     found = findings_of(BoundedStaleness(), results)
     assert found["work"] is found["interior"] is Finding.OK
     assert drawn(BoundedStaleness().plots(results)) == ["objective"]
 
 
-def test_being_soonest_without_a_bound_refutes_that_one_helps():
+def test_fastest_training_without_a_bound_refutes_the_claim_that_one_helps():
     outcomes = {(bound, 0.5): ((100,) * 3, (time,) * 3) for bound, time in ((0, 90.0), (3, 50.0), (None, 40.0))}
     findings = findings_of(BoundedStaleness(), trained(outcomes))
     assert refuted(findings) == {"interior"}

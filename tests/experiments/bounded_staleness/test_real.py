@@ -1,4 +1,4 @@
-"""Bounded staleness on real clusters: one as the simulator says confirms the claims, one with a broken rule not."""
+"""Bounded staleness on real clusters: one like the simulator confirms the claims, one with a broken rule does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def measure(tmp_path, monkeypatch):
     return measure
 
 
-def test_a_cluster_as_the_simulator_says_confirms_all_claims(measure):
+def test_a_cluster_like_the_simulator_confirms_all_claims(measure):
     found = findings_of(BoundedStaleness(), measure())
     assert found == dict.fromkeys(("real_rate", "real_wait", "real_bound"), Finding.OK)
 
@@ -39,7 +39,7 @@ def test_a_broken_bound_on_the_cluster_refutes_the_claims_about_it(measure, brok
     assert refuted(findings_of(BoundedStaleness(), measure({"ssp": broken}))) == expected
 
 
-def test_a_lead_counts_on_a_contended_machine_and_times_do_not(measure):
+def test_a_lead_counts_on_a_contended_machine_but_times_do_not(measure):
     found = findings_of(BoundedStaleness(), measure(share=0.9))
     assert found == {"real_bound": Finding.OK}
     assert drawn(BoundedStaleness().plots(measure(share=0.9))) == []
@@ -50,7 +50,7 @@ def test_a_workers_time_is_split_into_three(measure):
     for case in cases_by(RealBound, results, "bound"):
         shares = {name: case.median(name) for name in ("computes", "communicates", "waits")}
         assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
-        # In a mean step of 100 ms.
+        # as shares of a mean step of 100 ms
         assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.1, rel=0.2)
     assert [case.largest_lead for case in cases_by(RealBound, results, "bound")][:4] == [0, 1, 3, 10]
     assert drawn(BoundedStaleness().plots(results)) == ["real_shares"]

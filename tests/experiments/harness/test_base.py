@@ -1,4 +1,4 @@
-"""Looking results up by their settings, and which of them count."""
+"""Lookup of results by their settings, and the choice of those that count."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_real_runs_that_keep_the_cores_busy_are_contended(share, level, is_conte
     assert len(Results([one]).uncontended()) == (not is_contended)
 
 
-def test_a_run_without_steps_has_none():
+def test_a_run_without_a_step_series_has_no_steps():
     assert list(RESULTS[0].steps()) == []
 
 
@@ -58,7 +58,7 @@ def test_results_that_are_alike_have_settings_and_statistics():
     assert (alike.median("mean"), alike.mean("mean")) == (20.5, 20.5)
 
 
-def test_what_is_measured_for_a_claim_is_checked_against_its_limit(dice):
+def test_measurements_for_a_claim_are_checked_against_its_limit(dice):
     runs = dice().runs([0], quick=True)
     results = Results(RunResult(run, {"mean": 5.5}, 1.0, None, pathlib.Path("nowhere")) for run in runs)
     checked = dice().analyse(results).checked

@@ -1,4 +1,4 @@
-"""What measured values make of claims, and claims of an experiment."""
+"""Findings on claims from measured values, and the claims of an experiment."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def test_one_value_outside_refutes_and_the_worst_is_named():
     assert got.text == "2 of 3 outside, the worst 0.5 (n=8); from 0.8 to 1.2"
 
 
-def test_no_number_refutes():
+def test_nan_refutes():
     assert CLAIM.check([Measure("n=2", math.nan)]).finding is Finding.REFUTED
 
 
 @pytest.mark.parametrize(("value", "finding"), [(0.1, "ok"), (0.15, "partly"), (0.21, "refuted")])
-def test_between_what_is_expected_and_what_refutes_a_claim_holds_partly(value, finding):
+def test_between_the_expected_and_the_refuting_value_a_claim_holds_partly(value, finding):
     got = STRICT.check([Measure("a", 0.0), Measure("b", value)])
     assert got.finding.value == finding
     assert f"{value} (b)" in got.text
 
 
-def test_without_values_a_claim_is_not_testable_and_says_why():
+def test_without_values_a_claim_is_not_testable_and_gives_the_reason():
     assert CLAIM.check([], "no such machine") == Checked(CLAIM, Finding.NOT_TESTABLE, "no such machine")
 
 
@@ -72,6 +72,6 @@ def test_verdict_on_an_experiment(findings, word):
     assert verdict_on(checked(*findings)) == (word, "")
 
 
-def test_an_experiment_without_testable_claims_says_why():
+def test_an_experiment_without_testable_claims_gives_the_reason():
     assert str(verdict_on(checked(Finding.NOT_TESTABLE))) == "not testable here: because 0"
     assert str(verdict_on(checked(Finding.OK))) == "shape reproduced"

@@ -15,7 +15,7 @@ CORES = "".join(f"cpu{core} 1 1 1\n" for core in range(4)) + "intr 5\n"
 
 
 class FakeProc:
-    """A process file system of one machine with one task, 42, whose name is awkward."""
+    """A process file system of one machine with one task, 42, whose name contains awkward characters."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -56,7 +56,7 @@ def test_reads_this_process_from_the_real_proc():
     assert use.tasks_secs == pytest.approx(sum(os.times()[:2]) - before, abs=0.1)
 
 
-def test_what_lies_outside_of_the_samples_does_not_count(tmp_path):
+def test_time_outside_of_the_samples_does_not_count(tmp_path):
     proc = FakeProc(tmp_path)
     now = iter([100.0, 110.0])
     meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
@@ -70,7 +70,7 @@ def test_what_lies_outside_of_the_samples_does_not_count(tmp_path):
     assert meter.between(300.0, 400.0) is None
 
 
-def test_a_process_that_has_ended_keeps_what_it_has_used(tmp_path):
+def test_an_ended_process_keeps_its_used_time(tmp_path):
     proc = FakeProc(tmp_path)
     now = iter([0.0, 10.0, 20.0])
     meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
@@ -94,7 +94,7 @@ def test_children_of_children_are_found_while_they_live():
     assert parent.pid not in descendants(os.getpid())
 
 
-def test_a_watch_sees_what_this_process_uses():
+def test_a_watch_measures_this_process():
     started = time.time()
     with CpuWatch() as watch:
         before = sum(os.times()[:2])
@@ -106,7 +106,7 @@ def test_a_watch_sees_what_this_process_uses():
     assert 0 < use.share <= 1
 
 
-def test_without_the_kernels_counters_nothing_is_measured(tmp_path):
+def test_without_the_kernels_counters_there_are_no_figures(tmp_path):
     with CpuWatch(proc=tmp_path) as watch:
         pass
     assert watch.between(0.0, 1e12) is None

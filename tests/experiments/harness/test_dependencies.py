@@ -1,4 +1,4 @@
-"""Which change of the code makes a finished run count no longer."""
+"""The changes of the code that make a finished run invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPERIMENTS = registry.EXPERIMENTS.names()
 
 
 def version_with(monkeypatch, name: str, path: str, added: str, level: Level = Level.PROCESSES) -> str:
-    """The version of an experiment's runs where a file ends with some more code."""
+    """The version of an experiment's runs when a file ends with additional code."""
     changed, read = PACKAGE / path, dependencies._read
     with monkeypatch.context() as patch:
         patch.setattr(dependencies, "_read", lambda file: read(file) + (added if file == changed else ""))
@@ -26,7 +26,7 @@ def version_with(monkeypatch, name: str, path: str, added: str, level: Level = L
 
 
 def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", level: Level = Level.PROCESSES) -> bool:
-    """Whether runs are done again where a file ends with some more code."""
+    """Whether runs are repeated when a file ends with additional code."""
     assert (PACKAGE / path).exists()
     return version_with(monkeypatch, name, path, added, level) != version_with(monkeypatch, name, path, "", level)
 
@@ -34,7 +34,7 @@ def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", l
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("backup_workers", "experiments/toolkit/statistics.py"),  # cases.py takes WARMUP_SHARE from there
+        ("backup_workers", "experiments/toolkit/statistics.py"),  # cases.py imports WARMUP_SHARE from it
         ("backup_workers", "experiments/backup_workers/cases.py"),
         ("ps_bandwidth", "experiments/toolkit/skewed_model.py"),  # loaded by name
         ("ps_bandwidth", "experiments/toolkit/sized_settings.py"),  # imported by that model
@@ -43,7 +43,7 @@ def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", l
         ("staleness_quality", "experiments/toolkit/quadratic.py"),
     ],
 )
-def test_a_change_of_what_a_run_measures_with_makes_it_again(monkeypatch, name, path):
+def test_a_change_of_measuring_code_repeats_a_run(monkeypatch, name, path):
     assert is_changed_by(monkeypatch, name, path)
 
 
@@ -54,7 +54,7 @@ def test_every_experiment_depends_on_the_statistics_and_on_its_own_file(monkeypa
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_change_of_what_is_measured_makes_runs_again_one_of_what_is_said_keeps_them(monkeypatch, name):
+def test_a_change_of_measured_code_repeats_runs_and_a_change_of_texts_keeps_them(monkeypatch, name):
     assert is_changed_by(monkeypatch, name, f"experiments/{name}/cases.py")
     for module in dependencies.PRESENTING:
         assert not is_changed_by(monkeypatch, name, f"experiments/{name}/{module}.py"), module
@@ -69,7 +69,7 @@ def test_a_change_of_what_is_measured_makes_runs_again_one_of_what_is_said_keeps
         ("experiments/backup_workers/cases.py", "\n# said of it\n"),
     ],
 )
-def test_a_change_of_what_is_said_of_a_run_or_of_another_experiment_keeps_it(monkeypatch, path, added):
+def test_a_change_of_a_runs_presentation_or_of_another_experiment_keeps_it(monkeypatch, path, added):
     assert not is_changed_by(monkeypatch, "backup_workers", path, added)
 
 
@@ -94,12 +94,12 @@ def test_runs_in_virtual_time_depend_on_the_simulation_all_others_on_the_cluster
     assert is_changed_by(monkeypatch, "backup_workers", path, level=Level.VIRTUAL) == of_virtual_runs
 
 
-def test_a_docstring_does_not_count(monkeypatch):
+def test_a_change_of_a_docstring_keeps_a_run(monkeypatch):
     (first, second) = ('"""A."""\nX = 1  # one\n', "X = (1)\n")
     assert dependencies._code_of(first) == dependencies._code_of(second) != dependencies._code_of("X = 2\n")
 
 
-def test_an_experiment_of_ones_own_depends_on_its_package(tmp_path, monkeypatch):
+def test_a_users_experiment_depends_on_its_package(tmp_path, monkeypatch):
     package = tmp_path / "own_lab"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -115,8 +115,8 @@ def test_an_experiment_of_ones_own_depends_on_its_package(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_no_run_is_executed_with_what_is_left_out(name):
-    """Nothing that executes a run uses the modules that say what came of it."""
+def test_no_run_executes_modules_that_are_not_among_its_dependencies(name):
+    """Code that executes a run does not use the modules that present its results."""
     tree = ast.parse((PACKAGE / "experiments" / name / "experiment.py").read_text(encoding="utf-8"))
     presented = {
         alias.asname or alias.name

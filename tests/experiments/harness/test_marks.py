@@ -1,4 +1,4 @@
-"""Marks and captions on a page that is already there."""
+"""Marks and captions on an existing page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mark(after="`apples`", commit="1111111", text="They fell from another tree."
     return Mark(page="page.md", after=after, commit=commit, date="2021-01-01", text=text)
 
 
-def test_a_mark_stands_below_its_line_until_the_result_is_made_again():
+def test_a_mark_stands_below_its_line_until_the_result_is_measured_again():
     marked = marks.with_marks(PAGE, [mark(), mark("*Height* (L0", text="Wind.")])
     assert "Verdict: partly.\n\n> **Made before a change, by commit 1111111; changed 2021-01-01.** They fell" in marked
     assert "They fall.\n\n> **Made before a change" in marked
@@ -43,13 +43,13 @@ def test_a_mark_stands_below_its_line_until_the_result_is_made_again():
     assert "Made before" not in marks.with_marks(again, [mark()])
 
 
-def test_a_mark_is_of_the_section_that_its_commit_made():
+def test_a_mark_belongs_to_the_section_that_its_commit_made():
     assert marks.with_marks(PAGE, [mark(commit="3333333")]) == PAGE
     with pytest.raises(UsageError, match="0 lines .* begin with '`apples`'"):
         marks.with_marks(PAGE, [mark(commit="2222222")])
 
 
-def test_captions_are_those_of_now():
+def test_a_page_receives_the_present_captions():
     captions = {"apples": {"height": Caption("Height against time.", "a parabola.")}}
     page = marks.with_captions(PAGE, captions)
     assert "*Height* (L0 virtual time). Height against time. Expected: a parabola.\n" in page

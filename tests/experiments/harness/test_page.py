@@ -19,7 +19,7 @@ TABLE = Table(
 
 
 class Parsed(html.parser.HTMLParser):
-    """Texts by tag, and the open tags at the end."""
+    """The texts of each tag, and the tags that are still open at the end."""
 
     def __init__(self, text):
         super().__init__()
@@ -60,7 +60,7 @@ def test_a_table_in_html():
     assert ("span", "(L0 virtual time)") in parsed.texts
 
 
-def test_texts_keep_links_and_code_and_nothing_else_is_markup():
+def test_texts_keep_links_and_code_and_no_other_markup():
     blocks = [page.Heading("A <b>", 1), page.Paragraph("See [the `x` page](a.html?b=1&c): 1 < 2"), page.Bullets(["*"])]
     text = page.to_html(blocks)
     assert '<a href="a.html?b=1&amp;c">the <code>x</code> page</a>: 1 &lt; 2' in text

@@ -1,4 +1,4 @@
-"""Parts of an experiment: which runs belong to which, and that their claims are about these alone."""
+"""Parts of an experiment: each run belongs to one part, and a part's claims use only its runs."""
 
 from __future__ import annotations
 
@@ -90,19 +90,20 @@ def test_a_run_belongs_to_the_first_part_that_owns_it():
     assert results_of(RUNS).figures("value") == [3, 7, 4, 8, 9]
 
 
-def test_a_claim_is_about_the_runs_of_its_part():
+def test_a_claim_uses_the_runs_of_its_part():
     found = checked(results_of(RUNS))
-    assert found["few"].text == "1 of 2 outside, the worst 6 (blue); at most 5"  # the medians of 3 and 7, of 4 and 8
+    # The medians are of 3 and 7, and of 4 and 8.
+    assert found["few"].text == "1 of 2 outside, the worst 6 (blue); at most 5"
     assert found["rest"].text == "9 (grey); at most 5"
     assert Colours().analyse(results_of(RUNS)).notes == ["red", "blue", "grey"]
 
 
-def test_a_part_may_be_about_the_runs_of_all(monkeypatch):
+def test_a_part_may_use_the_runs_of_all_parts(monkeypatch):
     monkeypatch.setattr(Rest, "sees_all", True)
     assert Colours().analyse(results_of(RUNS)).notes == ["red", "blue", "red", "blue", "grey"]
 
 
-def test_a_claim_or_else_its_part_says_why_nothing_was_measured():
+def test_a_claim_or_its_part_gives_the_reason_for_a_missing_measurement():
     found = checked(results_of(RUNS[:-1]))
     assert {one.finding for one in found.values()} == {Finding.REFUTED, Finding.NOT_TESTABLE}
     assert (found["rest"].text, found["own"].text) == ("too grey", "0 colours")
@@ -110,7 +111,7 @@ def test_a_claim_or_else_its_part_says_why_nothing_was_measured():
 
 
 @pytest.mark.parametrize(("name", "value"), [("name", "blue"), ("typical", 6), ("average", 6)])
-def test_a_case_has_what_its_runs_share_and_statistics_over_them(name, value):
+def test_a_case_has_the_shared_settings_of_its_runs_and_statistics_over_them(name, value):
     red, blue = cases_by(Colour, results_of(RUNS[:-1]), "colour")
     assert red.name == "red"
     assert getattr(blue, name) == value

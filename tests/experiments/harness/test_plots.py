@@ -1,4 +1,4 @@
-"""Plots as files, and what is said where they cannot be drawn."""
+"""Plots as files, and the error where they cannot be drawn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_plot_is_saved_as_png_and_svg_with_title_and_level(tmp_path):
     assert (files.png.name, files.svg.name) == ("line.png", "line.svg")
 
 
-def test_the_same_plot_is_the_same_file(tmp_path):
+def test_the_same_plot_gives_the_same_file(tmp_path):
     def svg(folder):
         folder.mkdir()
         return plots.save(Drawing(PLOT, [1, 4]), folder).svg.read_text()

@@ -1,4 +1,4 @@
-"""The time left, and what is shown."""
+"""The estimate of the time left, and the display."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def text(shown):
     return shown.file.getvalue()
 
 
-def test_before_the_first_run_the_time_left_is_what_is_expected():
+def test_before_the_first_run_the_time_left_is_the_expected_time():
     assert TimeLeft(30.0, Clock()).secs == 30.0
 
 
-def test_the_time_left_follows_the_pace_of_the_runs_before():
+def test_the_time_left_follows_the_pace_of_earlier_runs():
     clock = Clock()
     left = TimeLeft(10.0 + 20.0 + 30.0, clock)
     left.begin(10.0)
     clock.now += 4.0
     assert left.secs == 60.0 - 4.0
     clock.now += 16.0
-    left.end()  # took 20 where 10 were expected
+    left.end()  # took 20 s where 10 s were expected
     assert left.secs == 2 * (20.0 + 30.0)
     left.begin(20.0)
     clock.now += 15.0
     assert left.secs == 2 * (20.0 + 30.0) - 15.0
-    clock.now += 1000.0  # what is late is about to end
+    clock.now += 1000.0  # an overdue run is expected to end at once
     assert left.secs == 2 * 30.0
 
 
-def test_plain_lines_say_what_was_done_and_what_is_left():
+def test_plain_lines_report_finished_runs_and_the_time_left():
     clock, out = Clock(), console()
     with PlainProgress(out, clock) as progress:
         progress.plan([run("a", 10.0), run("b", 20.0)])
@@ -61,7 +61,7 @@ def test_plain_lines_say_what_was_done_and_what_is_left():
     ]
 
 
-def test_the_bar_shows_the_run_that_is_under_way_and_the_time_left():
+def test_the_bar_shows_the_current_run_and_the_time_left():
     clock, out = Clock(), console(is_terminal=True)
     with LiveProgress(out, clock) as progress:
         progress.plan([run("a", 10.0), run("b", 20.0)])
@@ -72,12 +72,12 @@ def test_the_bar_shows_the_run_that_is_under_way_and_the_time_left():
     shown = text(out)
     assert "1/2 runs" in shown
     assert "dice b" in shown
-    assert "10.0 s left" in shown  # 20 s at half the time that was expected
+    assert "10.0 s left" in shown  # 20 s at half of the expected time
 
 
 @pytest.mark.parametrize(
     ("is_terminal", "plain", "kind"),
     [(True, False, LiveProgress), (True, True, PlainProgress), (False, False, PlainProgress)],
 )
-def test_the_bar_is_for_terminals(is_terminal, plain, kind):
+def test_only_a_terminal_has_the_bar(is_terminal, plain, kind):
     assert type(create_progress(console(is_terminal), plain=plain)) is kind

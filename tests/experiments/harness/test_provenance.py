@@ -1,4 +1,4 @@
-"""What is said about where numbers come from, and when they must be measured again."""
+"""The stated origin of numbers, and the changes after which they must be measured again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_origin_in_a_sentence_names_command_date_commit_versions_and_machine():
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, None])
-def test_provenance_does_without_git(tmp_path, monkeypatch, error):
+def test_provenance_works_without_git(tmp_path, monkeypatch, error):
     if error:
         monkeypatch.setenv("PATH", str(tmp_path))
     else:

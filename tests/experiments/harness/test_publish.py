@@ -16,7 +16,7 @@ from ps_trainer.experiments.harness import marks, publish
 
 @pytest.fixture
 def out_dir(tmp_path):
-    """One finished experiment, as the `experiment` command leaves it."""
+    """One finished experiment, as written by the `experiment` command."""
     folder = tmp_path / "out" / "falling_apples"
     folder.mkdir(parents=True)
     (folder.parent / "index.md").write_text("# Experiments\n\n| [falling_apples](falling_apples/report.md) | ok |\n")
@@ -47,7 +47,7 @@ def test_plots_of_an_earlier_page_are_removed(out_dir, tmp_path):
     assert [path.name for path in plots.iterdir()] == ["falling_apples-height.png"]
 
 
-def test_what_cannot_be_published_leaves_the_repository_as_it_is(out_dir, tmp_path, monkeypatch):
+def test_a_failed_publication_leaves_the_repository_unchanged(out_dir, tmp_path, monkeypatch):
     repository = tmp_path / "repository"
     with pytest.raises(UsageError, match="holds no reports"):
         publish.publish(tmp_path, repository, ["falling_apples"])
@@ -69,8 +69,8 @@ PACKAGE = pathlib.Path(publish.__file__).resolve().parents[2]
 NAMES = registry.EXPERIMENTS.names()
 
 
-def test_published_pages_have_the_captions_and_marks_of_now(tmp_path):
-    """Change a caption or a mark, then run `python -m ps_trainer.experiments.harness.publish`."""
+def test_published_pages_have_the_present_captions_and_marks(tmp_path):
+    """After a change of a caption or a mark, run `python -m ps_trainer.experiments.harness.publish`."""
     pages = {mark.page for mark in marks.read(PACKAGE)} | {"experiments/RESULTS.md"}
     for page in (*pages, str(marks.FILE)):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)

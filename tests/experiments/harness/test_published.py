@@ -1,4 +1,4 @@
-"""What is printed of a number of the literature: never more than we know."""
+"""The printed form of a number from the literature claims no more than is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_number_that_was_read_names_its_source():
 @pytest.mark.parametrize(
     ("tag", "word"), [(Tag.SUMMARY, "summary"), (Tag.DERIVED, "derived"), (Tag.MEASURED, "our own")]
 )
-def test_any_other_says_how_it_came_to_us(tag, word):
+def test_any_other_number_states_its_origin(tag, word):
     assert word in text_of(tag)
     assert "1.93 s" in text_of(tag)
 

@@ -20,7 +20,7 @@ ORIGIN = provenance(["python", "-m", "ps_trainer", "experiment", "dice"])
 
 @pytest.fixture
 def write(dice, tmp_path):
-    """Carries the experiment out and writes its report; returns its folder, and what came of it."""
+    """Executes the experiment and writes its report; returns its folder and its findings."""
 
     def work(**changes):
         job = prepare(dice(), tmp_path, **{"quick": False, "num_seeds": 2, "keep_runs": False, **changes})
@@ -32,7 +32,7 @@ def write(dice, tmp_path):
     return work
 
 
-def test_the_report_names_claims_outcomes_numbers_and_where_they_come_from(write):
+def test_the_report_names_claims_outcomes_numbers_and_their_origin(write):
     folder, conclusion, checked = write()
     text = (folder / "report.md").read_text()
     assert [one.finding.value for one in checked] == ["ok", "not testable"]
@@ -58,7 +58,7 @@ def test_the_page_needs_no_other_file(write):
     assert "http" not in text.replace("http://www.w3.org", "")
 
 
-def test_every_file_is_there(write):
+def test_every_file_exists(write):
     folder, *_ = write()
     names = {path.name for path in folder.iterdir()}
     assert names == {
@@ -86,10 +86,10 @@ def test_results_have_a_line_per_run_with_settings_and_figures(write):
         "L0 virtual time",
     )
     assert rows[0]["cpu_contended"] == "False"
-    assert "all" not in rows[0]  # no scalar
+    assert "all" not in rows[0]  # not a scalar
 
 
-def test_steps_carry_the_run_that_they_are_of(write):
+def test_steps_carry_the_key_of_their_run(write):
     folder, *_ = write()
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     assert len(steps) == 4 * 5

@@ -1,4 +1,4 @@
-"""Runs one after the other: what is finished is skipped, what fails is kept and does not stop the rest."""
+"""Runs one after the other: finished runs are skipped, and a failed run is kept and does not stop the rest."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def test_every_run_is_done_once_and_kept(dice, tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "seeds"), [({"num_seeds": None}, 3), ({"num_seeds": None, "quick": True}, 1)])
-def test_without_a_number_of_seeds_the_experiment_says_how_many(dice, tmp_path, changes, seeds):
+def test_without_a_number_of_seeds_the_experiments_own_number_holds(dice, tmp_path, changes, seeds):
     job = job_of(dice, tmp_path, **changes)
     assert len(job.seeds) == seeds
     assert len(job.runs) == seeds * (1 if job.quick else 2)
 
 
-def test_more_seeds_are_added_to_those_that_are_there(dice, tmp_path):
+def test_more_seeds_are_added_to_the_existing_ones(dice, tmp_path):
     execute_job(job_of(dice, tmp_path, num_seeds=1))
     more = job_of(dice, tmp_path, num_seeds=2)
     assert [run.key for run in more.missing] == ["d4-1", "d6-1"]
 
 
-def test_a_failed_run_is_told_and_done_again_while_the_others_are_kept(dice, tmp_path):
+def test_a_failed_run_is_reported_and_repeated_while_the_others_are_kept(dice, tmp_path):
     dice.failing = {"d4-1": RunError("worker-0 fell over\n--- the end of the log\nsegmentation fault")}
     executed, said = execute_job(job_of(dice, tmp_path))
     assert [result.run.key for result in executed.results] == ["d4-0", "d6-0", "d6-1"]
@@ -66,7 +66,7 @@ def test_a_failed_run_is_told_and_done_again_while_the_others_are_kept(dice, tmp
     assert [run.key for run in job_of(dice, tmp_path).missing] == ["d4-1"]
 
 
-def test_a_defect_shows_where_it_is(dice, tmp_path):
+def test_a_defect_keeps_its_traceback(dice, tmp_path):
     dice.failing = {"d4-0": ZeroDivisionError("by nothing")}
     executed, said = execute_job(job_of(dice, tmp_path))
     assert "fakes.py" in executed.failures[0].reason
@@ -74,7 +74,7 @@ def test_a_defect_shows_where_it_is(dice, tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted(15)])
-def test_an_interrupted_experiment_goes_on_where_it_was(dice, tmp_path, error):
+def test_an_interrupted_experiment_continues_where_it_was(dice, tmp_path, error):
     dice.failing = {"d6-0": error}
     with pytest.raises(type(error)):
         execute_job(job_of(dice, tmp_path))
@@ -85,7 +85,7 @@ def test_an_interrupted_experiment_goes_on_where_it_was(dice, tmp_path, error):
     assert len(executed.results) == 4
 
 
-def test_changed_code_is_told_and_measured_again(dice, tmp_path, monkeypatch):
+def test_changed_code_is_reported_and_measured_again(dice, tmp_path, monkeypatch):
     execute_job(job_of(dice, tmp_path))
     monkeypatch.setattr("ps_trainer.experiments.harness.runner.code_version", lambda *_: "changed")
     job = job_of(dice, tmp_path)
@@ -97,13 +97,13 @@ def test_changed_code_is_told_and_measured_again(dice, tmp_path, monkeypatch):
     assert len(kept.old_versions) == 1
 
 
-def test_two_runs_of_one_key_are_a_mistake(dice, tmp_path, monkeypatch):
+def test_two_runs_of_one_key_are_an_error(dice, tmp_path, monkeypatch):
     monkeypatch.setattr(dice, "runs", lambda self, seeds, *, quick, runs=dice.runs: 2 * runs(self, seeds, quick=quick))
     with pytest.raises(ValueError, match="more than one run has a key"):
         job_of(dice, tmp_path)
 
 
-def test_contended_runs_are_told(dice, tmp_path, monkeypatch):
+def test_contended_runs_are_reported(dice, tmp_path, monkeypatch):
     monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: CpuUse(0.9, 1.0, 0.1))
     monkeypatch.setattr(dice, "level", Level.PROCESSES)
     executed, said = execute_job(job_of(dice, tmp_path))
@@ -113,7 +113,7 @@ def test_contended_runs_are_told(dice, tmp_path, monkeypatch):
     assert contended_sentence(executed.results[:0]) == ""
 
 
-def test_what_others_took_of_the_cores_is_told_of_real_runs(dice, tmp_path, monkeypatch):
+def test_the_cpu_use_of_other_processes_is_reported_for_real_runs(dice, tmp_path, monkeypatch):
     monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: CpuUse(0.8, 3.0, 1.0))
     virtual, _ = execute_job(job_of(dice, tmp_path / "virtual"))
     assert others_sentence(virtual.results) == ""

@@ -1,4 +1,4 @@
-"""A whole call: files, exit codes, going on, refusing."""
+"""A whole call of `experiment`: files, exit codes, continuation and rejected input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_call_leaves_a_report_and_an_index(call, tmp_path):
     assert f"open {tmp_path / 'out' / 'index.html'}" in said
 
 
-def test_a_second_call_does_nothing_again(call, dice):
+def test_a_second_call_repeats_no_run(call, dice):
     call()
     code, said = call()
     assert (code, len(dice.executed)) == (0, 2)
@@ -83,7 +83,7 @@ def test_a_failed_report_keeps_the_runs(call, dice, monkeypatch, tmp_path):
     monkeypatch.undo()
 
 
-def test_without_matplotlib_nothing_runs(call, dice, monkeypatch, tmp_path):
+def test_without_matplotlib_no_run_starts(call, dice, monkeypatch, tmp_path):
     def refuse():
         raise UsageError("no matplotlib")
 
@@ -94,12 +94,12 @@ def test_without_matplotlib_nothing_runs(call, dice, monkeypatch, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_no_repetitions_are_refused(call):
+def test_zero_repetitions_are_rejected(call):
     with pytest.raises(UsageError, match="--seeds=0: seeds must be at least 1"):
         call(num_seeds=0)
 
 
-def test_sigterm_ends_the_call_and_the_next_one_goes_on(call, dice, monkeypatch):
+def test_sigterm_ends_the_call_and_the_next_call_continues(call, dice, monkeypatch):
     execute = dice.execute
 
     def killed(self, run, folder):
@@ -120,7 +120,7 @@ def test_sigterm_ends_the_call_and_the_next_one_goes_on(call, dice, monkeypatch)
     assert dice.executed == ["d4-0", "d6-0"]
 
 
-def test_the_index_keeps_what_earlier_calls_have_concluded(call, dice, tmp_path, monkeypatch):
+def test_the_index_keeps_the_conclusions_of_earlier_calls(call, dice, tmp_path, monkeypatch):
     monkeypatch.setattr("ps_trainer.registry.EXPERIMENTS._targets", {"dice": "", "coins": ""})
     call()
     monkeypatch.setattr(dice, "name", "coins")
@@ -130,12 +130,12 @@ def test_the_index_keeps_what_earlier_calls_have_concluded(call, dice, tmp_path,
     assert "coins/report.md" in text
 
 
-def test_an_experiment_of_ones_own_is_made_by_its_target():
+def test_a_users_experiment_is_created_from_its_target():
     made = session.create(["tests.experiments.fakes:Dice", "tests.experiments.fakes:Dice"])
     assert [one.name for one in made] == ["dice"]
 
 
 @pytest.mark.parametrize("error", [RunError("x"), OSError("disk full")])
-def test_failures_of_any_kind_leave_an_exit_code(call, dice, error):
+def test_failures_of_any_kind_have_an_exit_code(call, dice, error):
     dice.failing = {"d4-0": error}
     assert call()[0] == 1

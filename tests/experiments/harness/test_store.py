@@ -1,4 +1,4 @@
-"""Finished runs on disk: what counts, what is done again, what is never half there."""
+"""Finished runs on disk: the ones that count, the ones to repeat, and writes in one piece."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def finish(store, run=RUN, steps=()):
     return store.finish(run, Measured({"mean": 3.0, "by": {"1": 2}}, steps), 12.5, USE)
 
 
-def test_a_finished_run_is_found_as_it_was(store):
+def test_a_finished_run_is_read_back(store):
     made = finish(store, steps=[{"loss": 1.0}, {"loss": 0.5}])
     found = store.find(RUN)
     assert found == (made, "", "v1")
@@ -35,7 +35,7 @@ def test_a_finished_run_is_found_as_it_was(store):
     assert list(found.result.steps()) == [{"loss": 1.0}, {"loss": 0.5}]
 
 
-def test_a_run_that_has_only_begun_is_not_there(store):
+def test_a_run_that_has_only_begun_does_not_count(store):
     assert store.find(RUN) == (None, "", "")
     store.begin(RUN)
     assert store.find(RUN) == (None, "", "")
@@ -57,7 +57,7 @@ def test_a_run_of_other_settings_does_not_count(store, change, why):
     assert why in found.why_not
 
 
-def test_how_long_a_run_was_expected_to_take_does_not_matter(store):
+def test_the_expected_time_of_a_run_does_not_matter(store):
     finish(store)
     assert store.find(dataclasses.replace(RUN, expected_secs=99.0)).result is not None
 
@@ -88,12 +88,12 @@ def test_a_repeated_run_begins_in_an_empty_folder(store):
 
 
 @pytest.mark.parametrize("key", ["a/b", "..", ".hidden", "", "a b"])
-def test_a_key_that_is_no_file_name_is_refused(store, key):
+def test_a_key_that_is_not_a_file_name_is_rejected(store, key):
     with pytest.raises(ValueError, match="no file name"):
         store.begin(dataclasses.replace(RUN, key=key))
 
 
-def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "result.json"
     path.write_text("old")
     write_atomically(path, "new")
@@ -104,7 +104,7 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "new"
 
 
-def test_two_at_a_time_are_kept_out_of_a_folder(tmp_path):
+def test_a_folder_admits_one_call_at_a_time(tmp_path):
     folder = tmp_path / "new" / "out"
     with locked(folder), pytest.raises(UsageError, match="another `experiment` is at work"), locked(folder):
         pass

@@ -1,4 +1,4 @@
-"""The experiment on what distribution costs: its claims hold, and fail for a cluster that is broken on purpose."""
+"""The experiment on the cost of distribution: its claims hold, and fail for a cluster that is broken on purpose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIXED_MS, MS_PER_MB = 2.0, 5.0
 
 
 class Twice:
-    """Broken training: every gradient is applied as if it had come twice."""
+    """Broken training: every gradient is applied twice."""
 
     @staticmethod
     def change(config):
@@ -33,7 +33,7 @@ class Shifted:
 
 
 class Right:
-    """Training as it should be."""
+    """Correct training."""
 
     @staticmethod
     def change(config):
@@ -42,7 +42,7 @@ class Right:
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for both processes: real losses of few steps, times that follow a + b·M; returns what may break."""
+    """Replaces both processes by real losses of few steps and times of a + b·M; returns the parts that may break."""
     broken = [Right]
 
     def records(config, step_ms):
@@ -116,7 +116,7 @@ def test_two_models_are_too_few_for_a_line(quick):
     assert "needs 3 models" in checked["linear"]
 
 
-def test_three_models_on_a_line_give_its_two_numbers():
+def test_three_models_on_a_line_give_its_two_parameters():
     sizes = []
     for parameters in (1_000, 100_000, 10_000_000):
         cluster_ms = 1.0 + FIXED_MS + MS_PER_MB * parameters * 4 / 1e6
@@ -138,6 +138,6 @@ def test_full_runs_compare_other_rules_optimizers_layouts_and_numbers_of_ps_task
     assert len({run.key for run in runs}) == len(runs)
 
 
-def test_published_numbers_say_that_they_come_from_a_summary():
+def test_published_numbers_state_that_they_come_from_a_summary():
     assert all("a summary of" in str(one) for one in LocalOverhead.published)
     assert "AlexNet on one GPU, TensorFlow: 81 ms" in str(LocalOverhead.published[0])

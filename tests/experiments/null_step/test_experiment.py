@@ -1,4 +1,4 @@
-"""The experiment on the null step: its claims hold on a cluster as it should be, and fail on broken ones."""
+"""The experiment on the null step: its claims hold on a correct cluster, and fail on broken ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REAL_CLAIMS = {"bandwidth", "linear", "dense_bytes"}
 
 @dataclasses.dataclass
 class Machine:
-    """Stands in for real clusters: steps and bytes as the theory has them, and what is broken of it.
+    """Replaces real clusters: steps and bytes follow the theory, except for the broken parts.
 
     Attributes:
-        link_factor: of the shaped links' real rate.
-        is_folded: whether parameters never change, as with gradients computed beforehand.
-        is_densified: whether the gradient of a table is one of the whole table.
-        growth: of the scalar step with the number of workers, as a power.
+        link_factor: Share of the shaped links' real rate.
+        is_folded: Whether parameters never change, as with gradients computed in advance.
+        is_densified: Whether the gradient of a table covers the whole table.
+        growth: Exponent with which the scalar step grows with the number of workers.
     """
 
     link_factor: float = 1.0
@@ -41,7 +41,7 @@ class Machine:
     growth: float = 0.5
 
     def train(self, settings, n, p, bytes_per_sec):
-        """Steps, and bytes of a worker's step each way."""
+        """Steps, and the bytes of a worker's step each way."""
         name, _, value = settings["model_option"].partition("=")
         table = settings["model"].endswith("Sparse")
         whole = int(value) * (ROW_BYTES if table else 4)
@@ -159,11 +159,11 @@ def test_the_report_has_the_step_with_the_time_from_the_first_worker_to_the_last
     table = next(table for table in experiment.analyse(results).tables if table.level == Level.SHAPED.value)
     names = [column.name for column in table.columns]
     row = dict(zip(names, table.rows[-1], strict=True))
-    assert row["first to last worker"] == pytest.approx(1.0)  # of two workers, 1 ms apart
+    assert row["first to last worker"] == pytest.approx(1.0)  # two workers, 1 ms apart
     assert row["(step + first to last) / predicted"] == pytest.approx((row["median step"] + 1.0) / row["predicted"])
 
 
-def test_a_loss_tells_how_many_updates_were_made_before():
+def test_a_loss_gives_the_number_of_earlier_updates():
     def training(*losses):
         return Training({}, [{"global_step": i, "loss": loss} for i, loss in enumerate(losses, start=1)], 1.0)
 
@@ -173,7 +173,7 @@ def test_a_loss_tells_how_many_updates_were_made_before():
     assert loss_error(training(4.0, 4.0), Curve.SPARSE, 8) is None
 
 
-def test_full_runs_have_the_papers_scale_and_repeat_what_decides_a_claim(machine):
+def test_full_runs_have_the_papers_scale_and_repeat_the_deciding_runs(machine):
     runs = NullStep().runs(range(5), quick=False)
     assert len({run.key for run in runs}) == len(runs)
     virtual_runs = [run for run in runs if run.level is Level.VIRTUAL]

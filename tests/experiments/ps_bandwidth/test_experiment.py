@@ -1,4 +1,4 @@
-"""The experiment on bandwidth: its claims hold where links do as they should, and fail where link or store do not."""
+"""The experiment on bandwidth: its claims hold with correct links and store, and fail with broken ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ M = 8_000_000
 
 
 def phase(num_workers, bytes_by_ps, shared):
-    """Bytes that each host sends and receives while all workers pull at once; a push is the same the other way."""
+    """Bytes that each host sends and receives while all workers pull at once; a push has the opposite directions."""
     sent, received = {}, {}
     for ps, num_bytes in enumerate(bytes_by_ps):
         source = shared.get(f"ps-{ps}", f"ps-{ps}")
@@ -39,11 +39,11 @@ def phase(num_workers, bytes_by_ps, shared):
 
 
 class Wire:
-    """Stands in for `ShapedCluster.train`: transfers take as long as the host with most bytes needs.
+    """Replaces `ShapedCluster.train`: a transfer takes the time of the host with most bytes.
 
     Args:
-        is_sharded: whether the store shares out what it should.
-        slowness: factor on all times.
+        is_sharded: Whether the store divides variables between the ps tasks as it should.
+        slowness: Factor on all times.
     """
 
     def __init__(self, is_sharded=True, slowness=1.0):
@@ -86,7 +86,7 @@ def executed(monkeypatch, folder, wire, quick=False):
     return experiment, results_of(experiment, experiment.runs([0], quick=quick), folder)
 
 
-def test_a_wire_that_does_as_it_should_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
+def test_a_correct_wire_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire())
     findings = findings_of(experiment, results)
     assert set(findings) == {claim.key for claim in experiment.claims}
@@ -100,7 +100,7 @@ def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_p
     assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], Finding.OK)
 
 
-def test_a_store_that_puts_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
+def test_a_store_with_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(is_sharded=False))
     assert {"bytes", "ps_round", "colocated", "equals_ring", "partitioned"} <= refuted(findings_of(experiment, results))
 
@@ -119,7 +119,7 @@ def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
     assert drawn(experiment.plots(busy)) == ["bytes"]
 
 
-def test_without_shaped_hosts_it_says_why(monkeypatch):
+def test_without_shaped_hosts_the_findings_give_the_reason(monkeypatch):
     monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
     experiment = PsBandwidth()
     assert experiment.runs([0], quick=False) == []
@@ -135,7 +135,7 @@ def test_asynchronous_workers_are_between_one_and_both_directions_of_a_link():
 
 
 @pytest.mark.parametrize(("n", "p"), [(2, 2), (4, 4), (4, 1), (4, 2), (3, 2)])
-def test_ps_tasks_on_workers_hosts_cost_what_their_links_carry(n, p):
+def test_ps_tasks_on_workers_hosts_take_the_time_of_their_links_traffic(n, p):
     sent, received = phase(n, [M / p] * p, {f"ps-{i}": f"worker-{i}" for i in range(p)})
     assert colocated_secs(M, n, p, 1.0) == pytest.approx(2 * max([*sent.values(), *received.values()]))
 
@@ -146,7 +146,7 @@ def test_the_books_example_in_ratios(monkeypatch, tmp_path):
     assert ratios == [(60 / 15, pytest.approx(2 * 3 / 1.5)), (80 / 15, pytest.approx(2 * 4 / 1.5)), (1, 1)]
 
 
-def test_settings_come_back_from_json(monkeypatch, tmp_path):
+def test_settings_survive_json(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
     assert setting_of(results[0].run.settings) == LinkSetting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)

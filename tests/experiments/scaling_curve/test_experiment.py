@@ -1,4 +1,4 @@
-"""The scaling curve: its claims in virtual time and on stand-ins for real clusters, and what a broken link does."""
+"""The scaling curve: its claims in virtual time and on simulated clusters, and with a broken link."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def virtual_results(tmp_path_factory):
 
 
 def real_results(monkeypatch, folder, secs_of):
-    """Real runs, small ones, whose rounds take as long as `secs_of(setting, seed)` says."""
+    """Results of small real runs whose rounds take `secs_of(setting, seed)`."""
     monkeypatch.setattr(scaling_curve, "_QUICK_REAL", scaling_curve._FULL_REAL[:12])
     experiment, runs = part(monkeypatch, why_not="")
 
@@ -74,10 +74,10 @@ def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
     ]
     small = [dataclasses.replace(run, settings={**run.settings, "counts": [50]}) for run in own]
     findings = findings_of(experiment, results_of(experiment, small, tmp_path))
-    assert findings == {"tail_even": Finding.REFUTED}  # the slowest of many varies less than one
+    assert findings == {"tail_even": Finding.REFUTED}  # the slowest of many varies less than one alone
 
 
-def test_links_that_nobody_shares_refute_knee_and_gain_of_ps_tasks(monkeypatch, tmp_path):
+def test_links_that_are_not_shared_refute_knee_and_gain_of_ps_tasks(monkeypatch, tmp_path):
     monkeypatch.setattr(SharedLink, "_rate", lambda link: link._flow)
     experiment, runs = part(monkeypatch)
     own = [run for run in runs if run.settings["scale"] == "ours"]
@@ -85,7 +85,7 @@ def test_links_that_nobody_shares_refute_knee_and_gain_of_ps_tasks(monkeypatch, 
     assert {"knee", "more_ps"} <= refuted(findings)
 
 
-def test_real_clusters_that_behave_as_the_simulator(monkeypatch, tmp_path):
+def test_real_clusters_that_behave_like_the_simulator(monkeypatch, tmp_path):
     experiment, results = real_results(monkeypatch, tmp_path, lambda s, seed: 1.05 * s.simulated_long(seed).round_secs)
     findings = findings_of(experiment, results)
     assert (findings["simulator"], findings["fit_sync"]) == (Finding.OK, Finding.OK)
@@ -101,7 +101,7 @@ def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
     assert {"simulator", "fit_sync"} <= refuted(findings_of(experiment, results))
 
 
-def test_without_shaped_hosts_the_real_part_says_why(monkeypatch, virtual_results):
+def test_without_shaped_hosts_the_real_part_gives_the_reason(monkeypatch, virtual_results):
     monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
     experiment = ScalingCurve()
     checked = {one.claim.key: one for one in experiment.analyse(virtual_results).checked}
@@ -139,11 +139,11 @@ def test_one_worker_alone_begins_the_curves_of_both_rules(monkeypatch, tmp_path)
     assert by_name["L3, sync, p=4, 4 MB"] == [1, 4, 8]
 
 
-def test_pairs_are_of_the_same_cluster(virtual_results):
+def test_pairs_belong_to_the_same_cluster(virtual_results):
     pairs = pairs_of(points_of(virtual_results.where(scale="paper")))
     assert all(pair.sync.setting == pair.other.setting._replace(update=SYNC) for pair in pairs)
     assert sorted({pair.sync.setting.n for pair in pairs}) == [10, 25, 50]
 
 
-def test_nothing_was_run():
+def test_without_any_run_there_is_no_finding():
     assert points_of(Results()) == []

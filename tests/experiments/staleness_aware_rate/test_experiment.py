@@ -1,4 +1,4 @@
-"""The experiment on staleness-aware rates: verdicts on results that are given, and real runs of a broken arm."""
+"""The experiment on staleness-aware rates: verdicts on given results, and real runs of a broken arm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.experiments.executed import drawn
 
 
 def figures_as_claimed(run):
-    """What a run would give if every claim were true."""
+    """The figures of a run if every claim were true."""
     settings = run.settings
     fails = settings["lr"] > 2 * NEAR_RATE or (settings["mode"] == Updates.SOFTSYNC and settings["arm"] == Rate.FULL)
     fails = fails and settings["splits"] != 1
@@ -42,7 +42,7 @@ def results_of(runs, figures_of=figures_as_claimed):
 
 
 def findings(results):
-    """Of the claims about virtual time."""
+    """Findings on the claims about virtual time."""
     experiment = StalenessAwareRate()
     checked = experiment.analyse(results).checked
     return {check.claim.key: check.finding for check in checked if not check.claim.key.startswith("real_")}
@@ -57,7 +57,7 @@ def full_runs():
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_a_world_as_claimed_confirms_all_claims(quick):
+def test_results_as_claimed_confirm_all_claims(quick):
     results = results_of(virtual_runs(quick, range(1 if quick else 3)))
     assert set(findings(results).values()) == {Finding.OK}
     assert drawn(StalenessAwareRate().plots(results)) == ["losses", "errors"]
@@ -74,7 +74,7 @@ def test_a_world_as_claimed_confirms_all_claims(quick):
         ("batch", lambda s: 0.12 if s["mode"] == Updates.SINGLE else None),
     ],
 )
-def test_errors_that_say_otherwise_refute_a_claim(claim, error_of):
+def test_contrary_errors_refute_a_claim(claim, error_of):
     def figures(run):
         given, error = figures_as_claimed(run), error_of(run.settings)
         return given if error is None else given | {"test_error": error}
@@ -100,7 +100,7 @@ def training_of(*errors):
 def test_the_standard_error_has_the_parts_of_seeds_and_test_set():
     case = training_of(0.10, 0.14)
     baseline = training_of(0.04, 0.06)
-    # Seeds: s²/n of two values is a quarter of the squared difference; the test set has 360 digits.
+    # Seeds: for two values s²/n is a quarter of the squared difference; the test set has 360 digits.
     variance = 0.04**2 / 4 + 0.02**2 / 4 + 0.05 * 0.95 / 360
     assert excess(case, baseline) == pytest.approx((0.12 - 0.05) / variance**0.5)
 
@@ -113,7 +113,7 @@ def test_full_runs_have_the_papers_learners_and_splits():
 
 
 def short(mode, arm):
-    """Six epochs of eight learners, α₀ small."""
+    """Six epochs of eight learners with a small α₀."""
     runs = StalenessAwareRate().runs([0], quick=True)
     run = next(
         r
@@ -124,7 +124,7 @@ def short(mode, arm):
     return dataclasses.replace(run, settings={**run.settings, "epochs": 6})
 
 
-def test_real_gradients_divided_by_their_staleness_are_tamed_and_with_a_broken_division_not(monkeypatch):
+def test_real_gradients_divided_by_their_staleness_converge_and_with_a_broken_division_they_do_not(monkeypatch):
     def loss():
         return StalenessAwareRate().execute(short(Updates.SOFTSYNC, Rate.BY_STALENESS), None).figures["loss"]
 

@@ -1,4 +1,4 @@
-"""Learning rates that follow the staleness on a real cluster: arms that fail in virtual time fail, or a claim does."""
+"""Staleness-aware learning rates on a real cluster: the arms that fail in virtual time fail, or a claim does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
         ("real_staleness", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.06, staleness=6.0)),
     ],
 )
-def test_a_cluster_that_says_otherwise_refutes_a_claim(claim, figures_of):
+def test_a_cluster_with_contrary_results_refutes_a_claim(claim, figures_of):
     assert findings(figures_of)[claim] is Finding.REFUTED
 
 
@@ -93,7 +93,7 @@ def failing(tmp_path, monkeypatch, losses):
     return StalenessAwareRate().execute(short(Rate.FULL), tmp_path).figures["measured"]
 
 
-def test_a_run_that_ends_with_a_loss_that_is_no_number_has_failed_in_its_claim_only(tmp_path, monkeypatch):
+def test_a_nan_loss_is_a_failed_training_only_for_the_runs_claim(tmp_path, monkeypatch):
     assert failing(tmp_path, monkeypatch, [2.0] * 20 + [None])["test_error"] == 0.9
 
 

@@ -18,14 +18,14 @@ from ps_trainer.simulation.rules.base import Outcome
 
 
 class InVirtualTime(StalenessDistribution):
-    """Without the runs of real clusters."""
+    """The experiment without the runs of real clusters."""
 
     def runs(self, seeds, *, quick):
         return [run for run in super().runs(seeds, quick=quick) if run.level is Level.VIRTUAL]
 
 
 class Paired(single.Async):
-    """Broken `async`: a worker that has pushed idles until another one has pushed too."""
+    """Broken `async`: a worker that has pushed idles until another worker has pushed too."""
 
     def __init__(self, options, cluster):
         super().__init__(options, cluster)
@@ -40,7 +40,7 @@ class Paired(single.Async):
 
 
 class Ahead(single.Async):
-    """Broken `async`: a gradient that was computed from the parameters before last."""
+    """Broken `async`: each gradient was computed from the parameters before the last ones."""
 
     def push(self, worker, version):
         self.version += 2
@@ -104,7 +104,7 @@ def test_real_runs_keep_two_cores_mostly_idle():
     assert max(run.settings["n"] / run.settings["mean_ms"] for run in real) * 1000 < 85  # gradients per second
 
 
-def test_a_real_run_delays_the_steps_and_is_read_step_by_step(tmp_path, monkeypatch):
+def test_a_real_run_delays_the_steps_and_reads_each_one(tmp_path, monkeypatch):
     steps = [{"worker": i % 2, "staleness": i % 3, "wall_time": 100.0 + i} for i in range(10)]
     trained = []
 

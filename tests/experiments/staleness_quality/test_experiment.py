@@ -17,7 +17,7 @@ from tests.experiments.executed import drawn
 
 
 def figures_as_claimed(run):
-    """What a run would give if every claim were true."""
+    """The figures of a run if every claim were true."""
     settings = run.settings
     tau = settings["tau"]
     if settings["model"] == "quadratic":
@@ -48,14 +48,14 @@ def executed(run):
     return StalenessQuality().execute(run, None).figures
 
 
-def test_a_world_as_claimed_confirms_all_claims():
+def test_results_as_claimed_confirm_all_claims():
     runs = StalenessQuality().runs(range(2), quick=False)
     results = results_of(runs, figures_as_claimed)
     assert set(findings(results).values()) == {Finding.OK}
     assert drawn(StalenessQuality().plots(results)) == ["boundary", "grid", "updates", "depth"]
 
 
-def test_the_quick_form_says_what_it_cannot_test():
+def test_the_quick_form_names_the_claims_that_it_cannot_test():
     found = findings(results_of(StalenessQuality().runs([0], quick=True), figures_as_claimed))
     assert [key for key, finding in found.items() if finding is Finding.NOT_TESTABLE] == ["adagrad"]
 
@@ -69,7 +69,7 @@ def test_the_quick_form_says_what_it_cannot_test():
         ("adagrad", lambda s: {"target_version": 500} if (s["optimizer"], s["tau"]) == ("adagrad", 16) else {}),
     ],
 )
-def test_runs_that_say_otherwise_refute_a_claim(claim, change):
+def test_contrary_runs_refute_a_claim(claim, change):
     def figures(run):
         given = figures_as_claimed(run)
         return given if run.settings["model"] == "quadratic" else given | change(run.settings)
@@ -84,7 +84,7 @@ def test_on_the_quadratic_the_rates_are_exact_and_the_geometric_ones_larger():
     assert rates["geometric", 16] > 3 * rates[Kind.CONSTANT, 16]
 
 
-def test_gradients_one_update_older_than_said_refute_the_exact_rate(monkeypatch):
+def test_gradients_one_update_older_than_stated_refute_the_exact_rate(monkeypatch):
     right = fixed.constant
     monkeypatch.setattr(fixed, "constant", lambda tau, n, **options: right(tau + 1, n, **options))
     results = results_of(StalenessQuality().runs([0], quick=True), lambda run: figures_as_claimed(run))
@@ -104,7 +104,7 @@ def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
 
 
 def short(tau):
-    """A training of at most 150 updates at a rate at which they are enough without staleness."""
+    """A training of at most 150 updates, which suffice at this rate without staleness."""
     runs = StalenessQuality().runs([0], quick=False)
     run = next(
         r for r in runs if r.settings["tau"] == tau and r.settings["kind"] == Kind.CONSTANT and "lr" in r.settings
@@ -112,7 +112,7 @@ def short(tau):
     return dataclasses.replace(run, settings={**run.settings, "lr": 0.2, "num_updates": 150})
 
 
-def test_real_gradients_that_are_stale_take_longer_and_fresh_ones_do_not(monkeypatch):
+def test_stale_real_gradients_take_longer_and_fresh_ones_do_not(monkeypatch):
     fresh, stale = executed(short(0)), executed(short(16))
     assert fresh["target_version"] < 120
     assert stale["target_version"] is None

@@ -1,4 +1,4 @@
-"""Runs that gave up are drawn as such."""
+"""Plots mark the runs that gave up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def case(tau, updates):
 
 
 @pytest.mark.parametrize(("draw", "unit"), [(plots._draw_depths, 300), (plots._draw_kinds, 1)])
-def test_a_case_of_which_most_runs_gave_up_is_a_triangle_joined_to_nothing(draw, unit):
+def test_a_case_of_which_most_runs_gave_up_is_an_unconnected_triangle(draw, unit):
     figure = Figure()
     draw(figure, [case(0, [300] * 3), case(4, [450, 450, CAP]), case(8, [450, CAP, CAP])])
     (axis,) = figure.axes
@@ -32,7 +32,7 @@ def test_a_case_of_which_most_runs_gave_up_is_a_triangle_joined_to_nothing(draw,
     assert "or more: most runs gave up" in [text.get_text() for text in axis.get_legend().get_texts()]
 
 
-def test_without_such_a_case_the_legend_says_nothing_of_it():
+def test_without_such_a_case_the_legend_does_not_mention_it():
     figure = Figure()
     plots._draw_depths(figure, [case(0, [300] * 3), case(4, [450] * 3)])
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["1 hidden layer"]

@@ -1,4 +1,4 @@
-"""What is read of a cluster's run, and one run in real processes."""
+"""The results read from a cluster's run, and one run in real processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = [record(i % 2, i // 2 + 1, 10.0 + 0.5 * i, staleness=i % 3) for i in ran
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for the launcher: leaves the given steps of each worker; returns the flags it was given."""
+    """Replaces the launcher: writes the given steps of each worker; returns the flags that the launcher was given."""
     given = []
 
     def use(steps):
@@ -67,7 +67,7 @@ def test_dropped_gradients_have_no_staleness():
     assert Training({}, steps, 12.0).staleness() == {0: 4}
 
 
-def test_a_run_of_hardly_any_step_fails(trained, tmp_path):
+def test_a_run_with_hardly_any_step_fails(trained, tmp_path):
     trained(STEPS[:2])
     with pytest.raises(RunError, match="2 steps are too few"):
         Cluster(num_workers=2).train(tmp_path)
@@ -86,5 +86,5 @@ def test_a_real_cluster_logs_every_step(tmp_path):
         assert all(step["loss"] > 0 and step["examples"] == 32 and step["dropped"] == 0 for step in own)
         counts = {int(value): count for value, count in workers[str(index)]["staleness"].items()}
         assert sum(step["staleness"] for step in own) == sum(value * count for value, count in counts.items())
-    # Every update is one worker's: the updates that the steps made are all different ones.
+    # Each update belongs to one worker, so the updates of the steps are all different.
     assert sorted(step["global_step"] for step in training.steps) == list(range(1, len(training.steps) + 1))

@@ -18,7 +18,7 @@ def test_readings_are_interpolated(tmp_path):
     assert watch.between(101.0, 103.0) == pytest.approx((1400 + 2400) / 2 - (1000 + 1400) / 2)
 
 
-def test_where_the_system_does_not_tell_there_is_no_number(tmp_path):
+def test_where_the_system_has_no_counts_there_is_no_number(tmp_path):
     with SwitchWatch(stat=tmp_path / "missing") as watch:
         pass
     assert watch.between(0.0, 1.0) is None

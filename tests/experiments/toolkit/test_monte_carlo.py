@@ -1,6 +1,6 @@
 """Sampled models against closed forms, and against the step times of an independent simulation.
 
-The printed tables were made with 4,000 to 6,000 steps and two decimals, so they are good to about 0.03.
+The printed tables come from 4,000 to 6,000 steps and have two decimals, so they are accurate to about 0.03.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def test_order_statistics_of_exponential_times_agree_with_the_closed_form(k, n):
     assert got.standard_error < 0.02
 
 
-def test_the_stated_error_is_that_of_a_mean():
+def test_the_stated_error_is_the_standard_error_of_a_mean():
     # The maximum of 4 exponential times has the variance 1 + 1/4 + 1/9 + 1/16.
     expected = ((1 + 1 / 4 + 1 / 9 + 1 / 16) / 20_000) ** 0.5
     assert monte_carlo.order_statistic(exponential(4), 4, 20_000).standard_error == pytest.approx(expected, rel=0.4)
 
 
-def test_order_statistics_take_workers_of_their_own_speed():
+def test_order_statistics_accept_workers_of_different_speed():
     samplers = [lambda: 1.0, lambda: 3.0, lambda: 2.0]
     assert [monte_carlo.order_statistic(samplers, k, 40).value for k in (1, 2, 3)] == [1.0, 2.0, 3.0]
 
@@ -81,7 +81,7 @@ def test_a_slow_worker_costs_a_token_queue_more_than_a_barrier():
     assert monte_carlo.token_queue(workers, 4, 2000).step_secs.value == pytest.approx(1.44, rel=0.03)
 
 
-def test_backup_workers_of_one_speed_gain_and_drop_nothing_but_themselves():
+def test_backup_workers_of_equal_speed_gain_nothing_and_drop_only_their_share():
     got = monte_carlo.backup_not_cancelled([lambda: 1.0] * 3, 2, 100)
     assert got.step_secs.value == pytest.approx(1.0)
     assert got.dropped_share == pytest.approx(1 / 3, abs=0.01)

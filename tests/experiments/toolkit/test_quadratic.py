@@ -1,4 +1,4 @@
-"""Stability on a quadratic: known values, and the measurement against them."""
+"""Stability on a quadratic: known values, and measurements compared with them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_the_measured_rate_is_the_exact_one(tau):
 
 
 @pytest.mark.parametrize(("tau", "momentum", "rate"), [(0, 0.9, 3.8), (1, 0.9, 0.1), (0, 0.5, 3.0), (1, 0.5, 0.5)])
-def test_momentum_and_staleness_together_leave_little(tau, momentum, rate):
+def test_momentum_and_staleness_together_leave_a_small_rate(tau, momentum, rate):
     assert quadratic.largest_stable_momentum_rate(tau, momentum) == pytest.approx(rate, rel=1e-6)
 
 
 @pytest.mark.parametrize("tau", [0, 1, 3, 9])
-def test_without_momentum_it_is_the_rate_of_sgd(tau):
+def test_without_momentum_the_rate_equals_that_of_sgd(tau):
     assert quadratic.largest_stable_momentum_rate(tau, 0.0) == pytest.approx(quadratic.largest_stable_rate(tau))

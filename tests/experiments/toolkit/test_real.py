@@ -1,4 +1,4 @@
-"""What is read off real clusters, and how it is put beside the simulator's figures."""
+"""Figures from real clusters, and their comparison with the simulator's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def step(worker, number, start, delay, end, global_step):
     }  # fmt: skip
 
 
-def test_updates_are_made_when_somebody_first_sees_them():
+def test_an_update_is_dated_by_the_first_worker_that_sees_it():
     seen = [(0.5, 1), (0.6, 1), (0.9, 3), (1.0, 2), (1.4, 4)]
     training = Training({}, [step(0, i, 0.0, 0.0, end, version) for i, (end, version) in enumerate(seen)], 1.0)
     assert real.update_secs(training).tolist() == [0.5, 0.9, 0.9, 1.4]
@@ -37,12 +37,12 @@ def test_a_step_counts_as_completed_when_its_delay_is_over():
     assert schedule.steps.t_start.tolist() == [0.0, 0.0, 0.9]
 
 
-def test_overhead_is_that_of_the_steps_that_wait_for_nobody():
+def test_overhead_comes_from_steps_that_wait_for_no_other_worker():
     steps = [step(0, i, float(i), 0.5, i + 0.5 + (0.01 if i % 5 == 0 else 0.3), i) for i in range(100)]
     assert real.overhead_secs(Training({}, steps, 1.0)) == pytest.approx(0.01)
 
 
-def test_the_cluster_takes_the_delays_that_the_simulator_takes(tmp_path, monkeypatch):
+def test_the_cluster_takes_the_delays_of_the_simulator(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch)
     run = a_run(seed=3)
     delayed = real.DelayedTraining("sync", ["replicas_to_aggregate=1"], 2, 50, ["exp:mean_ms=80"])
@@ -59,7 +59,7 @@ def test_the_cluster_takes_the_delays_that_the_simulator_takes(tmp_path, monkeyp
     assert slept[:40] == pytest.approx(computed[:40].tolist())
 
 
-def test_a_pair_is_of_medians_and_its_ratio_in_the_table():
+def test_a_pair_consists_of_medians_and_the_table_has_its_ratio():
     def result(seed, measured, simulated):
         figures = {"measured": {"x": measured}, "simulated": {"x": simulated}, "overhead_secs": 0.005}
         return RunResult(a_run(seed), figures, 1.0, CpuUse(0.4, 1.0, 0.0), None)

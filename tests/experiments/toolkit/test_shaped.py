@@ -1,4 +1,4 @@
-"""Clusters on shaped hosts: their flags, what is made of their steps, and how they end; one of them is real."""
+"""Clusters on shaped hosts: their flags, the figures from their steps, and their ends; one of them is real."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def training_of(*ends_by_worker):
     return Training({}, steps, 10.0)
 
 
-def test_a_round_of_workers_in_step_is_a_step():
+def test_a_round_of_synchronous_workers_is_a_step():
     done = ShapedTraining(training_of([1, 3, 5, 7, 9], [1.1, 3.1, 5.1, 7.1, 9.1]), {"ps-0": BytesPerSec(5.0, 3.0)})
     assert done.round_secs == pytest.approx(2.0)
     assert done.bytes_per_round == {"ps-0": pytest.approx((10.0, 6.0))}
 
 
-def test_a_round_of_others_is_n_over_their_rate():
+def test_a_round_of_other_workers_is_n_divided_by_their_rate():
     done = ShapedTraining(training_of([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 4, 8]), {})
     assert done.step_secs == {0: [1] * 7, 1: [4]}  # the first 20 %, both at 0, are left out
     assert done.round_secs == pytest.approx(2 / (1 / 1 + 1 / 4))
 
 
-def test_payload_is_what_tcp_carries_of_full_frames():
+def test_payload_is_the_share_of_full_frames_that_tcp_carries():
     assert shaped.payload_bytes_per_sec("200mbit") == pytest.approx(25e6 * 1448 / 1514)
 
 
 def launched(monkeypatch, code, hosts_traffic=None):
-    """`local.run` that leaves the files of two steps and returns a code; gives its arguments."""
+    """A `local.run` that writes the files of two steps and returns a code; the fixture gives its arguments."""
     given = {}
 
     def run(cluster, *, console, **others):
@@ -63,7 +63,7 @@ def launched(monkeypatch, code, hosts_traffic=None):
     return given
 
 
-def test_flags_and_configuration_say_the_same(monkeypatch, tmp_path):
+def test_flags_and_configuration_agree(monkeypatch, tmp_path):
     given = launched(monkeypatch, 0)
     cluster = ShapedCluster(
         num_workers=3, num_ps=2, rate="150mbit", settings={**shaped.dense_model(8_000_000), "update": "sync"}
@@ -74,7 +74,7 @@ def test_flags_and_configuration_say_the_same(monkeypatch, tmp_path):
     assert "--update=sync" in given["train_args"]
     assert given["config"].model_option == ("num_values=2000000",)
     assert given["config"].update == "sync"
-    assert done.traffic == {"window": (1001.0, 1004.0)}  # without warm-up: the first of five
+    assert done.traffic == {"window": (1001.0, 1004.0)}  # without warm-up, the first of five
 
 
 @pytest.mark.parametrize("settings", [{"update": "nonsense"}, {"batch_size": 0}])
@@ -85,13 +85,13 @@ def test_wrong_settings_are_refused_before_anything_starts(monkeypatch, tmp_path
     assert not given
 
 
-def test_a_failed_run_says_what_it_printed(monkeypatch, tmp_path):
+def test_a_failed_run_reports_its_output(monkeypatch, tmp_path):
     launched(monkeypatch, 1)
     with pytest.raises(RunError, match="(?s)exit code 1.*what it said"):
         ShapedCluster(num_workers=1, num_ps=1, rate="150mbit").train(tmp_path)
 
 
-def test_a_signal_is_no_failure_of_the_run(monkeypatch, tmp_path):
+def test_a_signal_is_not_a_failure_of_the_run(monkeypatch, tmp_path):
     launched(monkeypatch, 128 + signal.SIGINT)
     with pytest.raises(Interrupted):
         ShapedCluster(num_workers=1, num_ps=1, rate="150mbit").train(tmp_path)
@@ -99,7 +99,7 @@ def test_a_signal_is_no_failure_of_the_run(monkeypatch, tmp_path):
 
 @pytest.mark.process
 @needs_namespaces
-def test_nothing_passes_the_link_between_tasks_on_one_host(tmp_path):
+def test_traffic_between_tasks_on_one_host_does_not_use_the_link(tmp_path):
     settings = {**shaped.dense_model(1_000_000), "update": "sync", "max_steps": 8}
     cluster = ShapedCluster(
         num_workers=2, num_ps=1, rate="400mbit", shared={"ps-0": "worker-0"},
@@ -108,6 +108,6 @@ def test_nothing_passes_the_link_between_tasks_on_one_host(tmp_path):
     done = cluster.train(tmp_path)
     assert set(done.traffic) == {"worker-0", "worker-1"}
     for host, other in (("worker-0", "worker-1"), ("worker-1", "worker-0")):
-        # Of two workers one pulls and pushes its megabyte over the link, the other one on its own host.
+        # One of two workers pulls and pushes its megabyte over the link, the other one stays on its own host.
         assert done.bytes_per_round[host].received == pytest.approx(done.bytes_per_round[other].sent, rel=0.02)
         assert done.bytes_per_round[host].received == pytest.approx(1_000_000, rel=0.2)

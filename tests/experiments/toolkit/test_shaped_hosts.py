@@ -1,4 +1,4 @@
-"""Hosts that tasks share, and their counters read all along; on a stand-in for the namespaces."""
+"""Hosts that tasks share, and continuous readings of their counters, with fake namespaces."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Namespaces:
     """Hosts whose counters rise by a known amount at each reading.
 
     Attributes:
-        events: what was asked of them.
-        num_readings: of the counters.
-        failing: readings that fail, counted from 1.
+        events: Calls that the hosts received.
+        num_readings: Number of readings of the counters.
+        failing: Readings that fail, counted from 1.
     """
 
     summary = "namespaces"
@@ -56,7 +56,7 @@ class Namespaces:
 
 
 def metered(inner, shared=None):
-    """Reads as fast as it can; its clock advances by a second with each reading."""
+    """Reads as fast as possible; its clock advances by a second with each reading."""
     return MeteredHosts(MB, shared, inner, sample_secs=0.001, clock=lambda: float(inner.num_readings))
 
 
@@ -72,7 +72,7 @@ def test_tasks_that_share_a_host_have_its_namespace_and_ports_of_their_own():
     with metered(inner, {"ps-0": "worker-0", "ps-1": "worker-1", "ps-2": "worker-1"}) as hosts:
         placed = hosts.place(["ps-0", "ps-1", "ps-2", "worker-0", "worker-1"])
     assert inner.events == ["enter", ["worker-0", "worker-1"], "exit"]
-    assert list(placed) == ["ps-0", "ps-1", "ps-2", "worker-0", "worker-1"]  # of each job in its order
+    assert list(placed) == ["ps-0", "ps-1", "ps-2", "worker-0", "worker-1"]  # the tasks of each job are in their order
     assert placed["ps-0"] == TaskHost("10.0.0.1:2223", "netns-worker-0")
     assert placed["ps-2"] == TaskHost("10.0.0.2:2224", "netns-worker-1")
     assert placed["worker-1"] == TaskHost("10.0.0.2:2222", "netns-worker-1")
@@ -96,7 +96,7 @@ def test_rates_are_those_of_the_window():
     assert rates["worker-1"] == (0, 0)
 
 
-def test_nothing_is_read_after_leaving():
+def test_the_counters_are_not_read_after_the_end():
     inner = Namespaces()
     with metered(inner) as hosts:
         hosts.place(["worker-0", "worker-1"])
@@ -107,7 +107,7 @@ def test_nothing_is_read_after_leaving():
     assert inner.events[-1] == "exit"
 
 
-def test_leaving_before_any_task_was_placed_is_no_error():
+def test_an_end_before_any_task_was_placed_is_not_an_error():
     inner = Namespaces()
     with metered(inner):
         pass
@@ -115,7 +115,7 @@ def test_leaving_before_any_task_was_placed_is_no_error():
 
 
 @pytest.mark.parametrize("cls", [LocalHosts, NetnsHosts, MeteredHosts])
-def test_all_kinds_of_hosts_have_what_the_launcher_asks_for(cls):
+def test_all_kinds_of_hosts_have_the_methods_that_the_launcher_calls(cls):
     assert {name for name in vars(Hosts) if not name.startswith("_")} - set(dir(cls)) == set()
 
 

@@ -1,4 +1,4 @@
-"""The models of the null step: what a step of them reads, changes and sends."""
+"""The models of the null step: the values that one of their steps reads, changes and sends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_step_of_a_table_shrinks_the_rows_of_its_batch_only():
     ("model", "kind"),
     [(Dense(Dense.Options(num_values=5)), tf.Tensor), (Sparse(Sparse.Options(num_rows=9)), tf.IndexedSlices)],
 )
-def test_the_gradient_depends_on_what_was_pulled_and_a_tables_stays_sparse(model, kind):
+def test_the_gradient_depends_on_the_pulled_values_and_a_tables_stays_sparse(model, kind):
     with tf.Graph().as_default() as graph, tf.variable_scope("", use_resource=True):
         loss = model.build({"id": tf.constant([3, 4, 12, 3], tf.int64)}, training=True).loss
         (variable,) = tf.trainable_variables()

@@ -1,4 +1,4 @@
-"""The model of which one variable has most of the bytes."""
+"""The model with one variable that has most of the bytes."""
 
 from __future__ import annotations
 

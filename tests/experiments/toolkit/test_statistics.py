@@ -72,5 +72,5 @@ def test_a_line_follows_small_values_as_well_as_large_ones_and_no_single_outlier
     y = [2.0 + 3.0 * value for value in x]
     for factors in ([1.1, 0.9, 1.0, 0.9, 1.1], [1.0, 0.2, 1.0, 1.0, 1.0]):
         line = statistics.fit_line(x, [value * factor for value, factor in zip(y, factors, strict=True)])
-        assert line.a == pytest.approx(2.0, rel=0.4)  # absolute errors alone would give any a
+        assert line.a == pytest.approx(2.0, rel=0.4)  # absolute errors alone would accept any a
         assert line.b == pytest.approx(3.0, rel=0.2)

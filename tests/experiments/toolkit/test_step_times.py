@@ -1,4 +1,4 @@
-"""Texts of step times, and what is drawn from them."""
+"""Texts of step times, and the draws from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from ps_trainer.experiments.toolkit.step_times import samplers, with_mean
 
 
-def test_a_text_says_its_mean_and_its_worker():
+def test_a_text_gives_its_mean_and_its_worker():
     assert with_mean("exp", 80.0) == "exp:mean_ms=80"
     assert with_mean("lognormal:sigma=0.5", 62.5, 3) == "lognormal:sigma=0.5,mean_ms=62.5,worker=3"
 

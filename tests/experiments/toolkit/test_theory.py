@@ -1,4 +1,4 @@
-"""The closed forms against the numbers that their sources and arithmetic give."""
+"""The closed forms, compared with their sources and with arithmetic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_slowest_of_exponential_workers_takes_a_harmonic_number_of_means():
 
 
 def test_backup_workers_that_cancel_stragglers_wait_for_the_eighth_of_nine():
-    # H_9 - H_1 and so on: the column A3 of the exponential table.
+    # H_9 - H_1 and so on: column A3 of the exponential table.
     times = [theory.exponential_order_statistic(8, 8 + b) for b in range(4)]
     assert times == pytest.approx([2.72, 1.83, 1.43, 1.19], abs=0.005)
     assert times[1] == pytest.approx(sum(1 / k for k in range(2, 10)))
@@ -37,7 +37,7 @@ def test_workers_that_do_not_wait_add_up_their_rates():
     assert theory.async_rate([0.1, 0.4]) == pytest.approx(10 + 2.5)
 
 
-def test_async_gains_the_slowest_over_the_mean():
+def test_async_gains_the_ratio_of_the_slowest_to_the_mean():
     assert theory.async_over_sync(theory.exponential_order_statistic(8, 8), 1.0) == pytest.approx(theory.harmonic(8))
 
 
@@ -56,7 +56,7 @@ def test_batches_that_never_idle_share_the_work():
 )
 def test_gain_of_backup_workers_per_worker_paid_for(times, needed, speedups):
     got = [theory.normalised_speedup(times[0], times[b], needed, b) for b in (1, 2, 3)]
-    assert got == pytest.approx(speedups, abs=0.02)  # from simulated times of two decimals
+    assert got == pytest.approx(speedups, abs=0.02)  # the simulated times have two decimals
 
 
 def test_mean_staleness_counts_updates():
@@ -86,7 +86,7 @@ def test_a_slow_worker_carries_the_stale_gradients():
     assert theory.worker_staleness([1, 1, 1, 0.25]) == pytest.approx([2.25, 2.25, 2.25, 12])
 
 
-def test_the_mean_over_updates_of_the_workers_staleness_is_that_of_even_workers():
+def test_the_mean_over_updates_of_the_workers_staleness_equals_that_of_even_workers():
     rates = [1, 2, 3, 0.25]
     by_update = sum(rate * mean for rate, mean in zip(rates, theory.worker_staleness(rates), strict=True)) / sum(rates)
     assert by_update == pytest.approx(theory.mean_staleness(4))
@@ -125,7 +125,7 @@ def test_byteps_shares_hold_the_whole_model(n, k):
 
 
 def test_byteps_load_is_even():
-    # Traffic of one direction per model byte: an extra host takes from n workers; a worker's host takes its own
+    # Traffic of one direction per model byte. An extra host receives from n workers. A worker's host receives its own
     # part from n - 1 others, and sends the rest of its gradient away.
     n, k = 4, 2
     extra, worker = theory.byteps_shares(n, k)
@@ -158,14 +158,14 @@ def test_communication_every_tau_steps_costs_a_tau_th():
     assert theory.periodic_bytes(4 * MB, 16) == pytest.approx(4 * MB / 16)
 
 
-def test_ssp_lies_between_barrier_and_no_wait_and_a_slow_worker_ends_the_gain():
+def test_ssp_lies_between_barrier_and_no_wait_and_a_slow_worker_removes_the_gain():
     bounds = theory.ssp_rate_bounds(theory.exponential_order_statistic(4, 4), [1.0] * 4)
     assert bounds == pytest.approx((0.48, 1.0), abs=0.001)
     assert theory.ssp_rate_bounds(4.0, [1, 1, 1, 4.0]) == pytest.approx((0.25, 0.25))
 
 
 def test_the_fullest_ps_decides():
-    # VGG-16: 102.8 of 138 M parameters lie in one variable, the rest is spread evenly.
+    # VGG-16: 102.8 of 138 M parameters are in one variable; the rest is spread evenly.
     biggest, rest = 102.8, 138 - 102.8
     for p in (2, 4):
         held = [biggest + rest / p, *[rest / p] * (p - 1)]

@@ -1,4 +1,4 @@
-"""Runs in virtual time as experiments see them."""
+"""Runs in virtual time as used by experiments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVEN = "det:jitter=0,mean_ms=100"
 
 
 def async_staleness(draw, num_workers, num_updates):
-    """The staleness of asynchronous workers, by a simulation of its own."""
+    """The staleness of asynchronous workers, from an independent simulation."""
     running = [(draw(), worker, 0) for worker in range(num_workers)]
     heapq.heapify(running)
     values = []
@@ -33,7 +33,7 @@ def test_warm_up_is_the_first_fifth_of_the_updates():
 
 
 def test_staleness_is_counted_by_worker():
-    # Worker 1 takes three times as long: between two of its pushes come three of worker 0.
+    # Worker 1 takes three times as long, so three pushes of worker 0 fall between two of its own.
     run = virtual.run(
         "async", num_workers=2, compute=[EVEN, "det:jitter=0,mean_ms=310,worker=1"], num_updates=400, seed=0
     )
@@ -44,7 +44,7 @@ def test_staleness_is_counted_by_worker():
 
 
 @pytest.mark.parametrize("n", [2, 5])
-def test_lognormal_staleness_agrees_with_a_simulation_of_its_own(n):
+def test_lognormal_staleness_agrees_with_an_independent_simulation(n):
     run = virtual.run("async", num_workers=n, compute=["lognormal:sigma=0.5"], num_updates=20_000, seed=1)
     ours = of_histogram(sum(run.staleness_by_worker().values(), Counter()))
     rng = random.Random(1)

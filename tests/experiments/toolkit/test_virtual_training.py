@@ -1,4 +1,4 @@
-"""Following a replay to its target, with steps that are given."""
+"""A replay that is followed to its target, with given steps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def replay_of(accuracies, losses=None):
     return SimpleNamespace(steps=steps, taken=taken)
 
 
-def test_the_target_is_one_of_a_whole_window():
+def test_the_target_is_a_mean_over_a_whole_window():
     replay = replay_of([1.0, 1.0, 0.0, 0.6, 1.0, 1.0, 1.0, 1.0, 1.0])
     course = follow(replay, BATCH_SIZE, target=0.9)
-    # Steps 4 to 7 are 0.6, 1, 1, 1 with the mean 0.9; steps 1 and 2 alone are no window.
+    # Steps 4 to 7 are 0.6, 1, 1, 1 with the mean 0.9; steps 1 and 2 alone are not a window.
     assert (course.target_step, course.target_version, course.num_steps) == (7, 3, 7)
     assert replay.taken == list(range(7))
 
@@ -42,6 +42,6 @@ def test_a_target_that_is_not_reached():
     assert (course.target_step, course.num_steps, course.accuracy) == (None, 5, 0.5)
 
 
-def test_a_loss_that_is_not_finite_ends_the_course():
+def test_a_loss_that_is_not_finite_ends_the_training():
     course = follow(replay_of([0.5] * 5, losses=[1.0, math.nan, 1.0, 1.0, 1.0]), BATCH_SIZE, target=0.9)
     assert (course.has_diverged, course.num_steps, course.target_step) == (True, 2, None)

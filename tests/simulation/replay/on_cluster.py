@@ -1,4 +1,4 @@
-"""A schedule of the simulator played on a real cluster, entry by entry, and replayed on it."""
+"""A schedule of the simulator, played on a real cluster entry by entry and replayed in virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def schedule_of(update: str, options: Sequence[str], num_workers: int, num_updat
 
 
 def training_of(model: Any, optimizer: str, learning_rate: float = LEARNING_RATE, **fields: Any) -> Training:
-    """What `GroupScript` trains, or with `fields` something else."""
+    """The training of `GroupScript`, changed by `fields`."""
     fields = {
         "dataset": Rows(RowOptions()),
         "rate_schedule": registry.SCHEDULES.create("constant", ()),
@@ -49,7 +49,7 @@ def replayed(training: Training, schedule: Schedule, update: str, options: Seque
 def played(
     cluster: InProcessCluster, schedule: Schedule, model: str, update: str, options: Sequence[str], **fields: Any
 ) -> list[Values]:
-    """The same of a real cluster, in which one gradient after the other arrives as in the schedule."""
+    """The same values on a real cluster, in which one gradient after the other arrives as in the schedule."""
     ended = _ended(schedule, update, options)
     version, values = 0, []
     with Turnstile(cluster) as gate:
@@ -63,7 +63,7 @@ def played(
                 run.push(worker, ended[index])
             else:
                 _push(gate, run, worker, ended[index])
-                # Applied at once, even where the worker then waits.
+                # applied at once, even if the worker then waits
                 wait_until(lambda wanted=version: gate.values()["global_step"] == wanted)
             values.append(gate.values())
         gate.open()
@@ -75,7 +75,7 @@ def played(
 
 
 def _push(gate: Turnstile, run: GroupScript, worker: int, ended: Sequence[int]) -> None:
-    """As `GroupScript.push`, for rules that gather nothing on the ps tasks."""
+    """Pushes like `GroupScript.push`, for rules that collect nothing on the ps tasks."""
     steps = {of: gate.steps(of) for of in ended}
     gate.release(worker)
     for of in ended:
@@ -84,7 +84,7 @@ def _push(gate: Turnstile, run: GroupScript, worker: int, ended: Sequence[int]) 
 
 
 def _ended(schedule: Schedule, update: str, options: Sequence[str]) -> list[list[int]]:
-    """For each step of a schedule the workers that go on after it."""
+    """For each step of a schedule the workers that continue after it."""
     rule = table.create(update, options, runs.cluster_of("det", schedule.num_workers))
     steps, ended = schedule.steps, []
     for worker, version, made in zip(*(c.tolist() for c in (steps.worker, steps.version, steps.update)), strict=True):

@@ -1,4 +1,4 @@
-"""The same schedule in virtual time and on a real cluster with scripted arrivals gives the same parameters."""
+"""A schedule gives the same parameters in virtual time and on a real cluster with scripted arrivals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUM_UPDATES = 8
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[InProcessCluster]:
-    """Two ps tasks: gradients that arrive one at a time are in the same order on both."""
+    """Two ps tasks; gradients that arrive one at a time are in the same order on both."""
     with InProcessCluster(2, NUM_WORKERS) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""Runs whose result does not depend on the order of arrivals, against a real cluster that runs freely."""
+"""Runs whose result does not depend on the order of arrivals, compared with a real cluster without a script."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def training_of(components: Any, config: Any) -> Training:
 
 
 def assert_same(cluster: InProcessCluster, config: Any, *, atol: float = 1e-6) -> None:
-    """Compares the losses of each worker's steps, the parameters at the end, and their test metrics."""
+    """Compares the losses of each worker's steps, the final parameters, and their test metrics."""
     outcomes = cluster.run(config)
     components = components_lib.load(config, cluster.num_workers)
     schedule = on_cluster.schedule_of(config.update, config.update_option, cluster.num_workers, config.max_steps)
@@ -82,7 +82,7 @@ def assert_same(cluster: InProcessCluster, config: Any, *, atol: float = 1e-6) -
 
 
 def config_of(update: str, options: tuple[str, ...], optimizer: str, **fields: Any) -> Any:
-    """A run on shuffled data, with a learning rate that changes from update to update."""
+    """A run on shuffled data, with a learning rate that changes at each update."""
     config = rows_config_of("Dense", "Rows", max_steps=8, update=update, update_option=options, optimizer=optimizer)
     replaced = {
         "model": "mlp",
@@ -107,7 +107,7 @@ def test_one_asynchronous_worker(one_worker):
     assert_same(one_worker, config_of("async", (), "adam", max_steps=30))
 
 
-def test_what_the_model_assigns_itself(one_worker):
+def test_variables_that_the_model_assigns_itself(one_worker):
     config = config_of(
         "async", (), "momentum", model=f"{__name__}:WithMovingMean", model_option=(),
         dataset="tests.testing.components:Rows", dataset_option=(),

@@ -1,4 +1,4 @@
-"""`Replay` and `train`: curves, ends, what is kept in memory, what is refused."""
+"""`Replay` and `train`: their curves, ends, kept versions, and rejected input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def training_of(model=Linear, optimizer="sgd", **fields):
 
 
 def test_the_curve_has_the_mean_loss_of_the_steps_since_the_last_update():
-    # k_batch_sync: two gradients per update, and late ones that are in none.
+    # k_batch_sync takes two gradients per update; late gradients are in none.
     schedule = on_cluster.schedule_of("k_batch_sync", ("k=2",), NUM_WORKERS, num_updates=6)
     with Replay(training_of(), schedule, "k_batch_sync", ("k=2",)) as replay:
         steps = list(replay.steps())
@@ -59,7 +59,7 @@ def test_evaluates_as_often_as_asked_and_at_the_end():
     assert len({evaluation.metrics["loss"] for evaluation in evaluations}) == 3
 
 
-def test_stops_when_an_evaluation_is_good_enough():
+def test_stops_when_an_evaluation_reaches_the_target():
     schedule = on_cluster.schedule_of("async", (), NUM_WORKERS, num_updates=50)
     trained = train(training_of(), schedule, "async", evaluate_every=4, stop_when=lambda e: e.version >= 8)
     assert [evaluation.version for evaluation in trained.evaluations] == [4, 8]
@@ -87,8 +87,8 @@ def test_keeps_no_more_versions_than_workers_read(update, options):
     assert kept[-1] == 0
 
 
-def test_a_group_of_rows_counts_those_of_few_workers_too():
-    """n workers in lock-step at one version train as one process with all their examples."""
+def test_a_group_of_rows_also_counts_rows_of_few_workers():
+    """n workers in lock-step at one version train like one process with all their examples."""
     schedule = runs.scripted("sync", (), ["1", "1", "1"], num_updates=1)
     with Replay(training_of(EmbeddedLinear), schedule, "sync") as replay:
         before = replay.values()["table"]
