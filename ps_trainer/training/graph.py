@@ -1,17 +1,21 @@
 """Assembles the graph of one worker: input, pull, model, gradients, push and apply.
 
-worker_input   which examples this worker reads
-components     the model's variables, from one trace in a scratch graph
-store          the variables on the ps tasks, and the pull of them
-the model      built on the worker's batch and the pulled parameters
-store          the gradients, and what delays them
-updates        push, apply, and what the worker waits for
-position       the count of batches that are in an update
-step_fetches   what one step runs
+In this order, and by these modules:
+
+    worker_input   the examples that this worker reads
+    components     the model's variables, from one trace in a scratch graph
+    store          the variables on the ps tasks, and the pull
+    graph          the model, on the worker's batch and the pulled parameters
+    store          the gradients
+    straggler      the injected delay, if any
+    updates        push, apply, and the waits of the update rule
+    position       the count of batches that are in an update
+    step_fetches   the tensors and ops of one step
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -126,132 +130,150 @@ def build(
     graph = tf.Graph()
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
-        return _build(components, group_of(cluster, components.num_stages), config, run_id, start, joining, shards)
+        group = group_of(cluster, components.num_stages)
+        assembly = _Assembly(
+            components=components,
+            group=group,
+            trainer=group.cluster,
+            config=config,
+            run_id=run_id,
+            start=start,
+            joining=joining,
+            store=components.create_store(group, config),
+        )
+        return assembly.build(shards)
 
 
-def _build(
-    components: Components,
-    group: Group,
-    config: TrainConfig,
-    run_id: str,
-    start: str,
-    joining: int,
-    shards: Shards | None,
-) -> TrainGraph:
-    """Does `build` in the default graph, for the worker that trains for `group`."""
-    trainer = group.cluster  # only the workers that train are in it
-    store = components.create_store(group, config)
-    batches = worker_input.create(components.dataset, config, trainer, store, shards)
-    model_trace = components.trace_model()
-    store.create(model_trace, components.optimizers.index_of)
-    with tf.device(trainer.device):
-        place, batch = batches.next_batch(trainer.worker_index)
-        loss = _build_model(components, group, config.seed, start, store, batch)
-    gradients = store.gradients(loss)
-    # The delay lies between gradient and push, where a slow machine would lose the time as well.
-    straggler = _create_straggler(components, trainer, config, run_id)
-    if straggler is not None:
-        gradients = straggler.hold_back(gradients)
-    applier = Applier(store, components.optimizers, components.schedule)
-    push = Push(store, _create_wire(components, trainer, config, store))
-    context = RuleContext(
-        num_workers=trainer.num_workers,
-        worker_index=trainer.worker_index,
-        is_chief=trainer.is_chief,
-        max_steps=config.max_steps,
-        applier=applier,
-        push=push,
-        run_id=run_id,
-        joining=joining,
-    )
-    step = components.rule.build(store, gradients, context)
-    count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
-    # Under dynamic sharding another worker may read these batches before this worker restores its state.
-    held = batches.counter.saved(step) if batches.reader is None else []
-    worker_state = [*step.worker_state, *push.state, *held]
-    after_pushes = AfterPushes(worker_state) if worker_state else None
-    push_counts = _create_push_counts(trainer, store, step) if worker_state else None
-    counts = [*batches.counts, push_counts.count] if push_counts is not None else batches.counts
-    return TrainGraph(
-        graph=tf.get_default_graph(),
-        step=step,
-        store=store,
-        current_step=store.clocks[0].read_value(),
-        loss=loss,
-        fetches=step_fetches.build(
-            store,
-            step,
-            loss,
-            count_ops,
-            timed=gradients if config.step_log else None,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Assembly:
+    """Assembles the graph of one worker in the default graph.
+
+    Attributes:
+        components: Components of the run.
+        group: Worker group for which this worker trains.
+        trainer: Cluster of the workers that train, with this worker's place in it.
+        config: Configuration of the run.
+        run_id: Name of the run's container.
+        start: Name of this start of the worker.
+        joining: Number of this joining.
+        store: Parameter store, still without variables.
+    """
+
+    components: Components
+    group: Group
+    trainer: ClusterConfig
+    config: TrainConfig
+    run_id: str
+    start: str
+    joining: int
+    store: ParameterStore
+
+    def build(self, shards: Shards | None) -> TrainGraph:
+        components, store = self.components, self.store
+        batches = worker_input.create(components.dataset, self.config, self.trainer, store, shards)
+        store.create(components.trace_model(), components.optimizers.index_of)
+        with tf.device(self.trainer.device):
+            place, batch = batches.next_batch(self.trainer.worker_index)
+            loss = self._build_model(batch)
+        gradients = store.gradients(loss)
+        # The delay lies between gradient and push, where a slow machine would lose the time as well.
+        straggler = self._create_straggler()
+        if straggler is not None:
+            gradients = straggler.hold_back(gradients)
+        applier = Applier(store, components.optimizers, components.schedule)
+        push = Push(store, self._create_wire())
+        step = components.rule.build(store, gradients, self._create_context(applier, push))
+        count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
+        # Under dynamic sharding another worker may read these batches before this worker restores its state.
+        held = batches.counter.saved(step) if batches.reader is None else []
+        worker_state = [*step.worker_state, *push.state, *held]
+        after_pushes = AfterPushes(worker_state) if worker_state else None
+        push_counts = self._create_push_counts(step) if worker_state else None
+        counts = [*batches.counts, push_counts.count] if push_counts is not None else batches.counts
+        return TrainGraph(
+            graph=tf.get_default_graph(),
+            step=step,
+            store=store,
+            current_step=store.clocks[0].read_value(),
+            loss=loss,
+            fetches=step_fetches.build(
+                store,
+                step,
+                loss,
+                count_ops,
+                timed=gradients if self.config.step_log else None,
+                push_counts=push_counts,
+                after_pushes=after_pushes,
+            ),
+            state=StoredState(store, applier.slots, counts),
+            model_trace=components.trace_model(),
+            worker_state=worker_state,
             push_counts=push_counts,
             after_pushes=after_pushes,
-        ),
-        state=StoredState(store, applier.slots, counts),
-        model_trace=model_trace,
-        worker_state=worker_state,
-        push_counts=push_counts,
-        after_pushes=after_pushes,
-        straggler=straggler,
-        shard_reader=batches.reader,
-        sent_bytes=push.sent_bytes.read_value(),
-        join_ops=_join_ops(store, step),
-        init_state_op=tf.group(tf.variables_initializer(list(step.state)), *exclusive.initializers()),
-        free_op=_free(tf.global_variables()),
-        begin_data_op=batches.iterator.initializer,
-        count_exchanged_op=batches.count_exchanged_op(step),
-        publish_counts_op=batches.publish_counts_op(step),
-        scaffold=_create_scaffold(store),
-    )
+            straggler=straggler,
+            shard_reader=batches.reader,
+            sent_bytes=push.sent_bytes.read_value(),
+            join_ops=_join_ops(store, step),
+            init_state_op=tf.group(tf.variables_initializer(list(step.state)), *exclusive.initializers()),
+            free_op=_free(tf.global_variables()),
+            begin_data_op=batches.iterator.initializer,
+            count_exchanged_op=batches.count_exchanged_op(step),
+            publish_counts_op=batches.publish_counts_op(step),
+            scaffold=_create_scaffold(store),
+        )
 
+    def _build_model(self, batch: Any) -> tf.Tensor:
+        """Builds the model on the pulled parameters; returns its loss."""
+        if self.components.num_stages > 1:
+            tf.get_collection_ref(STAGE_DEVICES).extend(self.group.devices)
+        # The input keeps the run's seed, so that all workers agree on one order. Initial values come from the trace.
+        tf.set_random_seed(_model_seed(self.config.seed, self.trainer.worker_index, self.start))
+        with tf.variable_scope("", custom_getter=self.store.model_getter):
+            return self.components.model.build(batch, training=True).loss
 
-def _build_model(
-    components: Components, group: Group, seed: int, start: str, store: ParameterStore, batch: Any
-) -> tf.Tensor:
-    """Builds the model on the pulled parameters; returns its loss."""
-    if components.num_stages > 1:
-        tf.get_collection_ref(STAGE_DEVICES).extend(group.devices)
-    # The input keeps the run's own seed, so that all workers agree on one order. Initial values come from the trace.
-    tf.set_random_seed(_model_seed(seed, group.cluster.worker_index, start))
-    with tf.variable_scope("", custom_getter=store.model_getter):
-        return components.model.build(batch, training=True).loss
+    def _create_straggler(self) -> Straggler | None:
+        return create_straggler(
+            self.components.stragglers,
+            seed=self.config.seed,
+            worker_index=self.trainer.worker_index,
+            device=self.trainer.device,
+            container=self.run_id,
+        )
+
+    def _create_wire(self) -> Wire:
+        return Wire(
+            self.components.transforms,
+            num_workers=self.trainer.num_workers,
+            worker_index=self.trainer.worker_index,
+            worker_device=self.trainer.device,
+            ps_device=self.store.ps_device,
+            seed=self.config.seed,
+        )
+
+    def _create_context(self, applier: Applier, push: Push) -> RuleContext:
+        return RuleContext(
+            num_workers=self.trainer.num_workers,
+            worker_index=self.trainer.worker_index,
+            is_chief=self.trainer.is_chief,
+            max_steps=self.config.max_steps,
+            applier=applier,
+            push=push,
+            run_id=self.run_id,
+            joining=self.joining,
+        )
+
+    def _create_push_counts(self, step: TrainStep) -> PushCounts:
+        return PushCounts(
+            self.trainer.num_workers,
+            self.trainer.worker_index,
+            self.store.ps_device(0),
+            is_in_lockstep=step.exchange is not None,
+        )
 
 
 def _model_seed(seed: int, worker_index: int, start: str) -> int:
     """The graph-level seed of the model's ops: the run's own seed for a worker 0 that starts at step 0."""
     return derive_seed(seed, f"worker {worker_index} {start}") if worker_index or start else seed
-
-
-def _create_straggler(
-    components: Components, trainer: ClusterConfig, config: TrainConfig, run_id: str
-) -> Straggler | None:
-    return create_straggler(
-        components.stragglers,
-        seed=config.seed,
-        worker_index=trainer.worker_index,
-        device=trainer.device,
-        container=run_id,
-    )
-
-
-def _create_wire(components: Components, trainer: ClusterConfig, config: TrainConfig, store: ParameterStore) -> Wire:
-    return Wire(
-        components.transforms,
-        num_workers=trainer.num_workers,
-        worker_index=trainer.worker_index,
-        worker_device=trainer.device,
-        ps_device=store.ps_device,
-        seed=config.seed,
-    )
-
-
-def _create_push_counts(trainer: ClusterConfig, store: ParameterStore, step: TrainStep) -> PushCounts:
-    return PushCounts(
-        trainer.num_workers,
-        trainer.worker_index,
-        store.ps_device(0),
-        is_in_lockstep=step.exchange is not None,
-    )
 
 
 def _join_ops(store: ParameterStore, step: TrainStep) -> list[tf.Operation]:
