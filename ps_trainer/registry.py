@@ -119,7 +119,7 @@ SCHEDULES = Registry(
     {
         "constant": "ps_trainer.optimizers.schedules:Constant",
         "piecewise": "ps_trainer.optimizers.schedules:Piecewise",
-        "exponential": "ps_trainer.optimizers.schedules:Exponential",
+        "exponential": "ps_trainer.optimizers.schedules:ExponentialDecay",
         "cosine": "ps_trainer.optimizers.schedules:Cosine",
         "polynomial": "ps_trainer.optimizers.schedules:Polynomial",
         "inverse_sqrt": "ps_trainer.optimizers.schedules:InverseSqrt",

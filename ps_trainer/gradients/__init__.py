@@ -1,1 +1,1 @@
-"""What happens to a gradient between its computation and its arrival on the ps: one file per transform."""
+"""Gradient transforms: change a gradient between its computation and its arrival on the ps; one file each."""

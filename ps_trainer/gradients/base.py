@@ -1,15 +1,15 @@
-"""`Transform` and `Codec`: the interface of one file per gradient transform, and what they work on.
+"""`Transform` and `Codec`: the interfaces of the gradient transforms, and the gradients that they work on.
 
-A worker's gradients come from *sites*: dense ps variables, whose gradient is taken as one flat vector, and
-embedding tables, whose gradient is a few rows. `wire.Wire` sends them; on the way they pass through the
-transforms in the order in which they were given:
+A worker's gradients come from *sites*. A site is a dense ps variable, whose gradient is one flat vector, or an
+embedding table, whose gradient is a few rows. `wire.Wire` sends the gradients through the transforms in the given
+order:
 
     clip_*  →  error_feedback  →  one of top_k random_k threshold dgc power_sgd  →  one of cast one_bit …
     VALUE      FEEDBACK           SELECT                                            PACK
 
-Each of the four stages may be left out; only VALUE may hold more than one transform. A `Codec` (SELECT or
-PACK) is lossy: it encodes on the worker and decodes on the ps, and only what `encode` returns crosses the
-wire. State lies in variables on the worker and changes only by ops that every sending step runs.
+Each of the four stages may be empty; only VALUE may have more than one transform. A `Codec` (SELECT or PACK) is lossy:
+it encodes on the worker and decodes on the ps, and only the result of `encode` travels. The state lies in variables on
+the worker. Only ops that every sending step runs change it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Segment(NamedTuple):
     """A range of one model variable inside a site's flat vector.
 
     Attributes:
-        offset: where it begins in the site's vector, in elements.
-        size: its elements.
-        start: where it begins in the flattened model variable.
-        shape: of the whole model variable.
+        offset: First element of the range in the site's vector.
+        size: Number of elements.
+        start: First element of the range in the flattened model variable.
+        shape: Shape of the whole model variable.
     """
 
     offset: int
@@ -41,15 +41,15 @@ class Segment(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A place where gradients come from: a dense ps variable, or (part of) an embedding table.
+    """The origin of a gradient: a dense ps variable, or an embedding table or a partition of one.
 
     Attributes:
-        name: unique; usable in variable names.
-        shape: of the gradient; for a table of the whole table on this ps.
-        dtype: of the gradient, floating.
-        ps: index of the ps task that it lies on.
-        is_table: whether the gradient is IndexedSlices of rows.
-        segments: the model variables in a dense site's flat vector, in order and without holes.
+        name: Unique name, which is usable in variable names.
+        shape: Shape of the gradient; for a table the shape of its part on this ps.
+        dtype: Floating-point dtype of the gradient.
+        ps: Index of the ps task of the variable.
+        is_table: Whether the gradient is IndexedSlices of rows.
+        segments: Ranges of model variables in a dense site's flat vector, in order and without gaps.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Outgoing(NamedTuple):
 
 
 class Stage(enum.IntEnum):
-    """Where a transform may stand: stages only go up along the list of transforms."""
+    """Place of a transform in the order; along the list of transforms the stage never decreases."""
 
     VALUE = 0
     FEEDBACK = 1
@@ -82,13 +82,13 @@ class Stage(enum.IntEnum):
 
 
 class Encoded(NamedTuple):
-    """What a codec makes of one site's values.
+    """A codec's encoding of one site's values.
 
     Attributes:
-        values: vector of the floating values that the next codec may encode, or packed bytes.
-        side: vectors that go over the wire as they are (indices, scales).
-        decode: gives the site's values back from (values, side); builds its ops in the device scope that it
-            is called in, and uses no tensor but its arguments: what else it used would cross the wire too.
+        values: Vector of floating-point values, which the next codec may encode, or of packed bytes.
+        side: Vectors that travel unchanged, such as indices and scales.
+        decode: Builds the site's values from (values, side), in the device scope of the call. It must use no other
+            tensor, because any other tensor of the worker would travel as well.
     """
 
     values: tf.Tensor
@@ -97,16 +97,16 @@ class Encoded(NamedTuple):
 
 
 class Transform(abc.ABC):
-    """A gradient transform; a subclass gives equation, source, bytes, state and bias in its docstring.
+    """A gradient transform; the docstring of a subclass has its equation, source, bytes, state and bias.
 
     Args:
-        options: an instance of the class's `Options`; None for a class without any.
+        options: Instance of the class's `Options`; None for a class without options.
 
     Attributes:
-        name: the registered name.
-        stage: where it may stand.
-        acts_on_rows: whether it encodes the values of a table's rows too; otherwise they pass unchanged.
-        Options: its options' dataclass, or None.
+        name: Registered name.
+        stage: Place in the order of transforms.
+        acts_on_rows: Whether it also encodes the rows of a table; otherwise the rows pass unchanged.
+        Options: Dataclass of its options, or None.
     """
 
     name: ClassVar[str]
@@ -119,31 +119,35 @@ class Transform(abc.ABC):
 
     @property
     def is_lossy(self) -> bool:
-        """Whether the ps gets something else than the values that came in."""
+        """Whether the ps receives other values than the transform has received."""
         return self.stage in (Stage.SELECT, Stage.PACK)
 
     @property
     def is_packing(self) -> bool:
-        """Whether it turns values into another type, so that nothing can come after it."""
+        """Whether it turns values into another type, so that no transform can follow."""
         return self.stage == Stage.PACK
 
     @property
     def has_momentum(self) -> bool:
-        """Whether it keeps a momentum of its own, which a momentum on the ps would double."""
+        """Whether it applies momentum itself; momentum on the ps would then apply it twice."""
         return False
 
     def check(self, before: Sequence[Transform]) -> None:  # noqa: B027 - most go with everything
-        """Raises OptionError where it does not go with the transforms `before` it; stages are checked already."""
+        """Checks the transform against the transforms `before` it; the caller has checked the stages.
+
+        Raises:
+            OptionError: The transforms cannot be combined.
+        """
 
     def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
         """Changes values on the worker, before any encoding.
 
         Args:
-            values: of every site that this worker sends; of tables the rows' values, each row once.
-            num_workers: workers of the cluster.
+            values: Values of every site that this worker sends; for a table the values of its rows, each row once.
+            num_workers: Number of workers of the cluster.
 
         Returns:
-            As many values, of the same shapes.
+            The changed values, of the same number and shapes.
         """
         return values
 
@@ -156,19 +160,20 @@ class Codec(Transform):
         """Encodes values.
 
         Args:
-            values: vector, floating; of static size unless rows of a table or a dynamic selection.
-            scope: what it may know and keep.
+            values: Vector of floating-point values. Its size is static unless it holds rows of a table, or a selection
+                of variable size.
+            scope: The site, its segments and its state.
         """
 
 
 class Scope(NamedTuple):
-    """What a codec sees of the site whose values it encodes.
+    """The site whose values a codec encodes, with the codec's state there.
 
     Attributes:
-        site: the site.
-        segments: where the model variables lie in the values; empty when the values are not the site's own
-            vector any more (selected ones), or rows.
-        state: variables and random seeds of this codec at this site.
+        site: The site.
+        segments: Ranges of the model variables in the values. Empty if the values are rows, or a selection from the
+            site's vector.
+        state: Variables and random seeds of this codec at this site.
     """
 
     site: Site
@@ -176,19 +181,19 @@ class Scope(NamedTuple):
     state: SiteState
 
     def split(self, values: tf.Tensor) -> list[tf.Tensor]:
-        """`values` cut into the model variables' parts; one part where that is not known."""
+        """Splits `values` into the parts of the model variables; returns one part if the segments are unknown."""
         if len(self.segments) < 2:
             return [values]
         return tf.split(values, [segment.size for segment in self.segments])
 
 
 def static_size(values: tf.Tensor) -> int | None:
-    """The number of elements of a vector, where the graph tells."""
+    """Returns the number of elements of a vector, or None if the graph does not determine it."""
     return values.shape.num_elements()
 
 
 def encode_all(codecs: Sequence[Codec], values: tf.Tensor, scope: Scope) -> Encoded:
-    """Encodes by one codec after the other; `scope` is that of the values that the first one gets."""
+    """Encodes by one codec after the other; `scope` describes the values that the first codec receives."""
     layers: list[tuple[int, Callable[..., tf.Tensor]]] = []
     side: list[tf.Tensor] = []
     for codec in codecs:
@@ -196,7 +201,7 @@ def encode_all(codecs: Sequence[Codec], values: tf.Tensor, scope: Scope) -> Enco
         values = encoded.values
         side += encoded.side
         layers.append((len(encoded.side), encoded.decode))
-        scope = scope._replace(segments=())
+        scope = scope._replace(segments=())  # the next codec receives other values than the site's own vector
 
     def decode(values: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
         end = len(side)

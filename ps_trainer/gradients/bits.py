@@ -8,7 +8,7 @@ _WEIGHTS = tuple(1 << bit for bit in range(8))
 
 
 def pack(bits: tf.Tensor) -> tf.Tensor:
-    """A bool vector of n elements as a uint8 vector of ⌈n/8⌉; the last byte is filled up with zeros."""
+    """Packs a bool vector of n elements into a uint8 vector of ⌈n/8⌉ bytes; zeros fill the last byte."""
     size = bits.shape.num_elements()
     missing = -(tf.size(bits) if size is None else size) % 8
     padded = tf.pad(tf.cast(bits, tf.uint8), [[0, missing]])
@@ -16,6 +16,6 @@ def pack(bits: tf.Tensor) -> tf.Tensor:
 
 
 def unpack(packed: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
-    """The first `size` booleans of what `pack` made."""
+    """Unpacks the first `size` booleans from the result of `pack`."""
     masked = tf.bitwise.bitwise_and(packed[:, tf.newaxis], tf.constant(_WEIGHTS, tf.uint8))
     return tf.reshape(tf.not_equal(masked, tf.constant(0, tf.uint8)), [-1])[:size]

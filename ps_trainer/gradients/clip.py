@@ -1,4 +1,4 @@
-"""Gradient transforms `clip_norm` and `clip_value`: bound the gradient before anything is coded."""
+"""Gradient transforms `clip_norm` and `clip_value`: bound the gradient before any encoding."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ps_trainer.options import option
 
 
 def clipped(values: list[tf.Tensor], norm: float) -> list[tf.Tensor]:
-    """`values` scaled to a global norm of at most `norm`; they may be of different types."""
+    """Scales `values` to a global norm of at most `norm`; the values may have different types."""
     dtype = tf.float64 if tf.float64 in {value.dtype for value in values} else tf.float32
     global_norm = tf.global_norm([tf.cast(value, dtype) for value in values])
     return tf.clip_by_global_norm(values, norm, use_norm=global_norm)[0]
 
 
 class ClipNorm(Transform):
-    """Scales the worker's whole gradient down to a global norm.
+    """Scales the worker's whole gradient so that its global norm stays below a bound.
 
         g ← g · min(1, norm / ‖g‖₂)        ‖g‖₂ over everything that this worker sends, tables included
 
     Source: Pascanu et al. 2013, Algorithm 1; `tf.clip_by_global_norm`.
-    Bytes: those of the values. State: none. Biased where it clips.
+    Bytes: those of the values. State: none. Biased if it clips.
 
-    Rows of a table that a batch looks up several times are summed first, so the norm is that of the gradient.
-    An infinite gradient becomes NaN, as in `tf.clip_by_global_norm`, and is found by the loss check.
+    If a batch looks up a row of a table several times, the row's gradients are summed first, so the norm is that of the
+    gradient. An infinite gradient becomes NaN, as in `tf.clip_by_global_norm`, and the loss check then ends the run.
     """
 
     name = "clip_norm"
@@ -43,12 +43,12 @@ class ClipNorm(Transform):
 
 
 class ClipValue(Transform):
-    """Cuts every element of the gradient off at ±value.
+    """Clips every element of the gradient to ±value.
 
         g_i ← max(−value, min(value, g_i))
 
     Source: `tf.clip_by_value`; Graves 2013 (arXiv:1308.0850), for recurrent networks.
-    Bytes: those of the values. State: none. Biased where it clips.
+    Bytes: those of the values. State: none. Biased if it clips.
     """
 
     name = "clip_value"

@@ -16,39 +16,39 @@ from ps_trainer.gradients.sparsify import INDEX_DTYPE, keep, num_kept
 from ps_trainer.options import option
 
 _WARMUP_STAGES = 4
-_MIN_SAMPLED = 10  # sampled elements above the threshold: fewer would make it a guess
-_MIN_SAMPLE = 1000  # below that the whole variable costs next to nothing
-_MAX_EXCESS = 2  # so many times the wanted number are sent before they are selected once more
+_MIN_SAMPLED = 10  # sampled elements above the threshold; with fewer the threshold is too inexact
+_MIN_SAMPLE = 1000  # a variable below this size is cheap to sort as a whole
+_MAX_EXCESS = 2  # if more than this multiple of the wanted number reach the threshold, the largest are selected
 
 
 class Dgc(Codec):
     """Top-k of a locally accumulated momentum, with the threshold from a sample.
 
         u ← momentum · u + g        v ← v + u
-        chosen = {i : |v_i| ≥ the ratio-quantile from above of |v|}        send v at the chosen
+        chosen = {i : |v_i| is among the largest share `ratio` of |v|}        send v at the chosen i
         u_i, v_i ← 0 for the chosen i (momentum factor masking)
 
     Source: Lin et al. 2018, Algorithm 4: sparsification (§3.1), momentum correction and local clipping (§3.2),
     momentum factor masking and warm-up (§3.3), the threshold from a sample (§5).
 
     Per model variable, on the worker: 1. optionally clip the worker's gradient to clip_norm / √num_workers;
-    2. update u and v; 3. draw `sample` of |v| at random (but at least 1000 elements and 10 / ratio;
-    a smaller variable as a whole) and take the threshold from that; 4. choose what reaches it, and where that
-    is more than twice the wanted number, the wanted number of largest among it; 5. send value and index; 6. set
-    u and v to 0 there.
-    During the first `warmup_steps` sends the ratio goes down in four equal stages: ratio^(1/5), ^(2/5), ^(3/5),
-    ^(4/5), which for ratio=0.001 are the paper's 25 %, 6.25 %, 1.6 % and 0.4 %.
+    2. update u and v; 3. draw a share `sample` of |v| at random, but at least 1000 elements and 10 / ratio (a smaller
+    variable as a whole), and compute the threshold from it; 4. choose the elements that reach the threshold; if they
+    are more than twice the wanted number, choose the wanted number of largest among them; 5. send value and index;
+    6. set u and v to 0 there.
+    During the first `warmup_steps` sends the ratio decreases in four equal stages: ratio^(1/5), ^(2/5), ^(3/5), ^(4/5).
+    For ratio=0.001 these are the paper's 25 %, 6.25 %, 1.6 % and 0.4 %.
 
     Bytes: 8 per sent element and 4 per message; on average about 8 · ratio per element, at most 16 · ratio.
-    State: u and v, each as large as the dense gradients, and a step count. Biased in a step; what is not sent
-    is kept in v. It is error feedback of its own, so error_feedback before it is refused.
+    State: u and v, each as large as the dense gradients, and a step count. Biased in a step; v keeps everything that
+    was not sent. This is already error feedback, so the transform rejects error_feedback before it.
 
-    The momentum is here, so the ps runs plain sgd: with a momentum there as well it is refused
+    The transform applies momentum on the worker, so the ps runs plain sgd; momentum on the ps is rejected
     (`parse.check_optimizer`). The learning rate is that of momentum SGD.
 
-    Departs from the paper: a layer is a model variable (or the part of it that a ps task holds); values that
-    reach the threshold are sent, not only those above it, so that the exact number is sent where all of a variable is
-    sampled. Rows of tables pass unchanged, without momentum.
+    Departs from the paper: a layer is a model variable (or the part of it that a ps task holds). Values equal to the
+    threshold are sent as well, so that the exact number is sent if a whole variable is sampled. Rows of tables pass
+    unchanged, without momentum.
     """
 
     name = "dgc"
@@ -58,11 +58,11 @@ class Dgc(Codec):
     class Options:
         """Options of `Dgc`."""
 
-        ratio: float = option(0.001, "share of the elements that is sent after the warm-up", above=0, most=1)
+        ratio: float = option(0.001, "share of the elements that are sent after the warm-up", above=0, most=1)
         momentum: float = option(0.9, "momentum factor", least=0, below=1)
-        warmup_steps: int = option(0, "sends of a worker over which the ratio goes down to `ratio`", least=0)
-        sample: float = option(0.01, "share of a variable's elements that the threshold is taken from", above=0, most=1)
-        clip_norm: float | None = option(None, "norm of the gradient of all workers to clip at", above=0)
+        warmup_steps: int = option(0, "sends of a worker during which the ratio decreases to `ratio`", least=0)
+        sample: float = option(0.01, "share of a variable's elements that give the threshold", above=0, most=1)
+        clip_norm: float | None = option(None, "largest norm of the gradient of all workers", above=0)
 
     @property
     def has_momentum(self) -> bool:
@@ -71,12 +71,12 @@ class Dgc(Codec):
     def check(self, before: Sequence[Transform]) -> None:
         if any(transform.stage == Stage.FEEDBACK for transform in before):
             raise OptionError(
-                "--gradient_transform dgc after error_feedback: dgc keeps what it does not send itself, and would"
-                " keep it twice; leave error_feedback out"
+                "--gradient_transform dgc after error_feedback: dgc keeps the unsent part of gradients itself, so it"
+                " would be kept twice; leave error_feedback out"
             )
 
     def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
-        """See `Transform.reduce`: local gradient clipping."""
+        """Clips the worker's gradient to its share of `clip_norm`."""
         if self.options.clip_norm is None:
             return values
         return clipped(values, self.options.clip_norm / math.sqrt(num_workers))
@@ -98,12 +98,12 @@ class Dgc(Codec):
         return keep(v, indices)
 
     def ratios(self) -> list[float]:
-        """The share that is sent in each stage of the warm-up and after it."""
+        """Returns the share that is sent in each stage of the warm-up and after it."""
         last = self.options.ratio
         return [last ** (stage / (_WARMUP_STAGES + 1)) for stage in range(1, _WARMUP_STAGES + 1)] + [last]
 
     def _choose(self, magnitudes: tf.Tensor, scope: Scope, purpose: str) -> tf.Tensor:
-        """Indices of about the largest elements, int32."""
+        """Returns the indices of the largest elements, approximately, int32."""
         size = magnitudes.shape.num_elements()
         wanted_sample = max(_MIN_SAMPLE, self.options.sample * size, _MIN_SAMPLED / self.options.ratio)
         num_sampled = min(size, math.ceil(wanted_sample))
@@ -119,7 +119,7 @@ class Dgc(Codec):
         return tf.cast(tf.gather(reached, best.indices), INDEX_DTYPE)
 
     def _wanted(self, size: int, scope: Scope) -> int | tf.Tensor:
-        """How many of `size` elements are to be sent in this step."""
+        """Returns the number of elements of `size` to send in this step."""
         counts = [num_kept(ratio, size) for ratio in self.ratios()]
         if not self.options.warmup_steps:
             return counts[-1]

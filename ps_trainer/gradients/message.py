@@ -1,10 +1,10 @@
-"""Packs several vectors into one message, as bytes: each tensor that crosses the wire costs a message of its own.
+"""Packs several vectors into one message of bytes, because each tensor that travels costs a message of its own.
 
 A message of several vectors is a uint8 vector:
 
     int32 sizes of all vectors of dynamic size but the last | vectors of static size | those of dynamic size
 
-Sizes that the graph knows are not sent. A single vector travels as it is.
+Static sizes are not sent, because both tasks know them from the graph. A single vector travels unchanged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _COUNT_DTYPE = tf.int32
 
 
 def pack(parts: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
-    """One message out of vectors.
+    """Packs vectors into one message.
 
     Args:
-        parts: vectors, of any numeric dtypes.
+        parts: Vectors of any numeric dtypes.
 
     Returns:
-        The message, and what gives the vectors back from it, with ops in the device scope of the call.
+        The message, and a function that builds the vectors from it, with ops in the device scope of the call.
     """
     if len(parts) == 1:
         return parts[0], lambda message: [message]
@@ -46,20 +46,20 @@ def pack(parts: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Callable[[tf.Tensor], l
 
 
 def num_bytes(message: tf.Tensor) -> int | tf.Tensor:
-    """Bytes of a tensor: a number where its shape is static, else an int64 scalar."""
+    """Returns the size of a tensor in bytes: a number if its shape is static, otherwise an int64 scalar."""
     size = message.shape.num_elements()
     return (tf.size(message, out_type=tf.int64) if size is None else size) * message.dtype.size
 
 
 class _Reader:
-    """Takes vectors off a message from its beginning to its end."""
+    """Reads vectors from a message, from its beginning to its end."""
 
     def __init__(self, message: tf.Tensor):
         self._message = message
         self._position: int | tf.Tensor = 0
 
     def take(self, dtype: tf.DType, count: int | tf.Tensor | None) -> tf.Tensor:
-        """The next `count` elements, or all that is left."""
+        """Reads the next `count` elements, or all remaining ones if `count` is None."""
         stop = None if count is None else self._position + count * dtype.size
         taken = self._message[self._position : stop]
         self._position = stop

@@ -1,4 +1,4 @@
-"""Gradient transform `one_bit`: a bit per element and two values per model variable."""
+"""Gradient transform `one_bit`: sends a bit per element and two values per model variable."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class OneBit(Codec):
         C(g)_i = mean{g_j : g_j ≥ 0} if g_i ≥ 0, else mean{g_j : g_j < 0}        j over the same model variable
 
     Source: Seide et al. 2014 (1-bit SGD); the means are the values of least squared error.
-    Bytes: 1/8 per element and 8 per model variable. State: none. Biased, but of zero total error: the sum of the
-    elements is kept. It needs error_feedback before it, as in the paper.
+    Bytes: 1/8 per element and 8 per model variable. State: none. Biased, but with zero total error: the sum of the
+    elements does not change. It needs error_feedback before it, as in the paper.
 
-    Departs from Seide: a pair of values per model variable, where the paper has one per column of a weight
-    matrix. Rows of tables, and elements selected before, are taken as one variable.
+    Departs from Seide: a pair of values per model variable, where the paper has one per column of a weight matrix. Rows
+    of tables, and elements that a transform before has selected, count as one variable.
     """
 
     name = "one_bit"
@@ -46,5 +46,5 @@ class OneBit(Codec):
 
 
 def _mean(part: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
-    """The mean of the chosen elements (a mask of ones and zeros); 0 where there are none."""
+    """Builds the mean of the chosen elements (a mask of ones and zeros); 0 if none is chosen."""
     return tf.math.divide_no_nan(tf.reduce_sum(part * chosen), tf.reduce_sum(chosen))

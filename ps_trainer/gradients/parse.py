@@ -1,4 +1,4 @@
-"""Turns the values of `--gradient_transform` into transforms, and checks that they go together."""
+"""Creates the transforms of `--gradient_transform`, and checks that they can be combined."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _BASE = "ps_trainer.gradients.base.Transform or Codec"
 
 
 def load(strings: Sequence[str]) -> list[Transform]:
-    """The transforms of a run.
+    """Creates the transforms of a run.
 
     Args:
-        strings: values of `--gradient_transform`, in order: `name`, or `name:key=value,key=value`, with a
-            registered name or `module:Class`.
+        strings: Values of `--gradient_transform`, in order: `name`, or `name:key=value,key=value`, with a registered
+            name or `module:Class`.
 
     Raises:
-        UnknownNameError: a name is not registered.
-        OptionError: an option is wrong, or the transforms do not go together in this order.
+        UnknownNameError: A name is not registered.
+        OptionError: An option is wrong, or the transforms cannot be combined in this order.
     """
     transforms = [_create(string) for string in strings]
     check(transforms)
@@ -36,7 +36,11 @@ def load(strings: Sequence[str]) -> list[Transform]:
 
 
 def check(transforms: Sequence[Transform]) -> None:
-    """Raises OptionError where transforms do not go together in the given order."""
+    """Checks that transforms can be combined in the given order.
+
+    Raises:
+        OptionError: They cannot.
+    """
     for first, second in itertools.pairwise(transforms):
         if second.stage < first.stage:
             raise OptionError(
@@ -44,13 +48,13 @@ def check(transforms: Sequence[Transform]) -> None:
             )
         if first.stage == second.stage != Stage.VALUE:
             raise OptionError(
-                f"--gradient_transform {first.name} and {second.name} cannot be combined: of this kind a run takes"
-                f" one; leave one of them out. The order is {_ORDER}"
+                f"--gradient_transform {first.name} and {second.name} cannot be combined: a run takes only one"
+                f" transform of this kind; leave one of them out. The order is {_ORDER}"
             )
     feedback = [transform for transform in transforms if transform.stage == Stage.FEEDBACK]
     if feedback and not transforms[-1].is_lossy:
         raise OptionError(
-            f"--gradient_transform {feedback[0].name} has nothing to make up for: give a lossy transform after it,"
+            f"--gradient_transform {feedback[0].name} has no loss to compensate for: give a lossy transform after it,"
             f" such as top_k or one_bit, or leave it out. The order is {_ORDER}"
         )
     for position, transform in enumerate(transforms):
@@ -58,15 +62,15 @@ def check(transforms: Sequence[Transform]) -> None:
 
 
 def check_optimizer(transforms: Sequence[Transform], optimizer: str, momentum: float) -> None:
-    """Refuses momentum in a transform and on the ps at once: it would be applied twice.
+    """Rejects momentum both in a transform and on the ps, because it would be applied twice.
 
     Args:
-        transforms: of the run.
-        optimizer: its registered name, for the message.
-        momentum: the optimizer's momentum factor (Adam's β₁); 0 where it has none.
+        transforms: Transforms of the run.
+        optimizer: Registered name of the optimizer, for the message.
+        momentum: Momentum factor of the optimizer (Adam's β₁); 0 if it has none.
 
     Raises:
-        OptionError: both have momentum.
+        OptionError: Both have momentum.
     """
     for transform in transforms:
         if transform.has_momentum and momentum:
@@ -85,7 +89,7 @@ def _create(string: str) -> Transform:
         raise OptionError(f"{flag} {string}: write options as key=value, {registered}:key=value,key=value")
     cls = registry.GRADIENT_TRANSFORMS.load(name)
     if not issubclass(cls, Transform):
-        raise OptionError(f"{flag} {string}: {cls.__name__} is no gradient transform; derive it from {_BASE}")
+        raise OptionError(f"{flag} {string}: {cls.__name__} is not a gradient transform; derive it from {_BASE}")
     if cls.Options is None:
         if option_strings:
             raise OptionError(f"{flag} {string}: {name} takes no options; write {flag} {name}")

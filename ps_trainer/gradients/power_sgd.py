@@ -1,4 +1,4 @@
-"""Gradient transform `power_sgd`: matrices as the product of two thin ones."""
+"""Gradient transform `power_sgd`: sends each matrix as the product of two thin ones."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from ps_trainer.gradients.scale import joined
 from ps_trainer.options import option
 
 
-class Block(NamedTuple):
-    """A range of a site's vector: a matrix of `rows` x `columns`, or a plain vector where `columns` is 0."""
+class MatrixBlock(NamedTuple):
+    """A range of a site's vector: a matrix of `rows` x `columns`, or a plain vector of `rows` if `columns` is 0."""
 
     rows: int
     columns: int
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.rows * max(1, self.columns)
 
 
 class PowerSgd(Codec):
-    """Low-rank approximation of each matrix by one step of subspace iteration, started where the last one ended.
+    """Approximates each matrix by one of low rank: one step of subspace iteration from the result of the last step.
 
         P ← M Q        P ← orthonormal basis of P's columns        Q ← Mᵀ P        C(M) = P Qᵀ
 
     Source: Vogels et al. 2019, Algorithm 1, with warm start (§4.2).
     Bytes: 4 · rank · (rows + columns) per matrix, 4 per element of everything else. State: Q, columns x rank per
-    matrix, normally distributed at first. Biased, and not an approximation of the best rank-r matrix before a few
-    steps of slowly changing gradients: it needs error_feedback before it, as in the paper (Algorithm 2).
+    matrix, normally distributed at first. Biased. It approaches the best rank-r matrix only after a few steps of slowly
+    changing gradients, so it needs error_feedback before it, as in the paper (Algorithm 2).
 
-    Departs from the paper: there P and Q are averaged over the workers by all-reduce, which is possible because
-    each is linear in M, and the product is built from the averages. On a ps each worker sends its own P and Q,
-    orthonormalised by itself, and the ps builds the product: the sum of the workers' products has a
-    rank of up to rank x num_workers, so the approximation is no worse, and the ps does not save the product. Hence
-    it also serves rules without a barrier.
+    Departs from the paper: there all-reduce averages P and Q over the workers, which is possible because each is linear
+    in M, and the product is built from the averages. Here each worker sends its own P and Q, orthonormalised by itself,
+    and the ps builds the product. The sum of the workers' products has a rank of up to rank x num_workers, so the
+    approximation is at least as good, but the ps must compute every product. In return the transform works with rules
+    without a barrier.
 
-    A model variable of two or more dimensions is the matrix of its last dimension against all others; of a
-    variable cut between ps tasks the whole rows that lie on this one. Vectors, and matrices that would not become
-    smaller, are sent as they are. Rows of tables pass unchanged.
+    A model variable of two or more dimensions is a matrix with its last dimension as columns and all others as rows. Of
+    a variable that is cut between ps tasks, the matrix holds the whole rows on this ps. Vectors, and matrices that
+    would not become smaller, are sent unchanged. Rows of tables pass unchanged.
     """
 
     name = "power_sgd"
@@ -67,8 +67,8 @@ class PowerSgd(Codec):
 
         return Encoded(joined(sent), (), decode)
 
-    def blocks(self, segments: Sequence[Segment], size: int) -> list[Block]:
-        """The matrices to factor and the ranges between them; together all `size` elements, in order."""
+    def blocks(self, segments: Sequence[Segment], size: int) -> list[MatrixBlock]:
+        """Returns the matrices to factor and the ranges between them; together all `size` elements, in order."""
         blocks, plain = [], 0
         for segment in segments:
             matrix = self._matrix(segment)
@@ -76,23 +76,23 @@ class PowerSgd(Codec):
                 plain += segment.size
                 continue
             head = -segment.start % matrix.columns
-            blocks += [Block(plain + head, 0), matrix]
+            blocks += [MatrixBlock(plain + head, 0), matrix]
             plain = segment.size - head - matrix.size
-        blocks.append(Block(plain if segments else size, 0))
+        blocks.append(MatrixBlock(plain if segments else size, 0))
         return [block for block in blocks if block.size]
 
-    def _matrix(self, segment: Segment) -> Block | None:
-        """The whole rows in a range of a variable, if they are worth factoring."""
+    def _matrix(self, segment: Segment) -> MatrixBlock | None:
+        """Returns the whole rows in a range of a variable as a matrix, or None if its factors are not smaller."""
         columns = segment.shape[-1] if len(segment.shape) >= 2 else 0
         if not columns:
             return None
         first = math.ceil(segment.start / columns)
         rows = (segment.start + segment.size) // columns - first
         is_smaller = rows > 0 and self.options.rank * (rows + columns) < rows * columns
-        return Block(rows, columns) if is_smaller else None
+        return MatrixBlock(rows, columns) if is_smaller else None
 
-    def _factors(self, block: Block, part: tf.Tensor, scope: Scope, i: int) -> list[tf.Tensor]:
-        """P and Q of a matrix, as vectors."""
+    def _factors(self, block: MatrixBlock, part: tf.Tensor, scope: Scope, i: int) -> list[tf.Tensor]:
+        """Builds P and Q of a matrix, as vectors."""
         dtype = _compute_dtype(part.dtype)
         shape = [block.columns, self.options.rank]
         seed = [scope.state.static_seed(f"start_{i}"), 0]
@@ -107,8 +107,8 @@ class PowerSgd(Codec):
         scope.state.update(last, q)
         return [tf.cast(tf.reshape(factor, [-1]), part.dtype) for factor in (p, q)]
 
-    def _rebuilt(self, blocks: Sequence[Block], values: tf.Tensor) -> list[tf.Tensor]:
-        """Each block's elements out of what `encode` sends."""
+    def _rebuilt(self, blocks: Sequence[MatrixBlock], values: tf.Tensor) -> list[tf.Tensor]:
+        """Builds each block's elements from the values that `encode` sends."""
         rank, sizes = self.options.rank, []
         for block in blocks:
             sizes += [block.rows * rank, block.columns * rank] if block.columns else [block.size]
@@ -124,5 +124,5 @@ class PowerSgd(Codec):
 
 
 def _compute_dtype(dtype: tf.DType) -> tf.DType:
-    """Of the decomposition, which 16-bit types have not."""
+    """Returns the type in which to decompose a matrix, because TensorFlow does not decompose 16-bit types."""
     return dtype if dtype.size >= 4 else tf.float32

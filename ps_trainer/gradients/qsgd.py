@@ -1,4 +1,4 @@
-"""Gradient transform `qsgd`: a byte per element, rounded at random between evenly spaced levels."""
+"""Gradient transform `qsgd`: sends a byte per element, rounded at random to one of two neighbouring levels."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Qsgd(Codec):
     Bytes: 1 per element (sign and seven bits) and 4 per bucket. State: a step count. Unbiased; the variance per
     bucket of d elements is at most min(d/s², √d/s) ‖g‖₂² with norm=l2.
 
-    Departs from the paper: a byte per element whatever `levels` is, where the paper goes on with Elias coding.
-    Buckets are cut along the site's vector, across model variables; of tables along the rows that are sent.
+    Departs from the paper: an element takes a byte whatever `levels` is, where the paper adds Elias coding. Buckets are
+    cut along the site's vector, across model variables; for tables along the rows that are sent.
     """
 
     name = "qsgd"
@@ -52,7 +52,7 @@ class Qsgd(Codec):
         norms = self._norms(buckets)
         expected = tf.reshape(tf.math.divide_no_nan(buckets, norms[:, tf.newaxis]) * levels, [-1])[:num_values]
         random = tf.random.stateless_uniform(tf.shape(values), scope.state.seed(), dtype=dtype)
-        # A norm that was rounded down would give one level too many.
+        # If the norm was rounded down, the quotient can exceed 1, and the result the largest level.
         magnitudes = tf.cast(tf.minimum(tf.floor(expected + random), levels), tf.uint8)
         packed = magnitudes + tf.cast(values < 0, tf.uint8) * tf.constant(_SIGN_BIT, tf.uint8)
 
@@ -66,7 +66,7 @@ class Qsgd(Codec):
         return Encoded(packed, (norms, *count), decode)
 
     def _in_buckets(self, values: tf.Tensor, num_values: int | tf.Tensor) -> tf.Tensor:
-        """A vector as rows of one bucket each, the last one filled up with zeros."""
+        """Reshapes a vector into rows of one bucket each; zeros fill the last row."""
         bucket_size = self.options.bucket_size
         if isinstance(num_values, int):
             bucket_size = max(1, min(bucket_size, num_values))

@@ -1,4 +1,4 @@
-"""Gradient transform `sign`: a bit per element."""
+"""Gradient transform `sign`: sends a bit per element."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ps_trainer.options import option
 
 
 class Sign(Codec):
-    """The sign of each element, by itself or times the mean magnitude.
+    """Sends the sign of each element, by itself or times the mean magnitude.
 
         C(g)_i = sign(g_i)                          scaled=false
         C(g)_i = sign(g_i) · ‖g‖₁ / d               scaled=true; g of one model variable with d elements
 
     Source: Bernstein et al. 2018 (signSGD), Algorithm 1; scaled with error_feedback before it: Karimireddy et
     al. 2019, Algorithm 1 (EF-signSGD).
-    Bytes: 1/8 per element; scaled 4 more per model variable. State: none. Biased.
+    Bytes: 1/8 per element; with scaled=true 4 more per model variable. State: none. Biased.
 
-    Unscaled, each element moves by a learning rate per step, so that wants to be small (as Adam's). Departs
-    from the papers: sign(0) is +1, a bit has no third value; and there is no majority vote of the workers,
-    their signs are applied or averaged as the update rule says. Rows of tables, and elements selected before,
-    are taken as one variable.
+    Unscaled, each step moves each element by the learning rate, so use a small one (as for Adam). Departs from the
+    papers: sign(0) is +1, because a bit has only two values. The workers do not vote by majority; the update rule
+    applies or averages their signs. Rows of tables, and elements that a transform before has selected, count as one
+    variable.
     """
 
     name = "sign"

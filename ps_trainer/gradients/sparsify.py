@@ -1,4 +1,4 @@
-"""Gradient transforms `top_k`, `random_k` and `threshold`: send a few elements, leave the others out."""
+"""Gradient transforms `top_k`, `random_k` and `threshold`: send a few elements and leave out the others."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ INDEX_DTYPE = tf.int32
 
 
 def num_kept(ratio: float, size: int) -> int:
-    """⌈ratio · size⌉, at least 1: how many of `size` elements are sent."""
+    """Returns the number of elements of `size` that are sent: ⌈ratio · size⌉, at least 1."""
+    # Rounding first: 0.07 * 100 is 7.000000000000001, whose ceiling is 8.
     return min(size, max(1, math.ceil(round(ratio * size, 6))))
 
 
 def keep(values: tf.Tensor, indices: tf.Tensor) -> Encoded:
-    """Values at `indices` (int32 vector) are sent with their indices; the others arrive as 0."""
+    """Encodes the values at `indices` (int32 vector) with their indices; the other values arrive as 0."""
     size = values.shape.num_elements()
 
     def decode(kept: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -32,15 +33,15 @@ def keep(values: tf.Tensor, indices: tf.Tensor) -> Encoded:
 
 
 def scatter(indices: tf.Tensor, kept: tf.Tensor, size: int) -> tf.Tensor:
-    """A vector of `size` with `kept` at `indices` and 0 elsewhere."""
+    """Builds a vector of `size` elements with `kept` at `indices` and 0 elsewhere."""
     return tf.scatter_nd(indices[:, tf.newaxis], kept, [size])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _RatioOptions:
-    """An option `ratio`."""
+    """Options of `TopK`, and the base of those of `RandomK`."""
 
-    ratio: float = option(0.01, "share of the elements that is sent", above=0, most=1)
+    ratio: float = option(0.01, "share of the elements that are sent", above=0, most=1)
 
 
 class TopK(Codec):
@@ -52,9 +53,9 @@ class TopK(Codec):
     Bytes: 8 · ratio per element (index 4, value 4); with cast after it 6 · ratio. State: none. Biased: it needs
     error_feedback before it to converge to the same point.
 
-    k is of a ps variable, not of a model variable: with the packed layout layers with small gradients send
-    less than others, as in Aji and Heafield's "global" threshold. Rows of tables pass unchanged. Where
-    magnitudes are equal the lower index is sent.
+    k counts elements of a ps variable, not of a model variable. So with the packed layout, layers with small gradients
+    send less than others, as with Aji and Heafield's "global" threshold. Rows of tables pass unchanged. Of elements
+    with equal magnitudes the one with the lower index is sent.
     """
 
     name = "top_k"
@@ -67,15 +68,15 @@ class TopK(Codec):
 
 
 class RandomK(Codec):
-    """Sends elements drawn at random, the same share of them in each step.
+    """Sends elements that are drawn at random, the same number in each step.
 
         C(g)_i = g_i / ratio if i is in a uniformly drawn subset of k = ⌈ratio · n⌉ elements, else 0
 
     Source: Stich et al. 2018, Definition 2.2 (rand_k); the scaled form is Wangni et al. 2018 with equal probabilities.
-    Bytes: 4 · ratio per element, and 8 per message: the indices do not travel. The ps draws them again from
-    (seed, step), of which the seed is in its graph: the generator is counter-based and the draw sorts
-    integers, on the CPU of either task, so both draw the same. State: a step count. Unbiased with scale=true (the scale
-    is n/k, exact for every size); with scale=false a contraction, as error_feedback needs it.
+    Bytes: 4 · ratio per element, and 8 per message, because the indices do not travel. The ps draws them again from
+    (seed, step), and its graph contains the seed. The generator is counter-based and the draw sorts integers on the CPU
+    of either task, so both draw the same indices. State: a step count. Unbiased with scale=true (the scale is n/k,
+    exact for every size); with scale=false a contraction, as error_feedback needs it.
 
     The draw costs O(n) on the worker and again on the ps, per worker and step. Rows of tables pass unchanged.
     """
@@ -87,13 +88,13 @@ class RandomK(Codec):
     class Options(_RatioOptions):
         """Options of `RandomK`."""
 
-        scale: bool = option(True, "multiply by 1/ratio, which makes it unbiased; false after error_feedback")
+        scale: bool = option(True, "multiply by 1/ratio, so that the mean is right; false after error_feedback")
 
     def check(self, before: Sequence[Transform]) -> None:
         if self.options.scale and any(transform.stage == Stage.FEEDBACK for transform in before):
             raise OptionError(
-                "--gradient_transform random_k:scale=true after error_feedback diverges: what is sent too much comes"
-                f" back multiplied by 1 − 1/ratio; write random_k:ratio={self.options.ratio:g},scale=false"
+                "--gradient_transform random_k:scale=true after error_feedback diverges: the residual of a sent element"
+                f" is multiplied by 1 − 1/ratio; write random_k:ratio={self.options.ratio:g},scale=false"
             )
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
@@ -110,8 +111,8 @@ class RandomK(Codec):
 
 
 def draw(size: int, k: int, static_seed: int, step: tf.Tensor) -> tf.Tensor:
-    """`k` different indices below `size`, int32: those with the largest of `size` random integers."""
-    with tf.device("/device:CPU:0"):  # of the task that asks, so that worker and ps run the same kernels
+    """Draws `k` different indices below `size`, int32: those of the largest among `size` random integers."""
+    with tf.device("/device:CPU:0"):  # the CPU of the caller's task: worker and ps then run the same kernels
         seed = step_seed(static_seed, step)
         keys = tf.random.stateless_uniform([size], seed, minval=None, maxval=None, dtype=tf.int32)
         return tf.math.top_k(keys, k).indices
@@ -122,12 +123,12 @@ class Threshold(Codec):
 
         C(g)_i = g_i if |g_i| ≥ value, else 0
 
-    Source: Strom 2015 (there with the residual, which is error_feedback here).
-    Bytes: 8 per sent element, and 4 per message: how many elements varies from step to step and may be none or
-    all, in which case it is twice the plain gradient. State: none. Biased; use error_feedback before it.
+    Source: Strom 2015 (with the residual, for which error_feedback stands here).
+    Bytes: 8 per sent element, and 4 per message. The number of elements varies from step to step. It may be zero, or
+    all elements, which take twice the bytes of the plain gradient. State: none. Biased; use error_feedback before it.
 
-    Departs from Strom: the elements' values are sent (as in Dryden et al. 2016), not ±value; `sign` after it
-    sends one bit each instead. Rows of tables pass unchanged.
+    Departs from Strom: the elements' values are sent (as in Dryden et al. 2016), not ±value; with `sign` after it,
+    each takes one bit instead. Rows of tables pass unchanged.
     """
 
     name = "threshold"

@@ -1,4 +1,4 @@
-"""What the transforms keep on the worker from step to step: variables, the step count, random seeds."""
+"""State of the transforms on the worker: variables, the step count, and random seeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class TransformState:
     """The transforms' state of one worker.
 
     Args:
-        seed: of the run.
-        worker_index: this worker's index.
+        seed: Seed of the run.
+        worker_index: Index of this worker.
 
     Attributes:
-        variables: all variables, on the device in whose scope they were made.
-        updates: ops that change them; each sending step runs all.
+        variables: All variables, each on the device of the scope in which it was created.
+        updates: Ops that change the variables; every sending step runs all of them.
     """
 
     def __init__(self, seed: int, worker_index: int):
@@ -31,7 +31,7 @@ class TransformState:
         self._step: tf.Tensor | None = None
 
     def create(self, name: str, shape: Sequence[int], dtype: tf.DType, initializer: Any = None) -> tf.Variable:
-        """A local resource variable, zero at first unless `initializer` says otherwise."""
+        """Creates a local resource variable, whose first value is zero unless there is an `initializer`."""
         variable = tf.get_variable(
             f"{_PREFIX}/{name}",
             shape,
@@ -45,7 +45,7 @@ class TransformState:
         return variable
 
     def step(self) -> tf.Tensor:
-        """Sends that were made before this one, int64 scalar."""
+        """Returns the number of sends before this one, int64 scalar."""
         if self._step is None:
             counter = self.create("step", [], tf.int64)
             self._step = counter.read_value()
@@ -54,7 +54,7 @@ class TransformState:
         return self._step
 
     def static_seed(self, purpose: str) -> int:
-        """63 bits that depend on run, worker and purpose."""
+        """Returns a seed of 63 bits that depends on run, worker and purpose."""
         text = f"{self._seed}/{self._worker_index}/{purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
@@ -63,8 +63,8 @@ class SiteState:
     """The part of a worker's state that belongs to one codec at one site.
 
     Args:
-        worker: the whole.
-        path: names the site, then the codecs around.
+        worker: State of the whole worker.
+        path: Name of the site, followed by the names of the enclosing codecs.
     """
 
     def __init__(self, worker: TransformState, path: str):
@@ -72,11 +72,11 @@ class SiteState:
         self._path = path
 
     def of(self, name: str) -> SiteState:
-        """The state of codec `name` at the same site."""
+        """Returns the state of codec `name` at the same site."""
         return SiteState(self._worker, f"{self._path}/{name}")
 
     def variable(self, name: str, shape: Sequence[int], dtype: tf.DType, initializer: Any = None) -> tf.Variable:
-        """A variable on the worker; see `TransformState.create`."""
+        """Creates a variable on the worker, whose first value is zero unless there is an `initializer`."""
         return self._worker.create(f"{self._path}/{name}", shape, dtype, initializer)
 
     def update(self, variable: tf.Variable, value: tf.Tensor) -> None:
@@ -84,18 +84,18 @@ class SiteState:
         self._worker.updates.append(variable.assign(value, read_value=False))
 
     def step(self) -> tf.Tensor:
-        """Sends that were made before this one, int64 scalar on the worker."""
+        """Returns the number of sends before this one, int64 scalar on the worker."""
         return self._worker.step()
 
     def static_seed(self, purpose: str = "") -> int:
-        """63 bits for this run, worker, site, codec and purpose, the same in every step."""
+        """Returns a seed of 63 bits for this run, worker, site, codec and purpose, the same in every step."""
         return self._worker.static_seed(f"{self._path}/{purpose}")
 
     def seed(self, purpose: str = "") -> tf.Tensor:
-        """The seed for `tf.random.stateless_*` in this step: (`static_seed`, step), int64."""
+        """Builds the seed for `tf.random.stateless_*` in this step: (`static_seed`, step), int64."""
         return step_seed(self.static_seed(purpose), self.step())
 
 
 def step_seed(static_seed: int, step: tf.Tensor) -> tf.Tensor:
-    """The seed for `tf.random.stateless_*` out of a static half and the step."""
+    """Builds the seed for `tf.random.stateless_*` from a static half and the step."""
     return tf.stack([tf.constant(static_seed, tf.int64), tf.reshape(step, [])])

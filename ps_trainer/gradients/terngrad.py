@@ -1,4 +1,4 @@
-"""Gradient transform `terngrad`: two bits per element."""
+"""Gradient transform `terngrad`: sends two bits per element."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ps_trainer.options import option
 
 
 class TernGrad(Codec):
-    """Ternary gradients: −s, 0 or s, at random with the element as the mean.
+    """Ternary gradients: sends −s, 0 or s, drawn at random so that the element is the mean.
 
         C(g)_i = s · sign(g_i) · b_i        P(b_i = 1) = |g_i| / s        s = max_j |g_j| of the model variable
         before that, with sigma=c:  g_i ← max(−cσ, min(cσ, g_i))        σ = standard deviation of the variable's g
 
     Source: Wen et al. 2017, "gradient ternarizing", "layer-wise ternarizing" and "gradient clipping" (c = 2.5).
     Bytes: 1/4 per element (2 bits, four elements to a byte) and 4 per model variable. State: a step count.
-    Unbiased without sigma; with it biased, of much less variance.
+    Unbiased without sigma; with sigma biased, but with much less variance.
 
-    Departs from the paper: the scale is each worker's own, not shared by all workers; a layer is a model
-    variable. Rows of tables, and elements selected before, are taken as one variable.
+    Departs from the paper: each worker has its own scale, and a layer is a model variable. Rows of tables, and elements
+    that a transform before has selected, count as one variable.
     """
 
     name = "terngrad"
@@ -35,7 +35,7 @@ class TernGrad(Codec):
     class Options:
         """Options of `TernGrad`."""
 
-        sigma: float | None = option(None, "clip at so many standard deviations; the paper takes 2.5", above=0)
+        sigma: float | None = option(None, "standard deviations at which to clip; the paper uses 2.5", above=0)
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         size, count = size_of(values)

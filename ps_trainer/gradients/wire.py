@@ -1,8 +1,8 @@
-"""`Wire`: a worker's gradients through the transforms and over to the ps tasks.
+"""`Wire`: sends a worker's gradients through the transforms to the ps tasks.
 
-Everything up to the message is computed on the worker; the message of a site (one uint8 vector, or one
-tensor where a single one is enough) is decoded by ops on the site's ps task. So the tensors on the edge from
-worker to ps are the messages and nothing else, and `payload_bytes` is their size.
+Ops on the worker compute the message of each site: one uint8 vector, or one tensor if a single one is enough. Ops on
+the site's ps task decode it. So only the messages are on the edges from worker to ps, and `payload_bytes` is their
+size.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ps_trainer.gradients.state import SiteState, TransformState
 
 
 class Wire:
-    """The way of one worker's gradients to the ps tasks.
+    """Sends one worker's gradients to the ps tasks.
 
     Args:
-        transforms: in order; checked by `parse.check`.
-        num_workers: workers of the cluster.
-        worker_index: this worker's index.
-        worker_device: this worker's device, "/job:worker/task:0".
-        ps_device: device of a ps task, by its index.
-        seed: of the run.
+        transforms: Transforms in order, which `parse.check` has checked.
+        num_workers: Number of workers of the cluster.
+        worker_index: Index of this worker.
+        worker_device: Device of this worker, "/job:worker/task:0".
+        ps_device: Maps the index of a ps task to its device.
+        seed: Seed of the run.
 
     Attributes:
-        payload_bytes: bytes of the messages of one `send`; an int64 scalar on the worker where they differ
-            from step to step. 0 before `send`.
+        payload_bytes: Size of the messages of one `send` in bytes. It is an int64 scalar on the worker if the size
+            differs from step to step, and 0 before `send`.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class Wire:
 
     @property
     def state(self) -> list[tf.Variable]:
-        """The transforms' variables on this worker, to be saved with checkpoints; made by `send`."""
+        """The transforms' variables on this worker, which `send` creates and checkpoints save."""
         return list(self._state.variables)
 
     @property
     def targets(self) -> list[tf.Operation]:
-        """Ops that update the state; every step that sends runs all of them."""
+        """Ops that update the state; every sending step runs all of them."""
         return list(self._state.updates)
 
     def send(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
-        """The gradients as the ps tasks get them, on the ps tasks; call it once per graph.
+        """Builds the gradients as the ps tasks receive them, on the ps tasks; call it once per graph.
 
-        Without transforms they are returned as they came, and cross the wire where they are used.
+        Without transforms the function returns the gradients unchanged, and they travel to the ops that use them.
         """
         if self._transforms:
             outgoing = [self._over(item) for item in self._reduced(outgoing)]
@@ -74,10 +74,10 @@ class Wire:
         return list(outgoing)
 
     def reduce(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
-        """The gradients after `clip_*`, on the worker, for rules that apply them there and send nothing.
+        """Builds the gradients after `clip_*`, on the worker, for rules that apply them there and send none.
 
         Raises:
-            OptionError: there are lossy transforms, which have no meaning without a wire.
+            OptionError: The run has lossy transforms, which are useless if no gradient is sent.
         """
         lossy = [transform.name for transform in self._transforms if transform.stage != Stage.VALUE]
         if lossy:
@@ -88,7 +88,7 @@ class Wire:
         return self._reduced(outgoing) if self._transforms else list(outgoing)
 
     def _reduced(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
-        """Sums repeated rows, then applies what changes values."""
+        """Sums repeated rows, then applies the transforms that change values."""
         with tf.device(self._worker_device):
             outgoing = [item._replace(value=_rows_once(item.value)) for item in outgoing]
             values = [_values(item.value) for item in outgoing]
@@ -113,7 +113,7 @@ class Wire:
             return item._replace(value=tf.reshape(encoded.decode(values, side), item.site.shape))
 
     def _rows_over(self, site: Site, rows: tf.IndexedSlices) -> tf.IndexedSlices:
-        """Rows and their indices in one message; indices as int32 where the table is small enough."""
+        """Sends rows and their indices in one message; indices are int32 if the table is small enough."""
         index_dtype = tf.int32 if site.shape[0] <= tf.int32.max else tf.int64
         codecs = [codec for codec in self._codecs if codec.acts_on_rows]
         num_before = len(self._state.updates)
@@ -128,9 +128,9 @@ class Wire:
             return tf.IndexedSlices(values, tf.cast(indices, rows.indices.dtype), tf.constant(site.shape, tf.int64))
 
     def _when_noted(self, message: tf.Tensor, num_before: int) -> tf.Tensor:
-        """The message, which leaves when the state of its site knows of it.
+        """Returns the message, which is sent after the state of its site has been updated.
 
-        So a step that fails on its way has at most lost what it pushed: nothing that has arrived is sent once more.
+        So a step that fails may lose its push, but never sends again what has already arrived.
         """
         with tf.control_dependencies(self._state.updates[num_before:]):
             return tf.identity(message)
@@ -145,14 +145,14 @@ class Wire:
 
 
 def _codecs(transforms: Sequence[Transform]) -> list[Codec]:
-    """The codecs of a list of transforms; error feedback and those after it are one."""
+    """Returns the codecs of a list of transforms; error feedback and all codecs after it form one codec."""
     codecs = [transform for transform in transforms if isinstance(transform, Codec)]
     feedback = [transform for transform in transforms if isinstance(transform, ErrorFeedback)]
     return [feedback[0].around(codecs)] if feedback else codecs
 
 
 def _rows_once(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
-    """Sums the rows that occur several times: what is clipped or coded is the gradient of a row."""
+    """Sums rows that occur several times, because transforms act on the whole gradient of a row."""
     if not isinstance(value, tf.IndexedSlices):
         return value
     indices, position = tf.unique(value.indices)

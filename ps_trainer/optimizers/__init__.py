@@ -1,1 +1,1 @@
-"""The arithmetic that the ps tasks apply, and its learning-rate schedules."""
+"""Optimizers that run on the ps tasks, and learning-rate schedules."""

@@ -1,10 +1,10 @@
-"""Adam for parameter servers: bias correction from the ps clock, and a sparse form that touches only its rows.
+"""Adam for parameter servers: bias correction from the ps clock, and a sparse form that changes only its rows.
 
-The stock `tf.train.AdamOptimizer` keeps beta1**t and beta2**t in two variables on one ps. Several asynchronous
-workers update them by read, multiply, assign, which loses factors, and the other ps tasks fetch them at each
-step. Here both powers are computed from the ps's own clock: nothing to race on, nothing to fetch, nothing more
-in the checkpoint. Two workers that apply at the same moment may see the same clock; only the bias correction
-of that one update is then a step behind.
+The stock `tf.train.AdamOptimizer` keeps beta1**t and beta2**t in two variables on one ps. Several asynchronous workers
+update them by read, multiply and assign, which loses factors, and the other ps tasks fetch them in each step. Here each
+ps task computes both powers from its own clock. So there is no race, no fetch, and no further tensor in the checkpoint.
+Two workers that apply at the same moment may see the same clock. Then only the bias correction of one update is a step
+behind.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ps_trainer.options import option
 class ClockAdamOptimizer(tf.train.AdamOptimizer):
     """`tf.train.AdamOptimizer` with the beta powers computed from a clock.
 
-    Slots have the stock's names (`<var>/Adam`: m, `<var>/Adam_1`: v); the stock's `beta1_power` and
-    `beta2_power` variables do not exist. Overrides protected methods of the stock class: a test compares
-    the two step by step.
+    Slots have the names of the stock class (`<var>/Adam`: m, `<var>/Adam_1`: v). The stock's variables `beta1_power`
+    and `beta2_power` do not exist. The class overrides protected methods of the stock class; a test compares the two
+    step by step.
 
     Args:
-        learning_rate: float32 scalar.
-        step: int64 scalar, updates applied before this one; the powers are beta**(step + 1).
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        epsilon: "epsilon hat" of Kingma and Ba 2015, section 2.
-        use_locking: see `PsOptimizer.create`.
+        learning_rate: Learning rate, float32 scalar.
+        step: Number of updates applied before this one, int64 scalar; the powers are beta**(step + 1).
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        epsilon: The "epsilon hat" of Kingma and Ba 2015, section 2.
+        use_locking: Whether a sparse update excludes others of the same variable (`PsOptimizer.create`).
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
 
     def _prepare(self) -> None:
         super()._prepare()
-        # float32 holds every step up to 2**24; the powers of any usual beta are 0 long before.
+        # float32 represents every step up to 2**24 exactly; the powers of any usual beta are 0 long before that.
         update_number = tf.cast(self._step + 1, tf.float32)
         self._beta_powers = (tf.pow(self._beta1_t, update_number), tf.pow(self._beta2_t, update_number))
 
@@ -68,8 +68,8 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
     def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
         """Applies `grad` [rows, ...] at the rows `indices` [rows], each of which occurs once.
 
-        The stock form decays, adds and assigns in separate ops, between which other workers' get in. One fused
-        dense update does the same under the locks of all three variables.
+        The stock form decays, adds and assigns in separate ops, and other workers' ops can run in between. One fused
+        dense update has the same result under the locks of all three variables.
         """
         shape = tf.raw_ops.VariableShape(input=var.handle, out_type=indices.dtype)
         return self._resource_apply_dense(tf.scatter_nd(tf.expand_dims(indices, 1), grad, shape), var)
@@ -78,7 +78,8 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
 class LazyAdamOptimizer(ClockAdamOptimizer):
     """Adam whose sparse updates read and write only the rows in the gradient.
 
-    The semantics of TensorFlow 1.15's `tf.contrib.opt.LazyAdamOptimizer`. Arguments as `ClockAdamOptimizer`.
+    It has the semantics of TensorFlow 1.15's `tf.contrib.opt.LazyAdamOptimizer`, and the arguments of
+    `ClockAdamOptimizer`.
     """
 
     def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
@@ -89,9 +90,9 @@ class LazyAdamOptimizer(ClockAdamOptimizer):
         m_rows = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
         v_rows = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
         change = rate * m_rows / (tf.sqrt(v_rows) + tf.cast(self._epsilon_t, grad.dtype))
-        # With locking the ScatterNd ops hold the variable's exclusive lock; with a shared one, or none,
-        # changes of the same row by two workers can be lost. The moments are read and then written, so of two
-        # updates of a row at the same moment the later one stays in m and v; the parameters get both changes.
+        # With locking, the ScatterNd ops hold the variable's exclusive lock. With a shared lock or none, one of two
+        # simultaneous changes of a row can be lost. The moments are read and then written in separate ops. So if two
+        # updates of a row overlap, m and v keep only the later one, but the parameters get both changes.
         where, locks = tf.expand_dims(indices, 1), self._use_locking
         return tf.group(
             tf.raw_ops.ResourceScatterNdUpdate(ref=m.handle, indices=where, updates=m_rows, use_locking=locks),
@@ -100,9 +101,9 @@ class LazyAdamOptimizer(ClockAdamOptimizer):
         )
 
     def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
-        # The inherited form for reference variables would walk the whole table.
+        # The inherited form for reference variables would update the whole table.
         raise OptionError(
-            f"--optimizer=lazy_adam: {var.op.name!r} is a reference variable, which it cannot update by rows;"
+            f"--optimizer=lazy_adam: {var.op.name!r} is a reference variable, and lazy_adam cannot update its rows;"
             " create it with use_resource=True, or use --optimizer=adam"
         )
 
@@ -124,8 +125,8 @@ class Adam(PsOptimizer):
         Epsilon is outside the root and not bias-corrected ("epsilon hat").
     Source: Kingma and Ba 2015, the form at the end of section 2; `tf.train.AdamOptimizer`.
     Slots: 2 x the parameters (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first).
-    Sparse: equal to the dense form, and so walks the whole table at each step: m and v of every row decay and
-        every row moves. Use `lazy_adam` for embeddings.
+    Sparse: equal to the dense form, so it updates the whole table in each step: m and v of every row decay and every
+        row moves. Use `lazy_adam` for embeddings.
     """
 
     Options = AdamOptions
@@ -141,13 +142,13 @@ class Adam(PsOptimizer):
 
 
 class LazyAdam(PsOptimizer):
-    """Adam that, for embeddings, touches only the rows in the gradient.
+    """Adam that changes only the rows in the gradient of an embedding.
 
-    Formula: Adam's, for the rows in the gradient; all other rows of w, m and v stay as they are. The bias
-        correction counts the updates of the ps, not those of the row. Dense gradients: exactly Adam.
+    Formula: that of Adam for the rows in the gradient; all other rows of w, m and v do not change. The bias correction
+        counts the updates of the ps, not those of the row. With dense gradients it is exactly Adam.
     Source: `tf.contrib.opt.LazyAdamOptimizer` of TensorFlow 1.15.
     Slots: 2 x the parameters (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first).
-    Sparse: touches only the rows in the gradient; work in proportion to them, whatever the table's size.
+    Sparse: changes only the rows in the gradient; the work is proportional to their number, not to the table's size.
     """
 
     Options = AdamOptions

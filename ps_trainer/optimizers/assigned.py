@@ -1,10 +1,10 @@
-"""Which optimizer updates which variable: the run's own, and those that `--optimizer_for` gives to some by name.
+"""Assigns optimizers to variables: the run's own, and those that `--optimizer_for` gives to some variables by name.
 
     --optimizer_for='wide/*=ftrl:learning_rate=0.1,l1=0.5'
 
-A pattern is a shell's (`*`, `?`, `[…]`) and must match a whole name as the model gives it; a variable gets the first
-optimizer whose pattern matches, and the run's own where none does. Slots, and so checkpoints, are under the variables'
-names as ever. A layout puts no two variables with different optimizers into one variable on the ps.
+A pattern is a shell pattern (`*`, `?`, `[…]`) and must match the whole name of a model variable. A variable gets the
+first optimizer whose pattern matches, and otherwise the run's own. The names of slots, and so the checkpoints, do not
+depend on the assignment. A layout never puts variables with different optimizers into one variable on the ps.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _RATE = "learning_rate="
 
 
 class Assigned(NamedTuple):
-    """An optimizer and whose it is.
+    """An optimizer and the variables that it updates.
 
     Attributes:
-        optimizer: component of `registry.OPTIMIZERS`.
-        learning_rate: before the schedule, which is the same for all.
-        name: the optimizer's, for messages.
-        pattern: of the names of its variables.
+        optimizer: Component of `registry.OPTIMIZERS`.
+        learning_rate: Learning rate before the schedule; all optimizers have the same schedule.
+        name: Name of the optimizer, for messages.
+        pattern: Pattern of the names of its variables.
     """
 
     optimizer: PsOptimizer
@@ -44,53 +44,56 @@ class Optimizers:
     """The optimizers of a run.
 
     Args:
-        own: of every variable that no pattern matches.
-        assigned: the others, in the order in which their patterns are tried.
+        own: Optimizer of every variable that no pattern matches.
+        assigned: The other optimizers, in the order in which their patterns are tried.
 
     Attributes:
-        all: `own`, then the others.
+        all: The optimizer `own`, then the others.
     """
 
     def __init__(self, own: Assigned, assigned: Sequence[Assigned] = ()):
         self.all = (own, *assigned)
 
     def index_of(self, name: str) -> int:
-        """The place in `all` of a variable's optimizer."""
+        """Returns the index in `all` of a variable's optimizer."""
         matching = (i for i, one in enumerate(self.all) if i and fnmatch.fnmatchcase(name, one.pattern))
         return next(matching, 0)
 
     def check(self, names: Sequence[str]) -> None:
-        """Raises OptionError where an optimizer would have no variable.
+        """Checks that every assigned optimizer has a variable.
 
         Args:
-            names: of all trainable variables.
+            names: Names of all trainable variables.
+
+        Raises:
+            OptionError: An optimizer has none.
         """
         used = {self.index_of(name) for name in names}
         for index, one in enumerate(self.all):
             if index and index not in used:
                 raise OptionError(
                     f"{FLAG} {one.pattern}={one.name}: no trainable variable is left that matches {one.pattern!r};"
-                    f" the model has {', '.join(names)}; correct the pattern, or put it before the one that took them"
+                    f" the model has {', '.join(names)}; correct the pattern, or put it before one that matches them"
                 )
 
 
 def load(texts: Sequence[str], learning_rate: float) -> list[Assigned]:
-    """The optimizers that `--optimizer_for` gives.
+    """Creates the optimizers of `--optimizer_for`.
 
     Args:
-        texts: `pattern=optimizer` or `pattern=optimizer:key=value,…`, where besides the optimizer's options
-            `learning_rate` is a key.
-        learning_rate: where none is given.
+        texts: Values of the flag: `pattern=optimizer` or `pattern=optimizer:key=value,…`. The keys are the optimizer's
+            options and `learning_rate`.
+        learning_rate: Learning rate of an optimizer whose text has none.
 
     Raises:
-        OptionError: a text of another form, or a wrong option.
-        UnknownNameError: no optimizer has the name.
+        OptionError: A text has another form, or an option is wrong.
+        UnknownNameError: No optimizer has the name.
     """
     return [_parse(text, learning_rate) for text in texts]
 
 
 def _split(text: str) -> tuple[str, str, list[str]]:
-    """Pattern, optimizer and options."""
+    """Splits a text into pattern, optimizer and options."""
     pattern, equals, rest = text.partition("=")
     name, option_strings = split_inline(rest)
     if not (pattern and equals and name):

@@ -1,13 +1,13 @@
 """Learning-rate schedules over the clock of a ps task.
 
-`step` is the number of updates applied on that ps before this one: 0 for the first. Where an update is
-one `global_step` (asynchronous and synchronous training) it equals `global_step`. In the formulas `lr` is
-`--learning_rate`; the decay is counted from step 0, warm-up included.
+`step` is the number of updates applied on that ps before this one: 0 for the first. If an update is one `global_step`
+(asynchronous and synchronous training), it equals `global_step`. In the formulas `lr` is `--learning_rate`; the decay
+counts from step 0, with the warm-up.
 
-Every schedule takes `warmup_steps` = W: its value is multiplied by min(1, (step + 1) / W), a linear ramp from
-lr / W at step 0 to the full value at step W - 1 (gradual warm-up: Goyal et al. 2017, section 2.2).
+Every schedule has the option `warmup_steps` = W, which multiplies its value by min(1, (step + 1) / W). This is a linear
+ramp from lr / W at step 0 to the full value at step W - 1 (gradual warm-up: Goyal et al. 2017, section 2.2).
 
-The tensors are made in the caller's device scope: under `tf.device` of a ps, the schedule runs there.
+The tensors are created in the caller's device scope: under `tf.device` of a ps, the schedule runs there.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class DecayOptions(WarmupOptions):
 
 
 class LearningRateSchedule(abc.ABC):
-    """Base of the schedules: warm-up times a subclass's `_decayed`.
+    """Base of the schedules: multiplies the result of a subclass's `_decayed` by the warm-up.
 
     Attributes:
-        options: the instance of `Options` that it was made from.
+        options: Instance of `Options` from which it was created.
     """
 
     Options: type = WarmupOptions
@@ -49,14 +49,14 @@ class LearningRateSchedule(abc.ABC):
         self.options = options
 
     def build(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
-        """The learning rate of the update after `step` others.
+        """Builds the learning rate of the update after `step` others.
 
         Args:
-            learning_rate: `lr` of the formulas.
-            step: int64 scalar, updates applied before this one.
+            learning_rate: The `lr` of the formulas.
+            step: Number of updates applied before this one, int64 scalar.
 
         Returns:
-            float32 scalar in the caller's device scope.
+            The learning rate, float32 scalar in the caller's device scope.
         """
         with tf.name_scope("learning_rate"):
             rate = tf.cast(self._decayed(learning_rate, step), tf.float32)
@@ -67,7 +67,7 @@ class LearningRateSchedule(abc.ABC):
 
     @abc.abstractmethod
     def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
-        """The float32 scalar before warm-up."""
+        """Builds the learning rate before warm-up, float32 scalar."""
 
 
 class Constant(LearningRateSchedule):
@@ -81,12 +81,12 @@ class Constant(LearningRateSchedule):
 
 
 class Piecewise(LearningRateSchedule):
-    """Constant pieces: another factor after each boundary.
+    """Constant pieces, with another factor after each boundary.
 
     Formula: lr * factors[i], where i is the number of boundaries that are less than step; at a boundary itself
-        the old factor still holds, as in `tf.train.piecewise_constant`.
-    Source: He et al. 2016, section 4.2: tenths after 1/2 and 3/4 of the training, which for the default
-        --max_steps is the default here.
+        the old factor still applies, as in `tf.train.piecewise_constant`.
+    Source: He et al. 2016, section 4.2: a tenth after 1/2 and again after 3/4 of the training. The default values
+        are these for the default of --max_steps.
     """
 
     options: Options
@@ -95,8 +95,12 @@ class Piecewise(LearningRateSchedule):
     class Options(WarmupOptions):
         """Options of `Piecewise`."""
 
-        boundaries: tuple[int, ...] = option((500, 750), "steps after which the next factor holds, increasing", least=0)
-        factors: tuple[float, ...] = option((1.0, 0.1, 0.01), "factor of each piece: one more than boundaries", least=0)
+        boundaries: tuple[int, ...] = option(
+            (500, 750), "steps after which the next factor applies, increasing", least=0
+        )
+        factors: tuple[float, ...] = option(
+            (1.0, 0.1, 0.01), "factor of each piece; one more value than boundaries", least=0
+        )
 
         def __post_init__(self) -> None:
             steps = self.boundaries
@@ -115,10 +119,10 @@ class Piecewise(LearningRateSchedule):
         return tf.gather(rates, tf.reduce_sum(tf.cast(step > boundaries, tf.int64)))
 
 
-class Exponential(LearningRateSchedule):
+class ExponentialDecay(LearningRateSchedule):
     """Decays by a constant rate.
 
-    Formula: lr * decay_rate ** (step / decay_steps); staircase: the quotient rounded down.
+    Formula: lr * decay_rate ** (step / decay_steps); with staircase the quotient is rounded down.
     Source: `tf.train.exponential_decay`.
     """
 
@@ -126,10 +130,10 @@ class Exponential(LearningRateSchedule):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(DecayOptions):
-        """Options of `Exponential`."""
+        """Options of `ExponentialDecay`."""
 
         decay_rate: float = option(0.96, "factor after each decay_steps steps", above=0)
-        staircase: bool = option(False, "decay at once after each decay_steps steps, not gradually")
+        staircase: bool = option(False, "decay in one jump after each decay_steps steps, not gradually")
 
     def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         options = self.options
@@ -158,7 +162,7 @@ class Cosine(LearningRateSchedule):
 
 
 class Polynomial(LearningRateSchedule):
-    """A power of the part of the decay still ahead; a straight line with power 1.
+    """A power of the remaining share of the decay; a straight line with power 1.
 
     Formula: lr * ((1 - end_factor) * (1 - min(step, decay_steps) / decay_steps) ** power + end_factor).
     Source: `tf.train.polynomial_decay` without cycle, with end_learning_rate = lr * end_factor.

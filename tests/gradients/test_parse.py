@@ -61,7 +61,7 @@ def refusal(*strings):
         ("top_k:0.1", "top_k:key=value"),
         ("top_k:k=3", "ratio"),
         ("error_feedback:rate=1", "takes no options"),
-        ("pathlib:Path", "no gradient transform"),
+        ("pathlib:Path", "not a gradient transform"),
     ],
 )
 def test_wrong_options_are_refused(string, said):
@@ -78,8 +78,8 @@ def test_wrong_options_are_refused(string, said):
         (["cast", "qsgd"], "cast and qsgd cannot be combined"),
         (["top_k", "power_sgd"], "top_k and power_sgd cannot be combined"),
         (["error_feedback", "error_feedback", "top_k"], "cannot be combined"),
-        (["error_feedback"], "nothing to make up for"),
-        (["clip_norm", "error_feedback"], "nothing to make up for"),
+        (["error_feedback"], "no loss to compensate for"),
+        (["clip_norm", "error_feedback"], "no loss to compensate for"),
         (["error_feedback", "dgc"], "leave error_feedback out"),
         (["error_feedback", "random_k:ratio=0.1"], "write random_k:ratio=0.1,scale=false"),
     ],

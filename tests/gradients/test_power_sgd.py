@@ -6,7 +6,7 @@ import numpy as np
 
 from ps_trainer.gradients import parse
 from ps_trainer.gradients.base import Segment
-from ps_trainer.gradients.power_sgd import Block
+from ps_trainer.gradients.power_sgd import MatrixBlock
 from tests.gradients import lane as lane_lib
 from tests.gradients.lane import TABLE, Lane, dense, table_of, variables
 from tests.testing import oracles_gradients as oracles
@@ -65,8 +65,8 @@ def test_uses_the_whole_rows_of_a_variable_that_is_divided_between_ps_tasks():
     (transform,) = parse.load(["power_sgd:rank=1"])
     # Elements 5 to 47 of an (8, 6) variable: one element of row 0, rows 1 to 6, five elements of row 7.
     cut = [Segment(0, 3, 0, (3,)), Segment(3, 42, 5, (8, 6)), Segment(45, 4, 0, (4,))]
-    assert transform.blocks(cut, 49) == [Block(3 + 1, 0), Block(6, 6), Block(5 + 4, 0)]
-    assert transform.blocks([Segment(0, 4, 1, (8, 6))], 4) == [Block(4, 0)]
+    assert transform.blocks(cut, 49) == [MatrixBlock(3 + 1, 0), MatrixBlock(6, 6), MatrixBlock(5 + 4, 0)]
+    assert transform.blocks([Segment(0, 4, 1, (8, 6))], 4) == [MatrixBlock(4, 0)]
     (gradient,) = lane_lib.gradients(49, num_steps=1)
     with Lane("power_sgd:rank=1", dense(49, cut)) as lane:
         (got,) = lane.send(gradient).values

@@ -51,5 +51,5 @@ def test_a_pattern_that_matches_no_remaining_variable_is_rejected():
     of("wide/*=ftrl", "*=adagrad").check(names)
     with pytest.raises(OptionError, match=r"no trainable variable is left that matches 'wid/\*'; the model has wide/w"):
         of("wid/*=ftrl").check(names)
-    with pytest.raises(OptionError, match="'wide/weights'; .* or put it before the one that took them"):
+    with pytest.raises(OptionError, match="'wide/weights'; .* or put it before one that matches them"):
         of("wide/*=ftrl", "wide/weights=sgd").check(names)
