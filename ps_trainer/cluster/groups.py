@@ -34,6 +34,17 @@ class Group(NamedTuple):
     addresses: tuple[str, ...]
     names: tuple[str, ...]
 
+    @property
+    def trainers(self) -> ClusterConfig:
+        """The cluster of a task that trains.
+
+        Raises:
+            ValueError: This task computes a later stage for another worker, and does not train.
+        """
+        if self.cluster is None:
+            raise ValueError(f"this task computes stage {self.stage} for {self.names[0]}, and does not train itself")
+        return self.cluster
+
 
 def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
     """The group of this task, which is a worker or the chief.

@@ -140,7 +140,7 @@ class Absences:
 
     def _tell_if_enough(self) -> None:
         """Tells the service of the absent workers that it still counts, if enough other workers are left."""
-        if self._is_enough():
+        if self._service is not None and self._is_enough():
             for index in sorted(self._waited_for):
                 need = self._waited_for.pop(index)
                 self._service.worker_left(index, need.joining)

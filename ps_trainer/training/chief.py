@@ -147,7 +147,7 @@ class Chief(Worker):
                 "recovered", self._cluster.task_name, start.step, reached=reached, rolled_back=rolled_back
             )
         if self._config.target_metric is not None:
-            self._target_watch = TargetWatch(self._config, self._components, self._writer)
+            self._target_watch = TargetWatch(self._config.target_metric, self._components, self._writer)
             stack.callback(self._target_watch.close)
             if start.how != INITIALISED:
                 self._target_watch.look(run.train.state.snapshot(run.session))

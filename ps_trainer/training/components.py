@@ -68,9 +68,9 @@ class Components(NamedTuple):
         """Creates a store of the run's layout for the worker that trains for `group`."""
         return self.layout(
             self.layout_options,
-            num_ps=group.cluster.num_ps,
-            worker_device=group.cluster.device,
-            worker_index=group.cluster.worker_index,
+            num_ps=group.trainers.num_ps,
+            worker_device=group.trainers.device,
+            worker_index=group.trainers.worker_index,
             pull_dtype=config.pull_dtype,
             keeps_replica=self.rule.keeps_replica,
             stage_devices=group.devices,

@@ -134,7 +134,7 @@ def build(
         assembly = _Assembly(
             components=components,
             group=group,
-            trainer=group.cluster,
+            trainer=group.trainers,
             config=config,
             run_id=run_id,
             start=start,

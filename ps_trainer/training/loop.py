@@ -48,7 +48,7 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_fetches import StepFetches
-from ps_trainer.updates.base import RELEASED
+from ps_trainer.updates.base import RELEASED, Exchange, StartCondition
 
 _POLL_SECS = 0.1
 _REASON_SECS = 6.0  # the ps tasks notice within this time that a worker was killed
@@ -140,7 +140,7 @@ class StepLoop:
             raw.run(self._train.begin_data_op)
             reason = self._make_steps(session, raw, phases, global_step)
             if self._train.step.exchange is not None and reason is not EndReason.MAX_STEPS:
-                self._stay_for_others(raw)
+                self._stay_for_others(raw, self._train.step.exchange)
         if self._train.step.leave_op is not None:
             raw.run(self._train.step.leave_op)
         self._calls.at_end(raw, self._progress.global_step)
@@ -164,7 +164,7 @@ class StepLoop:
         """Makes this worker one of those that train; returns global_step."""
         step = self._train.step
         if step.start_when is not None:
-            _wait_to_start(raw, self._train, self._progress, self._stop)
+            _wait_to_start(raw, step.start_when, self._train.current_step, self._progress, self._stop)
         for op in self._train.join_ops:
             raw.run(op)
         global_step = int(raw.run(self._train.current_step))
@@ -222,9 +222,9 @@ class StepLoop:
         self._stop.check()
         raise PsLostError("the chief released this worker from its wait without giving a reason")
 
-    def _stay_for_others(self, raw: tf.Session) -> None:
+    def _stay_for_others(self, raw: tf.Session, exchange: Exchange) -> None:
         """Takes part in the exchanges of the other workers, which need every worker, until their steps end as well."""
-        while (global_step := self._train.step.exchange.without_data(raw)) != RELEASED:
+        while (global_step := exchange.without_data(raw)) != RELEASED:
             self._progress.go_along(global_step)
             self._calls.after_step(raw, ())
             if self._is_last(global_step):
@@ -260,10 +260,15 @@ def _wait_for_reason(stop: StopRequest) -> None:
     stop.check()
 
 
-def _wait_to_start(session: tf.Session, train: TrainGraph, progress: WorkerProgress, stop: StopRequest) -> None:
+def _wait_to_start(
+    session: tf.Session,
+    condition: StartCondition,
+    current_step: tf.Tensor,
+    progress: WorkerProgress,
+    stop: StopRequest,
+) -> None:
     """Waits for `TrainStep.start_when`. The wait is not a stall as long as other workers make steps."""
-    condition = train.step.start_when
-    read = session.make_callable([condition.is_met, train.current_step])
+    read = session.make_callable([condition.is_met, current_step])
     is_met, seen = read()
     if not is_met:
         logging.info("waiting for %s", condition.reason)

@@ -116,7 +116,7 @@ class BatchCounter:
             keep_op = self.held.assign(left, read_value=False)
         return [keep_op] if phase.pushed is None else [keep_op, self._add(places, phase.pushed)]
 
-    def _add(self, places: tf.Tensor | Sequence, pushed: tf.Tensor | None) -> tf.Operation:
+    def _add(self, places: tf.Tensor | Sequence[tf.Tensor], pushed: tf.Tensor | None) -> tf.Operation:
         """Builds the op that counts batches.
 
         Args:

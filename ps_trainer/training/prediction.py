@@ -98,7 +98,8 @@ def predict(
         session.run(init_op)
         while True:
             try:
-                yield from _parts(*session.run((predictions, told)), dataset.num_places)
+                predictions_v, told_v = session.run((predictions, told))
+                yield from _parts(predictions_v, told_v, dataset.num_places)
             except tf.errors.OutOfRangeError:
                 return
             except tf.errors.InvalidArgumentError as error:

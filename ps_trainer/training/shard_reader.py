@@ -151,8 +151,8 @@ class ShardReader:
         self._taken: list[_Taken] = []
         self._generation: int | None = None  # of the leases of the present generator
         self._is_outdated = False
-        self._link: LeaseLink | None = None
-        self._pause: SuspensionDetector | None = None
+        self._link: LeaseLink  # set by `connect`, as is the detector
+        self._pause: SuspensionDetector
 
     def leases(self) -> tf.data.Dataset:
         """The leases: epoch, shard and first batch, int64 [3]. Python code runs once per lease, not per example."""

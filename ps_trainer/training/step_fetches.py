@@ -65,7 +65,7 @@ def build(
             if not phase.is_local:  # the variables of these ops are on the ps tasks
                 targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
             counts = push_counts.build(phase) if push_counts is not None else []
-            if counts:
+            if counts and after_pushes is not None:
                 # Built last: the copies wait for every op of the phase that reads or changes the worker's own state.
                 targets.append(after_pushes.build([phase.global_step, phase.staleness, loss, *targets]))
             fetches.append(StepFetches(phase.global_step, phase.staleness, loss, times, counts, targets))

@@ -22,13 +22,13 @@ class TargetWatch:
     A checkpoint that is offered during an evaluation is skipped. Only one thread may call the methods.
 
     Args:
-        config: Configuration of the run, with a target metric.
+        target_metric: Value of --target_metric.
         components: Components of the run.
         writer: Writer that records each evaluation.
     """
 
-    def __init__(self, config: TrainConfig, components: Components, writer: MetricsWriter):
-        self._target = target_lib.parse(config.target_metric)
+    def __init__(self, target_metric: str, components: Components, writer: MetricsWriter):
+        self._target = target_lib.parse(target_metric)
         self._components = components
         self._writer = writer
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="target")

@@ -48,8 +48,9 @@ class WorkerInput(NamedTuple):
 
     def publish_counts_op(self, step: TrainStep) -> tf.Operation | None:
         """Builds `TrainGraph.publish_counts_op`."""
-        is_needed = step.exchange is not None and self.reader is None
-        return self.counter.publish(step.exchange) if is_needed else None
+        if step.exchange is None or self.reader is not None:
+            return None
+        return self.counter.publish(step.exchange)
 
 
 def create(

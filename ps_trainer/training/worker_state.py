@@ -82,7 +82,7 @@ class WorkerState:
 
         Called when the worker joins.
         """
-        if not self._variables:
+        if self._counts is None or self._after_pushes is None:
             return
         mark = self._joined_at = self._counts.mark(session, global_step)
         self._pushes = mark.pushes
@@ -119,21 +119,21 @@ class WorkerState:
             counts: Values of `StepFetches.counts`.
         """
         for pushes, saved in counts:
-            if saved > self._saved_pushes and saved in (self._pushes, pushes):
+            if self._joined_at is not None and saved > self._saved_pushes and saved in (self._pushes, pushes):
                 reads = self._reads_before if saved == self._pushes else self._reads
                 self._save(session, reads, global_step, PushMark(self._joined_at.lineage, int(saved)))
             self._pushes = int(pushes)
 
     def save(self, session: tf.Session, global_step: int) -> None:
         """Saves between two steps. A failure is only logged, because training can continue without the file."""
-        if self._variables and self._folder is not None:
+        if self._counts is not None and self._folder is not None:
             self._save(session, self._reads, global_step, self._counts.mark(session, global_step))
 
     def _save(self, session: tf.Session, reads: Mapping[str, tf.Tensor], global_step: int, mark: PushMark) -> None:
         self._saved_pushes = mark.pushes
         if self._folder is not None:
-            self._write(SavedWorkerState(session.run(reads), global_step, *mark))
-            self._remove_old()
+            self._write(self._folder, SavedWorkerState(session.run(reads), global_step, *mark))
+            self._remove_old(self._folder)
 
     def keep(
         self, target: str, config: tf.ConfigProto, *, num_sent: int, global_step: int, in_flight: bool
@@ -150,7 +150,7 @@ class WorkerState:
         Returns:
             One state for each number of pushes that the run may hold; empty if the number is unknown.
         """
-        if not self._variables:
+        if self._counts is None or self._after_pushes is None:
             return ()
         if self._joined_at is None:
             return self._kept
@@ -174,10 +174,12 @@ class WorkerState:
         )
         if self._folder is not None:
             for saved in kept:
-                self._write(saved)
+                self._write(self._folder, saved)
         return kept
 
-    def _read_alone(self, variables: Sequence[tf.Variable], target: str, config: tf.ConfigProto) -> dict:
+    def _read_alone(
+        self, variables: Sequence[tf.Variable], target: str, config: tf.ConfigProto
+    ) -> dict[str, np.ndarray]:
         """Reads variables by name, in a graph without the other tasks: one of them may be lost."""
         with tf.Graph().as_default() as graph:
             reads = {}
@@ -226,16 +228,18 @@ class WorkerState:
         for name, (value, write_op) in self._writes.items():
             session.run(write_op, {value: saved.values[name]})
 
-    def _write(self, saved: SavedWorkerState) -> None:
-        path = worker_file.path_of(self._folder, self._index, saved.pushes)
+    def _write(self, folder: pathlib.Path, saved: SavedWorkerState) -> None:
+        if saved.pushes is None:
+            raise ValueError("only states in files of older versions lack the number of pushes")
+        path = worker_file.path_of(folder, self._index, saved.pushes)
         try:
             worker_file.write(path, saved)
         except OSError as error:
             logging.warning("%s could not be written: %s", path, error)
 
-    def _remove_old(self) -> None:
+    def _remove_old(self, folder: pathlib.Path) -> None:
         """Removes old files, but keeps one more than the checkpoints: the chief may not have finished the last one."""
-        for path in worker_file.find(self._folder, self._index)[: -self._config.keep_checkpoints - 1]:
+        for path in worker_file.find(folder, self._index)[: -self._config.keep_checkpoints - 1]:
             if worker_file.pushes_of(path) is not None:
                 path.unlink(missing_ok=True)
 

@@ -47,7 +47,7 @@ def evaluations(monkeypatch):
 
 @pytest.fixture
 def watch():
-    watch = TargetWatch(TrainConfig(target_metric="accuracy>=0.5"), components=None, writer=Writer())
+    watch = TargetWatch("accuracy>=0.5", components=None, writer=Writer())
     yield watch
     watch.close()
 
