@@ -17,7 +17,7 @@ from ps_trainer.disturbances import faults
 from ps_trainer.errors import OptionError
 from ps_trainer.options import MAX_INT, option
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation.rules import schedule_table
 
 COMMANDS = (
     TrainConfig,
@@ -49,7 +49,7 @@ def all_fields() -> Iterator[Declared]:
     types = {f"{kind} {name}": one.load(name) for kind, one in registry.REGISTRIES.items() for name in one.names()}
     types = {owner: getattr(component, "Options", None) for owner, component in types.items()}
     types |= {f"generator {name}": generate.options_type(generate.load(name)) for name in generate.GENERATORS}
-    types |= {f"simulated {name}": rule.Options for name, rule in table.RULES.items()}
+    types |= {f"simulated {name}": rule.Options for name, rule in schedule_table.RULES.items()}
     types |= {f"fault {one.__name__}": one for one in FAULTS}
     for owner, options_type in types.items():
         if options_type is not None:

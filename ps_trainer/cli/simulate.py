@@ -83,15 +83,16 @@ def _run(argv: Sequence[str]) -> int:
     simulate_train.check(trained_flags, parsed.given)
 
     from ps_trainer.disturbances import delays
-    from ps_trainer.simulation import report, run
+    from ps_trainer.simulation import report
     from ps_trainer.simulation.cluster import ClusterModel
+    from ps_trainer.simulation.simulate import stream
     from ps_trainer.simulation.summary import summarise
 
     cluster = ClusterModel(
         compute=[delays.parse(text, "--compute") for text in given.compute],
         **{name: getattr(given, name) for name in _CLUSTER_FIELDS},
     )
-    blocks = run.stream(cluster, update, update_options, num_updates=given.max_updates)
+    blocks = stream(cluster, update, update_options, num_updates=given.max_updates)
     trainee = None
     if trained_flags.model is not None:
         trainee = simulate_train.Trainee(trained_flags, cluster, update, update_options, given.max_updates)

@@ -84,18 +84,19 @@ class Trainee:
         self._blocks: list[Any] = []
 
     def keep(self, blocks: Iterable[Any]) -> Iterator[Any]:
-        """Passes on the blocks of `simulation.run.stream`, and remembers them."""
+        """Passes on the blocks of `simulation.simulate.stream`, and remembers them."""
         for block in blocks:
             self._blocks.append(block)
             yield block
 
     def train(self, folder: pathlib.Path | None) -> dict[str, Any]:
         """Trains along the blocks, prints the result, writes its tables if there is a folder, and returns figures."""
-        from ps_trainer.simulation.replay import report, run
+        from ps_trainer.simulation.replay import report
+        from ps_trainer.simulation.replay.train import train
         from ps_trainer.simulation.schedule import Schedule, concatenate
 
         schedule = Schedule(self._num_workers, *concatenate(self._blocks))
-        trained = run.train(self._training, schedule, *self._rule, evaluate_every=self._flags.evaluate_every)
+        trained = train(self._training, schedule, *self._rule, evaluate_every=self._flags.evaluate_every)
         print(f"trained {_headline(self._flags)}")
         print(report.describe(trained))
         if folder is not None:
@@ -104,14 +105,14 @@ class Trainee:
 
 
 def _load(config: TrainConfig, num_workers: int) -> Any:
-    """A `simulation.replay.training.Training`."""
+    """A `simulation.replay.training_setup.TrainingSetup`."""
     quiet_tensorflow()
     with hidden_stderr():
-        from ps_trainer.simulation.replay.training import Training, check_shards
+        from ps_trainer.simulation.replay.training_setup import TrainingSetup, check_shards
         from ps_trainer.training import components as components_lib
 
     components = components_lib.load(config, num_workers)
-    training = Training(
+    training = TrainingSetup(
         model=components.model,
         dataset=components.dataset,
         optimizer=components.optimizer,

@@ -1,1 +1,1 @@
-"""Training in virtual time: who reads which version when, and whose gradient makes which update."""
+"""Training in virtual time: when each worker reads which version, and which gradients make each update."""

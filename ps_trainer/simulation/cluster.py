@@ -1,4 +1,4 @@
-"""`ClusterModel`: what takes how long in virtual time."""
+"""`ClusterModel`: durations of computation and transfers in virtual time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ps_trainer.options import option
 class ClusterModel:
     """A cluster of workers and ps tasks, each on a host of its own.
 
-    A *transfer* brings all parameters to a worker (pull) or its gradient to the ps tasks (push): `model_bytes`,
-    of which every ps task has an equal share. The links of the ps tasks are so one link of num_ps times the
-    bandwidth. What is under way on it at the same time shares it evenly, as TCP connections do, and none is faster
-    than a worker's own link; pulls and pushes do not hinder each other (full duplex). When n workers begin a
-    transfer together, it takes max(M / B_worker, n M / (num_ps B_ps)), the closed form of the literature.
+    A *transfer* brings all parameters to a worker (pull) or its gradient to the ps tasks (push). It has `model_bytes`
+    bytes, and every ps task handles an equal share. So the links of the ps tasks act as one link with num_ps times the
+    bandwidth. Simultaneous transfers share it evenly, as TCP connections do, and none is faster than a worker's own
+    link. Pulls and pushes do not slow each other down (full duplex). If n workers begin a transfer together, it takes
+    max(M / B_worker, n M / (num_ps B_ps)), the closed form of the literature.
 
     Attributes:
-        num_workers: workers, the chief included.
-        num_ps: ps tasks.
-        compute: how long a worker computes per step; see `delays.spec_for`.
-        model_bytes: bytes of a transfer.
-        worker_bytes_per_sec: a worker's link, each way; inf = it takes no time.
-        ps_bytes_per_sec: a ps task's link, each way; inf = it takes no time.
-        latency_secs: added to every transfer.
-        ps_secs: what one ps task alone would need to take in one push (one after the other, in the order of
-            arrival); num_ps tasks share the work.
-        seed: of the compute times.
+        num_workers: Number of workers, including the chief.
+        num_ps: Number of ps tasks.
+        compute: Distributions of the time that a worker computes per step; `delays.spec_for` chooses the worker's.
+        model_bytes: Size of a transfer in bytes.
+        worker_bytes_per_sec: Bandwidth of a worker's link, each way; inf = transfers take no time on it.
+        ps_bytes_per_sec: Bandwidth of a ps task's link, each way; inf = transfers take no time on it.
+        latency_secs: Seconds that are added to every transfer.
+        ps_secs: Seconds that one ps task alone would need to process a push. Pushes are processed one after the other,
+            in the order of arrival, and num_ps tasks share the work.
+        seed: Seed of the compute times.
     """
 
     num_workers: int = option(dataclasses.MISSING, "", least=1)
@@ -53,17 +53,17 @@ class ClusterModel:
             self.compute_of(worker)
 
     def compute_of(self, worker: int) -> DelaySpec:
-        """The distribution of a worker's compute times.
+        """Returns the distribution of a worker's compute times.
 
         Raises:
-            OptionError: there is none.
+            OptionError: No distribution is given for the worker.
         """
         spec = delays.spec_for(self.compute, worker)
         if spec is not None:
             return spec
         given = ", ".join(spec.text for spec in self.compute) or "nothing"
         raise OptionError(
-            f"--compute ({given}) says nothing about worker {worker}; give one without worker=… first, for all others"
+            f"--compute ({given}) has no delay for worker {worker}; give one without worker=… first, for all others"
         )
 
     @property
@@ -73,16 +73,16 @@ class ClusterModel:
 
     @property
     def has_shared_link(self) -> bool:
-        """Whether transfers of different workers can slow each other down."""
+        """Whether simultaneous transfers of different workers can slow each other down."""
         return self.model_bytes > 0 and self.ps_link_bytes_per_sec < self.num_workers * self.worker_bytes_per_sec
 
     @property
     def transfer_secs(self) -> float:
-        """Seconds of a transfer that shares the ps tasks' links with no other."""
+        """Duration in seconds of a transfer that has the ps tasks' links for itself."""
         fastest = min(self.worker_bytes_per_sec, self.ps_link_bytes_per_sec)
         return self.latency_secs + self.model_bytes / fastest
 
     @property
     def push_work_secs(self) -> float:
-        """Seconds that the ps tasks are busy with one push."""
+        """Seconds that the ps tasks need to process one push."""
         return self.ps_secs / self.num_ps

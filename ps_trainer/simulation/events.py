@@ -11,8 +11,8 @@ import numpy as np
 from ps_trainer.disturbances import delays
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.link import SharedLink
-from ps_trainer.simulation.rules.base import Plan, ScheduleRule
-from ps_trainer.simulation.schedule import LOCAL, Block, as_steps
+from ps_trainer.simulation.rules.base import ScheduleRule, StepPlan
+from ps_trainer.simulation.schedule import LOCAL, ScheduleBlock, as_steps
 
 _BLOCK_STEPS = 1 << 16
 
@@ -20,13 +20,14 @@ _BLOCK_STEPS = 1 << 16
 class Events:
     """A run in virtual time.
 
-    A step of a worker: read the parameters on the ps tasks, at once when it begins (as in the cluster, where the
-    next pull is part of the step before); bring them here; compute; bring the gradient there; wait until the ps
-    tasks have taken in what came before; be taken in. What then happens is the rule's part.
+    A step of a worker has six parts: read the parameters on the ps tasks at the moment when the step begins (as in the
+    cluster, where the next pull is part of the step before); transfer them to the worker; compute; transfer the
+    gradient to the ps tasks; wait until they have processed all earlier pushes; process this one. The rule decides what
+    happens then.
 
     Args:
-        cluster: what takes how long.
-        rule: made for that cluster, at its start; it is used up.
+        cluster: Durations of computation and transfers.
+        rule: Schedule rule for that cluster, at its start; the run changes it.
     """
 
     def __init__(self, cluster: ClusterModel, rule: ScheduleRule):
@@ -47,15 +48,15 @@ class Events:
         self._work_done_at = 0.0
         self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
         self._num_events = 0
-        self._plans = [Plan()] * n
+        self._plans = [StepPlan()] * n
         self._versions = [0] * n
         self._local_steps = [0] * n
         self._started, self._pulled, self._computed = [0.0] * n, [0.0] * n, [0.0] * n
         self._ended: list[tuple[int | float, ...]] = []  # an entry of `Steps` each
         self._update_secs: list[float] = []
 
-    def run(self, num_updates: int) -> Iterator[Block]:
-        """The schedule until so many updates are made, piece by piece."""
+    def run(self, num_updates: int) -> Iterator[ScheduleBlock]:
+        """Yields the schedule until `num_updates` updates are made, piece by piece."""
         for worker in self._rule.first():
             self._begin(0.0, worker)
         while self._rule.version < num_updates:
@@ -66,6 +67,8 @@ class Events:
         yield self._take_block()
 
     def _at(self, when: float, happen: Callable[[float, Any], None], subject: Any) -> None:
+        # The number makes simultaneous events happen in the order in which they were added, and keeps `heapq` from
+        # comparing functions.
         self._num_events += 1
         heapq.heappush(self._events, (when, self._num_events, happen, subject))
 
@@ -115,7 +118,11 @@ class Events:
         self._at(when, self._arrive, worker)
 
     def _await_link(self, link: SharedLink, then: Callable[[float, int], None]) -> None:
-        """Looks at the link when its next transfer ends; in vain if another one has begun or ended before."""
+        """Adds an event for the end of the link's next transfer.
+
+        A transfer that begins or ends before that changes the rates of all, and adds an event with the new time. The
+        old event finds another `num_changes` and does nothing.
+        """
         end = link.next_end()
         if end is not None:
             self._at(end, self._look_at_link, (link, link.num_changes, then))
@@ -163,7 +170,7 @@ class Events:
         )
         self._local_steps[worker] += 1
 
-    def _take_block(self) -> Block:
-        block = Block(as_steps(zip(*self._ended, strict=True)), np.array(self._update_secs))
+    def _take_block(self) -> ScheduleBlock:
+        block = ScheduleBlock(as_steps(zip(*self._ended, strict=True)), np.array(self._update_secs))
         self._ended, self._update_secs = [], []
         return block

@@ -1,4 +1,4 @@
-"""What a simulation says: text for a terminal, figures for a file, and its tables."""
+"""Report of a simulation: text for a terminal, figures as JSON, and tables as CSV."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ps_trainer.simulation.schedule import DROPPED, Block
-from ps_trainer.simulation.summary import Spread, Summary
+from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock
+from ps_trainer.simulation.summary import Summary, TimeSpread
 
 _BAR = 40  # characters of the longest bar
 _BINS = 12
 
-# One line per step of a worker; the names are those of real clusters' records.
 STEP_COLUMNS = (
     *("worker", "local_step", "gs_read", "gs_applied", "staleness", "dropped"),
     *("t_start", "t_pull_done", "t_compute_done", "t_push_done"),
 )
+"""Columns of the table of steps, with one line per step of a worker; records of real clusters have the same names."""
 
 
 def describe(summary: Summary) -> str:
-    """The figures as text, with a histogram of the staleness."""
+    """Formats the figures as text, with a histogram of the staleness."""
     used, dropped = int(summary.used.sum()), int(summary.dropped.sum())
     wait = summary.wait_share
     lines = [
-        f"{summary.num_updates} updates, after {summary.num_warmup_updates} that are left out",
+        f"{summary.num_updates} updates, without the first {summary.num_warmup_updates}",
         f"{'':18}{'mean':>11}{'p10':>11}{'p50':>11}{'p90':>11}",
         f"{'time per update':18}{_spread_text(summary.update_secs)}",
         f"{'step of a worker':18}{_spread_text(summary.step_secs)}",
@@ -39,12 +39,12 @@ def describe(summary: Summary) -> str:
         f" p99 {summary.staleness_percentile(99)}, max {len(summary.staleness) - 1}",
     ]
     if summary.local.any():
-        lines.insert(6, f"{'local steps':18}{summary.local.sum()}, which push nothing")
+        lines.insert(6, f"{'local steps':18}{summary.local.sum()} without a push")
     return "\n".join([*lines, *_histogram(summary)])
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
-    """The figures as JSON values; times in seconds."""
+    """Returns the figures as JSON values, with times in seconds."""
     return {
         "num_workers": summary.num_workers,
         "num_updates": summary.num_updates,
@@ -78,13 +78,13 @@ def write_tables(summary: Summary, folder: pathlib.Path) -> None:
     write_csv(folder / "workers.csv", header, rows)
 
 
-def write_steps(blocks: Iterable[Block], file: TextIO) -> Iterator[Block]:
-    """The same blocks; each one's steps are written as CSV before it is passed on.
+def write_steps(blocks: Iterable[ScheduleBlock], file: TextIO) -> Iterator[ScheduleBlock]:
+    """Writes the steps of each block as CSV and then yields the block.
 
     Args:
-        blocks: of `run.stream`.
-        file: open for writing; gets a line of names and one per step. Steps are counted from 1; gs_applied is
-            global_step after the update that the step is in, empty if it is in none.
+        blocks: Blocks of a schedule.
+        file: File that is open for writing. It gets a line of names and a line per step. Steps are numbered from 1.
+            gs_applied is global_step after the update that has the step's gradient, empty if no update has it.
     """
     writer = csv.writer(file)
     writer.writerow(STEP_COLUMNS)
@@ -98,19 +98,19 @@ def write_steps(blocks: Iterable[Block], file: TextIO) -> Iterator[Block]:
 
 
 def write_csv(path: pathlib.Path, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Writes a line of names, and the rows."""
+    """Writes a table as CSV, with a line of names first."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows(rows)
 
 
-def _spread_text(spread: Spread) -> str:
+def _spread_text(spread: TimeSpread) -> str:
     return "".join(f"{1000 * secs:>8.4g} ms" for secs in spread)
 
 
 def _histogram(summary: Summary) -> list[str]:
-    """A line per bin, up to the 99th percentile, and one for what is above."""
+    """Formats a line per bin up to the 99th percentile, and a line for everything above."""
     counts = summary.staleness
     width = -(-(summary.staleness_percentile(99) + 1) // _BINS)
     num_bins = -(-(summary.staleness_percentile(99) + 1) // width)

@@ -1,4 +1,4 @@
-"""`Schedule`: what happened in virtual time, step by step; arrays of NumPy."""
+"""`Schedule`: all steps of a run in virtual time, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-# What `Steps.update` says of a step that is in no update.
 LOCAL = -1
+"""Value of `Steps.update` for a step that pushed nothing."""
+
 DROPPED = -2
+"""Value of `Steps.update` for a step whose gradient was dropped."""
 
 _DTYPES = (np.int32, np.int32, np.int64, *[np.float64] * 4, np.int64, np.int64)
 
 
 class Steps(NamedTuple):
-    """Steps of workers, an entry each, in the order in which they ended; times are virtual seconds.
+    """Steps of workers, one entry per step, in the order in which they ended. Times are virtual seconds.
 
-    A worker's next step begins at its t_push_done or, where it waits for others, later. In a step that does not
-    pull, t_pull_done = t_start; in one that does not push, t_push_done = t_compute_done. `easgd` pulls after it has
-    computed, so that t_compute_done < t_pull_done.
+    A worker's next step begins at its t_push_done or, if it waits for others, later. A step without a pull has
+    t_pull_done = t_start. A step without a push has t_push_done = t_compute_done. `easgd` pulls after it has computed,
+    so t_compute_done < t_pull_done.
 
     Attributes:
-        worker: its index; int32.
-        local_step: number of the step among this worker's own, from 0; int32.
-        version: global_step at its last pull; int64.
-        t_start: when the step begins, and the parameters are read on the ps tasks; float64.
-        t_pull_done: when they are there.
-        t_compute_done: when the gradient is computed.
-        t_push_done: when the ps tasks have taken it in.
-        update: index of the update that the gradient is in, `LOCAL` if it was not pushed, `DROPPED`; int64.
-        staleness: updates between pull and push, also for what is then dropped; -1 if nothing was pushed; int64.
+        worker: int32, index of the worker.
+        local_step: int32, number of the step among the worker's own steps, from 0.
+        version: int64, global_step at the worker's last pull.
+        t_start: float64, time at which the step begins and reads the parameters on the ps tasks.
+        t_pull_done: float64, time at which the parameters have reached the worker.
+        t_compute_done: float64, time at which the gradient is computed.
+        t_push_done: float64, time at which the ps tasks have processed the gradient.
+        update: int64, index of the update that has the gradient, or `LOCAL`, or `DROPPED`.
+        staleness: int64, number of updates between pull and push, also of dropped gradients; -1 without a push.
     """
 
     worker: np.ndarray
@@ -45,16 +47,16 @@ class Steps(NamedTuple):
     staleness: np.ndarray
 
     def select(self, which: np.ndarray | slice) -> Steps:
-        """Some of the steps, in the order of `which`."""
+        """Returns some of the steps, in the order of `which`."""
         return Steps(*(column[which] for column in self))
 
 
-class Block(NamedTuple):
-    """A stretch of a schedule.
+class ScheduleBlock(NamedTuple):
+    """A part of a schedule.
 
     Attributes:
-        steps: that ended in it.
-        update_secs: times of the updates made in it; float64.
+        steps: Steps that ended in it.
+        update_secs: float64, times of the updates made in it.
     """
 
     steps: Steps
@@ -65,9 +67,9 @@ class Schedule(NamedTuple):
     """A whole run in virtual time.
 
     Attributes:
-        num_workers: workers of the cluster.
-        steps: that ended before the last update; those under way at that moment are not there.
-        update_secs: time of each update; float64 [num_updates]. Update i leads from version i to i + 1.
+        num_workers: Number of workers in the cluster.
+        steps: Steps that ended before the last update, without those that were unfinished at that moment.
+        update_secs: float64 [num_updates], time of each update. Update i leads from version i to i + 1.
     """
 
     num_workers: int
@@ -76,11 +78,11 @@ class Schedule(NamedTuple):
 
     @property
     def num_updates(self) -> int:
-        """Updates made: global_step at the end."""
+        """Number of updates, which is global_step at the end."""
         return len(self.update_secs)
 
     def pushes_by_update(self) -> list[np.ndarray]:
-        """For each update the indices of the steps whose gradients are in it, in the order of arrival."""
+        """Lists for each update the indices of the steps whose gradients it has, in the order of arrival."""
         (pushed,) = np.nonzero(self.steps.update >= 0)
         order = pushed[np.argsort(self.steps.update[pushed], kind="stable")]
         sizes = np.bincount(self.steps.update[pushed], minlength=self.num_updates)
@@ -88,26 +90,28 @@ class Schedule(NamedTuple):
 
 
 def as_steps(columns: Iterable[npt.ArrayLike]) -> Steps:
-    """`Steps` of what NumPy makes arrays of, in the types that they have there; of nothing if there are no columns."""
+    """Converts columns to `Steps` with the types of its attributes; no columns make empty `Steps`."""
     columns = list(columns) or [()] * len(_DTYPES)
     return Steps(*(np.asarray(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True)))
 
 
-def concatenate(blocks: Iterable[Block]) -> Block:
-    """One block of several that follow each other."""
+def concatenate(blocks: Iterable[ScheduleBlock]) -> ScheduleBlock:
+    """Joins successive blocks to one."""
     blocks = list(blocks)
     steps = as_steps(np.concatenate(column) for column in zip(*(block.steps for block in blocks), strict=True))
-    return Block(steps, np.concatenate([block.update_secs for block in blocks] or [np.empty(0)]))
+    return ScheduleBlock(steps, np.concatenate([block.update_secs for block in blocks] or [np.empty(0)]))
 
 
 def before_of_worker(worker: np.ndarray, values: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """For each entry the value at the same worker's entry before; [k].
+    """Returns for each entry the value of the same worker's previous entry, [k].
 
     Args:
-        worker: int [k].
-        values: [k].
-        last: [num_workers], the values before each worker's first entry; set to those of the last ones.
+        worker: int [k], worker of each entry.
+        values: [k], value of each entry.
+        last: [num_workers], the values before each worker's first entry. The function replaces them by the values of
+            each worker's last entry.
     """
+    # NumPy sorts 16-bit integers by radix sort, which is several times as fast as its sort of larger ones.
     order = np.argsort(worker.astype(np.uint16) if len(last) <= 1 << 16 else worker, kind="stable")
     ordered = worker[order]
     is_first = np.ones(len(order), bool)

@@ -1,4 +1,4 @@
-"""`Summary`: what a schedule comes to, in figures; made block by block, so that long runs need no memory."""
+"""`Summary`: figures of a schedule, computed block by block, so that long runs need little memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.simulation.schedule import DROPPED, LOCAL, Block, Schedule, Steps, before_of_worker
+from ps_trainer.simulation.schedule import DROPPED, LOCAL, Schedule, ScheduleBlock, Steps, before_of_worker
 
-# Of the updates, the first share is left out of all figures.
 WARMUP_SHARE = 0.2
+"""Share of the updates, at the start, that all figures leave out."""
 
 
-class Spread(NamedTuple):
-    """Mean and percentiles, in seconds."""
+class TimeSpread(NamedTuple):
+    """Mean and percentiles of durations, in seconds."""
 
     mean: float
     p10: float
@@ -26,27 +26,27 @@ class Summary(NamedTuple):
     """Figures of a run without its first updates.
 
     Attributes:
-        num_workers: workers of the cluster.
-        num_updates: updates counted.
-        num_warmup_updates: updates left out.
-        duration_secs: from the last update left out to the last one.
-        update_secs: time from update to update.
-        step_secs: time from the end of a worker's step to the end of its next, with what it waits.
-        num_steps: steps of workers that ended.
-        staleness: staleness[i] = gradients used that had staleness i; int64.
-        used: gradients used, by worker; int64 [num_workers].
-        dropped: gradients dropped, by worker; int64 [num_workers].
-        local: steps without a push, by worker; int64 [num_workers].
-        mean_staleness: of the gradients used, by worker; NaN for none; float64 [num_workers].
-        wait_share: share of its time that a worker waits for others; float64 [num_workers].
+        num_workers: Number of workers in the cluster.
+        num_updates: Number of updates that are counted.
+        num_warmup_updates: Number of updates that are left out.
+        duration_secs: Seconds from the last update left out to the last update.
+        update_secs: Time from one update to the next.
+        step_secs: Time from the end of a worker's step to the end of its next step, including waiting.
+        num_steps: Number of steps that ended.
+        staleness: int64; staleness[i] is the number of used gradients with staleness i.
+        used: int64 [num_workers], used gradients of each worker.
+        dropped: int64 [num_workers], dropped gradients of each worker.
+        local: int64 [num_workers], steps without a push of each worker.
+        mean_staleness: float64 [num_workers], mean staleness of each worker's used gradients; NaN if it has none.
+        wait_share: float64 [num_workers], share of its time that each worker waits for others.
     """
 
     num_workers: int
     num_updates: int
     num_warmup_updates: int
     duration_secs: float
-    update_secs: Spread
-    step_secs: Spread
+    update_secs: TimeSpread
+    step_secs: TimeSpread
     num_steps: int
     staleness: np.ndarray
     used: np.ndarray
@@ -62,26 +62,26 @@ class Summary(NamedTuple):
 
     @property
     def gradients_per_sec(self) -> float:
-        """Gradients used per second of virtual time."""
+        """Used gradients per second of virtual time."""
         return int(self.used.sum()) / self.duration_secs
 
     @property
     def dropped_share(self) -> float:
-        """Gradients dropped, of those pushed."""
+        """Share of the pushed gradients that are dropped."""
         pushed = int(self.used.sum() + self.dropped.sum())
         return int(self.dropped.sum()) / pushed if pushed else 0.0
 
     def staleness_mean(self) -> float:
-        """Mean staleness of the gradients used."""
+        """Computes the mean staleness of the used gradients."""
         return float(np.average(np.arange(len(self.staleness)), weights=self.staleness))
 
     def staleness_deviation(self) -> float:
-        """Standard deviation of the staleness of the gradients used."""
+        """Computes the standard deviation of the staleness of the used gradients."""
         squares = (np.arange(len(self.staleness)) - self.staleness_mean()) ** 2
         return float(np.sqrt(np.average(squares, weights=self.staleness)))
 
     def staleness_percentile(self, percent: float) -> int:
-        """The staleness that `percent` of the gradients used do not exceed."""
+        """Computes the staleness that `percent` of the used gradients do not exceed."""
         cumulated = np.cumsum(self.staleness)
         return int(np.searchsorted(cumulated, percent / 100 * cumulated[-1]))
 
@@ -90,8 +90,8 @@ class Summariser:
     """Makes a `Summary` of blocks.
 
     Args:
-        num_workers: workers of the cluster.
-        num_updates: of the whole run.
+        num_workers: Number of workers in the cluster.
+        num_updates: Number of updates of the whole run.
     """
 
     def __init__(self, num_workers: int, num_updates: int):
@@ -100,15 +100,15 @@ class Summariser:
         self._num_warmup = int(WARMUP_SHARE * num_updates)
         self._begin = 0.0 if not self._num_warmup else np.inf
         self._num_seen = 0
-        self._ended = np.zeros(num_workers)  # each worker's last step
+        self._ended = np.zeros(num_workers)  # end of each worker's last step
         self._update_secs: list[np.ndarray] = []
         self._step_secs: list[np.ndarray] = []
         self._staleness = np.zeros(1, np.int64)
         self._counts = {kind: np.zeros(num_workers, np.int64) for kind in ("used", "dropped", "local")}
         self._sums = {kind: np.zeros(num_workers) for kind in ("staleness", "waited", "taken")}
 
-    def add(self, block: Block) -> None:
-        """Takes in the next block."""
+    def add(self, block: ScheduleBlock) -> None:
+        """Adds the next block."""
         seen = self._num_seen + len(block.update_secs)
         if self._num_seen < self._num_warmup <= seen:
             self._begin = block.update_secs[self._num_warmup - 1 - self._num_seen]
@@ -119,7 +119,7 @@ class Summariser:
         self._count(block.steps.select(counted), before[counted])
 
     def result(self) -> Summary:
-        """The summary of what was added."""
+        """Computes the summary of all blocks that were added."""
         updates = np.concatenate(self._update_secs)
         first = self._num_warmup
         intervals = np.diff(updates[max(first - 1, 0) :], prepend=[0.0] if not first else [])
@@ -159,13 +159,13 @@ class Summariser:
         self._step_secs.append(values["taken"].astype(np.float32))
 
 
-def summarise(blocks: Iterable[Block], num_workers: int, num_updates: int) -> Summary:
-    """The summary of a whole run, given as blocks.
+def summarise(blocks: Iterable[ScheduleBlock], num_workers: int, num_updates: int) -> Summary:
+    """Computes the summary of a whole run from its blocks.
 
     Args:
-        blocks: of `run.stream`.
-        num_workers: workers of the cluster.
-        num_updates: of the run.
+        blocks: All blocks of the schedule.
+        num_workers: Number of workers in the cluster.
+        num_updates: Number of updates of the run.
     """
     summariser = Summariser(num_workers, num_updates)
     for block in blocks:
@@ -174,10 +174,10 @@ def summarise(blocks: Iterable[Block], num_workers: int, num_updates: int) -> Su
 
 
 def summarise_schedule(schedule: Schedule) -> Summary:
-    """The summary of a schedule."""
-    block = Block(schedule.steps, schedule.update_secs)
+    """Computes the summary of a schedule."""
+    block = ScheduleBlock(schedule.steps, schedule.update_secs)
     return summarise([block], schedule.num_workers, schedule.num_updates)
 
 
-def _spread(secs: np.ndarray) -> Spread:
-    return Spread(float(np.mean(secs)), *(float(p) for p in np.percentile(secs, [10, 50, 90])))
+def _spread(secs: np.ndarray) -> TimeSpread:
+    return TimeSpread(float(np.mean(secs)), *(float(p) for p in np.percentile(secs, [10, 50, 90])))

@@ -22,7 +22,7 @@ def test_prints_the_workers_schedule(capsys):
     assert run("--num_workers=6", "--compute=exp", "--max_updates=500", *rule) == 0
     text = capsys.readouterr().out
     assert text.startswith("6 workers, 1 ps, ssp staleness=2, compute exp\nvirtual time (level L0), seed 0\n")
-    assert "400 updates, after 100 that are left out" in text
+    assert "400 updates, without the first 100" in text
     assert "throughput" in text
 
 
@@ -88,7 +88,7 @@ def test_writes_figures_tables_and_their_origin(tmp_path, capsys):
     [
         (["--compute=exq"], "--compute=exq: unknown delay distribution; did you mean exp"),
         (["--compute=exp:mean_ms=0"], "mean_ms=0: mean_ms must be above 0"),
-        (["--update=hybrid"], "--update=hybrid: not simulated"),
+        (["--update=hybrid"], "--update=hybrid: cannot be simulated"),
         (["--max_updates=0"], "--max_updates=0: max_updates must be at least 1"),
         (["--num_workers=0"], "--num_workers=0: num_workers must be at least 1"),
         (["--steps"], "add --out_dir="),

@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.base import Results, RunResult
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.toolkit import virtual
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation.rules import schedule_table
 
 OVERHEAD_SECS = 0.004  # overhead of a step, besides its delay
 
@@ -34,8 +34,8 @@ class SimulatedCluster:
         self.trained.append(cluster)
         pairs = [flag.removeprefix("--").split("=", 1) for flag in cluster.flags]
         flags = dict(pairs)
-        whole = dict(table.RULES)
-        table.RULES.update(self._rules)
+        whole = dict(schedule_table.RULES)
+        schedule_table.RULES.update(self._rules)
         try:
             schedule = virtual.run(
                 flags["update"],
@@ -47,7 +47,7 @@ class SimulatedCluster:
                 latency_secs=OVERHEAD_SECS / 2,
             ).schedule
         finally:
-            table.RULES.update(whole)
+            schedule_table.RULES.update(whole)
         return Training(self._summary(schedule), self._steps(schedule, int(flags["batch_size"])), 12.0)
 
     def _steps(self, schedule, batch_size):

@@ -10,13 +10,13 @@ import numpy as np
 
 from ps_trainer.disturbances import delays
 from ps_trainer.options import option
-from ps_trainer.simulation import run
+from ps_trainer.simulation import simulate
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.events import Events
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.simulation.schedule import Schedule, concatenate
 from ps_trainer.simulation.summary import Summary, summarise
-from ps_trainer.simulation.vectorised import table as vectorised
+from ps_trainer.simulation.vectorised import dispatch
 
 
 class Scripted(delays.Delay):
@@ -60,7 +60,7 @@ def cluster_of(compute: str | Sequence[str], num_workers: int, **fields: Any) ->
 def scripted(update: str, options: Sequence[str], secs: Sequence[str], num_updates: int, **fields: Any) -> Schedule:
     """The schedule of workers with scripted times."""
     cluster = cluster_of(script(*secs), len(secs), **fields)
-    return run.simulate(cluster, update, options, num_updates=num_updates)
+    return simulate.simulate(cluster, update, options, num_updates=num_updates)
 
 
 def pushes_of(schedule: Schedule) -> list[Push]:
@@ -81,17 +81,17 @@ def summary_of(
 ) -> Summary:
     """The summary of a run."""
     cluster = cluster_of(compute, num_workers, **fields)
-    blocks = run.stream(cluster, update, options, num_updates=num_updates)
+    blocks = simulate.stream(cluster, update, options, num_updates=num_updates)
     return summarise(blocks, num_workers, num_updates)
 
 
 def by_events(cluster: ClusterModel, update: str, options: Sequence[str], num_updates: int) -> Schedule:
     """The schedule from `Events`, for any number of workers."""
-    whole = concatenate(Events(cluster, table.create(update, options, cluster)).run(num_updates))
+    whole = concatenate(Events(cluster, schedule_table.create(update, options, cluster)).run(num_updates))
     return Schedule(cluster.num_workers, whole.steps, whole.update_secs)
 
 
 def by_numpy(cluster: ClusterModel, update: str, options: Sequence[str], num_updates: int) -> Schedule:
     """The schedule from `vectorised`, for any number of workers."""
-    whole = concatenate(vectorised.run(cluster, table.create(update, options, cluster), num_updates))
+    whole = concatenate(dispatch.run(cluster, schedule_table.create(update, options, cluster), num_updates))
     return Schedule(cluster.num_workers, whole.steps, whole.update_secs)

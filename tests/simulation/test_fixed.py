@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer.errors import OptionError
 from ps_trainer.simulation import fixed
-from ps_trainer.simulation.replay.run import Replay
+from ps_trainer.simulation.replay.replay import Replay
 from tests.simulation.replay import on_cluster
 from tests.testing import oracles, script
 from tests.testing.groups import BATCH_SIZE
@@ -83,13 +83,13 @@ def test_update_v_applies_the_gradient_of_version_v_minus_tau(schedule, optimize
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fixed.constant(-1, 5), "tau=-1; give 0"),
-        (lambda: fixed.geometric(float("nan"), 5), "tau=nan; give 0"),
-        (lambda: fixed.constant(1, 0), "num_updates=0; give 1 or more"),
-        (lambda: fixed.uniform(1, -1), "num_updates=-1; give 1 or more"),
-        (lambda: fixed.given([]), "the staleness of no update is given"),
-        (lambda: fixed.given([0, -2]), "staleness -2; give 0"),
-        (lambda: fixed.constant(1, 5, ramp_updates=-1), "ramp_updates=-1; give 0"),
+        (lambda: fixed.constant(-1, 5), "tau=-1 must be at least 0"),
+        (lambda: fixed.geometric(float("nan"), 5), "tau=nan must be at least 0"),
+        (lambda: fixed.constant(1, 0), "num_updates=0 must be at least 1"),
+        (lambda: fixed.uniform(1, -1), "num_updates=-1 must be at least 1"),
+        (lambda: fixed.given([]), "no staleness is given"),
+        (lambda: fixed.given([0, -2]), "staleness=-2 must be at least 0"),
+        (lambda: fixed.constant(1, 5, ramp_updates=-1), "ramp_updates=-1 must be at least 0"),
     ],
 )
 def test_impossible_staleness_is_refused(make, message):

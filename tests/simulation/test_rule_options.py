@@ -10,13 +10,13 @@ import pytest
 from ps_trainer import options as options_lib
 from ps_trainer import registry
 from ps_trainer.errors import OptionError
-from ps_trainer.simulation import run
-from ps_trainer.simulation.replay import table as replay_table
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation import simulate
+from ps_trainer.simulation.replay import arithmetic_table
+from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.updates.base import RunPlan
 from tests.simulation.runs import cluster_of
 
-NAMES = [name for name in table.RULES if name in registry.UPDATES.names()]
+NAMES = [name for name in schedule_table.RULES if name in registry.UPDATES.names()]
 NUM_WORKERS = 3
 
 _K = {
@@ -67,11 +67,11 @@ OUT_OF_RANGE: dict[str, dict[str, list[str]]] = {
 def refusals(name: str, options: Sequence[str]) -> list[str]:
     """The messages of a simulation, a replay and a cluster about the options, each with NUM_WORKERS workers."""
     cluster = cluster_of("det", NUM_WORKERS)
-    schedule = run.simulate(cluster, "async", num_updates=1)
+    schedule = simulate.simulate(cluster, "async", num_updates=1)
     said = []
     for start in (
-        lambda: run.stream(cluster, name, options, num_updates=1),
-        lambda: replay_table.create(name, options, None, schedule),  # rejected before the bench is used
+        lambda: simulate.stream(cluster, name, options, num_updates=1),
+        lambda: arithmetic_table.create(name, options, None, schedule),  # rejected before the bench is used
         lambda: registry.UPDATES.create(name, options).check(RunPlan(NUM_WORKERS)),
     ):
         with pytest.raises(OptionError) as refusal:
@@ -83,7 +83,7 @@ def refusals(name: str, options: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_rule_has_the_options_of_the_cluster(name):
     of_cluster = getattr(registry.UPDATES.load(name), "Options", None)
-    assert table.RULES[name].Options is of_cluster
+    assert schedule_table.RULES[name].Options is of_cluster
     fields = dataclasses.fields(of_cluster) if of_cluster else ()
     assert {options_lib.key_of(field) for field in fields} == OUT_OF_RANGE.get(name, {}).keys()
 

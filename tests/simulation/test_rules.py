@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer import registry
 from ps_trainer.errors import OptionError, UnknownNameError
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.simulation.schedule import DROPPED, LOCAL
 from tests.simulation.runs import by_events, cluster_of, pushes_of, scripted
 
@@ -204,14 +204,14 @@ def test_schedule_equals_the_one_by_hand(rule, expected):
 
 def test_every_simulated_rule_is_computed_by_hand_or_is_async_in_time():
     same_as_async = {"hogwild", "staleness_aware", "dc_asgd"}
-    assert {rule for rule, _ in BY_HAND} | same_as_async == set(table.RULES)
+    assert {rule for rule, _ in BY_HAND} | same_as_async == set(schedule_table.RULES)
     for name in same_as_async:
         assert pushes_of(scripted(name, (), SECS, 20)) == pushes_of(scripted("async", (), SECS, 20))
 
 
 def test_all_rules_but_hybrid_are_simulated():
-    assert set(registry.UPDATES.names()) - set(table.RULES) == {"hybrid"}
-    assert set(table.RULES) - set(registry.UPDATES.names()) == {"token_queue", "stock_sync"}
+    assert set(registry.UPDATES.names()) - set(schedule_table.RULES) == {"hybrid"}
+    assert set(schedule_table.RULES) - set(registry.UPDATES.names()) == {"token_queue", "stock_sync"}
 
 
 def test_a_ring_takes_two_turns_per_neighbour():
@@ -258,7 +258,7 @@ def test_no_worker_begins_a_step_further_ahead_than_ssp_allows(bound):
 @pytest.mark.parametrize(
     ("update", "options", "error", "words"),
     [
-        ("hybrid", [], UnknownNameError, "--update=hybrid: not simulated"),
+        ("hybrid", [], UnknownNameError, "--update=hybrid: cannot be simulated"),
         ("backp", [], UnknownNameError, "did you mean backup"),
         ("async", ["k=1"], OptionError, "takes no options"),
         ("backup", ["backup_workers=3"], OptionError, "num_workers=3 to wait for; give at most 2, start more"),

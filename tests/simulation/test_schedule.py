@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.simulation import run
-from ps_trainer.simulation.rules import table
-from ps_trainer.simulation.schedule import Block, Schedule, as_steps, concatenate
+from ps_trainer.simulation import simulate
+from ps_trainer.simulation.rules import schedule_table
+from ps_trainer.simulation.schedule import Schedule, ScheduleBlock, as_steps, concatenate
 from tests.simulation.runs import cluster_of, scripted
 
 FIELDS = {"model_bytes": 100, "worker_bytes_per_sec": 5000.0, "ps_bytes_per_sec": 20_000.0, "ps_secs": 0.001}
 
 
-@pytest.mark.parametrize("update", table.RULES)
+@pytest.mark.parametrize("update", schedule_table.RULES)
 @pytest.mark.parametrize("fields", [{}, FIELDS], ids=["free", "with transfers"])
 def test_steps_follow_each_other_and_read_the_present_version(update, fields):
-    schedule = run.simulate(cluster_of("lognormal", 5, **fields), update, num_updates=60)
+    schedule = simulate.simulate(cluster_of("lognormal", 5, **fields), update, num_updates=60)
     steps = schedule.steps
     assert schedule.num_updates == 60
     assert (np.diff(steps.t_push_done) >= 0).all() and (np.diff(schedule.update_secs) > 0).all()
@@ -33,9 +33,9 @@ def test_steps_follow_each_other_and_read_the_present_version(update, fields):
         assert (np.diff(own.version) >= 0).all()
 
 
-@pytest.mark.parametrize("update", table.RULES)
+@pytest.mark.parametrize("update", schedule_table.RULES)
 def test_each_update_is_made_by_the_last_of_its_pushes(update):
-    schedule = run.simulate(cluster_of("lognormal", 5), update, num_updates=60)
+    schedule = simulate.simulate(cluster_of("lognormal", 5), update, num_updates=60)
     for secs, pushes in zip(schedule.update_secs, schedule.pushes_by_update(), strict=True):
         assert len(pushes) >= 1
         assert schedule.steps.t_push_done[pushes].max() == secs
@@ -48,13 +48,13 @@ def test_pushes_of_an_update_are_in_the_order_of_arrival():
 
 def test_the_same_seed_gives_the_same_schedule_and_another_does_not():
     first, again, other = (
-        run.simulate(cluster_of("exp", 4, seed=seed), "async", num_updates=50).update_secs for seed in (3, 3, 4)
+        simulate.simulate(cluster_of("exp", 4, seed=seed), "async", num_updates=50).update_secs for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_an_empty_block_is_a_block_as_well():
-    empty = concatenate([Block(as_steps([]), np.empty(0))])
+    empty = concatenate([ScheduleBlock(as_steps([]), np.empty(0))])
     assert len(empty.steps.worker) == 0
     assert Schedule(2, *concatenate([])).num_updates == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.simulation import report
-from ps_trainer.simulation.schedule import Block
+from ps_trainer.simulation.schedule import ScheduleBlock
 from ps_trainer.simulation.summary import WARMUP_SHARE, Summariser, summarise_schedule
 from tests.simulation.runs import by_events, cluster_of, scripted
 
@@ -39,7 +39,7 @@ def test_blocks_give_the_figures_of_the_whole(num_blocks):
         steps = schedule.steps.select(slice(first, last))
         since = schedule.steps.t_push_done[first - 1] if first else 0.0
         made = (schedule.update_secs > since) & (schedule.update_secs <= steps.t_push_done[-1])
-        summariser.add(Block(steps, schedule.update_secs[made]))
+        summariser.add(ScheduleBlock(steps, schedule.update_secs[made]))
     summary = summariser.result()
 
     num_warmup = int(WARMUP_SHARE * 1000)
@@ -68,7 +68,7 @@ def test_steps_without_a_push_are_counted_separately():
 def test_text_has_the_figures_and_a_bar_per_staleness():
     summary = summarise_schedule(by_events(cluster_of("exp:mean_ms=1000", 3), "async", [], 2000))
     text = report.describe(summary)
-    assert "1600 updates, after 400 that are left out" in text
+    assert "1600 updates, without the first 400" in text
     assert "1600 used, 0 dropped (0.0%)" in text
     assert f"mean {summary.staleness_mean():.4g}, p50 1" in text
     bars = [line.split() for line in text.splitlines() if line.split()[1].endswith("%")]

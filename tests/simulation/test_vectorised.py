@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.simulation import run
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation import simulate
+from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.simulation.schedule import Steps
-from ps_trainer.simulation.vectorised import table as vectorised
+from ps_trainer.simulation.vectorised import dispatch
 from tests.simulation.runs import by_events, by_numpy, cluster_of
 
 CASES = [
@@ -52,21 +52,21 @@ def test_both_ways_give_the_same_schedule(kind, update, options):
 
 def test_large_clusters_use_numpy_and_small_or_crowded_ones_use_events(monkeypatch):
     calls = []
-    monkeypatch.setattr(vectorised, "run", lambda *args: calls.append(args) or iter(()))
+    monkeypatch.setattr(dispatch, "run", lambda *args: calls.append(args) or iter(()))
     crowded = {"model_bytes": 1, "ps_bytes_per_sec": 1.0}
     for num_workers, fields in ((100, {}), (4, {}), (100, crowded), (100, {"ps_secs": 0.1})):
-        list(run.stream(cluster_of("exp", num_workers, **fields), "backup", num_updates=2))
+        list(simulate.stream(cluster_of("exp", num_workers, **fields), "backup", num_updates=2))
     assert len(calls) == 1
 
 
 def test_links_that_cannot_be_crowded_use_numpy():
     cluster = cluster_of("exp", 10, model_bytes=1, worker_bytes_per_sec=1.0, ps_bytes_per_sec=10.0)
-    assert vectorised.can_run(cluster, table.create("backup", [], cluster))
+    assert dispatch.can_run(cluster, schedule_table.create("backup", [], cluster))
 
 
 def test_a_long_run_comes_in_blocks_that_follow_each_other():
     cluster = cluster_of("exp", 200)
-    blocks = list(run.stream(cluster, "backup", num_updates=1000))
+    blocks = list(simulate.stream(cluster, "backup", num_updates=1000))
     assert len(blocks) > 1
     times = np.concatenate([block.steps.t_push_done for block in blocks])
     assert (np.diff(times) >= 0).all()

@@ -113,7 +113,7 @@ class BoundedTraining(Part):
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         """Softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
-        from ps_trainer.simulation.replay.run import train
+        from ps_trainer.simulation.replay.train import train
 
         settings = run.settings
         update, options = rule_of(settings["bound"])

@@ -11,8 +11,8 @@ import numpy as np
 from ps_trainer.disturbances import delays
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.run import simulate
 from ps_trainer.simulation.schedule import DROPPED, Schedule, Steps
+from ps_trainer.simulation.simulate import simulate
 
 
 class VirtualRun(NamedTuple):

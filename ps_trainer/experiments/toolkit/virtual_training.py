@@ -55,10 +55,10 @@ def digits(
     batch_size: int,
     seed: int,
 ) -> Any:
-    """A `simulation.replay.training.Training` of a registered model on digits, with a constant learning rate."""
-    from ps_trainer.simulation.replay.training import Training
+    """A `simulation.replay` `TrainingSetup` of a registered model on digits, with a constant learning rate."""
+    from ps_trainer.simulation.replay.training_setup import TrainingSetup
 
-    return Training(
+    return TrainingSetup(
         model=registry.MODELS.create(model, model_options),
         dataset=registry.DATASETS.create("digits", (), data_dir=None),
         optimizer=registry.OPTIMIZERS.create(optimizer, optimizer_options),
@@ -73,7 +73,7 @@ def digits(
 def replayed(
     schedule: Schedule, update: str, options: Sequence[str] = (), *, arithmetic: Any = None, **training: Any
 ) -> Iterator[Any]:
-    """An open `simulation.replay.run.Replay`, which trains on digits along a schedule.
+    """An open `simulation.replay.replay.Replay`, which trains on digits along a schedule.
 
     Args:
         schedule: Order of pulls and pushes.
@@ -82,7 +82,7 @@ def replayed(
         arithmetic: Class that computes updates instead of the rule's own.
         **training: Arguments of `digits`.
     """
-    from ps_trainer.simulation.replay.run import Replay  # imports TensorFlow, which lists do not need
+    from ps_trainer.simulation.replay.replay import Replay  # imports TensorFlow, which lists do not need
 
     with Replay(digits(**training), schedule, update, options, arithmetic=arithmetic) as replay:
         yield replay
@@ -95,7 +95,7 @@ def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURA
     reached no sooner than after a whole window.
 
     Args:
-        replay: an open `simulation.replay.run.Replay` of which no step was taken.
+        replay: an open `simulation.replay.replay.Replay` of which no step was taken.
         batch_size: of a step.
         target: 0..1; None = go on to the end of the schedule.
     """

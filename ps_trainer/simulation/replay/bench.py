@@ -1,4 +1,4 @@
-"""`Bench`: one session in which all virtual workers compute, and the ps tasks' optimizer."""
+"""`Bench`: one session that computes the gradients of all virtual workers and the ps tasks' updates."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.simulation.replay.gradients import Gradient, Rows, Values
 from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
-from ps_trainer.simulation.replay.training import Computed, Training
+from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup
 from ps_trainer.store.trace import placeholders, trace
 
 
 class State:
-    """Parameters with an optimizer's slots of their own.
+    """Parameters with their own slots of the optimizer.
 
     Attributes:
-        params: the trainable ones; replace the dict to change them from outside.
+        params: Trainable parameters. To change them from outside, replace the whole dict.
     """
 
     def __init__(self, params: Values, slots: list[np.ndarray]):
@@ -29,19 +29,19 @@ class State:
 class Bench:
     """Computes gradients and updates of given parameters.
 
-    Parameters are fed and fetched as NumPy arrays, so that any number of versions and replicas can be there. Only
-    the optimizer's variables are in the session; another `State` is loaded when its turn comes. Variables that
-    the model itself assigns (moving averages) are there once, as on the ps tasks, for all workers.
+    Parameters are fed and fetched as NumPy arrays, so that any number of versions and replicas can exist. The session
+    has only one set of the optimizer's variables, and loads another `State` when an update needs it. Variables that the
+    model itself assigns (moving averages) exist once for all workers, as on the ps tasks.
 
     Args:
-        training: what is trained.
-        num_workers: each has an input pipeline of its own, the one that it has in a cluster.
+        training: Model, dataset and optimizer.
+        num_workers: Number of workers. Each has the same input pipeline as in a cluster.
 
     Attributes:
-        specs: the model's variables.
+        specs: Specifications of the model's variables.
     """
 
-    def __init__(self, training: Training, num_workers: int):
+    def __init__(self, training: TrainingSetup, num_workers: int):
         self._training = training
         self._graph = tf.Graph()
         with self._graph.as_default(), tf.device("/cpu:0"):
@@ -79,29 +79,29 @@ class Bench:
 
     @property
     def tables(self) -> list[str]:
-        """Names of the embedding tables that are trained."""
+        """Names of the trainable embedding tables."""
         return [spec.name for spec in self.specs if spec.is_table and spec.trainable]
 
     def create_state(self) -> State:
-        """The model's initial values, with slots at their start."""
+        """Returns the model's initial values with initial slots."""
         return State(self._first_params, self._first_slots)
 
     def compute(self, worker: int, params: Mapping[str, np.ndarray]) -> Computed:
-        """Loss and gradient of the next batch of a worker."""
+        """Computes loss and gradient of a worker's next batch."""
         outputs = self._compute(self._handles[worker], *(params[name] for name in self._names))
         return self._gradients.result(outputs)
 
     def apply(
         self, state: State, gradient: Gradient, *, clock: int, num_applied: int | None = None, rate_factor: float = 1.0
     ) -> None:
-        """Applies a gradient, as `updates.apply.Applier` does.
+        """Applies a gradient with the same arithmetic as `updates.apply.Applier`.
 
         Args:
-            state: to which; gets new `params`.
-            gradient: by variable.
-            clock: global_step before, which the learning rate's schedule follows.
-            num_applied: updates of `state` before this one (for Adam's bias correction); None: `clock`.
-            rate_factor: the learning rate is multiplied by it.
+            state: State to update; gets new `params`.
+            gradient: Gradient to apply.
+            clock: Value of global_step before the update, which decides the scheduled learning rate.
+            num_applied: Number of updates of `state` before this one (for Adam's bias correction); None: `clock`.
+            rate_factor: Factor of the learning rate.
         """
         self._load(state)
         feeds = [clock, clock if num_applied is None else num_applied, np.float32(rate_factor)]
@@ -110,17 +110,17 @@ class Bench:
         state.params = self._loaded_params = dict(zip(self._names, self._apply(*feeds), strict=True))
 
     def learning_rate(self, clock: int) -> float:
-        """The scheduled learning rate at a global_step."""
+        """Returns the scheduled learning rate at a global_step."""
         if self._rate_at is None or self._rate_at[0] != clock:
             self._rate_at = (clock, float(self._learning_rate(clock)))
         return self._rate_at[1]
 
     def untrained(self) -> Values:
-        """The variables that the model itself assigns, at present."""
+        """Returns the present values of the variables that the model itself assigns."""
         return self._session.run(self._gradients.untrained)
 
     def close(self) -> None:
-        """Frees the session."""
+        """Closes the session."""
         self._session.close()
 
     def _create_iterator(self, worker: int, num_workers: int) -> tf.data.Iterator:

@@ -1,4 +1,4 @@
-"""`Evaluator`: test metrics of parameters, again and again in one graph."""
+"""`ReplayEvaluator`: computes test metrics of parameters, any number of times in one graph."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ps_trainer.store.extents import VariableSpec
 _BATCH_SIZE = 256
 
 
-class Evaluator:
-    """Means over all test examples, as `training.evaluation.evaluate`.
+class ReplayEvaluator:
+    """Computes means over all test examples, as `training.evaluation.evaluate` does.
 
     Args:
-        model: component.
-        dataset: component.
-        specs: the model's variables.
+        model: Model to evaluate.
+        dataset: Dataset with the test examples.
+        specs: Specifications of the model's variables.
     """
 
     def __init__(self, model: Any, dataset: DataSource, specs: Sequence[VariableSpec]):
@@ -43,10 +43,10 @@ class Evaluator:
         self._run = self._session.make_callable([size, output.loss, *sums.values()], list(feeds.values()))
 
     def evaluate(self, values: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The mean of "loss" and of each of the model's metrics.
+        """Computes the means of "loss" and of each of the model's metrics.
 
         Args:
-            values: of all model variables.
+            values: Values of all model variables, by name.
         """
         self._session.run(self._begin_op)
         fed = [values[name] for name in self._names]
@@ -64,5 +64,5 @@ class Evaluator:
         return {name: float(value) / num_examples for name, value in totals.items()}
 
     def close(self) -> None:
-        """Frees the session."""
+        """Closes the session."""
         self._session.close()

@@ -1,4 +1,4 @@
-"""Gradients in NumPy, and the sums and means that ps tasks make of them."""
+"""Gradients in NumPy, with the sums and means that ps tasks compute."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 Values = dict[str, np.ndarray]
-"""A value for each model variable, by name. Never changed in place: versions share what they have in common."""
+"""Values of the model variables, by name. Nothing changes an array in place, since versions share equal arrays."""
 
 
 class Rows(NamedTuple):
-    """The gradient of an embedding table.
+    """Gradient of an embedding table.
 
     Attributes:
-        values: of rows, [num_rows, …].
-        indices: which rows; one that is there twice counts twice; int64 [num_rows].
+        values: [num_rows, …], gradients of rows.
+        indices: int64 [num_rows], indices of these rows; the gradients of a repeated row add up.
     """
 
     values: np.ndarray
@@ -24,11 +24,11 @@ class Rows(NamedTuple):
 
 
 Gradient = Mapping[str, "np.ndarray | Rows"]
-"""By variable; none of a variable that the loss does not depend on."""
+"""Gradients by variable, without the variables that the loss does not depend on."""
 
 
 def total(gradients: Sequence[Gradient]) -> Gradient:
-    """The sum, added up in this order as ps tasks do; one gradient is its own sum."""
+    """Sums up gradients in the given order, as ps tasks do."""
     first, *others = gradients
     if not others:
         return first
@@ -36,38 +36,38 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
 
 
 def scaled(gradient: Gradient, factor: float) -> Gradient:
-    """Factor · gradient."""
+    """Computes factor · gradient."""
     return {name: _scaled(value, np.float32(factor)) for name, value in gradient.items()}
 
 
 def mean(gradients: Sequence[Gradient]) -> Gradient:
-    """The sum divided by the number of gradients; rows that few of them touch as well."""
+    """Divides the sum of gradients by their number, including rows that only some gradients have."""
     if len(gradients) == 1:
         return gradients[0]
     return scaled(total(gradients), 1.0 / len(gradients))
 
 
 def moved(values: Mapping[str, np.ndarray], differences: Mapping[str, np.ndarray], factor: float = 1.0) -> Values:
-    """Values + factor · differences; what has no difference stays."""
+    """Computes values + factor · differences; values without a difference stay the same."""
     scale = np.float32(factor)
     return {name: v + scale * differences[name] if name in differences else v for name, v in values.items()}
 
 
 def difference(values: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> Values:
-    """Values − others."""
+    """Computes values − others."""
     return {name: value - others[name] for name, value in values.items()}
 
 
 def dense(gradient: Gradient) -> Values:
-    """The gradient of a model without tables.
+    """Returns the gradient of a model without tables as `Values`.
 
     Raises:
-        ValueError: the gradient holds rows of a table.
+        ValueError: The gradient has rows of a table.
     """
     values = {name: value for name, value in gradient.items() if not isinstance(value, Rows)}
     if len(values) < len(gradient):
         raise ValueError(
-            f"{', '.join(sorted(gradient.keys() - values))}: rows of a table; this rule takes dense gradients"
+            f"{', '.join(sorted(gradient.keys() - values))}: rows of a table; this rule needs dense gradients"
         )
     return values
 

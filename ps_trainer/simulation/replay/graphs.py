@@ -1,4 +1,4 @@
-"""The graphs of a replay: the model's gradient on fed parameters, and the optimizer's update."""
+"""Graphs of a replay: the model's gradient at fed parameters, and the optimizer's update."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.simulation.replay.gradients import Rows
-from ps_trainer.simulation.replay.training import Computed, Training
+from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup
 from ps_trainer.store.extents import VariableSpec
 from ps_trainer.store.trace import is_local
 from ps_trainer.store.variables import create_variable
 
 
 class GradientGraph:
-    """The model on fed parameters.
+    """The model's loss, metrics and gradient at fed parameters.
 
     Attributes:
-        feeds: an iterator's handle, then the trainable parameters.
-        fetches: what `result` reads.
-        kinds: names of the variables that have a gradient -> whether it is of rows.
-        untrained: the variables without gradient.
-        load_untrained: for each of them an op that sets it, and what that is fed.
+        feeds: Placeholders: an iterator's handle, then the trainable parameters.
+        fetches: Tensors whose values `result` sorts.
+        kinds: Whether a gradient consists of rows, by name of the variable; only variables that have a gradient.
+        untrained: Variables that are not trainable, by name.
+        load_untrained: Op that assigns each of them, and the op's placeholder, by name.
     """
 
     def __init__(self, model: Any, specs: Sequence[VariableSpec], like: tf.data.Iterator):
@@ -54,7 +54,7 @@ class GradientGraph:
         self.fetches += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
     def result(self, outputs: list[Any]) -> Computed:
-        """The fetched values, sorted."""
+        """Sorts the fetched values into loss, metrics and gradient."""
         values = iter(outputs)
         loss = float(next(values))
         metrics = {name: float(next(values)) for name in self._metrics}
@@ -65,20 +65,23 @@ class GradientGraph:
 
 
 class UpdateGraph:
-    """The optimizer on variables of its own.
+    """The optimizer with its own copy of the variables.
 
     Attributes:
-        clock: feed of the schedule.
-        feeds: clock, updates before, factor of the learning rate, and the gradients.
-        fetches: the trainable parameters after the update.
-        kinds: see `GradientGraph`.
-        learning_rate: at `clock`.
-        params, slots: feeds of the two ops that load.
-        slot_reads: the slots.
-        init_ops: for the session's start.
+        clock: Placeholder of global_step.
+        feeds: Placeholders: clock, number of earlier updates, factor of the learning rate, and the gradients.
+        fetches: Trainable parameters after the update.
+        kinds: Whether a gradient consists of rows, by name of the variable.
+        learning_rate: Scheduled learning rate at `clock`.
+        params: Placeholders of `load_params_op`.
+        load_params_op: Op that assigns the parameters.
+        slots: Placeholders of `load_slots_op`.
+        load_slots_op: Op that assigns the slots.
+        slot_reads: Values of the slots.
+        init_ops: Ops that initialise the variables.
     """
 
-    def __init__(self, training: Training, specs: Sequence[VariableSpec], kinds: dict[str, bool]):
+    def __init__(self, training: TrainingSetup, specs: Sequence[VariableSpec], kinds: dict[str, bool]):
         self.kinds = kinds
         self.clock, num_applied = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         factor = tf.placeholder(tf.float32, [])
@@ -105,10 +108,10 @@ class UpdateGraph:
 
 
 class Getter:
-    """A variable-scope custom getter that gives the model tensors or variables in place of those it asks for.
+    """Custom getter of a variable scope: returns given tensors or variables instead of creating variables.
 
     Args:
-        values: by name.
+        values: Tensors or variables to return, by name.
     """
 
     def __init__(self, values: Mapping[str, Any]):
@@ -119,7 +122,7 @@ class Getter:
         if is_local(kwargs):
             return getter(name, *args, **kwargs)
         value = self._values[name]
-        if name not in self._given:  # as in `ParameterStore.model_getter`: one loss, however often it is asked for
+        if name not in self._given:  # as in `ParameterStore.model_getter`, a reused variable has only one loss
             self._given.add(name)
             regularizer = kwargs.get("regularizer")
             loss = None if regularizer is None else regularizer(tf.convert_to_tensor(value))
@@ -129,9 +132,9 @@ class Getter:
 
 
 def create_iterator(examples: tf.data.Dataset) -> tf.data.Iterator:
-    """An iterator without tf.data's autotuning, whose thread makes the end of each iterator last up to a second.
+    """Creates an iterator without autotuning, which does not change the order of the examples.
 
-    The order of the examples is the same.
+    With autotuning, closing each iterator would wait up to a second for tf.data's autotuning thread.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -148,7 +151,7 @@ def _gradient_feed(spec: VariableSpec, *, is_rows: bool) -> tuple[tf.Tensor | tf
 
 
 def _load(variables: list[tf.Variable]) -> tuple[list[tf.Tensor], tf.Operation]:
-    """Feeds, and the op that assigns them."""
+    """Builds placeholders for variables and the op that assigns them."""
     feeds = [tf.placeholder(variable.dtype.base_dtype, variable.shape) for variable in variables]
     assigns = [variable.assign(value, read_value=False) for variable, value in zip(variables, feeds, strict=True)]
     return feeds, tf.group(*assigns)

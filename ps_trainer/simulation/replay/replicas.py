@@ -1,4 +1,4 @@
-"""Rules in which each worker trains a replica: `downpour`, `easgd`, `model_averaging`, `local_sgd`."""
+"""Arithmetic of rules whose workers train replicas: `downpour`, `easgd`, `model_averaging`, `local_sgd`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from ps_trainer.simulation.replay import gradients as gradients_lib
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
 from ps_trainer.simulation.replay.bench import Bench
 from ps_trainer.simulation.replay.gradients import Gradient, Values
-from ps_trainer.simulation.replay.training import Computed
+from ps_trainer.simulation.replay.training_setup import Computed
 from ps_trainer.simulation.schedule import Schedule, Steps
 
 
 class ReplicaRule(Arithmetic):
-    """What the rules in which workers keep replicas share.
+    """Common part of the rules whose workers train replicas.
 
     Attributes:
-        replicas: of each worker, the parameters at which it computes.
-        known: of each worker, the last global_step that it has heard of, which its schedule follows.
+        replicas: Parameters at which each worker computes.
+        known: Last global_step that each worker knows, which decides its scheduled learning rate.
     """
 
     holds_tables = False
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         super().__init__(bench, schedule, options)
-        self.replicas: list[Values] = [self.centre.params] * self.num_workers
+        self.replicas: list[Values] = [self.center.params] * self.num_workers
         self.known = [0] * self.num_workers
 
 
 class Downpour(ReplicaRule):
-    """`downpour`: W ← optimizer(W, sum of n_push gradients); the replica moves by SGD, and is W every n_fetch steps."""
+    """`downpour`: W ← optimizer(W, sum of n_push gradients); the replica moves by SGD and fetches W every n_fetch."""
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         super().__init__(bench, schedule, options)
@@ -54,29 +54,30 @@ class Downpour(ReplicaRule):
         return computed
 
     def _descended(self, worker: int, gradient: Gradient) -> Values:
-        """The replica after a step of plain SGD, at the rate of the global_step known before this step's push."""
+        """Returns the replica after a step of plain SGD, with the learning rate at the last known global_step."""
         rate = self.bench.learning_rate(self.known[worker])
         return gradients_lib.moved(self.replicas[worker], gradients_lib.dense(gradient), -rate)
 
 
 class Easgd(ReplicaRule):
-    """`easgd`: x ← x − α (x − x̃) − η g, x̃ ← x̃ + α (x − x̃); with momentum the gradient is taken at x + δ v.
+    """`easgd`: x ← x − α (x − x̃) − η g, x̃ ← x̃ + α (x − x̃); with momentum the gradient is computed at x + δ v.
 
-    x̃ is the centre as the worker read it; the difference is added to what the centre is when it comes.
+    x̃ in the difference is the center that the worker has read. The ps tasks add the difference to the center at the
+    time of its arrival.
     """
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         super().__init__(bench, schedule, options)
         self._alpha = np.float32(options.alpha_of(self.num_workers))
         self._momentum = np.float32(options.momentum)
-        zeros = {name: np.zeros_like(value) for name, value in self.centre.params.items()}
+        zeros = {name: np.zeros_like(value) for name, value in self.center.params.items()}
         self._velocities: list[Values] = [zeros] * self.num_workers
 
     def reads(self, steps: Steps) -> np.ndarray:
         return steps.update >= 0
 
     def take(self, entry: Entry) -> Computed:
-        """See `Arithmetic.take`. The replica is y = x + δ v, as on the cluster."""
+        # As on the cluster, the replica is y = x + δ v.
         worker, momentum = entry.worker, self._momentum
         velocity, ahead = self._velocities[worker], self.replicas[worker]
         computed = self.bench.compute(worker, ahead)
@@ -88,19 +89,19 @@ class Easgd(ReplicaRule):
         moved = {name: v + momentum * (v - velocity[name]) for name, v in new_velocity.items()}
         self.replicas[worker] = gradients_lib.moved(ahead, moved)
         if entry.is_last:
-            centre = self.pulled(entry)
+            center = self.pulled(entry)
             pull = {
-                name: self._alpha * (ahead[name] - momentum * velocity[name] - centre[name]) for name in new_velocity
+                name: self._alpha * (ahead[name] - momentum * velocity[name] - center[name]) for name in new_velocity
             }
             self.replicas[worker] = gradients_lib.moved(self.replicas[worker], pull, -1.0)
-            self.move_to(gradients_lib.moved(self.centre.params, pull))
+            self.move_to(gradients_lib.moved(self.center.params, pull))
             self.known[worker] = self.version
         self._velocities[worker] = velocity | new_velocity
         return computed
 
 
 class ModelAveraging(ReplicaRule):
-    """`model_averaging`: local steps by the run's optimizer, with slots of each worker; then x̄ ← (1/n) Σ x_i."""
+    """`model_averaging`: local steps with the run's optimizer and slots of each worker; then x̄ ← (1/n) Σ x_i."""
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         super().__init__(bench, schedule, options)
@@ -110,7 +111,7 @@ class ModelAveraging(ReplicaRule):
         self._sent: list[Values] = []
 
     def reads(self, steps: Steps) -> np.ndarray:
-        """See `Arithmetic.reads`: the first step of each worker and those after a push."""
+        """Returns True for the first step of each worker and for each step after a push."""
         begins = dict.fromkeys(range(self.num_workers), True)
         reads = np.empty(len(steps.worker), bool)
         for index, (worker, update) in enumerate(zip(steps.worker.tolist(), steps.update.tolist(), strict=True)):
@@ -136,19 +137,19 @@ class ModelAveraging(ReplicaRule):
         return computed
 
     def sent(self, worker: int, params: Values) -> Values:
-        """What a worker sends of its replica."""
+        """Returns what a worker sends: here its replica."""
         return params
 
     def averaged(self, average: Values) -> Values:
-        """The centre that comes of the average of what all have sent."""
+        """Returns the new center, given the average of what the workers have sent."""
         return average
 
 
 class LocalSgd(ModelAveraging):
-    """`local_sgd`: the same with differences, x̄ ← x̄ + (1/n) Σ (x_i − x̄)."""
+    """`local_sgd`: as `model_averaging`, with differences: x̄ ← x̄ + (1/n) Σ (x_i − x̄)."""
 
     def sent(self, worker: int, params: Values) -> Values:
         return gradients_lib.difference(params, self.replicas[worker])
 
     def averaged(self, average: Values) -> Values:
-        return gradients_lib.moved(self.centre.params, average)
+        return gradients_lib.moved(self.center.params, average)

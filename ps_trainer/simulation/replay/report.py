@@ -1,4 +1,4 @@
-"""What training in virtual time says: text for a terminal, figures for a file, and its tables."""
+"""Report of training in virtual time: text for a terminal, figures as JSON, and tables as CSV."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 import pathlib
 from typing import Any
 
-from ps_trainer.simulation.replay.run import Trained
+from ps_trainer.simulation.replay.train import ReplayResult
 from ps_trainer.simulation.report import write_csv
 
-_SHARE = 0.05  # of the updates, at the start and at the end, over which the training loss is averaged
+_SHARE = 0.05  # share of the updates, at the start and at the end, whose training loss is averaged
 
 
-def describe(trained: Trained) -> str:
-    """The figures as text."""
+def describe(trained: ReplayResult) -> str:
+    """Formats the figures as text."""
     curve, end = trained.curve, trained.evaluations[-1]
     count = max(1, int(_SHARE * len(curve.loss)))
     updates = "update" if count == 1 else f"{count} updates"
@@ -24,14 +24,12 @@ def describe(trained: Trained) -> str:
         f"{'test':18}{metrics}; after {end.version} updates, {end.secs:.4g} s of virtual time",
     ]
     if trained.has_diverged:
-        lines.append(
-            f"{'diverged':18}a loss on the way to update {curve.version[-1]} is not finite; nothing follows it"
-        )
+        lines.append(f"{'diverged':18}a loss before update {curve.version[-1]} is not finite; the run stops there")
     return "\n".join(lines)
 
 
-def to_json(trained: Trained) -> dict[str, Any]:
-    """The figures as JSON values; a number that is not finite as text, as JSON has none."""
+def to_json(trained: ReplayResult) -> dict[str, Any]:
+    """Returns the figures as JSON values; numbers that are not finite become text, because JSON does not have them."""
     end = trained.evaluations[-1]
     return {
         "num_updates": end.version,
@@ -42,8 +40,8 @@ def to_json(trained: Trained) -> dict[str, Any]:
     }
 
 
-def write_tables(trained: Trained, folder: pathlib.Path) -> None:
-    """Writes `curve.csv`, a line per update, and `evaluations.csv`."""
+def write_tables(trained: ReplayResult, folder: pathlib.Path) -> None:
+    """Writes `curve.csv`, with a line per update, and `evaluations.csv`."""
     curve = trained.curve
     columns = (curve.version, curve.secs, curve.num_steps, curve.loss, *curve.metrics.values())
     rows = zip(*(column.tolist() for column in columns), strict=True)

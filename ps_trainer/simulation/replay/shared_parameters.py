@@ -1,4 +1,4 @@
-"""Rules whose gradients are all of parameters on the ps tasks: alone or in groups, each with the run's optimizer."""
+"""Arithmetic of rules whose workers compute with the parameters of the ps tasks, alone or in groups."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ps_trainer.simulation.replay import gradients as gradients_lib
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
 from ps_trainer.simulation.replay.bench import Bench
 from ps_trainer.simulation.replay.gradients import Gradient, Values
-from ps_trainer.simulation.replay.training import Computed
+from ps_trainer.simulation.replay.training_setup import Computed
 from ps_trainer.simulation.schedule import LOCAL, Schedule
 
 
 class Mean(Arithmetic):
-    """An update applies the mean of the gradients in it: w ← optimizer(w, (1/c) Σ g_i(w of the version read)).
+    """Applies the mean of an update's gradients: w ← optimizer(w, (1/c) Σ g_i(w of the version read)).
 
-    With one gradient per update (`async`, `hogwild`, `ssp`, `drop_stale`) the mean is that gradient.
+    Rules with one gradient per update (`async`, `hogwild`, `ssp`, `drop_stale`) apply that gradient.
     """
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
@@ -39,29 +39,29 @@ class Mean(Arithmetic):
         return computed
 
     def point(self, entry: Entry) -> Values:
-        """Where the gradient is computed."""
+        """Returns the parameters at which the gradient is computed."""
         return self.pulled(entry)
 
     def hold(self, entry: Entry, gradient: Gradient) -> None:
-        """A gradient that is not pushed."""
+        """Keeps a gradient that is not pushed; the base class ignores it."""
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
-        """What enters the group; also called for what is then dropped."""
+        """Returns the gradient that enters the group; also called for gradients that are then dropped."""
         return gradient
 
     def rate_factor(self, entry: Entry) -> float:
-        """Factor of the learning rate of the update that a step makes."""
+        """Returns the factor of the learning rate in the update that a step completes."""
         return 1.0
 
 
 class DenseMean(Mean):
-    """`all_reduce`: the same, for models without tables. The replicas and slots are equal, so one of each is kept."""
+    """`all_reduce`: as `Mean`, for models without tables. All replicas and slots are equal, so one of each is kept."""
 
     holds_tables = False
 
 
 class StalenessAware(Mean):
-    """`staleness_aware`: the learning rate divided by max(1, τ)."""
+    """`staleness_aware`: divides the learning rate by max(1, τ)."""
 
     def rate_factor(self, entry: Entry) -> float:
         return 1.0 / max(entry.staleness, 1)
@@ -79,7 +79,7 @@ class DcAsgd(Mean):
         self._mean_squares: dict[str, np.ndarray] = {}
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
-        now = self.centre.params
+        now = self.center.params
         return {
             name: g + self._strength_of(name, g) * g * g * (now[name] - pulled[name])
             for name, g in gradients_lib.dense(gradient).items()
@@ -97,7 +97,7 @@ class DcAsgd(Mean):
 class Accumulate(Mean):
     """`accumulate`: a worker sums up the gradients of `steps` batches at the same dense parameters, then pushes.
 
-    The rows of tables are read anew in each step, as on the cluster.
+    As on the cluster, each step reads the rows of tables again.
     """
 
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
@@ -109,9 +109,9 @@ class Accumulate(Mean):
         return self.pulled(entry) | self._tables[entry.worker]
 
     def hold(self, entry: Entry, gradient: Gradient) -> None:
-        """See `Mean.hold`; the next step begins at this moment, and reads its rows."""
+        """Keeps the gradient; the worker's next step begins at this moment and reads its rows now."""
         self._held[entry.worker].append(gradient)
-        self._tables[entry.worker] = {name: self.centre.params[name] for name in self.bench.tables}
+        self._tables[entry.worker] = {name: self.center.params[name] for name in self.bench.tables}
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         summed = gradients_lib.total([*self._held[entry.worker], gradient])

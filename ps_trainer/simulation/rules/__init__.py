@@ -1,1 +1,1 @@
-"""The schedules of the update rules: a file per family; `table.py` has them by name."""
+"""Schedules of the update rules: a file per family; `schedule_table.py` finds them by name."""

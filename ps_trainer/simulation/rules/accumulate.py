@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, Plan, ScheduleRule
+from ps_trainer.simulation.rules.base import PushOutcome, ScheduleRule, StepPlan
 from ps_trainer.simulation.rules.groups import Sync
 from ps_trainer.simulation.rules.single import Async
 from ps_trainer.updates.options import AccumulateOptions
 
 
 class Accumulate(ScheduleRule):
-    """`accumulate`: pulls before the first of `steps` steps, pushes after the last; then as `async` or `sync`."""
+    """`accumulate`: a pull before the first of `steps` steps and a push after the last, as in `async` or `sync`."""
 
     Options = AccumulateOptions
 
@@ -24,12 +24,12 @@ class Accumulate(ScheduleRule):
         else:
             self._wrapped = Async(None, cluster)
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> StepPlan:
         done = self._done[worker]
         self._done[worker] = (done + 1) % self.options.steps
-        return Plan(pulls=done == 0, pushes=self._done[worker] == 0)
+        return StepPlan(pulls=done == 0, pushes=self._done[worker] == 0)
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         outcome = self._wrapped.push(worker, version)
         self.version = self._wrapped.version
         return outcome

@@ -1,4 +1,4 @@
-"""`ScheduleRule`: who goes on when, and whose push makes which update; the times are `events.py`'s."""
+"""`ScheduleRule`: decides when workers continue and which pushes make an update; `events.py` computes the times."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.updates.options import RuleOptions
 
 
-class Plan(NamedTuple):
-    """What a worker's step consists of, beside the computation.
+class StepPlan(NamedTuple):
+    """Parts of a worker's step besides the computation.
 
     Attributes:
-        pulls: it reads the parameters.
-        pushes: it sends something to the ps tasks.
-        pulls_last: it reads the parameters between computation and push, not before.
+        pulls: Whether the step reads the parameters.
+        pushes: Whether the step sends something to the ps tasks.
+        pulls_last: Whether it reads the parameters between computation and push instead of before the computation.
     """
 
     pulls: bool = True
@@ -24,13 +24,13 @@ class Plan(NamedTuple):
     pulls_last: bool = False
 
 
-class Outcome(NamedTuple):
-    """What became of a push.
+class PushOutcome(NamedTuple):
+    """Result of a push.
 
     Attributes:
-        update: index of the update that it is in, or `schedule.DROPPED`.
-        go: workers that go on with their next step now, in this order.
-        wait_secs: time until they do, and until the update that this push has made is made.
+        update: Index of the update that has the push, or `schedule.DROPPED`.
+        go: Workers that begin their next step now, in this order.
+        wait_secs: Seconds until these steps begin, and until the update that this push completes takes effect.
     """
 
     update: int
@@ -38,20 +38,21 @@ class Outcome(NamedTuple):
     wait_secs: float = 0.0
 
 
-PLAIN = Plan()
+PLAIN = StepPlan()
+"""Plan of a step that pulls first and pushes last."""
 
 
 class ScheduleRule(abc.ABC):
-    """The schedule of one update rule; no worker comes late, leaves or dies.
+    """Schedule of one update rule. All workers are there from the start to the end.
 
     Args:
-        options: of the type `Options`, checked for this size of cluster.
-        cluster: where it runs.
+        options: Options of the type `Options`, checked for this size of cluster.
+        cluster: Cluster that the rule runs on.
 
     Attributes:
-        Options: those of the rule in `ps_trainer.updates`; some of them do not change the schedule.
-        uses_ps: whether pulls and pushes are transfers from and to the ps tasks; else they take no time.
-        version: updates made so far, which is global_step.
+        Options: Type of the rule's options; some of them do not change the schedule.
+        uses_ps: Whether pulls and pushes are transfers from and to the ps tasks. If not, they take no time.
+        version: Number of updates made so far, which is global_step.
     """
 
     Options: ClassVar[type[RuleOptions] | None] = None
@@ -63,18 +64,18 @@ class ScheduleRule(abc.ABC):
         self.version = 0
 
     def first(self) -> Sequence[int]:
-        """The workers that begin at time 0."""
+        """Returns the workers that begin at time 0."""
         return range(self.num_workers)
 
-    def plan(self, worker: int) -> Plan:
-        """The step that a worker begins now; called once for each."""
+    def plan(self, worker: int) -> StepPlan:
+        """Returns the plan of the step that a worker begins now; called once for each step."""
         return PLAIN
 
     @abc.abstractmethod
-    def push(self, worker: int, version: int) -> Outcome:
-        """A push has been taken in; counts the updates that it makes.
+    def push(self, worker: int, version: int) -> PushOutcome:
+        """Processes a push, and counts the updates that it completes.
 
         Args:
-            worker: whose push it is.
-            version: global_step at that worker's last pull.
+            worker: Worker that pushed.
+            version: Value of global_step at that worker's last pull.
         """

@@ -1,7 +1,7 @@
 """Rules that make an update from a group of pushes: `sync`, `backup`, `softsync` and the four `k_` rules.
 
-The same four questions as `updates/gradient_group.py`: how many pushes, only of the newest parameters, does a worker
-wait for the update that it is part of.
+They differ, as in `updates/gradient_group.py`, in the number of pushes, in whether pushes of older parameters count,
+and in whether a worker waits for the update with its push.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import abc
 from typing import Any, ClassVar
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
+from ps_trainer.simulation.rules.base import PushOutcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
 from ps_trainer.updates.options import (
     BackupOptions,
@@ -23,11 +23,11 @@ from ps_trainer.updates.options import (
 
 
 class Grouped(ScheduleRule):
-    """An update from so many pushes.
+    """Rule that makes an update from a number of pushes.
 
     Attributes:
-        is_fresh_only: a push of an older version than the newest is dropped, and its worker goes on.
-        waits: a worker whose push is in a group goes on when that is complete; else at once.
+        is_fresh_only: Whether pushes of older versions than the newest are dropped; their workers continue at once.
+        waits: Whether a worker whose push is in a group waits until the group is complete, or continues at once.
     """
 
     is_fresh_only: ClassVar[bool]
@@ -39,25 +39,25 @@ class Grouped(ScheduleRule):
 
     @abc.abstractmethod
     def required(self, version: int) -> int:
-        """Pushes in the update that follows `version` others."""
+        """Returns the number of pushes in the update that follows `version` others."""
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         update = self.version
         if self.is_fresh_only and version < update:
-            return Outcome(DROPPED, (worker,))
+            return PushOutcome(DROPPED, (worker,))
         self._members.append(worker)
         is_complete = len(self._members) == self.required(update)
         go = self._members if self.waits and is_complete else () if self.waits else (worker,)
         if is_complete:
             self._members = []
             self.version += 1
-        return Outcome(update, go)
+        return PushOutcome(update, go)
 
 
 class Sync(Grouped):
-    """`sync`: the first R pushes of a version; who is late is dropped and goes on.
+    """`sync`: the first R pushes of a version make an update; later ones are dropped, and their workers continue.
 
-    No worker is ever lost, so `min_workers` changes nothing.
+    No worker is ever lost, so `min_workers` has no effect.
     """
 
     is_fresh_only = True
@@ -69,7 +69,7 @@ class Sync(Grouped):
 
 
 class Backup(Grouped):
-    """`backup`: the first N = num_workers − backup_workers pushes of a version; who is late is dropped and goes on."""
+    """`backup`: as `sync`, with the first N = num_workers − backup_workers pushes of a version."""
 
     is_fresh_only = True
     waits = True
@@ -80,7 +80,7 @@ class Backup(Grouped):
 
 
 class SoftSync(Grouped):
-    """`softsync`: every ⌈num_workers / splits⌉ pushes are an update, however old; nobody waits."""
+    """`softsync`: every ⌈num_workers / splits⌉ pushes make an update, however old they are; no worker waits."""
 
     is_fresh_only = False
     waits = False
@@ -102,7 +102,7 @@ class _KRule(Grouped):
 
 
 class KSync(_KRule):
-    """`k_sync`: the first k workers' pushes of a version; the others' are dropped."""
+    """`k_sync`: the pushes of the first k workers of a version make an update; later ones are dropped."""
 
     Options = KSyncOptions
     is_fresh_only = True
@@ -110,7 +110,7 @@ class KSync(_KRule):
 
 
 class KAsync(_KRule):
-    """`k_async`: pushes of k workers, however old; they wait for each other."""
+    """`k_async`: pushes of k workers make an update, however old they are; the k workers wait for it."""
 
     Options = KAsyncOptions
     is_fresh_only = False
@@ -118,14 +118,14 @@ class KAsync(_KRule):
 
 
 class KBatchSync(_KRule):
-    """`k_batch_sync`: k pushes of a version, by any workers; nobody waits, so late ones are dropped."""
+    """`k_batch_sync`: k pushes of a version, by any workers, make an update; no worker waits; late ones are dropped."""
 
     is_fresh_only = True
     waits = False
 
 
 class KBatchAsync(_KRule):
-    """`k_batch_async`: every k pushes, by any workers, however old; nobody waits."""
+    """`k_batch_async`: every k pushes, by any workers and however old, make an update; no worker waits."""
 
     is_fresh_only = False
     waits = False

@@ -1,6 +1,6 @@
-"""Rules whose workers train replicas, and send something every so many steps.
+"""Rules whose workers train replicas and send something after a number of steps.
 
-The replicas that everybody begins with cost no time.
+Fetching the first replicas takes no time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, Plan
+from ps_trainer.simulation.rules.base import PushOutcome, StepPlan
 from ps_trainer.simulation.rules.groups import Grouped
 from ps_trainer.simulation.rules.single import Async
 from ps_trainer.updates.options import (
@@ -22,10 +22,10 @@ from ps_trainer.updates.options import (
 
 
 class Downpour(Async):
-    """`downpour`: a push every n_push steps, a pull every n_fetch; every push is an update.
+    """`downpour`: a push every n_push steps, a pull every n_fetch; every push makes an update.
 
-    What is fetched at the end of a step is here pulled at the start of the next one, which is the same moment.
-    Until warm_start_steps updates are made, only the chief trains.
+    In the cluster a worker fetches at the end of a step. Here it pulls at the start of the next one, which is the same
+    moment. Until warm_start_steps updates are made, only the chief trains.
     """
 
     Options = DownpourOptions
@@ -37,12 +37,12 @@ class Downpour(Async):
     def first(self) -> Sequence[int]:
         return (0,) if self.options.warm_start_steps else super().first()
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> StepPlan:
         done = self._steps[worker]
         self._steps[worker] += 1
-        return Plan(pulls=done % self.options.n_fetch == 0, pushes=(done + 1) % self.options.n_push == 0)
+        return StepPlan(pulls=done % self.options.n_fetch == 0, pushes=(done + 1) % self.options.n_push == 0)
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         outcome = super().push(worker, version)
         if self.version == self.options.warm_start_steps:
             return outcome._replace(go=range(self.num_workers))
@@ -50,7 +50,7 @@ class Downpour(Async):
 
 
 class Easgd(Async):
-    """`easgd`: every period steps, from the first on, a worker reads the centre and sends the elastic difference."""
+    """`easgd`: in the first step and every period steps, a worker reads the center and sends the elastic difference."""
 
     Options = EasgdOptions
 
@@ -58,17 +58,17 @@ class Easgd(Async):
         super().__init__(options, cluster)
         self._steps = [0] * cluster.num_workers
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> StepPlan:
         is_exchange = self._steps[worker] % self.options.period == 0
         self._steps[worker] += 1
-        return Plan(pulls=False, pushes=is_exchange, pulls_last=is_exchange)
+        return StepPlan(pulls=False, pushes=is_exchange, pulls_last=is_exchange)
 
 
 class Rounds(Grouped):
-    """Local steps, then everybody waits for everybody, and pulls the average.
+    """Rule with rounds: local steps, then all workers wait for each other and pull the average.
 
     Attributes:
-        ring_secs: seconds from the last push of a round to the update.
+        ring_secs: Seconds from the last push of a round to the update.
     """
 
     is_fresh_only = True
@@ -80,27 +80,27 @@ class Rounds(Grouped):
         self._since = [0] * cluster.num_workers
 
     def period_at(self, version: int) -> int:
-        """Steps in the round that follows `version` others."""
+        """Returns the number of steps in the round that follows `version` others."""
         return self.options.period
 
     def required(self, version: int) -> int:
         return self.num_workers
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> StepPlan:
         since = self._since[worker]
         pushes = since + 1 >= self.period_at(self.version)
         self._since[worker] = 0 if pushes else since + 1
-        return Plan(pulls=since == 0, pushes=pushes)
+        return StepPlan(pulls=since == 0, pushes=pushes)
 
 
 class ModelAveraging(Rounds):
-    """`model_averaging`: after every period steps the replicas are averaged."""
+    """`model_averaging`: the replicas are averaged after every period steps."""
 
     Options = ModelAveragingOptions
 
 
 class LocalSgd(Rounds):
-    """`local_sgd`: the same, with rounds of one step before switch_step."""
+    """`local_sgd`: as `model_averaging`, with rounds of one step before switch_step."""
 
     Options = LocalSgdOptions
 
@@ -109,10 +109,10 @@ class LocalSgd(Rounds):
 
 
 class AllReduce(Rounds):
-    """`all_reduce`: when all have computed, their gradients go around a ring; no ps.
+    """`all_reduce`: when all workers have computed, they sum up their gradients around a ring, without a ps task.
 
-    A ring takes 2 (n − 1) turns, each of a latency and model_bytes / n on a worker's link, so
-    2 (n − 1) (M / (n B) + latency). That is in what a worker waits after its push.
+    A ring takes 2 (n − 1) turns, each with a latency and model_bytes / n on a worker's link, so
+    2 (n − 1) (M / (n B) + latency) seconds. A worker waits for this time after its push.
     """
 
     uses_ps = False
@@ -128,5 +128,5 @@ class AllReduce(Rounds):
     def period_at(self, version: int) -> int:
         return 1
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         return super().push(worker, version)._replace(wait_secs=self.ring_secs)

@@ -1,4 +1,4 @@
-"""Rules in which each push is an update of its own: `async`, those that only scale it, `drop_stale`, `ssp`."""
+"""Rules in which each push makes an update of its own: `async`, rules that only scale it, `drop_stale`, `ssp`."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from collections import defaultdict
 from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
+from ps_trainer.simulation.rules.base import PushOutcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
 from ps_trainer.updates.options import DcAsgdOptions, DropStaleOptions, SspOptions
 
 
 class Async(ScheduleRule):
-    """`async`, `hogwild` and `staleness_aware`: every push is an update, and its worker goes on."""
+    """`async`, `hogwild` and `staleness_aware`: every push makes an update, and its worker continues."""
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         self.version += 1
-        return Outcome(self.version - 1, (worker,))
+        return PushOutcome(self.version - 1, (worker,))
 
 
 class DcAsgd(Async):
-    """`dc_asgd`: what is added to the gradient does not change when things happen."""
+    """`dc_asgd`: the same schedule as `async`, since the correction of the gradient takes no time."""
 
     Options = DcAsgdOptions
 
 
 class DropStale(ScheduleRule):
-    """`drop_stale`: a push is an update if it is not too stale; its worker goes on in any case."""
+    """`drop_stale`: a push makes an update unless it is too stale; its worker continues in either case."""
 
     Options = DropStaleOptions
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         if self.version - version > self.options.staleness:
-            return Outcome(DROPPED, (worker,))
+            return PushOutcome(DROPPED, (worker,))
         self.version += 1
-        return Outcome(self.version - 1, (worker,))
+        return PushOutcome(self.version - 1, (worker,))
 
 
 class Ssp(ScheduleRule):
-    """`ssp`: every push is an update; a worker begins its step c + 1 when c − min_j c_j ≤ staleness.
+    """`ssp`: every push makes an update; a worker begins its step c + 1 when c − min_j c_j ≤ staleness.
 
-    c is the number of steps that a worker has pushed. While it waits, it may be staleness + 1 ahead.
+    c is the number of steps that a worker has pushed. A waiting worker may be staleness + 1 steps ahead.
     """
 
     Options = SspOptions
@@ -49,10 +49,10 @@ class Ssp(ScheduleRule):
         super().__init__(options, cluster)
         self._clocks = [0] * cluster.num_workers
         self._slowest = 0
-        self._at = defaultdict(int, {0: cluster.num_workers})  # clock -> workers that are there
-        self._waiting: dict[int, list[int]] = defaultdict(list)  # clock of the slowest that is waited for -> workers
+        self._at = defaultdict(int, {0: cluster.num_workers})  # number of workers by clock
+        self._waiting: dict[int, list[int]] = defaultdict(list)  # workers by the slowest clock that they wait for
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         self.version += 1
         update, clock = self.version - 1, self._clocks[worker] + 1
         self._clocks[worker] = clock
@@ -64,6 +64,6 @@ class Ssp(ScheduleRule):
             self._slowest += 1
             go = self._waiting.pop(self._slowest, [])
         if clock - self.options.staleness <= self._slowest:
-            return Outcome(update, [*go, worker])
+            return PushOutcome(update, [*go, worker])
         self._waiting[clock - self.options.staleness].append(worker)
-        return Outcome(update, go)
+        return PushOutcome(update, go)

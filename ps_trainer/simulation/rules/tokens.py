@@ -1,4 +1,4 @@
-"""The token queue of `tf.train.SyncReplicasOptimizer`: what `sync` is measured against, and no rule of the cluster."""
+"""The token queue of `tf.train.SyncReplicasOptimizer`, for comparison with `sync`; the cluster has no such rule."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections import deque
 from typing import Any, ClassVar
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import Outcome, ScheduleRule
+from ps_trainer.simulation.rules.base import PushOutcome, ScheduleRule
 from ps_trainer.simulation.schedule import DROPPED
 from ps_trainer.updates.options import SyncOptions
 
 
 class TokenQueue(ScheduleRule):
-    """`token_queue`: the first R pushes with the right stamp make an update; a worker goes on with the next token.
+    """`token_queue`: the first R pushes with the right stamp make an update; a worker continues with the next token.
 
-    A push is stamped with the token that its worker took last (0 at first), and dropped if global_step has moved
-    on. Each update puts num_workers tokens worth the new global_step into a queue, first in, first out. Any worker
-    takes any token: a fast one can take a slow one's, count twice, or be late for want of a new one, even with the
-    newest parameters.
+    The stamp of a push is the token that its worker took last (0 at first). A push is dropped if its stamp is not
+    global_step. Each update puts num_workers tokens with the new global_step into a first-in-first-out queue. Any
+    worker takes any token. So a fast worker can take the token of a slow one and be counted twice. Or its push can be
+    dropped because of an old token, although it has the newest parameters.
 
     Departs from TensorFlow: the chief takes no time to make the update, so that no more than R pushes are in it. The
-    options are those of `sync`; no worker is ever lost, so `min_workers` changes nothing.
+    options are those of `sync`. No worker is ever lost, so `min_workers` has no effect.
     """
 
     Options = SyncOptions
@@ -34,7 +34,7 @@ class TokenQueue(ScheduleRule):
         self._waiting: deque[int] = deque()
         self._num_fresh = 0
 
-    def push(self, worker: int, version: int) -> Outcome:
+    def push(self, worker: int, version: int) -> PushOutcome:
         update = self.version
         is_fresh = self._stamps[worker] == update
         self._num_fresh += is_fresh
@@ -46,14 +46,14 @@ class TokenQueue(ScheduleRule):
         go = [self._waiting.popleft() for _ in range(min(len(self._waiting), len(self.tokens)))]
         for going in go:
             self._stamps[going] = self.tokens.popleft()
-        return Outcome(update if is_fresh else DROPPED, go)
+        return PushOutcome(update if is_fresh else DROPPED, go)
 
 
 class StockSync(TokenQueue):
-    """`stock_sync`: the same with R tokens worth 0 at the start, as TensorFlow's own session hook puts there.
+    """`stock_sync`: as `token_queue`, with R tokens of value 0 at the start, as TensorFlow's own session hook does.
 
-    As every worker begins its first step without a token, fast ones are a step ahead until
-    a gradient of every such step has been dropped.
+    Every worker begins its first step without a token. So fast workers are a step ahead until a gradient of each of
+    these steps has been dropped.
     """
 
     starts_with_tokens = True

@@ -1,4 +1,4 @@
-"""Schedules of many workers by NumPy, an update at a time, where no worker's transfer slows another's down.
+"""Schedules of many workers with NumPy, an update at a time, for clusters without shared links.
 
-The same schedules as `events.py` gives, to the last bit, but a thousand workers in a tenth of the time.
+The schedules are those of `events.py`, to the last bit. With a thousand workers they take a tenth of the time.
 """

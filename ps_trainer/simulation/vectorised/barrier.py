@@ -1,4 +1,4 @@
-"""Rules whose workers all wait for each other: `model_averaging`, `local_sgd`, `all_reduce`."""
+"""Vectorised schedules of rules whose workers all wait for each other: `model_averaging`, `local_sgd`, `all_reduce`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.replicas import Rounds
-from ps_trainer.simulation.schedule import LOCAL, Block
+from ps_trainer.simulation.schedule import LOCAL, ScheduleBlock
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 
-def run(cluster: ClusterModel, rule: Rounds, num_updates: int) -> Iterator[Block]:
-    """The schedule, an update a block."""
+def run(cluster: ClusterModel, rule: Rounds, num_updates: int) -> Iterator[ScheduleBlock]:
+    """Yields the schedule, one block per update."""
     workers = Workers(cluster, rule)
     when = 0.0
     for version in range(num_updates):

@@ -1,4 +1,4 @@
-"""Rules `token_queue` and `stock_sync`: TensorFlow's token queue."""
+"""Vectorised schedules of `token_queue` and `stock_sync`, the token queue of TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.tokens import TokenQueue
-from ps_trainer.simulation.schedule import DROPPED, Block, Steps
+from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock, Steps
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 
-def run(cluster: ClusterModel, rule: TokenQueue, num_updates: int) -> Iterator[Block]:
-    """The schedule, an update a block."""
+def run(cluster: ClusterModel, rule: TokenQueue, num_updates: int) -> Iterator[ScheduleBlock]:
+    """Yields the schedule, one block per update."""
     queue = _TokenQueue(cluster, rule)
     return (queue.next_update() for _ in range(num_updates))
 
 
 class _TokenQueue:
-    """While there are tokens, whoever pushes goes on at once; without, all wait for the update."""
+    """The queue: with tokens, a worker continues right after its push; without tokens, all wait for an update."""
 
     def __init__(self, cluster: ClusterModel, rule: TokenQueue):
         self._workers = Workers(cluster, rule)
         self._num_workers = cluster.num_workers
         self._required = rule.required
-        self._tokens = deque([(0, len(rule.tokens))] if rule.tokens else [])  # (worth, how many)
+        self._tokens = deque([(0, len(rule.tokens))] if rule.tokens else [])  # (value, number of equal tokens)
         self._stamps = np.zeros(cluster.num_workers, np.int64)
         self._is_computing = np.ones(cluster.num_workers, bool)
         self._version = 0
         self._num_fresh = 0
         self._workers.begin(self._workers.all, 0.0, 0)
 
-    def next_update(self) -> Block:
-        """The steps until the next update, and that."""
+    def next_update(self) -> ScheduleBlock:
+        """Returns the steps up to the next update, and the update."""
         version, parts = self._version, []
         while self._tokens and self._version == version:
             pushing = self._until_update(self._next_pushes())
@@ -43,7 +43,7 @@ class _TokenQueue:
             self._go_on(pushing[:-1])
             self._count_update_if_due()
             self._go_on(pushing[-1:])
-        if self._version == version:  # nobody who pushes goes on before the update
+        if self._version == version:  # no tokens are left, so no worker continues before the update
             (fresh,) = np.nonzero(self._is_computing & (self._stamps == version))
             missing = self._required - self._num_fresh
             end = np.partition(self._workers.t_push_done[fresh], missing - 1)[missing - 1]
@@ -57,7 +57,10 @@ class _TokenQueue:
         return in_order(parts, end)
 
     def _next_pushes(self) -> np.ndarray:
-        """Workers whose pushes come next, in order, as many as is known without who goes on after one of them."""
+        """Returns the workers whose pushes come next, in order.
+
+        The list ends before the first place that one of these workers could take again with its next step.
+        """
         done = self._workers.t_push_done
         count = min(sum(number for _, number in self._tokens), self._num_workers)
         first = np.argpartition(done, count - 1)[:count]
@@ -67,7 +70,7 @@ class _TokenQueue:
         return first[: 1 + (len(is_known) if is_known.all() else int(np.argmin(is_known)))]
 
     def _until_update(self, pushing: np.ndarray) -> np.ndarray:
-        """The same up to the push that makes the next update, if that is among them."""
+        """Cuts the list of workers after the push that makes the next update, if that is among them."""
         fresh = self._num_fresh + np.cumsum(self._stamps[pushing] == self._version)
         return pushing[: int(np.searchsorted(fresh, self._required)) + 1]
 
@@ -86,7 +89,7 @@ class _TokenQueue:
             self._tokens.append((self._version, self._num_workers))
 
     def _go_on(self, workers: np.ndarray) -> None:
-        """Workers take a token each, in this order, and begin when their step is over."""
+        """Lets each worker take a token, in this order, and begin its next step when its step has ended."""
         position = 0
         while position < len(workers):
             worth, number = self._tokens.popleft()

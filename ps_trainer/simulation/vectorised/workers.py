@@ -1,4 +1,4 @@
-"""`Workers`: the steps that are under way, all workers at once."""
+"""`Workers`: the current steps of all workers, as arrays."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from ps_trainer.disturbances import delays
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import ScheduleRule
-from ps_trainer.simulation.schedule import Block, Steps, as_steps, concatenate
+from ps_trainer.simulation.schedule import ScheduleBlock, Steps, as_steps, concatenate
 
 _BLOCK_STEPS = 1 << 16
 
 
 class ComputeTimes:
-    """Everybody's compute times, seconds, drawn in blocks.
+    """Compute times of all workers in seconds, drawn in blocks.
 
     Args:
-        cluster: whose they are.
+        cluster: Cluster with the distributions of the compute times.
     """
 
     def __init__(self, cluster: ClusterModel):
@@ -31,11 +31,11 @@ class ComputeTimes:
         self._all = np.arange(cluster.num_workers)
 
     def peek(self) -> np.ndarray:
-        """Each worker's next one; float64 [num_workers]."""
+        """Returns each worker's next compute time, float64 [num_workers], without taking it."""
         return self._drawn[self._all, self._position]
 
     def take(self, workers: np.ndarray) -> np.ndarray:
-        """The next ones of some workers, each once; float64 [len(workers)]."""
+        """Takes the next compute time of each of some different workers, float64 [len(workers)]."""
         positions = self._position[workers]
         taken = self._drawn[workers, positions]
         self._position[workers] = positions + 1
@@ -46,17 +46,17 @@ class ComputeTimes:
 
 
 class Workers:
-    """The step that each worker is at.
+    """The current step of each worker.
 
     Args:
-        cluster: where no transfer slows another one down.
-        rule: whose schedule it is.
+        cluster: Cluster in which no transfer slows another one down.
+        rule: Rule of the schedule.
 
     Attributes:
-        all: indices of all workers.
-        version: global_step at the last pull.
-        t_push_done: when the step is over, virtual seconds.
-        compute: the compute times to come.
+        all: Indices of all workers.
+        version: int64 [num_workers], global_step at the last pull.
+        t_push_done: float64 [num_workers], virtual time at which the step ends.
+        compute: Compute times of the next steps.
     """
 
     def __init__(self, cluster: ClusterModel, rule: ScheduleRule):
@@ -77,13 +77,13 @@ class Workers:
         *,
         pushes: bool = True,
     ) -> None:
-        """Some workers, each once, begin a step.
+        """Begins a step of some different workers.
 
         Args:
-            workers: which ones; int [k].
-            when: at what time, or each at its own; [] or [k].
-            version: global_step that they pull; None: they do not pull.
-            pushes: whether they push at its end.
+            workers: int [k], indices of the workers.
+            when: Time of the beginning, the same for all, [], or one per worker, [k].
+            version: Value of global_step that they pull; None: they do not pull.
+            pushes: Whether they push at the end.
         """
         if version is not None:
             self.version[workers] = version
@@ -95,17 +95,20 @@ class Workers:
         self.t_push_done[workers] = compute_done + (self._transfer_secs if pushes else 0.0)
 
     def ends_if_again(self) -> np.ndarray:
-        """When the step after this one would be over if each worker pulled again right after this one; [n]."""
+        """Returns when the next step of each worker would end if it pulled right after the current one, [n].
+
+        The order of the additions is that of `begin`, because the times must be equal to the last bit.
+        """
         return ((self.t_push_done + self._transfer_secs) + self.compute.peek()) + self._transfer_secs
 
     def end(self, workers: np.ndarray, update: int, *, pushed: bool = True, version: int = 0) -> Steps:
-        """The steps of some workers, which are over.
+        """Ends the steps of some workers and returns them.
 
         Args:
-            workers: which ones; int [k].
-            update: see `Steps`.
-            pushed: whether they pushed something.
-            version: global_step when they did.
+            workers: int [k], indices of the workers.
+            update: Index of the update that has their gradients, or `LOCAL`, or `DROPPED`.
+            pushed: Whether they pushed something.
+            version: Value of global_step when they pushed.
         """
         read = self.version[workers]
         staleness = version - read if pushed else np.full(len(workers), -1)
@@ -126,16 +129,16 @@ class Workers:
         return steps
 
 
-def in_order(parts: Iterable[Steps], update_secs: float) -> Block:
-    """A block of steps that ended until an update, and that update."""
-    block = concatenate(Block(part, np.empty(0)) for part in parts)
+def in_order(parts: Iterable[Steps], update_secs: float) -> ScheduleBlock:
+    """Joins the steps that ended up to an update to a block, sorted by time, with that update."""
+    block = concatenate(ScheduleBlock(part, np.empty(0)) for part in parts)
     order = np.argsort(block.steps.t_push_done, kind="stable")
-    return Block(block.steps.select(order), np.array([update_secs]))
+    return ScheduleBlock(block.steps.select(order), np.array([update_secs]))
 
 
-def in_large_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The same schedule in fewer blocks."""
-    held: list[Block] = []
+def in_large_blocks(blocks: Iterable[ScheduleBlock]) -> Iterator[ScheduleBlock]:
+    """Joins blocks to fewer, larger ones."""
+    held: list[ScheduleBlock] = []
     size = 0
     for block in blocks:
         held.append(block)

@@ -16,8 +16,8 @@ from ps_trainer.experiments.async_vs_sync.cases import (
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.simulation.rules import single, table
-from ps_trainer.simulation.rules.base import Outcome
+from ps_trainer.simulation.rules import schedule_table, single
+from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import drawn
 
 EXAMPLES = {Mode.ASYNC: 3000, Mode.SYNC_SAME: 2500, Mode.SYNC_GLOBAL: 2000}
@@ -35,7 +35,7 @@ class InPairs(single.Async):
         self._idle.append(worker)
         go = self._idle if len(self._idle) == 2 else []
         self._idle = [] if go else self._idle
-        return Outcome(self.version - 1, go)
+        return PushOutcome(self.version - 1, go)
 
 
 def figures_as_claimed(run):
@@ -106,7 +106,7 @@ def throughput():
 
 def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_do_not(monkeypatch):
     assert throughput() is Finding.OK
-    monkeypatch.setitem(table.RULES, "async", InPairs)
+    monkeypatch.setitem(schedule_table.RULES, "async", InPairs)
     assert throughput() is Finding.REFUTED
 
 

@@ -19,8 +19,8 @@ from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape
-from ps_trainer.simulation.rules import groups, table, tokens
-from ps_trainer.simulation.rules.base import Outcome
+from ps_trainer.simulation.rules import groups, schedule_table, tokens
+from ps_trainer.simulation.rules.base import PushOutcome
 from ps_trainer.simulation.schedule import DROPPED
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
@@ -46,7 +46,7 @@ class Sleeping(groups.Backup):
     def push(self, worker, version):
         if version < self.version:
             self._late.append(worker)
-            return Outcome(DROPPED, ())
+            return PushOutcome(DROPPED, ())
         outcome = super().push(worker, version)
         late, self._late = (self._late, []) if outcome.go else ([], self._late)
         return outcome._replace(go=[*outcome.go, *late])
@@ -92,7 +92,7 @@ def test_no_plot_and_no_finding_without_runs():
 
 
 def test_a_token_queue_with_too_few_tokens_refutes_its_claims(tmp_path, monkeypatch):
-    monkeypatch.setitem(table.RULES, "token_queue", FewTokens)
+    monkeypatch.setitem(schedule_table.RULES, "token_queue", FewTokens)
     found = findings_of(
         BackupWorkers(), results_of(BackupWorkers(), of_8(Shape.EXPONENTIAL, Shape.PERSISTENT), tmp_path)
     )
@@ -101,7 +101,7 @@ def test_a_token_queue_with_too_few_tokens_refutes_its_claims(tmp_path, monkeypa
 
 
 def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeypatch):
-    monkeypatch.setitem(table.RULES, "backup", Sleeping)
+    monkeypatch.setitem(schedule_table.RULES, "backup", Sleeping)
     found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(Shape.EXPONENTIAL), tmp_path))
     assert {"barrier_drop", "prediction"} <= refuted(found)
     assert found["tokens_drop"] is Finding.OK  # not broken

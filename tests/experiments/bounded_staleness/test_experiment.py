@@ -18,7 +18,7 @@ from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape
-from ps_trainer.simulation.rules import single, table
+from ps_trainer.simulation.rules import schedule_table, single
 from ps_trainer.simulation.schedule import Schedule, as_steps
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
@@ -73,7 +73,7 @@ def test_no_plot_and_no_finding_without_runs():
     ("broken", "expected"), [(OneMore, {"bound", "wait", "barrier", "staleness"}), (Barrier, {"wait", "few"})]
 )
 def test_a_broken_bound_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, expected):
-    monkeypatch.setitem(table.RULES, "ssp", broken)
+    monkeypatch.setitem(schedule_table.RULES, "ssp", broken)
     found = findings_of(BoundedStaleness(), results_of(BoundedStaleness(), of(Shape.EXPONENTIAL, 4, False), tmp_path))
     assert refuted(found) == expected
     assert found["free"] is Finding.OK  # not broken

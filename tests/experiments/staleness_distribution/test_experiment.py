@@ -13,8 +13,8 @@ from ps_trainer.experiments.harness.session import Request
 from ps_trainer.experiments.staleness_distribution.cases import Staleness, compute_of, staleness_of
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
-from ps_trainer.simulation.rules import single, table
-from ps_trainer.simulation.rules.base import Outcome
+from ps_trainer.simulation.rules import schedule_table, single
+from ps_trainer.simulation.rules.base import PushOutcome
 
 
 class InVirtualTime(StalenessDistribution):
@@ -36,7 +36,7 @@ class Paired(single.Async):
         self._idle.append(worker)
         go = self._idle if len(self._idle) == 2 else []
         self._idle = [] if go else self._idle
-        return Outcome(self.version - 1, go)
+        return PushOutcome(self.version - 1, go)
 
 
 class Ahead(single.Async):
@@ -44,7 +44,7 @@ class Ahead(single.Async):
 
     def push(self, worker, version):
         self.version += 2
-        return Outcome(self.version - 2, (worker,))
+        return PushOutcome(self.version - 2, (worker,))
 
 
 def call(tmp_path):
@@ -72,7 +72,7 @@ def test_the_quick_form_reproduces_the_shape(tmp_path):
     ("broken", "refuted"), [(Paired, {"mean", "per_worker", "geometric"}), (Ahead, {"mean", "heavy_tail"})]
 )
 def test_a_broken_rule_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, refuted):
-    monkeypatch.setitem(table.RULES, "async", broken)
+    monkeypatch.setitem(schedule_table.RULES, "async", broken)
     code, said = call(tmp_path)
     assert code == 1
     assert refuted <= {key for key, finding in findings(said).items() if finding == "refuted"}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer import registry
-from ps_trainer.simulation.replay.run import Replay
-from ps_trainer.simulation.replay.training import Training
-from ps_trainer.simulation.rules import table
+from ps_trainer.simulation.replay.replay import Replay
+from ps_trainer.simulation.replay.training_setup import TrainingSetup
+from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.simulation.schedule import LOCAL, Schedule
 from tests.simulation import runs
 from tests.testing import script as script_lib
@@ -28,19 +28,19 @@ def schedule_of(update: str, options: Sequence[str], num_workers: int, num_updat
     return runs.by_events(cluster, update, options, num_updates)
 
 
-def training_of(model: Any, optimizer: str, learning_rate: float = LEARNING_RATE, **fields: Any) -> Training:
+def training_of(model: Any, optimizer: str, learning_rate: float = LEARNING_RATE, **fields: Any) -> TrainingSetup:
     """The training of `GroupScript`, changed by `fields`."""
     fields = {
         "dataset": Rows(RowOptions()),
         "rate_schedule": registry.SCHEDULES.create("constant", ()),
         "batch_size": BATCH_SIZE,
     } | fields
-    return Training(
+    return TrainingSetup(
         model=model, optimizer=registry.OPTIMIZERS.create(optimizer, ()), learning_rate=learning_rate, **fields
     )
 
 
-def replayed(training: Training, schedule: Schedule, update: str, options: Sequence[str]) -> list[Values]:
+def replayed(training: TrainingSetup, schedule: Schedule, update: str, options: Sequence[str]) -> list[Values]:
     """The variables and "global_step" after each step of the schedule."""
     with Replay(training, schedule, update, options) as replay:
         return [replay.values() | {"global_step": step.version} for step in replay.steps()]
@@ -85,7 +85,7 @@ def _push(gate: Turnstile, run: GroupScript, worker: int, ended: Sequence[int]) 
 
 def _ended(schedule: Schedule, update: str, options: Sequence[str]) -> list[list[int]]:
     """For each step of a schedule the workers that continue after it."""
-    rule = table.create(update, options, runs.cluster_of("det", schedule.num_workers))
+    rule = schedule_table.create(update, options, runs.cluster_of("det", schedule.num_workers))
     steps, ended = schedule.steps, []
     for worker, version, made in zip(*(c.tolist() for c in (steps.worker, steps.version, steps.update)), strict=True):
         ended.append([worker] if made == LOCAL else list(rule.push(worker, version).go))

@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 
 from models import layers
 from ps_trainer import registry
-from ps_trainer.simulation.replay.run import Replay
-from ps_trainer.simulation.replay.training import Training
-from ps_trainer.simulation.rules.table import RULES as SCHEDULES
+from ps_trainer.simulation.replay.replay import Replay
+from ps_trainer.simulation.replay.training_setup import TrainingSetup
+from ps_trainer.simulation.rules.schedule_table import RULES as SCHEDULES
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import evaluation
 from tests.simulation.replay import on_cluster
@@ -54,8 +54,8 @@ def one_worker() -> Iterator[InProcessCluster]:
         yield cluster
 
 
-def training_of(components: Any, config: Any) -> Training:
-    return Training(
+def training_of(components: Any, config: Any) -> TrainingSetup:
+    return TrainingSetup(
         model=components.model, dataset=components.dataset, optimizer=components.optimizer,
         rate_schedule=components.schedule, learning_rate=config.learning_rate, batch_size=config.batch_size,
         seed=config.seed,
@@ -116,7 +116,7 @@ def test_variables_that_the_model_assigns_itself(one_worker):
 
 
 def test_every_rule_of_the_cluster_that_has_a_schedule_is_replayed():
-    from ps_trainer.simulation.replay.table import RULES as REPLAYED
+    from ps_trainer.simulation.replay.arithmetic_table import RULES as REPLAYED
 
     assert set(REPLAYED) == set(SCHEDULES)
     assert set(registry.UPDATES.names()) - set(REPLAYED) == {"hybrid"}

@@ -1,4 +1,4 @@
-"""Rules whose workers never wait, and whose every push is used: `softsync`, `k_batch_async`."""
+"""Vectorised schedules of rules that use every push and never let a worker wait: `softsync`, `k_batch_async`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.groups import Grouped
-from ps_trainer.simulation.schedule import Block, Steps, before_of_worker
+from ps_trainer.simulation.schedule import ScheduleBlock, Steps, before_of_worker
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
-_ROUNDS = 16  # steps of the fastest worker in a stretch, about
+_ROUNDS = 16  # about the number of steps of the fastest worker in a block
 
 
-def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Block]:
-    """The schedule, a stretch of time a block.
+def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[ScheduleBlock]:
+    """Yields the schedule, one block per interval of time.
 
-    When workers push does not depend on the rule. What they read does: of each push, the number of updates made by
-    then is what its worker's next step has read.
+    The times of the pushes do not depend on the rule, but the versions that workers read do: a worker's next step reads
+    the number of updates made up to its push.
     """
-    ends = np.cumsum([rule.required(version) for version in range(num_updates)])  # pushes until each update
+    ends = np.cumsum([rule.required(version) for version in range(num_updates)])  # pushes up to each update
     read = np.zeros(cluster.num_workers, np.int64)
     num_pushed = 0
     for steps in _pushes(cluster, rule):
@@ -30,14 +30,14 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Bloc
         made = np.searchsorted(ends, position + 1, side="right")
         version = before_of_worker(steps.worker, made, read)
         steps = steps._replace(version=version, update=update, staleness=update - version)
-        yield Block(steps, steps.t_push_done[made > update])
+        yield ScheduleBlock(steps, steps.t_push_done[made > update])
         num_pushed += len(steps.worker)
         if num_pushed == ends[-1]:
             return
 
 
 def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[Steps]:
-    """All steps, in the order in which they end, without version, update and staleness."""
+    """Yields all steps, in the order in which they end, without version, update and staleness."""
     workers = Workers(cluster, rule)
     workers.begin(workers.all, 0.0, 0)
     until = 0.0

@@ -7,7 +7,8 @@ import pytest
 
 from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.simulation import fixed
-from ps_trainer.simulation.replay.run import Replay, train
+from ps_trainer.simulation.replay.replay import Replay
+from ps_trainer.simulation.replay.train import train
 from tests.simulation import runs
 from tests.simulation.replay import on_cluster
 from tests.testing.script import EmbeddedLinear, Linear
@@ -107,7 +108,7 @@ def test_tables_are_refused_where_the_rule_cannot_train_them():
 
 def test_wrong_names_and_options_are_refused():
     schedule = fixed.constant(1, 3)
-    with pytest.raises(UnknownNameError, match="--update=hybrid: not replayed in virtual time; replayed: async"):
+    with pytest.raises(UnknownNameError, match="--update=hybrid: cannot train in virtual time; choose from async"):
         Replay(training_of(), schedule, "hybrid")
     with pytest.raises(OptionError, match="update rule 'async' takes no options"):
         Replay(training_of(), schedule, "async", ("staleness=1",))

@@ -1,4 +1,4 @@
-"""Rules whose workers wait for the update that their push is in: `sync`, `backup`, `k_sync`, `k_async`."""
+"""Vectorised schedules of rules whose workers wait for their update: `sync`, `backup`, `k_sync`, `k_async`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.groups import Grouped
-from ps_trainer.simulation.schedule import DROPPED, Block
+from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 
-def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Block]:
-    """The schedule, an update a block.
+def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[ScheduleBlock]:
+    """Yields the schedule, one block per update.
 
-    In the time of a version, who computes on an older one is dropped when done, goes on at once, and can still be
-    among the first. That may happen to a worker once in that time, so the update is made when the k-th smallest of
-    these is over: the present step of who computes on this version, the step after the present one of the others.
+    While version v is current, the push of a worker that still computes on an older version is dropped. The worker
+    begins its next step at once, and may then be among the first k. At most one such restart fits in, so the update
+    time is the k-th smallest of these times: the end of the current step (workers that compute on v), and the end of
+    the next step (all others).
     """
     workers = Workers(cluster, rule)
     workers.begin(workers.all, 0.0, 0)

@@ -1,4 +1,4 @@
-"""The schedules by the names of `--update`, and two of TensorFlow's own: `token_queue`, `stock_sync`."""
+"""Schedules by the names of `--update`, and two of TensorFlow's own: `token_queue`, `stock_sync`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ RULES: dict[str, type[ScheduleRule]] = update_rules.load_all("schedule")
 
 
 def create(name: str, option_strings: Sequence[str], cluster: ClusterModel) -> ScheduleRule:
-    """The schedule of an update rule, at its start.
+    """Makes the schedule of an update rule, at its start.
 
     Args:
-        name: of `--update`; `hybrid` is not modelled.
-        option_strings: `key=value` each, of `--update_option`.
-        cluster: where it runs.
+        name: Name of the rule, as for `--update`; `hybrid` has no schedule.
+        option_strings: Options of the rule, each as `key=value`, as for `--update_option`.
+        cluster: Cluster that the rule runs on.
 
     Raises:
-        UnknownNameError: no such rule in virtual time.
-        OptionError: an option is unknown, has a wrong value, or does not fit the cluster.
+        UnknownNameError: No rule of this name can be simulated.
+        OptionError: An option is unknown, has a wrong value, or does not fit the cluster.
     """
     if name not in RULES:
         raise UnknownNameError(
-            f"--update={name}: not simulated; {did_you_mean(name, RULES)}simulated: {', '.join(RULES)}"
+            f"--update={name}: cannot be simulated; {did_you_mean(name, RULES)}choose from {', '.join(RULES)}"
         )
     return RULES[name](parse_options(name, option_strings, cluster.num_workers), cluster)
 
 
 def parse_options(name: str, option_strings: Sequence[str], num_workers: int) -> RuleOptions | None:
-    """The options of one of `RULES` in a cluster of `num_workers` workers; None of one that has none.
+    """Parses the options of one of `RULES` for a cluster of `num_workers` workers; None if the rule has no options.
 
     Raises:
-        OptionError: an option is unknown, has a wrong value, or does not fit the cluster.
+        OptionError: An option is unknown, has a wrong value, or does not fit the cluster.
     """
     owner = f"update rule {name!r}"
     options = options_lib.parse_if_any(RULES[name].Options, option_strings, "--update_option", owner)
