@@ -1,4 +1,4 @@
-"""What the tasks of a job tell each other over the control plane, as typed records.
+"""The records that the tasks of a job exchange over the control plane.
 
 The chief writes a `RunRecord` to ps 0. Each ps task writes a `Hello`, a `Roster`, an `EndNotice` and `Leases`. Workers
 send a `Message` to the ps tasks. `messages.py` turns all of them into JSON and back; no other module sees the JSON.
