@@ -1,4 +1,4 @@
-"""The distributions of delays that are in `registry.DELAYS`; what they share is in `disturbances/delays.py`."""
+"""The distributions of delays in `registry.DELAYS`; `disturbances/delays.py` has their base classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ps_trainer.options import option
 
 
 class DeterministicDelay(Independent):
-    """Always the mean, give or take a jitter: 1 + U(−jitter, jitter)."""
+    """The mean with a uniform jitter: 1 + U(−jitter, jitter)."""
 
     options: Options
 
@@ -31,7 +31,7 @@ class DeterministicDelay(Independent):
 
 
 class ShiftedExponentialDelay(Independent):
-    """A fixed part and an exponential one: (1 − alpha) + alpha · Exp; the straggler model of coded computing."""
+    """A fixed part plus an exponential part: (1 − alpha) + alpha · Exp; the straggler model of coded computing."""
 
     options: Options
 
@@ -46,7 +46,7 @@ class ShiftedExponentialDelay(Independent):
 
 
 class ExponentialDelay(Independent):
-    """Exponential: standard deviation = mean; the assumption under which theory has closed forms."""
+    """Exponential: standard deviation = mean; the assumption behind the closed forms of theory."""
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         return rng.exponential(size=count)
@@ -69,7 +69,7 @@ class LogNormalDelay(Independent):
 
 
 class ParetoDelay(Independent):
-    """Pareto, a power law: P(X > x) = (x₀ / x)^alpha from x₀ = (alpha − 1) / alpha on; a heavy tail."""
+    """Pareto, a power law: P(X > x) = (x₀ / x)^alpha for x ≥ x₀ = (alpha − 1) / alpha; a heavy tail."""
 
     options: Options
 
@@ -85,7 +85,7 @@ class ParetoDelay(Independent):
 
 
 class SpikeDelay(Independent):
-    """Mostly even, but each step is `factor` times longer with probability p."""
+    """Mostly equal delays; each step is `factor` times longer with probability p."""
 
     options: Options
 
@@ -94,8 +94,8 @@ class SpikeDelay(Independent):
         """Options of `spike`."""
 
         p: float = option(0.05, "probability of a long step", least=0, most=1)
-        factor: float = option(5.0, "how many times longer it is", above=0)
-        jitter: float = option(0.02, "largest deviation of every step, as a share of it", least=0, below=1)
+        factor: float = option(5.0, "ratio of a long step to a usual one", above=0)
+        jitter: float = option(0.02, "largest deviation of every step, as a share of the step", least=0, below=1)
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         p, factor = self.options.p, self.options.factor
@@ -113,25 +113,25 @@ class PersistentDelay(Delay):
         """Options of `persistent`."""
 
         worker: int | None = option(0, "the slow worker", least=0)
-        factor: float = option(10.0, "how many times slower it is", above=0)
-        alpha: float = option(0.2, "share of the exponential part of everybody's delays", least=0, most=1)
+        factor: float = option(10.0, "ratio of the slow worker's delays to the others'", above=0)
+        alpha: float = option(0.2, "share of the exponential part in the delays of all workers", least=0, most=1)
 
         def __post_init__(self) -> None:
             if self.worker is None:
                 raise OptionError("worker=none; give the index of the slow worker")
 
     def applies_to(self, worker: int) -> bool:
-        """True: the others are the fast ones."""
+        """True for every worker, because the workers that it does not name are the fast ones."""
         return True
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """See `Delay.blocks`.
+        """The stream of the slow worker or of a fast one.
 
         Raises:
-            ValueError: `worker` is None, so it is not known whether it is the slow one.
+            ValueError: `worker` is None, so the speed of the worker is unknown.
         """
         if worker is None:
-            raise ValueError("persistent: give the index of the worker whose delays are wanted")
+            raise ValueError("persistent: give the index of the delayed worker")
         factor = self.options.factor if worker == self.options.worker else 1.0
         return self._blocks(rng, self.options.mean_ms * MILLI * factor)
 
@@ -141,7 +141,7 @@ class PersistentDelay(Delay):
 
 
 class BurstDelay(Delay):
-    """A worker that is now fast, now slow, for several steps each: a Markov chain of two states, seen per step."""
+    """A worker that alternates between fast and slow for several steps each: a Markov chain with two states."""
 
     options: Options
 
@@ -149,15 +149,15 @@ class BurstDelay(Delay):
     class Options(DelayOptions):
         """Options of `burst`."""
 
-        factor: float = option(5.0, "how many times longer a step of a burst is", above=0)
+        factor: float = option(5.0, "ratio of a step in a burst to a usual one", above=0)
         begin: float = option(0.02, "probability per step that a burst begins", above=0, most=1)
         end: float = option(
-            0.2, "probability per step that it ends; it lasts 1 / end steps on average", above=0, most=1
+            0.2, "probability per step that a burst ends; a burst lasts 1 / end steps on average", above=0, most=1
         )
-        jitter: float = option(0.02, "largest deviation of every step, as a share of it", least=0, below=1)
+        jitter: float = option(0.02, "largest deviation of every step, as a share of the step", least=0, below=1)
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """See `Delay.blocks`; the first step is in a burst with the share of time that bursts take."""
+        """The stream of a worker, which starts in a burst with the long-run share of bursts as its probability."""
         begin, end, factor = self.options.begin, self.options.end, self.options.factor
         share = begin / (begin + end)
         scale = self.options.mean_ms * MILLI / (1.0 + share * (factor - 1.0))
@@ -171,7 +171,7 @@ class BurstDelay(Delay):
 
 
 class TraceDelay(Delay):
-    """Step times from a CSV file, in seconds, again and again; each worker begins somewhere else."""
+    """Step times from a CSV file in seconds, repeated endlessly; each worker begins at a random line."""
 
     options: Options
 
@@ -179,12 +179,12 @@ class TraceDelay(Delay):
     class Options(DelayOptions):
         """Options of `trace`."""
 
-        # Only a trace may keep a mean of its own; `DelaySpec.mean_ms` says so to all readers.
+        # Only a trace may keep its own mean; callers of `DelaySpec.mean_ms` expect None.
         mean_ms: float | None = option(  # type: ignore[assignment]
-            None, "scales them to this mean, in milliseconds; none = as recorded", above=0
+            None, "mean in milliseconds to which the trace is scaled; none = as recorded", above=0
         )
-        file: str = option("", "the CSV file, with or without a line of names")
-        column: str = option("0", "name or index of the column with the step times, in seconds")
+        file: str = option("", "CSV file, with or without a line of column names")
+        column: str = option("0", "name or index of the column with the step times in seconds")
 
     def __init__(self, options: Options):
         super().__init__(options)
@@ -193,7 +193,7 @@ class TraceDelay(Delay):
             self._secs = self._secs * (options.mean_ms * MILLI / self._secs.mean())
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """See `Delay.blocks`; in the file's order, from a random line on."""
+        """The stream in the order of the file, from a random line on."""
         position = int(rng.integers(len(self._secs)))
         while True:
             yield np.take(self._secs, np.arange(position, position + BLOCK), mode="wrap")
@@ -208,20 +208,10 @@ def _shifted_exponential(rng: np.random.Generator, alpha: float, count: int) -> 
     return (1.0 - alpha) + alpha * rng.exponential(size=count)
 
 
-def _check_share(name: str, value: float, *, below_1: bool = False) -> None:
-    if not 0 <= value <= 1 or (below_1 and value == 1):
-        raise OptionError(f"{name}={value}; give a share in [0, 1{')' if below_1 else ']'}")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise OptionError(f"{name}={value}; give more than 0")
-
-
 def _read_column(file: str, column: str) -> np.ndarray:
-    """One column of a CSV file, float64, all more than 0."""
+    """The values of one column of a CSV file, float64, all positive."""
     if not file:
-        raise OptionError("trace: no file; give trace:file=PATH, a CSV file of step times in seconds")
+        raise OptionError("trace: missing file; give trace:file=PATH, a CSV file of step times in seconds")
     path = pathlib.Path(file)
     if not path.is_file():
         raise DataError(f"trace:file={file} is not a file; give the path of a CSV file of step times in seconds")
@@ -232,15 +222,19 @@ def _read_column(file: str, column: str) -> np.ndarray:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"trace:file={file} cannot be read as CSV: {reason}; give a text file in UTF-8") from error
     if not rows:
-        raise DataError(f"trace:file={file} has no step times; it needs one a line, in seconds")
+        raise DataError(f"trace:file={file} has no step times; write one per line, in seconds")
     names = rows[0][1] if not _is_number(rows[0][1][0]) else []
     index = names.index(column) if column in names else _index_of(column)
     if index is None:
-        known = f"columns: {', '.join(names)}" if names else "it has no line of names: give an index, 0 or more"
-        raise DataError(f"trace:file={file},column={column}: no such column; {known}")
+        known = (
+            f"columns: {', '.join(names)}"
+            if names
+            else "the file has no line of column names: give an index, 0 or more"
+        )
+        raise DataError(f"trace:file={file},column={column}: unknown column; {known}")
     values = [_read_number(file, number, row, index) for number, row in rows[bool(names) :]]
     if not values:
-        raise DataError(f"trace:file={file} has no step times; it needs one a line, in seconds")
+        raise DataError(f"trace:file={file} has no step times; write one per line, in seconds")
     return np.array(values)
 
 
@@ -249,8 +243,8 @@ def _read_number(file: str, number: int, row: list[str], index: int) -> float:
     value = float(text) if _is_number(text) else math.nan
     if not 0 < value < math.inf:
         raise DataError(
-            f"trace:file={file}, line {number}, column {index}: {text!r} is no step time; it must be a number of"
-            " seconds, more than 0"
+            f"trace:file={file}, line {number}, column {index}: {text!r} is not a step time; write a number of"
+            " seconds above 0"
         )
     return value
 

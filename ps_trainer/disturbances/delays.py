@@ -1,12 +1,12 @@
-"""How long a worker computes: distributions of delays, seeded per worker; no TensorFlow.
+"""Distributions of a worker's delays, seeded per worker. Imports no TensorFlow.
 
-One spec, `name:key=value,…`, is read by `--straggler` (a real worker sleeps), by `--compute` of the simulator, and
-by experiments: `lognormal:sigma=0.5,mean_ms=200`, `exp:worker=1`. Names are in `registry.DELAYS`. Every distribution
-is scaled to a mean of `mean_ms`, so that only its shape is compared. The same spec, seed and worker give the same
-delays in a real run and in virtual time. The distributions are in `disturbances/delay_distributions.py`.
+`--straggler` (a real worker sleeps), `--compute` of the simulator, and experiments read the same specs of the form
+`name:key=value,…`: `lognormal:sigma=0.5,mean_ms=200`, `exp:worker=1`. `registry.DELAYS` lists the names. Every
+distribution is scaled to a mean of `mean_ms`, so that comparisons show only its shape. The same spec, seed and worker
+give the same delays in a real run and in virtual time. The distributions are in `disturbances/delay_distributions.py`.
 
-A distribution of one's own is a subclass of `Independent`, or of `Delay` where a delay depends on those before it,
-and is named as `package.module:Class`.
+A user's own distribution is a subclass of `Independent`, or of `Delay` if a delay depends on earlier ones. Its name is
+`package.module:Class`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
-# Delays are drawn so many at a time, the last ones in vain.
+# Number of delays that are drawn at a time, because NumPy draws arrays much faster than single values.
 BLOCK = 256
 
 MILLI = 1e-3
@@ -33,17 +33,17 @@ MILLI = 1e-3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DelayOptions:
-    """Options that every distribution has."""
+    """Options of every distribution."""
 
     mean_ms: float = option(100.0, "mean, in milliseconds", above=0)
-    worker: int | None = option(None, "the only worker that is meant; none = all", least=0)
+    worker: int | None = option(None, "index of the only delayed worker; none = all workers", least=0)
 
 
 class Delay(abc.ABC):
     """A distribution of delays.
 
     Args:
-        options: of the type `Options`.
+        options: Options of the type `Options`.
     """
 
     Options: ClassVar[type[DelayOptions]] = DelayOptions
@@ -52,16 +52,16 @@ class Delay(abc.ABC):
         self.options = options
 
     def applies_to(self, worker: int) -> bool:
-        """Whether it is meant for the worker with this index."""
+        """Whether the delays apply to the worker with this index."""
         return self.options.worker in (None, worker)
 
     @abc.abstractmethod
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """Delays in seconds without end, float64, `BLOCK` at a time.
+        """An endless stream of delays in seconds, as arrays float64 [BLOCK].
 
         Args:
-            rng: of that worker.
-            worker: its index; None where it is not known.
+            rng: Random numbers of that worker.
+            worker: Index of the worker; None if it is unknown.
         """
 
 
@@ -78,11 +78,11 @@ class Independent(Delay):
 
 
 class DelaySpec:
-    """A distribution as it was asked for; made by `parse`.
+    """A parsed spec; made by `parse`.
 
     Args:
-        text: the spec.
-        distribution: what it says.
+        text: Text of the spec.
+        distribution: Distribution that the spec describes.
     """
 
     def __init__(self, text: str, distribution: Delay):
@@ -94,44 +94,44 @@ class DelaySpec:
 
     @property
     def mean_ms(self) -> float | None:
-        """Mean in milliseconds; None for a trace as it was recorded."""
+        """Mean in milliseconds; None for a trace that keeps its recorded mean."""
         return self.distribution.options.mean_ms
 
     @property
     def worker(self) -> int | None:
-        """The worker that it names, if any."""
+        """The worker that the spec names, or None."""
         return self.distribution.options.worker
 
     def applies_to(self, worker: int) -> bool:
-        """Whether it is meant for the worker with this index."""
+        """Whether the delays apply to the worker with this index."""
         return self.distribution.applies_to(worker)
 
     def blocks(self, rng: np.random.Generator, worker: int | None = None) -> Iterator[np.ndarray]:
-        """Delays in seconds without end, `BLOCK` at a time; the same ones as `sampler` gives."""
+        """An endless stream of arrays of delays in seconds; the same values as from `sampler`."""
         return self.distribution.blocks(rng, worker)
 
     def sampler(self, rng: np.random.Generator, worker: int | None = None) -> Callable[[], float]:
-        """A function that gives the next delay, in seconds; it keeps the state of those that have one.
+        """A function that returns the next delay in seconds, and keeps the state of the distribution.
 
         Args:
-            rng: from `rng_for`.
-            worker: index of the worker whose delays they are; only `persistent` must know it.
+            rng: Random numbers from `rng_for`.
+            worker: Index of the delayed worker; only `persistent` needs it.
         """
         delays = (delay for block in self.blocks(rng, worker) for delay in block.tolist())
         return delays.__next__
 
 
 def parse(text: str, flag: str = "--straggler") -> DelaySpec:
-    """The distribution that `name:key=value,key=value` stands for.
+    """The distribution that `name:key=value,key=value` describes.
 
     Args:
-        text: the spec; `name` is in `registry.DELAYS` or has the form `module:Class`.
-        flag: where it comes from, for messages.
+        text: Text of the spec; `name` is in `registry.DELAYS` or has the form `module:Class`.
+        flag: Flag that it came from, for messages.
 
     Raises:
-        UnknownNameError: no such distribution.
+        UnknownNameError: the name is unknown.
         OptionError: an option is unknown or out of range.
-        DataError: a trace that cannot be read.
+        DataError: a trace cannot be read.
     """
     name, option_strings = split_inline(text)
     registered = name.partition(":")[0]
@@ -140,22 +140,22 @@ def parse(text: str, flag: str = "--straggler") -> DelaySpec:
     cls = registry.DELAYS.load(name, flag)
     if not issubclass(cls, Delay):
         raise OptionError(
-            f"{flag} {text}: {cls.__name__} is no distribution; derive it from ps_trainer.disturbances.delays.Delay"
+            f"{flag} {text}: {cls.__name__} is not a distribution; derive it from ps_trainer.disturbances.delays.Delay"
         )
     options = options_lib.parse(cls.Options, option_strings, f"{flag} {name}:")
     return DelaySpec(text, cls(options))
 
 
 def parse_all(texts: Sequence[str], num_workers: int, flag: str = "--straggler") -> list[DelaySpec]:
-    """What a repeatable flag says about the workers of one cluster.
+    """The specs of a repeatable flag, checked against the workers of a cluster.
 
     Args:
-        texts: values of the flag; see `parse`.
-        num_workers: workers of the cluster.
-        flag: for messages.
+        texts: Values of the flag.
+        num_workers: Number of workers in the cluster.
+        flag: Name of the flag, for messages.
 
     Raises:
-        UsageError: see `parse`; or a spec names a worker that the cluster does not have.
+        UsageError: a spec is wrong, or names a worker that the cluster does not have.
     """
     specs = [parse(text, flag) for text in texts]
     check_workers(specs, num_workers, flag)
@@ -163,20 +163,20 @@ def parse_all(texts: Sequence[str], num_workers: int, flag: str = "--straggler")
 
 
 def check_workers(specs: Sequence[DelaySpec], num_workers: int, flag: str) -> None:
-    """Raises OptionError where a spec names a worker that a cluster of so many does not have."""
+    """Raises OptionError if a spec names a worker that a cluster with `num_workers` workers does not have."""
     for spec in specs:
         if spec.worker is not None and spec.worker >= num_workers:
             raise OptionError(
-                f"{flag} {spec.text}: there is no worker {spec.worker} with num_workers={num_workers};"
-                f" give worker={num_workers - 1} or less, or more workers"
+                f"{flag} {spec.text}: worker {spec.worker} does not exist with num_workers={num_workers};"
+                f" give worker={num_workers - 1} or less, or start more workers"
             )
 
 
 def spec_for(specs: Sequence[DelaySpec], worker: int) -> DelaySpec | None:
-    """What is said about one worker: of the specs that apply to it, the last one counts; None where none does."""
+    """The spec for one worker: the last one that applies to it, or None."""
     return next((spec for spec in reversed(specs) if spec.applies_to(worker)), None)
 
 
 def rng_for(seed: int, worker: int) -> np.random.Generator:
-    """The random numbers of one worker's delays; other workers' and other uses' are independent of them."""
+    """The random numbers of one worker's delays, independent of other workers and of other uses of the seed."""
     return np.random.default_rng([zlib.crc32(b"delays"), seed, worker])

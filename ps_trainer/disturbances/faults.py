@@ -1,30 +1,30 @@
-"""Faults that a run is to meet, as data: what `--fault` says; no TensorFlow.
+"""`Fault`: the faults that `--fault` requests, as data. Imports no TensorFlow.
 
     kind:role:index@step=N,key=value        chaos:key=value,…
 
-`kill:worker:1@step=200` happens once, when the first worker has reached that `global_step`; `@after_secs=30` instead
-means so long after the start of the tasks. Kinds:
+`kill:worker:1@step=200` happens once, when the first worker has reached that `global_step`. `@after_secs=30` instead
+counts from the start of the tasks. Kinds:
 
-    kill       SIGKILL: the task is gone without a word
-    term       SIGTERM, as of a machine that is taken away: the task saves what it must and leaves
+    kill       SIGKILL: the task dies without any report
+    term       SIGTERM, like a machine that is withdrawn: the task saves its state and leaves
     freeze     SIGSTOP, and SIGCONT `secs` later
     raise      a worker's own step raises an error, after the step in which it has reached `step`
-    cut        the link of the task's host carries nothing for `secs`; needs hosts with links of their own
-    slow_ps    a ps task is stopped for `ms`, runs as long, and so on, for `secs` or to the end: half of its speed,
+    cut        the link of the task's host carries nothing for `secs`; needs a link for each task
+    slow_ps    a ps task alternately stops and runs for `ms` each, for `secs` or to the end: half of its speed,
                and answers up to `ms` late
-    chaos      `kills` tasks of `roles` are killed, `together` at a time, at steps spread over the run or every
+    chaos      kills `kills` tasks of `roles`, `together` at a time, at steps spread over the run or every
                `every_secs`
 
-Roles are ps, worker, chief (worker 0, and needs no index) and evaluator; in `roles` of `chaos`, worker means every one
-but the chief. The same seed and cluster give the same kills.
+Roles are ps, worker, chief (worker 0, which needs no index) and evaluator. In `roles` of `chaos`, worker means every
+worker except the chief. The same seed and cluster give the same kills.
 
-The launcher carries out all but `raise` (`launch/injector.py`), the worker itself that one (`worker_faults.py`).
+The launcher injects every kind except `raise` (`launch/injector.py`), which the worker itself raises
+(`worker_faults.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,10 +32,10 @@ from ps_trainer import options as options_lib
 from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.options import option
 
-# Environment variable by which the launcher tells a worker, as JSON, what it needs of the drill: `worker_faults.py`.
+# In this environment variable the launcher passes steps and errors to a worker, as JSON (`worker_faults.py`).
 VARIABLE = "PS_TRAINER_FAULTS"
 
-# Shares of max_steps between which the kills of chaos lie.
+# The kills of chaos lie between these shares of max_steps.
 CHAOS_FROM, CHAOS_TO = 0.05, 0.9
 
 _ALL = ("ps", "worker", "chief", "evaluator")
@@ -53,14 +53,14 @@ _FLAG = "--fault"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterShape:
-    """What faults are checked against.
+    """The cluster against which faults are checked.
 
     Attributes:
-        num_ps: ps tasks.
-        num_workers: worker tasks, the chief among them.
-        num_evaluators: evaluators.
-        max_steps: value of `global_step` at which training ends, or None.
-        has_links: whether each task has a host with a link of its own.
+        num_ps: Number of ps tasks.
+        num_workers: Number of worker tasks, including the chief.
+        num_evaluators: Number of evaluators.
+        max_steps: Value of `global_step` at which training ends, or None.
+        has_links: True if each task has a network link of its own.
     """
 
     num_ps: int
@@ -75,13 +75,13 @@ class Fault:
     """One event, at a step or at a time.
 
     Attributes:
-        text: as it was asked for, or as chaos drew it.
-        kind: "kill", "term", "freeze", "raise", "cut" or "slow_ps".
-        task: "worker-1".
-        step: `global_step` from which on it is due, or None.
-        after_secs: seconds after the start of the tasks, or None.
-        secs: how long it lasts; None = it is over at once, or lasts to the end.
-        ms: of `slow_ps`: milliseconds that the task is stopped, and runs.
+        text: Fault as the user gave it, or as chaos drew it.
+        kind: Kind: "kill", "term", "freeze", "raise", "cut" or "slow_ps".
+        task: Name of the task, for example "worker-1".
+        step: Value of `global_step` from which on the fault is due, or None.
+        after_secs: Seconds after the start of the tasks, or None.
+        secs: Duration in seconds; None = no duration, or until the end of the run.
+        ms: For `slow_ps`, the milliseconds that the task stops and then runs.
     """
 
     text: str
@@ -95,29 +95,29 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _When:
-    """Keys that every fault but chaos has."""
+    """Keys of every fault except chaos."""
 
     step: int | None = option(None, "global_step", least=1)
     after_secs: float | None = option(None, "seconds after the start of the tasks", least=0)
 
     def __post_init__(self) -> None:
         if (self.step is None) == (self.after_secs is None):
-            raise OptionError("say when, by one of @step=N and @after_secs=N")
+            raise OptionError("give exactly one of @step=N and @after_secs=N")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Lasting(_When):
-    """Keys of what ends again."""
+    """Keys of faults with a duration."""
 
-    secs: float = option(10.0, "how long, in seconds", above=0)
+    secs: float = option(10.0, "duration in seconds", above=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Slow(_When):
     """Keys of `slow_ps`."""
 
-    secs: float | None = option(None, "how long, in seconds; none = to the end", above=0)
-    ms: float = option(100.0, "milliseconds", least=10)
+    secs: float | None = option(None, "duration in seconds; none = until the end", above=0)
+    ms: float = option(100.0, "milliseconds that the task stops and then runs", least=10)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,10 +125,10 @@ class _Chaos:
     """Keys of `chaos`."""
 
     kills: int = option(10, "number of kills", least=1)
-    roles: str = option("+".join(_CHAOS_ROLES), "whom to kill, joined by +")
-    seed: int = option(0, "seed of the draws")
-    together: int = option(1, "tasks killed at each moment, as when a machine with several tasks goes", least=1)
-    every_secs: float | None = option(None, "seconds between two moments; none = at steps spread over the run", above=0)
+    roles: str = option("+".join(_CHAOS_ROLES), "roles of the tasks to kill, joined by +")
+    seed: int = option(0, "seed of the random choice")
+    together: int = option(1, "tasks killed at the same time, like the tasks of one machine", least=1)
+    every_secs: float | None = option(None, "seconds between kills; none = at steps spread over the run", above=0)
 
     def __post_init__(self) -> None:
         if self.kills % self.together:
@@ -139,23 +139,22 @@ _OPTIONS: dict[str, type[_When]] = {"freeze": _Lasting, "cut": _Lasting, "slow_p
 
 
 def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
-    """The events that a repeatable flag asks for; those of chaos drawn.
+    """The faults that a repeatable flag requests, with the drawn kills of chaos.
 
     Raises:
-        UnknownNameError: a kind or role that is none.
-        OptionError: a task that the cluster does not have, a key or value that is wrong, or a fault that could never
-            happen.
+        UnknownNameError: a kind or role is unknown.
+        OptionError: the cluster lacks a task, a key or value is wrong, or a fault could never happen.
     """
     return [fault for text in texts for fault in _parse(text, cluster)]
 
 
 def num_chaos_kills(faults: Sequence[Fault]) -> int:
-    """How many of them chaos has drawn."""
+    """The number of kills that chaos has drawn."""
     return sum("chaos:" in fault.text for fault in faults)
 
 
 def milestones(faults: Sequence[Fault]) -> list[int]:
-    """The steps at which something is due, ascending, each once."""
+    """The different steps at which a fault is due, ascending."""
     return sorted({fault.step for fault in faults if fault.step is not None})
 
 
@@ -172,13 +171,13 @@ def _parse(text: str, cluster: ClusterShape) -> list[Fault]:
     keys: _When = options_lib.parse(_OPTIONS.get(kind, _When), _strings(tail, where) if at else [], where)
     fault = Fault(text=text, kind=kind, task=task, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)})
     if kind == "raise" and fault.step is None:
-        raise OptionError(f"{where}: a step raises, so give @step=N")
+        raise OptionError(f"{where}: `raise` happens in a step; give @step=N")
     if kind == "cut" and not cluster.has_links:
-        raise OptionError(f"{where}: needs a link of its own for each task; add --hosts=netns")
+        raise OptionError(f"{where}: needs a link for each task; add --hosts=netns")
     if fault.step is not None and cluster.max_steps is not None and fault.step >= cluster.max_steps:
         raise OptionError(
-            f"{where}: training ends at --max_steps={cluster.max_steps}, so that it would never happen; give a step"
-            " below"
+            f"{where}: training ends at --max_steps={cluster.max_steps}, so the fault would never happen;"
+            " give a smaller step"
         )
     return [fault]
 
@@ -191,15 +190,15 @@ def _task(kind: str, target: str, where: str, cluster: ClusterShape) -> str:
         nearest = did_you_mean(role, _ROLES[kind])
         hint = f"write {kind}:ROLE:INDEX@step=N; {kind} is for {', '.join(_ROLES[kind])}"
         error = UnknownNameError if role not in _ALL else OptionError
-        raise error(f"{where}: no role {role!r}; {nearest}{hint}")
+        raise error(f"{where}: unknown role {role!r}; {nearest}{hint}")
     if role == "chief" and index_text in ("", "0"):
         return "worker-0"
     if not (index_text.isascii() and index_text.isdigit()):
-        raise OptionError(f"{where}: {index_text!r} is no task's index; write {kind}:{role}:INDEX@step=N")
+        raise OptionError(f"{where}: {index_text!r} is not an index; write {kind}:{role}:INDEX@step=N")
     count = {"ps": cluster.num_ps, "worker": cluster.num_workers, "chief": 1, "evaluator": cluster.num_evaluators}[role]
     if int(index_text) >= count:
         has = f"the {role} tasks of this cluster are 0 to {count - 1}" if count else f"this cluster has no {role}"
-        raise OptionError(f"{where}: there is no {role} {int(index_text)}; {has}")
+        raise OptionError(f"{where}: {role} {int(index_text)} does not exist; {has}")
     return f"{'worker' if role == 'chief' else role}-{int(index_text)}"
 
 
@@ -227,7 +226,9 @@ def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
             share = CHAOS_FROM + (CHAOS_TO - CHAOS_FROM) * (moment + within) / num_moments
             step = max(1, int(share * cluster.max_steps))
         else:
-            raise OptionError(f"{where}: without --max_steps there is nothing to spread kills over; give every_secs=N")
+            raise OptionError(
+                f"{where}: without --max_steps the kills cannot be spread over the run; give every_secs=N"
+            )
         for task in together:
             name = f"{text} ({len(faults) + 1} of {keys.kills})"
             faults.append(Fault(text=name, kind="kill", task=task, step=step, after_secs=after_secs))
@@ -235,7 +236,7 @@ def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
 
 
 def _draw_tasks(source: random.Random, tasks: Mapping[str, list[str]], count: int, where: str) -> list[str]:
-    """So many different tasks: first a role that has one left, then one of it."""
+    """Draws `count` different tasks: first a role with tasks left, then one of its tasks."""
     left = {role: list(names) for role, names in tasks.items()}
     drawn: list[str] = []
     while len(drawn) < count:
@@ -257,16 +258,7 @@ def _chaos_tasks(roles: str, where: str, cluster: ClusterShape) -> Mapping[str, 
     for role in asked:
         if role not in known:
             nearest = did_you_mean(role, known)
-            raise UnknownNameError(f"{where}: no role {role!r}; {nearest}join some of {', '.join(known)} by +")
+            raise UnknownNameError(f"{where}: unknown role {role!r}; {nearest}join some of {', '.join(known)} by +")
         if not known[role]():
-            raise OptionError(f"{where}: there is no worker beside the chief; leave worker out of roles")
+            raise OptionError(f"{where}: the chief is the only worker; remove worker from roles")
     return {role: known[role]() for role in asked}
-
-
-def _check_time(key: str, value: float | None, least: float | None = None) -> None:
-    """Raises OptionError unless the value is finite and at least `least`, or above 0."""
-    if value is None:
-        return
-    if not math.isfinite(value) or (value <= 0 if least is None else value < least):
-        allowed = "more than 0" if least is None else f"{least:g} or more"
-        raise OptionError(f"{key}={value}; give {allowed}")

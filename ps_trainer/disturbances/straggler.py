@@ -1,14 +1,14 @@
-"""`Straggler`: a delay in each step of a worker, between its pull and its push: `--straggler`.
+"""`Straggler`: a delay in each step of a worker, between its pull and its push, for the flag `--straggler`.
 
-The worker computes its gradient of the parameters and table rows that it has read, holds it back for a sampled time,
-and goes on as if the computation had taken that much longer. Everything it has read is from before the delay, so
-the staleness that is logged is the staleness of the gradient. Steps that send nothing are delayed as well, each step
-once; a worker without data is not.
+The worker computes its gradient from the parameters and table rows that it has read, holds the gradient back for a
+sampled time, and continues as if the computation had taken that much longer. The worker read everything before the
+delay, so the logged staleness is the staleness of the gradient. Steps that send nothing are delayed as well, each step
+once. A step that ends for lack of data is not delayed.
 
-Workers need not agree on it: each obeys the flags that it was started with.
+Workers need not share this setting: each worker follows its own flags.
 
-The wait is a queue's dequeue, which takes no thread of TensorFlow's: a Python function in the graph samples the delay
-and returns at once, a thread of this worker sleeps, then lets the step pass. That adds some 2 ms to the delay.
+The graph waits in a queue's dequeue, which blocks no thread of TensorFlow. A Python function in the graph samples the
+delay and returns at once; a thread of this worker sleeps, then lets the step pass. That adds about 2 ms to the delay.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ class Straggler:
     """Holds back the gradient of each step of one worker.
 
     Args:
-        next_delay: gives the delay of the next step, in seconds.
-        worker_index: of the worker.
-        device: of the worker, "/job:worker/task:0".
-        container: of what the run keeps on the worker.
+        next_delay: Function that returns the delay of the next step in seconds.
+        worker_index: Index of the worker.
+        device: Device of the worker, "/job:worker/task:0".
+        container: Container of the run's resources on the worker.
 
     Attributes:
-        last_delay: seconds that the last step was held back; 0 before the first one, and for one that was cut short.
+        last_delay: Delay of the last step in seconds; 0 before the first step, and for a step whose delay was cut
+            short.
     """
 
     def __init__(self, next_delay: Callable[[], float], *, worker_index: int, device: str, container: str):
@@ -48,7 +49,7 @@ class Straggler:
         self._thread: threading.Thread | None = None
 
     def hold_back(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        """The same gradients, each where it is, to be had when all of them are computed and the delay is over."""
+        """The same gradients on the same devices, available once all are computed and the delay is over."""
         with tf.device(self._device), tf.name_scope("straggler"):
             with tf.control_dependencies([_values(gradient.value) for gradient in gradients]):
                 asked = tf.numpy_function(self._ask, [], tf.bool)
@@ -59,11 +60,11 @@ class Straggler:
                 return [_identity(gradient) for gradient in gradients]
 
     def start(self, target: str, config: tf.ConfigProto) -> None:
-        """Begins to serve the steps; to be called before the first one.
+        """Starts the thread that sleeps for the steps; call before the first step.
 
         Args:
-            target: of the worker's own server.
-            config: of a session on it, which needs no other task.
+            target: Target of the worker's own server.
+            config: Configuration of a session on that server alone.
         """
         with tf.Graph().as_default() as graph, tf.device(self._device):
             pass_op = self._passes().enqueue(True)  # noqa: FBT003 - the element, as TensorFlow's queues take it
@@ -72,7 +73,7 @@ class Straggler:
         self._thread.start()
 
     def let_go(self) -> None:
-        """Lets the step that is held back pass at once, and all that follow; may be called from any thread."""
+        """Lets the delayed step and all later steps pass at once; any thread may call this."""
         self._let_go.set()
 
     def close(self) -> None:
@@ -95,11 +96,11 @@ class Straggler:
                 let_pass()
 
     def _wait(self, secs: float) -> bool:
-        """Sleeps, but only until `let_go`; returns whether that was called."""
+        """Sleeps until the time is over or `let_go` is called; returns whether it was called."""
         return self._let_go.wait(secs)
 
     def _passes(self) -> tf.FIFOQueue:
-        """The queue of what lets a step pass; every graph on the worker's server means the same one."""
+        """The queue whose elements let a step pass; its shared name makes it the same queue in every graph."""
         with tf.get_default_graph().container(self._container):
             return tf.FIFOQueue(-1, [tf.bool], shapes=[[]], shared_name=f"straggler/worker_{self.worker_index}")
 
@@ -107,14 +108,15 @@ class Straggler:
 def create(
     specs: Sequence[DelaySpec], *, seed: int, worker_index: int, device: str, container: str
 ) -> Straggler | None:
-    """The straggler that a worker is; None if no spec applies to it.
+    """The straggler of a worker; None if no spec applies to the worker.
 
     Args:
-        specs: as the run's flags say.
-        seed: of the run. The same seed, worker and spec give the same delays; a run that is continued begins anew.
-        worker_index: of the worker.
-        device: see `Straggler`.
-        container: see there.
+        specs: Specs from the flags of the run.
+        seed: Seed of the run. The same seed, worker and spec give the same delays; a continued run repeats them from
+            the first.
+        worker_index: Index of the worker.
+        device: Device of the worker, "/job:worker/task:0".
+        container: Container of the run's resources on the worker.
     """
     spec = delays.spec_for(specs, worker_index)
     if spec is None:

@@ -1,10 +1,10 @@
-"""A worker's part in a drill: it tells at once when it has come to a step, and raises where that was asked for.
+"""The worker's side of injected faults: it reports at once that it has reached a step, and raises errors when due.
 
-The launcher says by the environment variable `PS_TRAINER_FAULTS` what it needs, as JSON:
+The launcher passes these steps and errors as JSON in the environment variable `PS_TRAINER_FAULTS`:
 
     {"steps": [50, 200], "raise": [{"step": 100, "text": "raise:worker:1@step=100"}]}
 
-Without it nothing is done, and a step costs nothing.
+Without that variable the worker does nothing here, and a step costs nothing.
 """
 
 from __future__ import annotations
@@ -21,24 +21,29 @@ from ps_trainer.metrics.writer import MetricsWriter
 
 
 class InjectedFaultError(RunError):
-    """A step that was asked to raise."""
+    """An error that `--fault=raise:…` has requested."""
 
 
 class Raise(NamedTuple):
-    """An error to raise after the first step that has reached `step`; `text` is what was asked for."""
+    """An error to raise.
+
+    Attributes:
+        step: The error is raised after the first step that reaches this `global_step`.
+        text: The fault as the user gave it.
+    """
 
     step: int
     text: str
 
 
 class Drill:
-    """What one worker does after each step.
+    """Reports and raises for one worker after each step.
 
     Args:
-        steps: at which something is due, ascending.
-        raises: errors of this worker's own.
-        task_name: of this worker.
-        writer: of its metrics.
+        steps: Steps at which a fault is due for any task, ascending.
+        raises: Errors that this worker must raise.
+        task_name: Name of this worker.
+        writer: Writer of its metrics.
     """
 
     def __init__(self, steps: Sequence[int], raises: Sequence[Raise], task_name: str, writer: MetricsWriter):
@@ -49,13 +54,13 @@ class Drill:
         self._next = self._steps[0] if self._steps else math.inf
 
     def after_step(self, global_step: int) -> None:
-        """Says that a step is reached, once for each.
+        """Reports each step that is now reached, once.
 
         Args:
-            global_step: after the step.
+            global_step: Value of `global_step` after the step.
 
         Raises:
-            InjectedFaultError: that was asked for.
+            InjectedFaultError: a requested error is due.
         """
         if global_step < self._next:
             return
@@ -70,7 +75,7 @@ class Drill:
 
 
 def create(task_name: str, writer: MetricsWriter, environ: Mapping[str, str] = os.environ) -> Drill | None:
-    """The part of the worker `task_name` in a drill; None where there is none."""
+    """The drill of the worker `task_name`; None if no faults were requested."""
     text = environ.get(VARIABLE)
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""A file of JSON lines that never ends a run: what cannot be written (disk full) is lost, in whole lines."""
+"""`LineFile`: a file of JSON lines that never ends a run; if the disk is full, whole lines are lost."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from absl import logging
 
 
 class LineFile:
-    """Appends to a file of JSON lines. Each line can be read when `write` returns.
+    """Appends to a file of JSON lines. Other processes can read a line when `write` returns.
 
     Args:
-        path: of the file; its folder is made.
+        path: Path of the file; its folder is created.
 
     Raises:
         OSError: the file cannot be opened.
@@ -27,14 +27,14 @@ class LineFile:
         self._is_losing = False
 
     def write(self, record: dict[str, Any]) -> None:
-        """Appends a line; warns at the first of those that are lost."""
+        """Appends a line; warns about the first lost line of a series."""
         line = (json.dumps(record) + "\n").encode()
         size = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            self._file.truncate(size)  # no half of a line stays for its readers
+            self._file.truncate(size)  # readers must not find half of a line
             if not self._is_losing:
                 logging.warning("lines of %s are lost: %s", self._file.name, error)
             self._is_losing = True

@@ -1,16 +1,16 @@
-"""Bytes that cross the wire, measured: the kernel's counts of this process's own TCP connections.
+"""Measures the bytes on the wire by the kernel's counts of this process's own TCP connections.
 
-TensorFlow's tensors are pulled by who needs them, over a connection that the puller opened. So a worker
+In TensorFlow the receiver of a tensor requests it, over a connection that the receiver opened. So a worker
 has two connections with each ps task, and control messages go both ways on both:
 
     opened by the worker to the ps:   parameters come in; requests for them and "run this step" go out
     opened by the ps to the worker:   gradients go out; requests for them come in
 
-No message tells which of its bytes are tensors. What is counted is therefore everything: all bytes to
-other tasks are *push*, all bytes from other tasks are *pull*, payload of TCP without the headers of IP and
-TCP. Beside the tensors themselves these are gRPC's framing and the requests (about half a kB per step and ps
-task each way), the heartbeats (below 1 kB/s per ps task) and, on the chief, the parameters read for each
-checkpoint, and the calls that its rule's service makes when a worker comes or goes.
+The kernel cannot tell which bytes are tensors, so everything counts: all bytes to
+other tasks are *push*, all bytes from other tasks are *pull*. Both are payload of TCP without the headers of IP and
+TCP. Besides the tensors they contain gRPC's framing and the requests (about half a kB per step and ps
+task in each direction), the heartbeats (below 1 kB/s per ps task) and, on the chief, the parameters read for each
+checkpoint, and the calls of its rule's service when a worker joins or leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 _FD_DIR = "/proc/self/fd"
 # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info (linux/tcp.h): after 8 bytes of flags, 24
-# 32-bit fields and two 64-bit ones. Fields are only ever added at the end. In Linux since 4.1.
+# 32-bit fields and two 64-bit fields. Linux has them since 4.1, and adds new fields only at the end.
 _BYTES_AT = 8 + 24 * 4 + 2 * 8
 _BYTES = struct.Struct("=QQ")
 _INFO_SIZE = _BYTES_AT + _BYTES.size
@@ -35,11 +35,11 @@ class Connection(NamedTuple):
     """A TCP connection of this process.
 
     Attributes:
-        key: tells it from every other connection, also from one that had its descriptor before.
-        local_port: this end's port.
-        peer_port: the other end's port.
-        sent_bytes: payload that the other end has acknowledged.
-        received_bytes: payload received.
+        key: Identity of the connection; an earlier connection with the same descriptor has another key.
+        local_port: Port of this end.
+        peer_port: Port of the other end.
+        sent_bytes: Payload in bytes that the other end has acknowledged.
+        received_bytes: Received payload in bytes.
     """
 
     key: tuple[Hashable, ...]
@@ -50,11 +50,11 @@ class Connection(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Bytes between this process and other tasks since the first sample; they never fall.
+    """Bytes between this process and other tasks since the first sample; they never decrease.
 
     Attributes:
-        push_bytes: to the other tasks: gradients, and requests.
-        pull_bytes: from the other tasks: parameters, and requests.
+        push_bytes: Bytes to the other tasks: gradients and requests.
+        pull_bytes: Bytes from the other tasks: parameters and requests.
     """
 
     push_bytes: int
@@ -64,12 +64,12 @@ class Traffic(NamedTuple):
 class SocketTraffic:
     """Counts the bytes between this process and the other tasks of its cluster.
 
-    Connections of the cluster are known by their ports: accepted at `own_port`, or opened to a port of
-    `peer_ports`. Two tasks in one process (as in tests) cannot be told apart by what they opened.
+    A connection belongs to the cluster if it was accepted at `own_port`, or opened to one of `peer_ports`. For two
+    tasks in one process (as in tests), the connections that they opened cannot be distinguished.
 
     Args:
-        own_port: port that this task serves, None if it serves nothing.
-        peer_ports: ports of the other tasks: the ps tasks, and the workers where these talk to each other.
+        own_port: Port of this task's server; None if it has no server.
+        peer_ports: Ports of the other tasks: the ps tasks, and the workers if workers exchange tensors.
     """
 
     def __init__(self, own_port: int | None, peer_ports: Collection[int]):
@@ -79,9 +79,10 @@ class SocketTraffic:
         self._closed = Traffic(0, 0)
 
     def sample(self) -> Traffic | None:
-        """The bytes so far, of connections closed since included up to the sample before; None where not known.
+        """The bytes so far; None if the system does not count them.
 
-        It looks at every descriptor of the process, which takes about a millisecond: for reports, not steps.
+        Closed connections count up to the last sample before their end. A sample examines every descriptor of the
+        process, which takes about a millisecond, so call it for reports and not for steps.
         """
         if not is_supported():
             return None
@@ -96,11 +97,11 @@ class SocketTraffic:
 
 
 class StepTraffic:
-    """Bytes per step of a worker, measured from its making on, beside what was to be sent by computation.
+    """Bytes per step of a worker: measured since this object was made, and computed from the tensors.
 
     Args:
-        sample: such as `SocketTraffic.sample`; called once here and once in each report.
-        sent_bytes: bytes pushed so far as computed from the tensors; called as often.
+        sample: Function such as `SocketTraffic.sample`; called once here and once in each report.
+        sent_bytes: Function that returns the bytes pushed so far, computed from the tensors; called as often.
     """
 
     def __init__(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]):
@@ -111,27 +112,27 @@ class StepTraffic:
         self._steps = 0
 
     def report(self, steps: int) -> dict[str, float]:
-        """Figures of the `steps` since the last report; measured ones only where the system gives them."""
+        """Figures of the `steps` since the last report; measured figures only if the system counts bytes."""
         before, self._reported = self._reported, self._sample()
         sent_before, self._reported_sent = self._reported_sent, self._sent_bytes()
         self._steps += steps
         return _per_step(before, self._reported, self._reported_sent - sent_before, steps)
 
     def summary(self) -> dict[str, float]:
-        """Figures of all steps reported so far, without what came after."""
+        """Figures of all reported steps, without later ones."""
         return _per_step(self._begin, self._reported, self._reported_sent - self._begin_sent, self._steps)
 
 
 def is_supported() -> bool:
-    """Whether this system tells what its connections carried: Linux with /proc."""
+    """Whether this system counts the bytes of its connections: Linux with /proc."""
     return sys.platform == "linux" and os.path.isdir(_FD_DIR)
 
 
 def connections() -> Iterator[Connection]:
     """The established TCP connections of this process, IPv4 and IPv6.
 
-    Descriptors are looked at as they are, and never duplicated: gRPC watches its sockets by epoll, which goes
-    on reporting a closed one while a duplicate of it lives, and gRPC then crashes on what it has freed.
+    Descriptors are never duplicated here. gRPC watches its sockets by epoll, which continues to report a closed socket
+    as long as a duplicate exists, and gRPC then crashes because it has freed that socket.
     """
     for name in os.listdir(_FD_DIR):
         descriptor = int(name)
@@ -140,12 +141,12 @@ def connections() -> Iterator[Connection]:
             if not stat.S_ISSOCK(status.st_mode):
                 continue
             sock = socket.socket(fileno=descriptor)
-        except OSError:  # closed since it was listed
+        except OSError:  # the descriptor was closed after it was listed
             continue
         try:
             connection = _connection(sock, status.st_ino)
         finally:
-            sock.detach()  # it is not ours to close
+            sock.detach()  # the socket belongs to TensorFlow, so it must stay open
         if connection is not None:
             yield connection
 
@@ -156,7 +157,7 @@ def _connection(sock: socket.socket, inode: int) -> Connection | None:
     try:
         local, peer = sock.getsockname(), sock.getpeername()
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
-    except OSError:  # it listens, or is not connected any more
+    except OSError:  # the socket listens, or is no longer connected
         return None
     if len(info) < _INFO_SIZE:
         return None

@@ -1,10 +1,10 @@
-"""Writes one task's numbers: JSON lines, and TensorBoard events of the same numbers.
+"""`MetricsWriter`: writes one task's numbers as JSON lines and as TensorBoard events.
 
     <logdir>/metrics/<task>.jsonl      a line per report; {"kind": "state" | "train" | "eval" | …, "wall_time", …}
     <logdir>/metrics/<task>/events…    scalars
 
-No TensorBoard is needed to write events. Numbers that cannot be written (disk full) are lost with a warning: no
-training ends for them.
+Writing events does not need TensorBoard. Numbers that cannot be written (disk full) are lost with a warning, because
+they must not end training.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from absl import logging
 
 from ps_trainer.metrics.lines import LineFile
 
-# What TensorFlow's writer of events raises when the disk is full.
+# TensorFlow's writer of events raises these when the disk is full.
 _EVENT_ERRORS = (OSError, RuntimeError, tf.errors.OpError)
 
 
 class MetricsWriter:
-    """Writes and logs what a task reports.
+    """Writes and logs the reports of a task.
 
     Args:
-        logdir: folder of the run, or None to log only.
-        task_name: "worker-0".
-        clock: seconds since the epoch.
+        logdir: Folder of the run; None = write only to the log.
+        task_name: Name of the task, for example "worker-0".
+        clock: Time in seconds since the epoch.
     """
 
     def __init__(self, logdir: str | None, task_name: str, clock: Callable[[], float] = time.time):
@@ -38,16 +38,16 @@ class MetricsWriter:
         if logdir is not None:
             folder = pathlib.Path(logdir) / "metrics"
             self._file = LineFile(folder / f"{task_name}.jsonl")
-            # An own graph: the writer would put the default one into the file.
+            # The writer copies the default graph into the file, so this one is empty.
             with tf.Graph().as_default():
                 self._events = tf.summary.FileWriter(str(folder / task_name))
 
     def state(self, state: str, *, peer_failure: bool = False) -> None:
-        """Reports what the task does now, in words.
+        """Reports the current activity of the task.
 
         Args:
-            state: in words.
-            peer_failure: the task ends because of another task's failure; who supervises it looks there.
+            state: Activity in words.
+            peer_failure: True if the task ends because of another task's failure; the supervisor reads this.
         """
         logging.info("%s", state)
         self._line({"kind": "state", "state": state} | ({"peer_failure": True} if peer_failure else {}))
@@ -65,11 +65,11 @@ class MetricsWriter:
         self._scalars(step, {f"test/{name}": value for name, value in metrics.items()})
 
     def reached(self, step: int) -> None:
-        """Tells who carries out a drill that this task has come to `step`."""
+        """Reports to the launcher, which injects faults by step, that this task has reached `step`."""
         self._line({"kind": "reached", "global_step": step})
 
     def event(self, event: str, task: str, step: int, **details: Any) -> None:
-        """Notes that something was done to this task, in the form of the launcher's own events."""
+        """Writes an event of this task in the form of the launcher's events."""
         self._line({"kind": "event", "event": event, "task": task, "global_step": step, **details})
 
     def close(self) -> None:

@@ -103,15 +103,15 @@ def test_a_folder_in_the_place_of_a_file(refuse, tmp_path):
 
 
 TRACES = [
-    (b"", "has no step times; it needs one a line, in seconds"),
+    (b"", "has no step times; write one per line, in seconds"),
     (b"step,secs\n", "has no step times"),
-    (b"step,secs\n0,0.1\n1,\n", "line 3, column 1: '' is no step time"),
-    (b"step,secs\n0,0.1\n1,-2\n", "line 3, column 1: '-2' is no step time"),
-    (b"step,secs\n0,nan\n", "line 2, column 1: 'nan' is no step time"),
-    (b"step,secs\n0,inf\n", "'inf' is no step time"),
-    (b"step,secs\n0\n", "line 2, column 1: '' is no step time"),
-    (b"step,ms\n0,1\n", "column=secs: no such column; columns: step, ms"),
-    (b"0,0.1\n", "column=secs: no such column; it has no line of names"),
+    (b"step,secs\n0,0.1\n1,\n", "line 3, column 1: '' is not a step time"),
+    (b"step,secs\n0,0.1\n1,-2\n", "line 3, column 1: '-2' is not a step time"),
+    (b"step,secs\n0,nan\n", "line 2, column 1: 'nan' is not a step time"),
+    (b"step,secs\n0,inf\n", "'inf' is not a step time"),
+    (b"step,secs\n0\n", "line 2, column 1: '' is not a step time"),
+    (b"step,ms\n0,1\n", "column=secs: unknown column; columns: step, ms"),
+    (b"0,0.1\n", "column=secs: unknown column; the file has no line of column names"),
     (b"\xff\xfe0\0", "cannot be read as CSV: 'utf-8' codec"),
     (b"step,secs\n0," + b"1" * 200_000 + b"\n", "cannot be read as CSV: field larger than field limit"),
 ]

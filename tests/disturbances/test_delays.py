@@ -63,7 +63,7 @@ def test_persistent_slows_only_its_worker():
 
 
 def test_persistent_requires_a_worker():
-    with pytest.raises(ValueError, match="index of the worker"):
+    with pytest.raises(ValueError, match="index of the delayed worker"):
         delays.parse("persistent").sampler(delays.rng_for(0, 0))
 
 
@@ -171,5 +171,5 @@ def test_rejects_a_broken_trace_and_names_the_line(tmp_path, text, column, words
 
 def test_specs_for_a_cluster_may_name_only_its_workers():
     assert [spec.worker for spec in delays.parse_all(["exp", "det:worker=1"], 2)] == [None, 1]
-    with pytest.raises(OptionError, match="there is no worker 2 with num_workers=2; give worker=1 or less"):
+    with pytest.raises(OptionError, match="worker 2 does not exist with num_workers=2; give worker=1 or less"):
         delays.parse_all(["exp:worker=2"], 2)

@@ -216,7 +216,7 @@ def test_a_worker_that_does_not_exist_is_rejected_before_a_task_starts():
     config = config_of("Dense", "Rows", straggler=("exp", "exp:worker=2"))
     components_lib.load(config, num_workers=3)
     with pytest.raises(
-        OptionError, match="--straggler exp:worker=2: there is no worker 2 with num_workers=2.*worker=1"
+        OptionError, match="--straggler exp:worker=2: worker 2 does not exist with num_workers=2.*worker=1"
     ):
         components_lib.load(config, num_workers=2)
 

@@ -204,7 +204,10 @@ def test_numbers_of_tasks_are_checked_before_a_folder_is_made(launch, counts, fl
 
 @pytest.mark.parametrize(
     "spec, message",
-    [("exp:worker=2", "no worker 2 with num_workers=2.*give worker=1"), ("exp:mean_ms=-1", "mean_ms=-1.*above 0")],
+    [
+        ("exp:worker=2", "worker 2 does not exist with num_workers=2.*give worker=1"),
+        ("exp:mean_ms=-1", "mean_ms=-1.*above 0"),
+    ],
 )
 def test_delays_are_checked_before_a_folder_is_made(launch, spec, message):
     with pytest.raises(OptionError, match=message):
@@ -246,7 +249,7 @@ def test_without_a_place_for_temporary_files_the_error_names_the_variable(tmp_pa
 
 
 def test_faults_and_restarts_are_checked_before_a_folder_is_made(launch):
-    with pytest.raises(OptionError, match="there is no worker 2"):
+    with pytest.raises(OptionError, match="worker 2 does not exist"):
         launch({}, faults=["kill:worker:2@step=5"])
     with pytest.raises(OptionError, match="--max_restarts=-1: max_restarts must be at least 0"):
         launch({}, max_restarts=-1)

@@ -241,5 +241,5 @@ def test_wrong_fault_ends_with_2_before_a_run_is_set_up(create_run):
     run = create_run()
     launcher = run.start_local("--fault=kill:worker:2@step=5")
     assert launcher.wait(END_SECS) == USAGE
-    assert "there is no worker 2; the worker tasks of this cluster are 0 to 1" in launcher.log
+    assert "worker 2 does not exist; the worker tasks of this cluster are 0 to 1" in launcher.log
     assert not run.logdir.exists()

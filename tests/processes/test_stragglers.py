@@ -38,5 +38,5 @@ def test_the_launcher_rejects_a_delay_for_a_worker_that_does_not_exist(create_ru
     run = create_run()
     launcher = run.start_local("--straggler=exp:worker=2")
     assert launcher.wait(START_SECS) == USAGE
-    assert "--straggler exp:worker=2: there is no worker 2 with num_workers=2; give worker=1 or less" in launcher.log
+    assert "--straggler exp:worker=2: worker 2 does not exist with num_workers=2; give worker=1 or less" in launcher.log
     assert not run.logdir.exists()

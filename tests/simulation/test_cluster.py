@@ -88,7 +88,7 @@ def test_the_last_spec_that_applies_to_a_worker_counts():
     ("compute", "fields", "words"),
     [
         ("exp", {"num_workers": 0}, "--num_workers=0: num_workers must be at least 1"),
-        ("exp:worker=4", {}, "there is no worker 4 with num_workers=4"),
+        ("exp:worker=4", {}, "worker 4 does not exist with num_workers=4"),
         ("exp:worker=1", {}, "has no delay for worker 0; give one without worker="),
         ([], {}, "nothing"),
     ],
