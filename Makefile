@@ -15,8 +15,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Momentum and averaged gradients of two workers: 98 % of the test digits, with room above 97 %.
 TRAIN_FLAGS ?= --model=cnn --dataset=digits --update=sync --optimizer=momentum --learning_rate=0.03 --max_steps=1000 --report_secs=1
 KINDS ?= light or cluster or process
-# Two test files at a time, each in one process: they wait more than they compute.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Each test file runs in one process. Tests of processes wait for about a third of their time, so four files at a time
+# keep two cores busy. Light tests only compute, so two files at a time are enough.
+PYTEST_FLAGS ?= --dist loadfile --no-loadscope-reorder
+TEST_WORKERS ?= 4
+CHECK_WORKERS ?= 2
 EXPERIMENT_FLAGS ?=
 
 .PHONY: train test test-full check lint bench experiments clean
@@ -25,13 +28,13 @@ train: $(VENV)/.installed
 	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m '$(KINDS)'
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_FLAGS) -m '$(KINDS)'
 
 test-full: export PS_TRAINER_FULL_TESTS := true
 test-full: test
 
 check: lint
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m light
+	$(BIN)/python -m pytest -n $(CHECK_WORKERS) $(PYTEST_FLAGS) -m light
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -201,11 +201,12 @@ def test_link_that_was_cut_works_again(create_run):
             ("sync", "cut:worker:1"),
             ("ssp", "freeze:worker:1"),
             ("all_reduce", "cut:worker:1"),  # its collective stays broken, so all workers are restarted
-            ("sync", "freeze:worker:1"),
             ("ssp", "cut:ps:1"),
+            ("sync", "freeze:worker:1"),
             ("async", "freeze:ps:0"),
             ("all_reduce", "freeze:worker:1"),
-        ]
+        ],
+        every=3,
     ),
 )
 def test_a_task_that_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run, update, fault):

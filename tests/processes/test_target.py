@@ -13,7 +13,7 @@ USAGE = 2
 TARGET = "--target_metric=accuracy>=0.9"
 
 
-@pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"]))
+@pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"], every=3))
 def test_all_end_once_a_checkpoint_reaches_the_target_and_a_second_run_ends_at_once(create_run, update):
     run = create_run(num_workers=2, flags=(UNLIMITED, f"--update={update}", TARGET, "--save_checkpoint_secs=1"))
     tasks = run.start_all()

@@ -42,7 +42,7 @@ def assert_done(run, *tasks):
     assert run.checkpoint_step() == run.summary()["global_step"]
 
 
-@pytest.mark.parametrize(("update", "option"), repetitions(RULES))
+@pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3))
 def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, option):
     run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=1500")
     run.wait_for_step(100)
@@ -53,7 +53,7 @@ def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, opt
     assert_done(run, ps_0, ps_1, *workers)
 
 
-@pytest.mark.parametrize(("update", "option"), repetitions(RULES))
+@pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3, first=1))
 def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(create_run, update, option):
     flags = ("--max_steps=1500", "--heartbeat_timeout_secs=4")
     run, ps_0, ps_1, *workers = start(create_run, update, option, *flags)
