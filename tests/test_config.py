@@ -110,7 +110,7 @@ def test_every_field_is_either_private_or_shared_and_gives_a_reason():
     assert PRIVATE.keys() ^ SHARED.keys() == fields.keys()
 
 
-def test_values_out_of_range_are_refused_without_a_command_line():
+def test_values_out_of_range_are_rejected_without_a_command_line():
     with pytest.raises(OptionError, match="--batch_size=0: batch_size must be at least 1; the default is 32"):
         TrainConfig(batch_size=0).check()
 

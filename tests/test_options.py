@@ -119,7 +119,7 @@ def test_a_repeated_key_is_rejected_even_with_the_same_value():
         parse("count=3", "count=3")
 
 
-def test_a_string_without_equals_is_refused():
+def test_a_string_without_equals_is_rejected():
     with pytest.raises(OptionError, match=r"--thing_option 'count': write key=value; keys: flag \(default False\)"):
         parse("count")
 
@@ -153,6 +153,6 @@ def test_the_field_of_a_keyword_is_not_a_key_itself(string, key):
         options.parse(KeywordOptions, [string], "--thing_option")
 
 
-def test_a_keyword_given_twice_is_refused():
+def test_a_keyword_given_twice_is_rejected():
     with pytest.raises(OptionError, match="'lambda' is given twice"):
         options.parse(KeywordOptions, ["lambda=1", "lambda=2"], "--thing_option")

@@ -81,7 +81,7 @@ def test_creates_by_name_without_options():
     assert THINGS.create("without", extra="e").extra == "e"
 
 
-def test_options_for_a_class_without_any_are_refused():
+def test_options_for_a_class_without_any_are_rejected():
     with pytest.raises(OptionError, match="--thing_option size=4: thing 'without' takes no options"):
         THINGS.create("without", ["size=4"])
 

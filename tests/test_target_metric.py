@@ -24,7 +24,7 @@ def test_is_read_with_spaces_and_any_number(text, words):
 
 
 @pytest.mark.parametrize("text", ["", "accuracy", "accuracy>0.9", "accuracy=0.9", ">=1", "a b>=1", "a>=b", "a>=inf"])
-def test_other_forms_are_refused(text):
+def test_other_forms_are_rejected(text):
     with pytest.raises(OptionError, match="write a metric, >= or <=, and a number, as in --target_metric='accuracy"):
         target_metric.parse(text)
 

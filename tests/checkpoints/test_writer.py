@@ -105,7 +105,7 @@ class TestMovedFolders:
 
 class TestStateFileRepair:
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "reason"),
         [
             (None, "is missing"),
             (b"", "is empty"),
@@ -115,14 +115,14 @@ class TestStateFileRepair:
             (b'model_checkpoint_path: "model.ckpt-1"', "names model.ckpt-1"),
         ],
     )
-    def test_it_names_the_newest_loadable_checkpoint_again(self, tmp_path, content, said):
+    def test_it_names_the_newest_loadable_checkpoint_again(self, tmp_path, content, reason):
         write(tmp_path, 1, 2)
         (tmp_path / "checkpoint").unlink()
         if content is not None:
             (tmp_path / "checkpoint").write_bytes(content)
         with log_lines() as lines:
             writer.repair(tmp_path)
-        assert said in lines[0] and "it names model.ckpt-2 now" in lines[0]
+        assert reason in lines[0] and "it names model.ckpt-2 now" in lines[0]
         assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
 
     def test_it_does_not_name_a_damaged_one(self, tmp_path):
@@ -217,7 +217,7 @@ class TestInterruptedSaves:
 class TestFailedSaves:
     @pytest.mark.parametrize("call", ["fsync", "replace"])
     @pytest.mark.parametrize(
-        ("code", "said"),
+        ("code", "reason"),
         [
             (errno.ENOSPC, r"is full \([\d,]+ bytes are free, 68 are needed\).*--keep_checkpoints"),
             (errno.EDQUOT, "is full"),
@@ -225,11 +225,11 @@ class TestFailedSaves:
             (errno.EROFS, "Read-only file system"),
         ],
     )
-    def test_gives_the_reason_and_leaves_the_last_good_checkpoint(self, tmp_path, monkeypatch, call, code, said):
+    def test_gives_the_reason_and_leaves_the_last_good_checkpoint(self, tmp_path, monkeypatch, call, code, reason):
         write(tmp_path, 1)
         before = names(tmp_path)
         monkeypatch.setattr(durable_files.os, call, _failing(code))
-        with pytest.raises(SaveError, match=said) as caught:
+        with pytest.raises(SaveError, match=reason) as caught:
             write(tmp_path, 2, keep=1)
         monkeypatch.undo()
         assert "model.ckpt-2" in str(caught.value)

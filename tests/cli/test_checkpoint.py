@@ -135,14 +135,14 @@ class TestVerify:
         assert code == 1 and "no checkpoint can be loaded" in out
 
     @pytest.mark.parametrize(
-        ("content", "said"), [(None, "is missing"), (b"", "is empty"), (b"\xff", "is not text"), (b"x", "names no")]
+        ("content", "message"), [(None, "is missing"), (b"", "is empty"), (b"\xff", "is not text"), (b"x", "names no")]
     )
-    def test_a_bad_state_file_is_reported(self, command, logdir, content, said):
+    def test_a_bad_state_file_is_reported(self, command, logdir, content, message):
         (logdir / "checkpoints" / "checkpoint").unlink()
         if content is not None:
             (logdir / "checkpoints" / "checkpoint").write_bytes(content)
         code, out, _ = command("verify", logdir)
-        assert code == 0 and f"state file: {said}" in out and "the next run repairs it" in out
+        assert code == 0 and f"state file: {message}" in out and "the next run repairs it" in out
 
     def test_leftovers_and_checkpoints_of_another_name_are_reported(self, command, logdir):
         (logdir / "checkpoints" / f"writing-model.ckpt-3{DATA}").write_bytes(b"x")
@@ -248,7 +248,7 @@ class TestPlan:
         assert code == 2 and "none can be loaded" in err
 
     @pytest.mark.parametrize(
-        ("flag", "said"),
+        ("flag", "message"),
         [
             ("--model=cn", "did you mean cnn?"),
             ("--optimizer=adm", "did you mean adam?"),
@@ -258,13 +258,13 @@ class TestPlan:
             ("--batch_size=x", "--batch_size"),
         ],
     )
-    def test_a_wrong_flag_is_an_error(self, command, logdir, flag, said):
+    def test_a_wrong_flag_is_an_error(self, command, logdir, flag, message):
         code, _, err = command("plan", logdir, flag)
-        assert code == 2 and said in err
+        assert code == 2 and message in err
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ((), "missing action; choose from info, verify, plan"),
         (("inof", "x"), "did you mean info?"),
@@ -276,9 +276,9 @@ class TestPlan:
         (("verify", "x", "y"), "unexpected 'y'"),
     ],
 )
-def test_a_wrong_command_line_is_an_error(command, args, said):
+def test_a_wrong_command_line_is_an_error(command, args, message):
     code, _, err = command(*args)
-    assert code == 2 and said in err
+    assert code == 2 and message in err
 
 
 @pytest.mark.parametrize("args", [("--help",), ("plan", "--help"), ("info", "x", "-h"), ("plan", "x", "--help")])

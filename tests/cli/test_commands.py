@@ -122,7 +122,7 @@ def test_evaluate_finds_the_checkpoints_below_logdir_or_in_the_given_folder(call
         (["--checkpoint_dir=/no/such"], "/no/such is not a folder"),
     ],
 )
-def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
+def test_evaluate_rejects_a_missing_folder(calls, capsys, args, expected):
     assert evaluate.main_evaluate(["evaluate", *args]) == 2
     assert expected in capsys.readouterr().err
 
@@ -148,7 +148,7 @@ def test_evaluate_refuses_a_missing_folder(calls, capsys, args, expected):
         ),
     ],
 )
-def test_refuses_wrong_input_before_anything_starts(calls, capsys, command, args, expected):
+def test_rejects_wrong_input_before_anything_starts(calls, capsys, command, args, expected):
     assert command(["prog", *args]) == 2
     captured = capsys.readouterr().err
     assert captured.startswith("error: ") and captured.count("\n") == 1
@@ -156,7 +156,7 @@ def test_refuses_wrong_input_before_anything_starts(calls, capsys, command, args
     assert calls == []
 
 
-def test_run_worker_refuses_a_ps_of_tf_config(calls, capsys, monkeypatch):
+def test_run_worker_rejects_a_ps_of_tf_config(calls, capsys, monkeypatch):
     content = {"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "ps", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(content))
     assert task.main_worker(["run_worker.py"]) == 2

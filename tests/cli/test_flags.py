@@ -102,7 +102,7 @@ def test_given_flags_are_passed_on_as_arguments_even_if_they_equal_the_default(a
         (["--flagfile=/no/such/file"], "--flagfile cannot be read: [Errno 2]"),
     ],
 )
-def test_refuses_a_bad_command_line_with_flag_and_fix(args, expected):
+def test_rejects_a_bad_command_line_with_flag_and_fix(args, expected):
     with pytest.raises(UsageError) as caught:
         parse(*args)
     assert expected in str(caught.value)

@@ -82,7 +82,7 @@ def test_lists_all_kinds_when_none_is_named(capsys):
     assert capsys.readouterr().out == "\n".join([GADGETS, TOOLS, FILTERS])
 
 
-def test_refuses_an_unknown_kind(capsys):
+def test_rejects_an_unknown_kind(capsys):
     assert listing.main_list(["list", "gadget"]) == 2
     expected = "error: list gadget: unknown kind; did you mean gadgets? known: gadgets, tools, filters\n"
     assert capsys.readouterr().err == expected

@@ -96,7 +96,7 @@ def test_writes_figures_tables_and_their_origin(tmp_path, capsys):
         (["--out_dir=/dev/null/x"], "--out_dir=/dev/null/x cannot be made"),
     ],
 )
-def test_refuses_wrong_input_in_one_line(capsys, args, expected):
+def test_rejects_wrong_input_in_one_line(capsys, args, expected):
     assert run(*args) == 2
     captured = capsys.readouterr().err
     assert captured.startswith("error: ") and captured.count("\n") == 1

@@ -44,7 +44,7 @@ def test_splits_host_and_port(address, host, port):
         ("h1/x:2222", "'h1/x' is not a host name"),
     ],
 )
-def test_refuses_a_malformed_address_with_field_and_fix(address, fix):
+def test_rejects_a_malformed_address_with_field_and_fix(address, fix):
     with pytest.raises(ClusterConfigError) as caught:
         addresses.split_address(address, "--ps_hosts[3]")
     assert str(caught.value).startswith(f"--ps_hosts[3]={address!r}: ")

@@ -111,7 +111,7 @@ def test_is_frozen_and_equal_whatever_its_source():
         ({"jobs": ["p:1"]}, "flags cluster", "write job names with a list"),
     ],
 )
-def test_refuses_a_wrong_description_with_field_and_fix(changes, field, fix):
+def test_rejects_a_wrong_description_with_field_and_fix(changes, field, fix):
     with pytest.raises(ClusterConfigError) as caught:
         create(**changes)
     assert str(caught.value).startswith(field)
@@ -133,6 +133,6 @@ def test_names_fields_in_the_terms_of_the_source():
         create(task_index=7, source="TF_CONFIG")
 
 
-def test_refuses_chief_and_master_together():
+def test_rejects_chief_and_master_together():
     with pytest.raises(ClusterConfigError, match="both cluster.chief and cluster.master"):
         create({"ps": ["p:1"], "chief": ["c:1"], "master": ["m:1"]}, source="TF_CONFIG")

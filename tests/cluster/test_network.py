@@ -47,7 +47,7 @@ def test_faults_are_described_in_words():
     assert network.fault_of(f"{UNRESOLVABLE}:1").startswith(f"the name {UNRESOLVABLE} does not resolve: ")
 
 
-def test_silence_differs_from_refusal():
+def test_silence_differs_from_rejection():
     with contextlib.ExitStack() as sockets:
         listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = listener.getsockname()

@@ -109,14 +109,14 @@ def test_an_empty_tf_config_counts_as_not_given(text):
         ),
     ],
 )
-def test_refuses_sources_that_disagree_and_names_both(flags, expected):
+def test_rejects_sources_that_disagree_and_names_both(flags, expected):
     with pytest.raises(ClusterConfigError) as caught:
         sources.resolve(ClusterFlags(**flags), {"TF_CONFIG": tf_config()})
     assert expected in str(caught.value)
     assert "make them equal or remove one of the two" in str(caught.value)
 
 
-def test_refuses_a_file_that_disagrees_with_tf_config(write_file):
+def test_rejects_a_file_that_disagrees_with_tf_config(write_file):
     path = write_file({**JOBS, "ps": ["p0:1"]})
     with pytest.raises(ClusterConfigError, match=f"TF_CONFIG and cluster file {path} disagree on ps"):
         sources.resolve(ClusterFlags(cluster_file=path), {"TF_CONFIG": tf_config()})
@@ -129,7 +129,7 @@ def test_the_command_decides_the_job_when_no_source_does():
         sources.resolve(flags, {})
 
 
-def test_refuses_a_job_that_the_command_does_not_run():
+def test_rejects_a_job_that_the_command_does_not_run():
     with pytest.raises(ClusterConfigError, match=r"TF_CONFIG task\.type=worker, but this command runs only ps; use"):
         sources.resolve(ClusterFlags(), {"TF_CONFIG": tf_config()}, roles=("ps",), default_role="ps")
     flags = ClusterFlags(**HOSTS, job_name="ps")
@@ -161,12 +161,12 @@ def test_without_any_source_the_error_says_what_to_give():
         (json.dumps({"cluster": JOBS, "task": ["worker", 0]}), "TF_CONFIG task=.*: write"),
     ],
 )
-def test_refuses_a_wrong_tf_config(text, expected):
+def test_rejects_a_wrong_tf_config(text, expected):
     with pytest.raises(ClusterConfigError, match=expected):
         sources.from_tf_config(text)
 
 
-def test_refuses_an_unreadable_cluster_file(tmp_path, write_file):
+def test_rejects_an_unreadable_cluster_file(tmp_path, write_file):
     with pytest.raises(ClusterConfigError, match="--cluster_file=.*missing.json: cannot be read: No such file"):
         sources.from_file(tmp_path / "missing.json", "ps", 0)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
@@ -176,7 +176,7 @@ def test_refuses_an_unreadable_cluster_file(tmp_path, write_file):
         sources.from_file(write_file('{"ps": ['), "ps", 0)
 
 
-def test_refuses_an_empty_element_in_an_address_list():
+def test_rejects_an_empty_element_in_an_address_list():
     with pytest.raises(ClusterConfigError, match=r"--worker_hosts\[1\]='': the address is empty; remove the extra"):
         sources.from_flags("p:1", "w0:1,", None, "worker", 0)
     with pytest.raises(ClusterConfigError, match="--ps_hosts is empty"):

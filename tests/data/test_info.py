@@ -90,10 +90,10 @@ def test_running_text_is_recognised_by_its_name(tmp_path, name, options):
     text = ("the cat\n" * 200).encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     for path in (tmp_path, tmp_path / name):
-        said = info.describe(path)
-        assert "running text" in said
-        assert "--model_option=vocab_size=" in said
-        assert f"--dataset=text {options}--data_dir={tmp_path}" in said
+        described = info.describe(path)
+        assert "running text" in described
+        assert "--model_option=vocab_size=" in described
+        assert f"--dataset=text {options}--data_dir={tmp_path}" in described
 
 
 def test_unknown_or_broken_files_are_rejected(generated, tmp_path):
@@ -128,7 +128,7 @@ def test_clicks_with_decimal_ids_are_described_and_read_as_texts(tmp_path):
     line = "\t".join(["1", *["3"] * 13, *["48"] * 26])
     (tmp_path / "train.txt").write_text(f"{line}\n" * 20)
     for path in (tmp_path, tmp_path / "train.txt"):
-        said = info.describe(path)
-        assert "clicks in the format of Criteo, with other ids" in said
-        assert "--dataset=criteo --dataset_option=train_files=train.txt --dataset_option=categories=text" in said
-        assert "18 training examples, 2 test examples" in said
+        described = info.describe(path)
+        assert "clicks in the format of Criteo, with other ids" in described
+        assert "--dataset=criteo --dataset_option=train_files=train.txt --dataset_option=categories=text" in described
+        assert "18 training examples, 2 test examples" in described

@@ -56,7 +56,7 @@ def refusal(*strings):
 
 
 @pytest.mark.parametrize(
-    ("string", "said"),
+    ("string", "message"),
     [
         ("top_k:0.1", "top_k:key=value"),
         ("top_k:k=3", "ratio"),
@@ -64,12 +64,12 @@ def refusal(*strings):
         ("pathlib:Path", "not a gradient transform"),
     ],
 )
-def test_wrong_options_are_refused(string, said):
-    assert said in refusal(string)
+def test_wrong_options_are_rejected(string, message):
+    assert message in refusal(string)
 
 
 @pytest.mark.parametrize(
-    ("strings", "said"),
+    ("strings", "message"),
     [
         (["one_bit", "top_k"], "top_k comes after one_bit; put it before"),
         (["cast", "clip_norm"], "clip_norm comes after cast; put it before"),
@@ -84,11 +84,11 @@ def test_wrong_options_are_refused(string, said):
         (["error_feedback", "random_k:ratio=0.1"], "write random_k:ratio=0.1,scale=false"),
     ],
 )
-def test_wrong_orders_and_combinations_are_refused(strings, said):
-    assert said in refusal(*strings)
+def test_wrong_orders_and_combinations_are_rejected(strings, message):
+    assert message in refusal(*strings)
 
 
-def test_momentum_on_worker_and_ps_is_refused():
+def test_momentum_on_worker_and_ps_is_rejected():
     parse.check_optimizer(parse.load(["dgc"]), "sgd", 0.0)
     parse.check_optimizer(parse.load(["dgc:momentum=0"]), "momentum", 0.9)
     parse.check_optimizer(parse.load(["error_feedback", "top_k"]), "momentum", 0.9)

@@ -134,7 +134,7 @@ def test_a_namespace_that_cannot_be_removed_is_named_and_the_others_are_removed(
 
 
 @linux_only
-def test_more_tasks_than_addresses_are_refused(tools):
+def test_more_tasks_than_addresses_are_rejected(tools):
     system = FakeSystem()
     with NetnsHosts(ps_rate=None, worker_rate=None, run=system) as hosts:
         begun = len(system.commands)

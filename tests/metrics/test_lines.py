@@ -44,13 +44,13 @@ def test_a_line_can_be_read_at_once_and_a_file_is_continued(tmp_path):
 def test_whole_lines_are_lost_with_one_warning_and_written_again_with_free_space(tmp_path, monkeypatch):
     file = LineFile(tmp_path / "file")
     file.write({"step": 1})
-    with monkeypatch.context() as patch, log_lines() as said:
+    with monkeypatch.context() as patch, log_lines() as logged:
         patch.setattr(file, "_file", Full(file._file))
         for step in (2, 3, 4):
             file.write({"step": step})
     file.write({"step": 5})
     file.close()
-    assert said == [f"lines of {tmp_path / 'file'} are lost: [Errno 28] No space left on device"]
+    assert logged == [f"lines of {tmp_path / 'file'} are lost: [Errno 28] No space left on device"]
     assert steps(tmp_path / "file") == [1, 5]
 
 

@@ -100,8 +100,8 @@ def test_events_end_with_a_warning_on_a_full_disk(tmp_path, monkeypatch):
             raise RuntimeError("events.out; No space left on device")  # TensorFlow 2.21's own error
 
     monkeypatch.setattr(writer, "_events", Full())
-    with log_lines() as said:
+    with log_lines() as logged:
         writer.train(1, {"loss": 0.5})
         writer.train(2, {"loss": 0.5})
     writer.close()
-    assert len([line for line in said if "TensorBoard events end here" in line]) == 1
+    assert len([line for line in logged if "TensorBoard events end here" in line]) == 1

@@ -181,7 +181,7 @@ def test_dropout_acts_in_training_only():
     assert kept.min() == without.min() == 1
 
 
-def test_wrong_ranks_are_refused_with_the_layer_and_the_shape():
+def test_wrong_ranks_are_rejected_with_the_layer_and_the_shape():
     with pytest.raises(ValueError, match=r"dense layer 'out' needs \[batch, …, features\].*\(4,\)"):
         layers.dense(tf.zeros([4]), 5, "out")
     with pytest.raises(ValueError, match=r"dense layer 'out' needs .* known features"):
@@ -254,7 +254,7 @@ def test_embedding_gradient_is_sparse_with_each_row_once(num_parts):
 
 @pytest.mark.parametrize("num_parts", [1, 3])
 @pytest.mark.parametrize("bad", [-1, VOCAB, VOCAB + 5, -100])
-def test_embedding_refuses_ids_out_of_range_and_names_table_and_id(num_parts, bad):
+def test_embedding_rejects_ids_out_of_range_and_names_table_and_id(num_parts, bad):
     ids = tf.placeholder(tf.int64, [None])
     with _partitioned(num_parts):
         rows = layers.embedding("items", VOCAB, DIM, ids)

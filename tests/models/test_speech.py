@@ -65,7 +65,7 @@ def probabilities(logits_TN):
     return by_sequence, by_alignment
 
 
-def said(predictions):
+def symbols_of(predictions):
     return [tuple(row[row >= 0]) for row in predictions]
 
 
@@ -96,7 +96,7 @@ def test_loss_predictions_and_error_rate_are_those_of_the_definition(cell, beam_
         best = (
             max(by_sequence, key=by_sequence.get) if beam_width else collapse(max(by_alignment, key=by_alignment.get))
         )
-        assert said(output_v.predictions)[at] == best
+        assert symbols_of(output_v.predictions)[at] == best
         assert output_v.metrics["label_error_rate"][at] == pytest.approx(edits(best, truth) / len(truth))
     assert output_v.loss == pytest.approx(np.mean(losses), rel=1e-4)
 

@@ -95,11 +95,11 @@ def test_translations_agree_with_teacher_forcing():
             {"source": tf.constant(SOURCE), "target": tf.ensure_shape(translation, [3, 4])}, training=True
         )
     translation_v, forced_v = run([translation, forced.predictions])
-    for said, told in zip(translation_v, forced_v, strict=True):
-        end = list(said).index(2) + 1 if 2 in said else len(said)
+    for translated, told in zip(translation_v, forced_v, strict=True):
+        end = list(translated).index(2) + 1 if 2 in translated else len(translated)
         is_symbol = ~np.isin(told[:end], [PADDING_ID, START_ID])  # a translation never contains the others
         assert is_symbol.any()
-        np.testing.assert_array_equal(said[:end][is_symbol], told[:end][is_symbol])
+        np.testing.assert_array_equal(translated[:end][is_symbol], told[:end][is_symbol])
 
 
 @pytest.mark.parametrize(

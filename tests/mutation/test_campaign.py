@@ -122,10 +122,10 @@ def test_continues_where_it_was_stopped_and_leaves_the_files_unchanged(campaign,
     (campaign.tree / "package/sums/numbers.py").write_text("left by a campaign that was killed")
     campaign.export()
     first = campaign.run(mutants[:1], say=lambda line: None)
-    said = []
-    results = campaign.run(mutants, say=said.append)
+    printed = []
+    results = campaign.run(mutants, say=printed.append)
     assert results[0] == first[0]  # including its measured time
-    assert [line.split(": ")[1].split()[0] for line in said] == ["failed", "survived"]
+    assert [line.split(": ")[1].split()[0] for line in printed] == ["failed", "survived"]
     assert (campaign.tree / "package/sums/numbers.py").read_text() == CODE
     assert (campaign.repository / "package/sums/numbers.py").read_text() == CODE
     write_table(tmp_path / "table.csv", results)

@@ -40,7 +40,7 @@ def test_a_users_optimizer_is_given_by_module_and_class():
         ("w=sgd:learning_rate=0", OptionError, "learning_rate=0.0 must be above 0"),
     ],
 )
-def test_a_wrong_text_is_refused(text, error, words):
+def test_a_wrong_text_is_rejected(text, error, words):
     with pytest.raises(error) as raised:
         load([text], 0.1)
     assert words in str(raised.value)

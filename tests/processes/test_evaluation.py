@@ -32,7 +32,7 @@ def test_evaluator_evaluates_the_checkpoints_and_ends_with_the_run(finished):
     assert finished.remaining() == []
 
 
-def test_evaluate_prints_the_metrics_of_the_last_checkpoint_and_refuses_another_model(finished):
+def test_evaluate_prints_the_metrics_of_the_last_checkpoint_and_rejects_another_model(finished):
     flags = (f"--logdir={finished.logdir}", "--dataset=digits")
     fitting = finished.start_command("evaluate", *flags, "--model=softmax", log_name="evaluate-softmax")
     other = finished.start_command("evaluate", *flags, "--model=mlp", log_name="evaluate-mlp")

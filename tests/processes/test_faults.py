@@ -74,7 +74,7 @@ def wait_for_a_step_after_the_restart(run):
     )
 
 
-def test_killed_worker_is_started_again_and_joins_the_same_run(create_run):
+def test_killed_worker_is_restarted_and_rejoins_the_same_run(create_run):
     run = create_run(flags=(RECOVER,))
     launcher = run.start_local(
         "--max_steps=800", "--update=async", "--max_restarts=2", "--fault=kill:worker:1@step=100", SLOW
@@ -103,7 +103,7 @@ def test_without_preloading_a_fresh_process_is_started(create_run):
     assert run.remaining() == []
 
 
-def test_without_its_fork_server_a_task_is_restarted_all_the_same(create_run):
+def test_without_its_fork_server_a_task_is_still_restarted(create_run):
     run = create_run(flags=(RECOVER,))
     launcher = run.start_local(UNLIMITED, "--max_restarts=1")
     run.wait_for_step(1)

@@ -1,4 +1,4 @@
-"""What is written as JSON is read again; `test_ps.py` has what cannot be read."""
+"""Records and messages survive JSON; `test_ps.py` tests texts that cannot be read."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_message_is_read_as_it_was_written(message):
 
 
 def test_a_message_is_a_flat_object():
-    """Whoever looks into the mail with another program finds the fields where they always were."""
+    """Another program that reads the mail finds the fields at their fixed places."""
     said = json.loads(messages.encode_message(StatusMessage(run_id="r", worker=1, entry=ENTRY)))
     assert (said["run_id"], said["worker"], said["status"], said["joining"]) == ("r", 1, "done", 3)
     assert json.loads(messages.encode_message(AliveMessage(run_id="r", worker=1)))["status"] == "alive"

@@ -1,4 +1,4 @@
-"""A chief finds out whether its run goes on, and writes the record of the one that it begins."""
+"""A chief decides whether an earlier run continues, and writes the record of a run that it begins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def begin(controls, cluster=None, config=CONFIG):
 
 
 def ready(num_ps=1):
-    """ps tasks with a run that is ready, and its record."""
+    """Ps tasks with a ready run, and the run's record."""
     controls = [FakeControl(ps) for ps in range(num_ps)]
     run = begin(controls).run.replace(start=START, status=RunStatus.READY)
     controls[0].write_run(run)
@@ -46,25 +46,25 @@ def test_a_fresh_ps_gets_a_new_run():
     assert found.run.agreement == CONFIG.agreement() | {"num_workers": 2}
 
 
-def test_a_run_that_its_chief_never_ended_goes_on():
+def test_a_run_that_its_chief_never_ended_continues():
     controls, run = ready()
     found = begin(controls)
     assert found == run_setup.FoundRun(run, is_alive=True, was_lost=False)
-    assert controls[0].fields["run"] == run  # others may be at work in it
+    assert controls[0].fields["run"] == run  # other workers may still be training in it
 
 
-def test_a_run_of_which_a_ps_has_lost_its_part_is_lost():
+def test_a_run_whose_part_on_a_ps_is_lost_is_lost():
     controls, run = ready(num_ps=2)
     controls[1].fields["hello"] = Hello(incarnation="second")
     found = begin(controls)
     assert (found.is_alive, found.was_lost) == (False, True)
     assert found.run.run_id != run.run_id
     assert found.run.incarnations == (incarnation(0), "second")
-    again = begin(controls)  # the chief was killed before it had set the state up
+    again = begin(controls)  # the chief was killed before it had initialised the state
     assert (again.is_alive, again.was_lost) == (False, True)
 
 
-def test_a_run_that_never_was_ready_had_nothing_to_lose():
+def test_a_run_that_was_never_ready_had_no_state_to_lose():
     ps_0 = FakeControl()
     first = begin([ps_0])
     second = begin([ps_0])

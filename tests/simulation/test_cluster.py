@@ -93,6 +93,6 @@ def test_the_last_spec_that_applies_to_a_worker_counts():
         ([], {}, "nothing"),
     ],
 )
-def test_refuses_an_impossible_cluster(compute, fields, words):
+def test_rejects_an_impossible_cluster(compute, fields, words):
     with pytest.raises(OptionError, match=words):
         cluster_of(compute, **({"num_workers": 4} | fields))

@@ -92,6 +92,6 @@ def test_update_v_applies_the_gradient_of_version_v_minus_tau(schedule, optimize
         (lambda: fixed.constant(1, 5, ramp_updates=-1), "ramp_updates=-1 must be at least 0"),
     ],
 )
-def test_impossible_staleness_is_refused(make, message):
+def test_impossible_staleness_is_rejected(make, message):
     with pytest.raises(OptionError, match=message):
         make()

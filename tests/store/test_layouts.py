@@ -118,7 +118,7 @@ class TestPacked:
         assert [piece.variable.shape.num_elements() for piece in dense_pieces(store)] == [1, 1]
 
     @pytest.mark.parametrize("string", ["max_piece_bytes=4095", "table_partitions=-1"])
-    def test_values_out_of_range_are_refused(self, string):
+    def test_values_out_of_range_are_rejected(self, string):
         with pytest.raises(OptionError, match=string):
             create("packed", dense_model, 1, string)
 
@@ -188,7 +188,7 @@ class TestPerVariable:
             "min_slice_bytes=0",
         ],
     )
-    def test_values_out_of_range_are_refused(self, string):
+    def test_values_out_of_range_are_rejected(self, string):
         with pytest.raises(OptionError, match=string):
             create("per_variable", dense_model, 1, string)
 

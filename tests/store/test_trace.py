@@ -175,12 +175,12 @@ def test_a_variable_made_by_tf_variable_is_rejected_by_name():
 
 
 @pytest.mark.parametrize("build", [lambda: None, lambda: tf.metrics.mean(tf.constant(1.0))], ids=["none", "local"])
-def test_a_model_without_variables_is_refused(build):
+def test_a_model_without_variables_is_rejected(build):
     with pytest.raises(OptionError, match="the model has no variables"):
         trace(build, 0)
 
 
-def test_a_variable_without_a_static_shape_is_refused():
+def test_a_variable_without_a_static_shape_is_rejected():
     def build():
         value = tf.placeholder_with_default(tf.zeros([2]), [None])
         tf.get_variable("w", initializer=value, validate_shape=False)

@@ -52,6 +52,6 @@ def test_models_with_and_without_tables_accept_the_rules_that_suit_them(model, u
         ("Dense", "hybrid", "--update=hybrid is for models with embedding tables, and model .* has none; use"),
     ],
 )
-def test_another_rule_is_refused(model, update, message):
+def test_another_rule_is_rejected(model, update, message):
     with pytest.raises(OptionError, match=message):
         components.load(config_of(model, "Rows", update=update, batch_size=2), num_workers=2)

@@ -210,13 +210,13 @@ class TestEvaluator:
             self.save(logdir, 7)
             ps_0.fields.update(roster=roster("r", w0="done"))
 
-        with log_lines() as said:
+        with log_lines() as logged:
             code, records = evaluate_until_end(
                 lambda ps_0: ps_0.fields.update(roster=roster("r", w0="joined")), lambda _: None, goes_on_and_is_done
             )
         assert code == 0
         assert [record["global_step"] for record in records] == [5, 7]
-        (warning,) = [line for line in said if "it is not evaluated" in line]
+        (warning,) = [line for line in logged if "it is not evaluated" in line]
         assert "model.ckpt-7" in warning and "its data file is truncated" in warning
 
     @pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])

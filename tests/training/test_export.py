@@ -56,12 +56,12 @@ def served(folder, batch):
 
 def test_predicts_as_the_model_from_the_inputs_it_needs(tmp_path):
     values = values_of(**DENSE)
-    said = export.write(CONFIG, save(tmp_path / "checkpoints", values), tmp_path / "deep" / "out")
+    description = export.write(CONFIG, save(tmp_path / "checkpoints", values), tmp_path / "deep" / "out")
     got, inputs = served(tmp_path / "deep" / "out", ROWS)
     hidden = np.tanh(ROWS["x"] @ values["hidden/kernel"] + values["hidden/bias"])
     np.testing.assert_allclose(got, hidden @ values["logits/kernel"] + values["logits/bias"], rtol=1e-5, atol=1e-6)
     assert inputs == {"x"}
-    assert said.endswith("model.ckpt-7, x float32 (None, 6) -> predictions float32 (None, 4)")
+    assert description.endswith("model.ckpt-7, x float32 (None, 6) -> predictions float32 (None, 4)")
 
 
 def test_lookup_tables_local_variables_and_embeddings_are_exported(tmp_path):

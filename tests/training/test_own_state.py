@@ -29,7 +29,7 @@ def cluster():
 
 
 @pytest.fixture
-def said(caplog):
+def log(caplog):
     caplog.set_level(std_logging.INFO, logger="absl")
     return caplog
 
@@ -50,19 +50,19 @@ def pushes_of(logdir):
     ("update", "options"),
     [("async", ()), ("sync", ()), ("backup", ("backup_workers=1",)), ("local_sgd", ("period=3",)), ("easgd", ())],
 )
-def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, said, update, options):
+def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, log, update, options):
     outcomes = cluster.run(config(tmp_path, 20, update, update_option=options))
     sent = [outcome.progress.sent_steps for outcome in outcomes]
     released = [0, 1] if update == "backup" else [0]  # its last push after the release is in no update
     assert all(many - one in released for many, one in zip(sent, pushes_of(tmp_path), strict=True))
     before = pushes_of(tmp_path)
     cluster.run(config(tmp_path, 40, update, update_option=options))
-    taken_up = sorted(int(pushes) for pushes, _ in re.findall(GOES_ON, said.text))
+    taken_up = sorted(int(pushes) for pushes, _ in re.findall(GOES_ON, log.text))
     assert taken_up == sorted(before)
-    assert "begins without" not in said.text
+    assert "begins without" not in log.text
 
 
-def test_an_interrupted_run_loads_each_workers_own_state(cluster, tmp_path, said):
+def test_an_interrupted_run_loads_each_workers_own_state(cluster, tmp_path, log):
     calls = [cluster.start(config(tmp_path, 10**6, "sync"), index) for index in (0, 1)]
     wait_until(lambda: all(call.made and len(call.made[-1].losses) >= 8 for call in calls))
     for call in calls:
@@ -70,7 +70,7 @@ def test_an_interrupted_run_loads_each_workers_own_state(cluster, tmp_path, said
         call.stop.call("release")  # as `supervise` does: the other worker may be gone before this one's step ends
     assert all(isinstance(cluster.finish_call(call).error, Interrupted) for call in calls)
     cluster.run(config(tmp_path, pushes_of(tmp_path)[0] + 10, "sync"))
-    assert len(re.findall(GOES_ON, said.text)) == 2, said.text
+    assert len(re.findall(GOES_ON, log.text)) == 2, log.text
 
 
 def interrupted_worker(cluster, endless):
@@ -90,17 +90,17 @@ def come_back(cluster, endless, chief):
         assert isinstance(cluster.finish_call(call).error, Interrupted)
 
 
-def test_a_worker_that_left_in_order_continues_where_it_was_although_the_run_went_on(cluster, tmp_path, said):
+def test_a_worker_that_left_in_order_continues_where_it_was_although_the_run_went_on(cluster, tmp_path, log):
     endless = config(tmp_path, 10**6)
     chief = interrupted_worker(cluster, endless)
     (path,) = worker_file.find(tmp_path / "checkpoints", 1)
     come_back(cluster, endless, chief)
-    ((pushes, where),) = re.findall(GOES_ON, said.text)
+    ((pushes, where),) = re.findall(GOES_ON, log.text)
     saved = worker_file.read(path)
     assert where == str(path) and int(pushes) in (saved.pushes, saved.pushes + 1)
 
 
-def test_a_worker_that_was_killed_starts_without_its_outdated_state(cluster, tmp_path, said):
+def test_a_worker_that_was_killed_starts_without_its_outdated_state(cluster, tmp_path, log):
     endless = config(tmp_path, 10**6)
     chief = interrupted_worker(cluster, endless)
     (path,) = worker_file.find(tmp_path / "checkpoints", 1)
@@ -110,12 +110,12 @@ def test_a_worker_that_was_killed_starts_without_its_outdated_state(cluster, tmp
         worker_file.path_of(tmp_path / "checkpoints", 1, saved.pushes - 3), saved._replace(pushes=saved.pushes - 3)
     )
     come_back(cluster, endless, chief)
-    assert "this worker starts without its own state" in said.text
-    assert f"worker-1-{saved.pushes - 3}.npz: of push {saved.pushes - 3}" in said.text
-    assert not re.findall(GOES_ON, said.text)
+    assert "this worker starts without its own state" in log.text
+    assert f"worker-1-{saved.pushes - 3}.npz: of push {saved.pushes - 3}" in log.text
+    assert not re.findall(GOES_ON, log.text)
 
 
-def test_a_worker_that_rejoins_its_run_keeps_its_state_in_memory(cluster, said):
+def test_a_worker_that_rejoins_its_run_keeps_its_state_in_memory(cluster, log):
     endless = config(None, 10**6, recover_timeout_secs=60.0)
     calls = [cluster.start(endless, index) for index in (0, 1)]
     wait_until(lambda: all(call.made and len(call.made[-1].losses) >= 8 for call in calls))
@@ -125,11 +125,11 @@ def test_a_worker_that_rejoins_its_run_keeps_its_state_in_memory(cluster, said):
     for call in calls[::-1]:
         call.stop.request(Interrupted(15))
         cluster.finish_call(call)
-    ((_, where),) = re.findall(GOES_ON, said.text)
+    ((_, where),) = re.findall(GOES_ON, log.text)
     assert where == "memory"
 
 
-def test_an_older_checkpoint_is_loaded_with_the_chiefs_state_of_that_time(cluster, tmp_path, said):
+def test_an_older_checkpoint_is_loaded_with_the_chiefs_state_of_that_time(cluster, tmp_path, log):
     cluster.run(config(tmp_path, 30, "sync", save_checkpoint_steps=10, save_checkpoint_secs=0.0))
     folder = tmp_path / "checkpoints"
     newest = checkpoint_lib.latest(folder)
@@ -139,7 +139,7 @@ def test_an_older_checkpoint_is_loaded_with_the_chiefs_state_of_that_time(cluste
     before = pushes_of(tmp_path)
     assert before == [20, 20]
     cluster.run(config(tmp_path, 40, "sync", save_checkpoint_steps=10, save_checkpoint_secs=0.0))
-    assert sorted(re.findall(GOES_ON, said.text)) == [("20", str(folder / f"worker-{i}-20.npz")) for i in (0, 1)]
+    assert sorted(re.findall(GOES_ON, log.text)) == [("20", str(folder / f"worker-{i}-20.npz")) for i in (0, 1)]
 
 
 @pytest.mark.parametrize("transforms", [COMPRESSION, ("dgc",), ("power_sgd:rank=1",)])
@@ -160,15 +160,15 @@ def test_a_push_leaves_after_the_update_of_its_residual(transforms):
     assert residuals and residuals <= noted
 
 
-def test_states_of_another_run_are_not_loaded_even_if_they_belong_to_the_same_push(cluster, tmp_path, said):
+def test_states_of_another_run_are_not_loaded_even_if_they_belong_to_the_same_push(cluster, tmp_path, log):
     runs = [tmp_path / "first", tmp_path / "second"]
     for logdir in runs:
         cluster.run(config(logdir, 10, "sync"))
     for path in worker_file.find(runs[0] / "checkpoints"):
         shutil.copy(path, runs[1] / "checkpoints" / path.name)
     cluster.run(config(runs[1], 20, "sync"))
-    assert not re.findall(GOES_ON, said.text)
-    assert said.text.count("-10.npz: from another run") == 2
+    assert not re.findall(GOES_ON, log.text)
+    assert log.text.count("-10.npz: from another run") == 2
 
 
 def counted_by(name, saved):

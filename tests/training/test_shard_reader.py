@@ -99,7 +99,7 @@ def test_the_shards_of_a_worker_that_never_came_are_read_by_the_other():
     assert late.made[-1].losses == []
 
 
-def test_fewer_shards_than_workers_are_refused():
+def test_fewer_shards_than_workers_are_rejected():
     config = _config(shard_examples=240)
     dataset = components_lib.load(config, 2).dataset
     with pytest.raises(OptionError, match=r"--shard_examples=240 --batch_size=8: 240 .* make 1 shards for 2 workers"):

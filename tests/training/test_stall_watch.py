@@ -32,7 +32,7 @@ def test_a_worker_that_makes_no_step_for_too_long_is_stalled(progress):
         beyond.check(waited_at=NEVER)
 
 
-def test_the_wait_for_a_worker_that_may_come_back_is_no_stall(progress):
+def test_the_wait_for_a_worker_that_may_come_back_is_not_a_stall(progress):
     watch = watch_at(1000.0)
     watch.start(progress)
     watch.check(waited_at=1000.0 - LIMIT_SECS)

@@ -68,7 +68,7 @@ def test_a_resumed_run_takes_nothing(tmp_path, trained):
     assert outcome.losses == in_one_go.losses[2:]
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path, trained):
+def test_a_checkpoint_of_another_model_is_rejected(tmp_path, trained):
     logdir, _ = trained
     with pytest.raises(CheckpointError, match=f"--init_from={logdir}: .* has none of the model's variables"):
         begin(tmp_path, "tests.training.test_warm_start:Other", logdir)

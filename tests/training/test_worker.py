@@ -50,7 +50,7 @@ def test_the_summary_of_an_interrupted_run_says_so(cluster, tmp_path):
     assert summary(tmp_path)["status"] == "interrupted"
 
 
-def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_refused_with_two_ps_tasks():
+def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_rejected_with_two_ps_tasks():
     chief = config_of("Dense", "Rows", batch_size=4, max_steps=10**9)
     other = config_of(f"{__name__}:Narrow", "Rows", batch_size=4)
     with InProcessCluster(2, 2) as cluster:

@@ -159,7 +159,7 @@ def replay(
                 params, clock = updated, clock + 1
             held[worker] = []
             pulled[worker], known[worker] = (clock, pull(params)), clock
-        elif "table" in params:  # each step reads its rows anew from the ps tasks
+        elif "table" in params:  # each step reads its rows from the ps tasks
             pulled[worker] = (pulled_at, seen | {"table": params["table"]})
         played.values.append(params | {"global_step": clock})
         played.losses[worker].append(loss)

@@ -142,7 +142,10 @@ def test_a_replica_of_an_older_round_is_not_used(one_worker, tmp_path, caplog):
     assert saved.values["fetched/clock_0"] == 3
     changed = {name: value + 1 for name, value in saved.values.items() if name.startswith("replica/")}
     older = {**saved.values, **changed, "fetched/clock_0": np.int64(2)}
-    for pushes, said in ((3, "the saved replica is of round 2, and this is round 3"), (2, "worker-0-2.npz: of push 2")):
+    for pushes, message in (
+        (3, "the saved replica is of round 2, and this is round 3"),
+        (2, "worker-0-2.npz: of push 2"),
+    ):
         folder = tmp_path / str(pushes)
         shutil.copytree(tmp_path / "checkpoints", folder / "checkpoints")
         (folder / "checkpoints" / path.name).unlink()
@@ -153,4 +156,4 @@ def test_a_replica_of_an_older_round_is_not_used(one_worker, tmp_path, caplog):
             second = lone(one_worker, 6, str(folder), optimizer="sgd")
         whole = lone(one_worker, 6, None, optimizer="sgd")
         np.testing.assert_allclose(second.losses, whole.losses[6:], rtol=0, atol=1e-6)
-        assert said in caplog.text
+        assert message in caplog.text

@@ -131,7 +131,7 @@ def test_random_records_are_read_back_and_every_cut_is_noticed(tmp_path, seed):
         create(tmp_path, Cifar100)
 
 
-def test_files_of_the_other_dataset_are_refused(tmp_path):
+def test_files_of_the_other_dataset_are_rejected(tmp_path):
     write_10(tmp_path)
     (tmp_path / "test_batch.bin").rename(tmp_path / "test.bin")
     (tmp_path / "data_batch_1.bin").rename(tmp_path / "train.bin")

@@ -84,7 +84,7 @@ def test_gzip_cut_short_names_the_unpacked_byte(tmp_path):
     assert _error(path).startswith(f"{path}: byte {len(GOOD) - 1}: cannot be unpacked further")
 
 
-def test_gzip_with_a_wrong_checksum_is_refused(tmp_path):
+def test_gzip_with_a_wrong_checksum_is_rejected(tmp_path):
     packed = bytearray(gzip.compress(GOOD))
     packed[-8] ^= 1
     path = tmp_path / "images.gz"
@@ -92,7 +92,7 @@ def test_gzip_with_a_wrong_checksum_is_refused(tmp_path):
     assert _error(path).startswith(f"{path}: byte {len(GOOD)}: not valid gzip (CRC check failed")
 
 
-def test_damaged_gzip_stream_is_refused(tmp_path):
+def test_damaged_gzip_stream_is_rejected(tmp_path):
     packed = bytearray(gzip.compress(GOOD))
     packed[10] = 0xFF  # block type 3 does not exist
     path = tmp_path / "images.gz"

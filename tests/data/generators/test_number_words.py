@@ -65,9 +65,9 @@ def test_no_test_example_is_a_training_example():
 def test_source_and_target_are_the_same_number():
     source = Numbers(SMALL)
     batch = all_of_test(source)
-    said = {english(number): chinese(number) for number in range(100_000)}
+    chinese_of = {english(number): chinese(number) for number in range(100_000)}
     for words, characters in zip(batch["source"], batch["target"], strict=True):
-        assert said[source.source_vocabulary.decode(words)] == source.target_vocabulary.decode(characters)
+        assert chinese_of[source.source_vocabulary.decode(words)] == source.target_vocabulary.decode(characters)
 
 
 def test_the_files_are_read_like_the_built_in_set(tmp_path):

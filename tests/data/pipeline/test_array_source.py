@@ -30,23 +30,23 @@ def test_columns_that_are_not_bytes_pass_unchanged():
     np.testing.assert_array_equal(batch["weight"], arrays["weight"])
 
 
-def test_arrays_of_different_length_are_refused():
+def test_arrays_of_different_length_are_rejected():
     arrays = {**numbered_columns(3), "label": np.arange(2)}
     with pytest.raises(DataError, match=r"test arrays .*'image': 3, 'label': 2"):
         ArraySource(numbered_columns(3), arrays, num_classes=3)
 
 
-def test_empty_arrays_are_refused():
+def test_empty_arrays_are_rejected():
     with pytest.raises(DataError, match="at least 1"):
         ArraySource(numbered_columns(0), numbered_columns(3), num_classes=3)
 
 
-def test_other_columns_in_test_are_refused():
+def test_other_columns_in_test_are_rejected():
     with pytest.raises(DataError, match=r"\['image', 'label'\], but the test arrays \['label'\]"):
         ArraySource(numbered_columns(3), {"label": np.arange(3)}, num_classes=3)
 
 
-def test_arrays_too_large_for_the_graph_are_refused():
+def test_arrays_too_large_for_the_graph_are_rejected():
     # broadcast_to has the size of that number of bytes, but does not use the memory.
     images = np.broadcast_to(np.uint8(0), (array_source.MAX_ARRAY_BYTES + 1, 1))
     with pytest.raises(DataError, match=f"{array_source.MAX_ARRAY_BYTES + 1} bytes"):

@@ -157,6 +157,6 @@ def test_shard_smaller_than_a_batch_names_sizes_and_remedy(source):
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_shard_index_out_of_range_is_refused(source, index):
+def test_shard_index_out_of_range_is_rejected(source, index):
     with pytest.raises(ValueError, match=f"shard index {index} of 3"):
         source.train(shard=Shard(index, 3), batch_size=1, seed=0, num_epochs=None)

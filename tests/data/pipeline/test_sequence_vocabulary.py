@@ -43,6 +43,6 @@ def test_ops_encode_as_python_does(unit):
         assert encoded.shape.as_list() == [4, 7]
 
 
-def test_an_unknown_unit_is_refused():
+def test_an_unknown_unit_is_rejected():
     with pytest.raises(OptionError, match="unit=letter must be one of word, char"):
         SequenceVocabulary.of([], "letter", max_size=10)

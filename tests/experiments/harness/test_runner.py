@@ -53,13 +53,13 @@ def test_more_seeds_are_added_to_the_existing_ones(dice, tmp_path):
 
 def test_a_failed_run_is_reported_and_repeated_while_the_others_are_kept(dice, tmp_path):
     dice.failing = {"d4-1": RunError("worker-0 fell over\n--- the end of the log\nsegmentation fault")}
-    executed, said = execute_job(job_of(dice, tmp_path))
+    executed, printed = execute_job(job_of(dice, tmp_path))
     assert [result.run.key for result in executed.results] == ["d4-0", "d6-0", "d6-1"]
     (failure,) = executed.failures
     assert failure.key == "d4-1"
     assert "segmentation fault" in failure.reason
-    assert "dice d4-1 failed: worker-0 fell over" in said
-    assert "segmentation fault" in said
+    assert "dice d4-1 failed: worker-0 fell over" in printed
+    assert "segmentation fault" in printed
     assert (tmp_path / "dice" / "runs" / "d4-1" / "log.txt").read_text() == "thrown"
     assert "RunError" in (tmp_path / "dice" / "runs" / "d4-1" / "error.txt").read_text()
     dice.failing = {}
@@ -68,9 +68,9 @@ def test_a_failed_run_is_reported_and_repeated_while_the_others_are_kept(dice, t
 
 def test_a_defect_keeps_its_traceback(dice, tmp_path):
     dice.failing = {"d4-0": ZeroDivisionError("by nothing")}
-    executed, said = execute_job(job_of(dice, tmp_path))
+    executed, printed = execute_job(job_of(dice, tmp_path))
     assert "fakes.py" in executed.failures[0].reason
-    assert "ZeroDivisionError: by nothing" in said
+    assert "ZeroDivisionError: by nothing" in printed
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted(15)])
@@ -106,10 +106,10 @@ def test_two_runs_of_one_key_are_an_error(dice, tmp_path, monkeypatch):
 def test_contended_runs_are_reported(dice, tmp_path, monkeypatch):
     monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: CpuUse(0.9, 1.0, 0.1))
     monkeypatch.setattr(dice, "level", Level.PROCESSES)
-    executed, said = execute_job(job_of(dice, tmp_path))
+    executed, printed = execute_job(job_of(dice, tmp_path))
     assert "d4-0" in contended_sentence(executed.results)
     assert "4 of 4 runs kept more than 70 % of the cores busy" in contended_sentence(executed.results)
-    assert "CPU-contended, 90 % busy" in said
+    assert "CPU-contended, 90 % busy" in printed
     assert contended_sentence(executed.results[:0]) == ""
 
 

@@ -30,29 +30,29 @@ def call(dice, tmp_path):
 
 
 def test_a_call_leaves_a_report_and_an_index(call, tmp_path):
-    code, said = call()
+    code, printed = call()
     assert code == 0
     assert (tmp_path / "out" / "index.html").exists()
     assert (tmp_path / "out" / "dice" / "report.html").exists()
     assert "[dice](dice/report.md)" in (tmp_path / "out" / "index.md").read_text()
-    assert "dice: shape reproduced" in said
-    assert "2 runs to do" in said
-    assert f"open {tmp_path / 'out' / 'index.html'}" in said
+    assert "dice: shape reproduced" in printed
+    assert "2 runs to do" in printed
+    assert f"open {tmp_path / 'out' / 'index.html'}" in printed
 
 
 def test_a_second_call_repeats_no_run(call, dice):
     call()
-    code, said = call()
+    code, printed = call()
     assert (code, len(dice.executed)) == (0, 2)
-    assert "dice: 2 of 2 runs are there already" in said
+    assert "dice: 2 of 2 runs are there already" in printed
 
 
 def test_a_refuted_claim_is_a_failure_only_with_check(call, dice, monkeypatch):
     monkeypatch.setattr(dice, "bonus", 1)
-    code, said = call()
+    code, printed = call()
     assert code == 0
-    assert "dice: not reproduced" in said
-    assert "refuted" in said
+    assert "dice: not reproduced" in printed
+    assert "refuted" in printed
     assert call(check=True)[0] == 1
 
 
@@ -62,10 +62,10 @@ def test_a_claim_that_holds_passes_the_check(call):
 
 def test_a_failed_run_is_named_and_fails_the_call(call, dice):
     dice.failing = {"d6-0": OptionError("no such die")}
-    code, said = call()
+    code, printed = call()
     assert code == 1
-    assert "dice d6-0 failed: no such die" in said
-    assert "dice: run failed: d6-0" in said
+    assert "dice d6-0 failed: no such die" in printed
+    assert "dice: run failed: d6-0" in printed
     dice.failing = {}
     assert call()[0] == 0
     assert dice.executed == ["d4-0", "d6-0", "d6-0"]
@@ -76,9 +76,9 @@ def test_a_failed_report_keeps_the_runs(call, dice, monkeypatch, tmp_path):
         raise ZeroDivisionError
 
     monkeypatch.setattr(dice, "analyse", analyse)
-    code, said = call()
+    code, printed = call()
     assert code == 1
-    assert "ZeroDivisionError" in said
+    assert "ZeroDivisionError" in printed
     assert "run failed: report" in (tmp_path / "out" / "index.md").read_text()
     monkeypatch.undo()
 
@@ -114,9 +114,9 @@ def test_sigterm_ends_the_call_and_the_next_call_continues(call, dice, monkeypat
     assert caught.value.exit_code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
     monkeypatch.setattr(dice, "execute", execute)
-    code, said = call()
+    code, printed = call()
     assert code == 0
-    assert "dice: 1 of 2 runs are there already" in said
+    assert "dice: 1 of 2 runs are there already" in printed
     assert dice.executed == ["d4-0", "d6-0"]
 
 

@@ -54,16 +54,16 @@ def call(tmp_path):
     return code, out.getvalue()
 
 
-def findings(said):
-    lines = [line.split("  ")[1].strip() for line in said.splitlines() if line.startswith("  ")]
+def findings(printed):
+    lines = [line.split("  ")[1].strip() for line in printed.splitlines() if line.startswith("  ")]
     return dict(zip((claim.key for claim in StalenessDistribution.claims), lines, strict=True))
 
 
 def test_the_quick_form_reproduces_the_shape(tmp_path):
-    code, said = call(tmp_path)
+    code, printed = call(tmp_path)
     assert code == 0
-    assert set(findings(said).values()) == {"ok"}
-    assert "staleness_distribution: shape reproduced" in said
+    assert set(findings(printed).values()) == {"ok"}
+    assert "staleness_distribution: shape reproduced" in printed
     text = (tmp_path / "staleness_distribution" / "report.md").read_text()
     assert text.count("(L0 virtual time)") == 2 + 4  # tables and plots
 
@@ -73,10 +73,10 @@ def test_the_quick_form_reproduces_the_shape(tmp_path):
 )
 def test_a_broken_rule_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, refuted):
     monkeypatch.setitem(schedule_table.RULES, "async", broken)
-    code, said = call(tmp_path)
+    code, printed = call(tmp_path)
     assert code == 1
-    assert refuted <= {key for key, finding in findings(said).items() if finding == "refuted"}
-    assert findings(said)["softsync"] == "ok"  # not broken
+    assert refuted <= {key for key, finding in findings(printed).items() if finding == "refuted"}
+    assert findings(printed)["softsync"] == "ok"  # not broken
 
 
 def test_full_runs_have_the_papers_numbers_of_learners():

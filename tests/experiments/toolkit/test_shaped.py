@@ -78,7 +78,7 @@ def test_flags_and_configuration_agree(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"update": "nonsense"}, {"batch_size": 0}])
-def test_wrong_settings_are_refused_before_anything_starts(monkeypatch, tmp_path, settings):
+def test_wrong_settings_are_rejected_before_anything_starts(monkeypatch, tmp_path, settings):
     given = launched(monkeypatch, 0)
     with pytest.raises(UsageError):
         ShapedCluster(num_workers=1, num_ps=1, rate="150mbit", settings=settings).train(tmp_path)

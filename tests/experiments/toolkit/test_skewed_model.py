@@ -29,6 +29,6 @@ def test_every_value_is_pulled_and_has_a_gradient():
     np.testing.assert_array_equal(second, np.ones([10, DIM]))
 
 
-def test_fewer_rows_than_variables_are_refused():
+def test_fewer_rows_than_variables_are_rejected():
     with pytest.raises(OptionError, match="num_rows=3 is too small for num_variables=4"):
         Skewed.Options(num_rows=3)

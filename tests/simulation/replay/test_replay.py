@@ -100,13 +100,13 @@ def test_a_group_of_rows_also_counts_rows_of_few_workers():
     assert 0 < touched.sum() < len(touched)
 
 
-def test_tables_are_refused_where_the_rule_cannot_train_them():
+def test_tables_are_rejected_where_the_rule_cannot_train_them():
     schedule = fixed.constant(1, 3)
     with pytest.raises(OptionError, match="has the embedding tables table, .* use --update=async or sync"):
         Replay(training_of(EmbeddedLinear), schedule, "dc_asgd")
 
 
-def test_wrong_names_and_options_are_refused():
+def test_wrong_names_and_options_are_rejected():
     schedule = fixed.constant(1, 3)
     with pytest.raises(UnknownNameError, match="--update=hybrid: cannot train in virtual time; choose from async"):
         Replay(training_of(), schedule, "hybrid")
