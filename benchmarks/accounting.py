@@ -27,8 +27,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-# A chief without a step for longer than this was down, or waited for another task.
 PAUSE_SECS = 1.0
+"""A chief that makes no step for longer than this is down, or waits for another task."""
 
 _START = re.compile(r", at step (?P<step>\d+)$")
 
@@ -52,8 +52,8 @@ class Rollback(NamedTuple):
     """Updates that were lost.
 
     Attributes:
-        steps: number of updates.
-        secs: time that the chief had trained since the restored state. The interval of the checkpoints bounds it;
+        steps: Number of updates.
+        secs: Time that the chief had trained since the restored state. The interval of the checkpoints bounds it;
             times in which the chief is down do not count, because only the chief saves.
     """
 
@@ -62,7 +62,7 @@ class Rollback(NamedTuple):
 
 
 class Account(NamedTuple):
-    """The books of one run; see the module's docstring."""
+    """Counts of one run's updates, which the module's docstring defines."""
 
     applied: int
     logged: int
@@ -86,13 +86,13 @@ class Account(NamedTuple):
 
 
 def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: int, *, is_joined: bool) -> Account:
-    """The books of a run.
+    """Counts the updates of a run.
 
     Args:
-        starts: of its lineages, at least one, in order.
-        lines: of all workers.
+        starts: Starts of its lineages, at least one, in order.
+        lines: Step log lines of all workers.
         applied: global_step at the end.
-        is_joined: whether an update joins several batches.
+        is_joined: Whether an update joins several batches.
     """
     lineages: list[list[StepLine]] = [[] for _ in starts]
     times = [start.wall_time for start in starts]
@@ -112,10 +112,10 @@ def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: 
 
 
 def read(logdir: pathlib.Path, applied: int, *, is_joined: bool) -> Account:
-    """The books of the run with this logdir.
+    """Reads the files of a run and counts its updates.
 
     Raises:
-        ValueError: the chief never set up a state, or the run has no step log.
+        ValueError: The chief never set up a state, or the run has no step log.
     """
     states = _records(logdir / "metrics" / "worker-0.jsonl")
     starts = [
@@ -141,7 +141,7 @@ def _trained_secs(lines: Sequence[StepLine], step: int) -> float:
 
 
 def _records(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The JSON lines of a file; a line that was cut off by a kill is left out."""
+    """Reads the JSON lines of a file, without a last line that a kill has cut off."""
     found = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:

@@ -1,4 +1,4 @@
-"""What the command lines of the benchmarks have in common."""
+"""Common parts of the benchmarks' command lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 
 def choices(known: Iterable[str], all_as: str | None = None) -> Callable[[str], list[str]]:
-    """A parser of comma-separated names; it keeps their order and drops repetitions.
+    """Returns a parser of comma-separated names that keeps their order and drops repetitions.
 
     Args:
-        known: the names that are allowed.
+        known: The names that are allowed.
         all_as: a word that stands for all names; an empty text then stands for none. None = no such word.
     """
     known = list(known)
@@ -41,7 +41,7 @@ def counts(text: str) -> list[int]:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers that are not below `least`."""
+    """Returns a parser of whole numbers that are at least `least`."""
 
     def number(text: str) -> int:  # argparse shows the function's name: "invalid number value"
         if (value := int(text)) < least:
@@ -62,8 +62,8 @@ def create_parser(module: str, doc: str) -> argparse.ArgumentParser:
     """A parser for `python -m <module>` that shows defaults.
 
     Args:
-        module: the benchmark.
-        doc: docstring of the benchmark; its first line describes the program.
+        module: The benchmark.
+        doc: Docstring of the benchmark; its first line describes the program.
     """
     return argparse.ArgumentParser(
         prog=f"python -m {module}",

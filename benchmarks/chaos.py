@@ -1,4 +1,4 @@
-"""Kills random tasks while a cluster trains on the digits: does every run finish, as accurate, with no step lost?
+"""Kills random tasks while a cluster trains on the digits, and checks that every run ends with its accuracy and steps.
 
     python -m benchmarks.chaos --help
 
@@ -25,7 +25,7 @@ SAVE_SECS = 2.0
 SAVE_SLACK_SECS = 2.0
 MAX_ACCURACY_LOST = 0.01
 
-UNDISTURBED = -1  # in place of a seed
+UNDISTURBED = -1  # value of the seed for a run without kills
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,14 +33,16 @@ class ChaosRow(disturbed_run.DisturbedRow):
     """One run; `update` is the name of the case in `chaos_cases.py`.
 
     Attributes:
-        family: what the workers of the rule wait for.
-        seed: of the kills; -1 = undisturbed.
-        kills: kills that happened.
-        losses: number of times that the chief restored the state, from a checkpoint or from the ps tasks.
-        applied, logged, unlogged: see `accounting.py`; the last two are 0 where a worker does not see each update.
-        most_rolled_back_secs: of one rollback; see `accounting.Rollback.secs`.
-        accuracy: on the test examples.
-        accuracy_lost: accuracy of the undisturbed run minus this one; negative = this one is better.
+        family: Kind of barrier that the workers of the rule wait at.
+        seed: Seed of the kills; -1 = undisturbed.
+        kills: Number of kills that happened.
+        losses: Number of times that the chief restored the state, from a checkpoint or from the ps tasks.
+        applied: Updates that the final state contains, as defined in `accounting.py`.
+        logged: Updates that step logs contain; 0 if workers do not see each update.
+        unlogged: Updates that no step log contains; 0 if workers do not see each update.
+        most_rolled_back_secs: Largest training time that one rollback lost.
+        accuracy: Accuracy on the test examples.
+        accuracy_lost: Accuracy of the undisturbed run minus this one; negative = this one is better.
     """
 
     COLUMNS = (
@@ -89,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the trainings one after the other.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
 
     Returns:
         0, or 1 when something is wrong with a run.
@@ -152,10 +154,10 @@ def run(plan: argparse.Namespace, case: ChaosCase, seed: int, undisturbed: float
     """Runs one training and examines it.
 
     Args:
-        plan: as `parse_plan` gives it.
-        case: the rule.
-        seed: of the kills, or `UNDISTURBED`.
-        undisturbed: accuracy of the undisturbed run; None = this run is the undisturbed one.
+        plan: Result of `parse_plan`.
+        case: Update rule with its options.
+        seed: Seed of the kills, or `UNDISTURBED`.
+        undisturbed: Accuracy of the undisturbed run; None = this run is the undisturbed one.
     """
     row = ChaosRow(family=case.family, update=case.name, seed=seed)
     logdir = plan.out_dir / "runs" / row.name
@@ -173,11 +175,11 @@ def examine(
     """The figures of a run, and what is wrong with them.
 
     Args:
-        plan: as `parse_plan` gives it.
-        row: what is known.
-        logdir: of the run.
-        done: what the run left.
-        undisturbed: see `run`.
+        plan: Result of `parse_plan`.
+        row: Result of the run so far.
+        logdir: Folder of the run.
+        done: Files and processes that the run left.
+        undisturbed: Accuracy of the undisturbed run; None = this run is the undisturbed one.
 
     Raises:
         OSError, KeyError, ValueError: a file is missing or has other content.

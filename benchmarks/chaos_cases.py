@@ -22,12 +22,12 @@ class ChaosCase:
     """A rule with its options.
 
     Attributes:
-        name: name of the case, as `--updates` takes it.
-        family: what the rule's workers wait for.
+        name: Name of the case, as `--updates` takes it.
+        family: Kind of barrier that the rule's workers wait at.
         update: `--update`.
-        options: values of `--update_option`.
+        options: Values of `--update_option`.
         books: `BY_LINE`, `BY_STEP` or `UNSEEN`.
-        batches: batches of one worker in a global step; divides the plan's `--max_steps`.
+        batches: Batches of one worker in a global step; divides the plan's `--max_steps`.
         model: `--model`; None = the plan's.
     """
 

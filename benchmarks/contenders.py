@@ -45,10 +45,10 @@ class Cell(NamedTuple):
     """One line of the comparison: what every contender runs.
 
     Attributes:
-        workload: key of `RULE_SIZES`.
+        workload: Key of `RULE_SIZES`.
         mode: "async", "sync", or "rules" where each contender has an update rule of its own.
-        num_ps: number of ps tasks.
-        num_workers: number of worker tasks.
+        num_ps: Number of ps tasks.
+        num_workers: Number of worker tasks.
     """
 
     workload: str
@@ -75,8 +75,8 @@ class Contender(abc.ABC):
     """A program that can run a cell.
 
     Attributes:
-        name: as in the results.
-        is_chief_first: whether the other workers must start after the chief's first step.
+        name: Name in the results.
+        is_chief_first: Whether the other workers must start after the chief's first step.
     """
 
     name: str
@@ -126,9 +126,9 @@ class PsTrainer(Contender):
     """`run_ps.py` and `run_worker.py` of this project.
 
     Args:
-        layout: value of `--layout`.
-        rule: value of `--update`, and name in the results; None = the cell's mode, and the layout's name.
-        options: values of `--update_option`.
+        layout: Value of `--layout`.
+        rule: Value of `--update`, and name in the results; None = the cell's mode, and the layout's name.
+        options: Values of `--update_option`.
     """
 
     def __init__(self, layout: str, rule: str | None = None, options: Sequence[str] = ()):
@@ -178,8 +178,8 @@ def rule_contenders(rules: Sequence[str], group_size: int) -> list[tuple[str, di
     Groups are small, so that a rule and the `async` that it is compared with run within minutes of each other.
 
     Args:
-        rules: registered names that have a setting.
-        group_size: rules in a group, beside `async`.
+        rules: Registered names that have a setting.
+        group_size: Rules in a group, beside `async`.
 
     Returns:
         Workload and contenders of each group.

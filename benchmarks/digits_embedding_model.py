@@ -25,7 +25,7 @@ class PixelTable:
 
         Args:
             batch: "image" float32 [B, 8, 8, 1] in 0..1; "label" int64 [B], 0..9.
-            training: not used, both graphs are the same.
+            training: Not used; both graphs are the same.
 
         Returns:
             Loss, class probabilities [B, 10] and "accuracy".

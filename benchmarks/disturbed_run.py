@@ -23,13 +23,13 @@ class DisturbedRow(Row):
     """The result of one disturbed run.
 
     Attributes:
-        update: the update rule, or the name of the case.
-        wall_secs: seconds from the start of the launcher to its end.
-        restarts: restarts of all tasks.
-        rolled_back: steps that were repeated from a checkpoint on; see `accounting.py`.
-        orphans: processes that the run left.
-        leftovers: temporary files that the run left.
-        problem: what is wrong with the run; empty = nothing.
+        update: The update rule, or the name of the case.
+        wall_secs: Seconds from the start of the launcher to its end.
+        restarts: Restarts of all tasks.
+        rolled_back: Number of steps that were repeated after a checkpoint was restored.
+        orphans: Number of processes that the run left.
+        leftovers: Number of temporary files that the run left.
+        problem: Problems of the run; empty = none.
     """
 
     update: str
@@ -50,11 +50,11 @@ class DisturbedRun(NamedTuple):
     """What a run left.
 
     Attributes:
-        wall_secs: see `DisturbedRow`; 0 if the run failed.
-        summary: content of its `summary.json`; empty without one.
-        orphans: command lines of the processes that still run.
-        leftovers: paths of temporary files.
-        failure: why the run failed; empty = it did not.
+        wall_secs: Seconds from the start of the launcher to its end; 0 if the run failed.
+        summary: Content of its `summary.json`; empty if it has none.
+        orphans: Command lines of the processes that still run.
+        leftovers: Paths of temporary files.
+        failure: Reason why the run failed; empty if it did not.
     """
 
     wall_secs: float
@@ -83,10 +83,10 @@ def train(
     """Trains once, with a folder of its own for temporary files; leaves no process running.
 
     Args:
-        flags: of `python -m ps_trainer local`, without `--logdir`.
-        logdir: new folder for the run.
-        deadline_secs: time limit of the run.
-        run: starts the training and waits for its end, as `run_local` does.
+        flags: Flags of `python -m ps_trainer local`, without `--logdir`.
+        logdir: New folder for the run.
+        deadline_secs: Time limit of the run.
+        run: Function that starts the training and waits for its end, as `run_local` does.
     """
     temporary = logdir.with_name(f"{logdir.name}-tmp")
     temporary.mkdir(parents=True)
@@ -109,9 +109,9 @@ def fill(row: DisturbedRowT, run: DisturbedRun, examine: Examine[DisturbedRowT])
     """The row of a run, with figures and problems.
 
     Args:
-        row: what was known before the run.
-        run: what the run left.
-        examine: fills in the figures of the benchmark and names its problems. It may raise OSError, KeyError,
+        row: Row of the run before it began.
+        run: Files and processes that the run left.
+        examine: Function that fills in the benchmark's figures and names problems. It may raise OSError, KeyError,
             ValueError or IndexError where a file is missing or has other content.
     """
     row = dataclasses.replace(

@@ -20,9 +20,9 @@ def generated(name: str, *options: str, is_packed: bool = False) -> Write:
     """Writes a set of `data generate`.
 
     Args:
-        name: name of the set.
+        name: Name of the set.
         *options: `key=value` each.
-        is_packed: whether the files are packed by gzip.
+        is_packed: Whether the files are compressed with gzip.
     """
 
     def write(folder: pathlib.Path) -> None:

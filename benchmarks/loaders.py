@@ -31,9 +31,9 @@ class LoaderCase:
     """Files, and the dataset that reads them.
 
     Attributes:
-        write: writes the files into a new folder.
-        dataset: name of the dataset; None = the dataset and options that `data info` finds.
-        options: of the dataset, `key=value` each.
+        write: Function that writes the files into a new folder.
+        dataset: Name of the dataset; None = the dataset and options that `data info` finds.
+        options: Options of the dataset, each as `key=value`.
     """
 
     write: Write
@@ -74,13 +74,13 @@ class LoaderRow(Row):
     """The result of one loader.
 
     Attributes:
-        loader: key of `CASES`.
-        megabytes: size of the files.
-        examples: training examples in the files.
-        first_batch_secs: time to the first batch, with the opening of the files and the filling of the shuffle buffer.
-        examples_per_sec: median over the repetitions.
-        examples_per_sec_min: the lowest.
-        examples_per_sec_max: the highest.
+        loader: Key of `CASES`.
+        megabytes: Size of the files.
+        examples: Training examples in the files.
+        first_batch_secs: Time to the first batch, with the opening of the files and the filling of the shuffle buffer.
+        examples_per_sec: Median over the repetitions.
+        examples_per_sec_min: The lowest.
+        examples_per_sec_max: The highest.
     """
 
     COLUMNS = (
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     """Measures the loaders; returns the exit code.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
     """
     parser = arguments.create_parser("benchmarks.loaders", __doc__)
     parser.add_argument("--loaders", help="comma-separated beginnings of names; by default all loaders")

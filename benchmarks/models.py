@@ -29,13 +29,13 @@ class ModelGoal:
     """A model, its training, and the value that a test metric must reach.
 
     Attributes:
-        flags: after `python -m ps_trainer local --num_ps=1 --num_workers=2 --model=<name>`.
-        metric: key of the test metrics in summary.json.
-        least: smallest value of the metric.
-        most: largest value of the metric.
-        why: where the bound comes from.
-        model: name of the model, where it differs from the goal's key.
-        init_from: goal that is run before, because this run begins with its checkpoint.
+        flags: Flags after `python -m ps_trainer local --num_ps=1 --num_workers=2 --model=<name>`.
+        metric: Key of the test metrics in summary.json.
+        least: Smallest value of the metric.
+        most: Largest value of the metric.
+        why: Origin of the bound.
+        model: Name of the model, if it differs from the goal's key.
+        init_from: Goal that runs before, because this run begins with its checkpoint.
     """
 
     flags: tuple[str, ...]
@@ -203,15 +203,15 @@ class ModelRow(Row):
     """The result of one model.
 
     Attributes:
-        model: key of `GOALS`.
-        flags: after `--model=<name>`.
-        metric: name of the metric.
-        bound: bound of the metric, in words.
-        value: of the metric; None if the run failed.
-        is_met: whether the value is within the bound.
-        global_step: at the end.
-        examples_per_sec: of all workers together.
-        wall_secs: with the start of the processes.
+        model: Key of `GOALS`.
+        flags: Flags after `--model=<name>`.
+        metric: Name of the metric.
+        bound: Bound of the metric, in words.
+        value: Value of the metric; None if the run failed.
+        is_met: Whether the value is within the bound.
+        global_step: Value of global_step at the end.
+        examples_per_sec: Examples per second of all workers together.
+        wall_secs: Seconds of the run, including the start of the processes.
     """
 
     COLUMNS = (
@@ -248,7 +248,7 @@ def main(argv: Sequence[str]) -> int:
     """Trains the models.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
 
     Returns:
         0, or 1 where a run failed or a model missed its goal.

@@ -58,8 +58,8 @@ def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
 
     Args:
         vectors: [V, D], of length 1.
-        word: number of the row.
-        count: number of neighbours.
+        word: Number of the row.
+        count: Number of neighbours.
     """
     cosine = vectors @ vectors[word]
     cosine[word] = -np.inf

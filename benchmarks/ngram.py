@@ -51,8 +51,8 @@ class NGram:
 
     Args:
         ids_NT: int [N, T], texts to count in, 0 <= id < `vocab_size`.
-        order: symbols of the longest groups, 5 for four symbols before one.
-        vocab_size: number of different symbols.
+        order: Symbols of the longest groups, 5 for four symbols before one.
+        vocab_size: Number of different symbols.
 
     Raises:
         ValueError: vocab_size ** order is more than an int64 holds, or the texts are shorter than a group.

@@ -48,9 +48,9 @@ class RecoveryRow(disturbed_run.DisturbedRow):
     """One run with one fault.
 
     Attributes:
-        fault: the fault.
-        noticed_secs: seconds from the fault until another task reported the loss in its log; None = none did.
-        chief_secs, worker_secs: seconds from the fault to the end of that worker's longest interruption; 0 = its steps
+        fault: Name of the fault.
+        noticed_secs: Seconds from the fault until another task reported the loss in its log; None = none did.
+        chief_secs, worker_secs: Seconds from the fault to the end of that worker's longest interruption; 0 = its steps
             were not interrupted; None = it made no more steps.
     """
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the trainings one after the other.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
 
     Returns:
         0, or 1 when something is wrong with a run.
@@ -172,9 +172,9 @@ def secs_until_back(times: Sequence[float], fault_at: float, ended_at: float) ->
     """Seconds from a fault to the end of the longest interruption of a worker's steps.
 
     Args:
-        times: times of the worker's steps, ascending.
-        fault_at: time of the fault.
-        ended_at: time of the last step of all workers.
+        times: Times of the worker's steps, ascending.
+        fault_at: Time of the fault.
+        ended_at: Time of the last step of all workers.
 
     Returns:
         0 without an interruption; None if the worker stopped at the fault, or a moment later, for good.

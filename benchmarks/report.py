@@ -21,10 +21,10 @@ class ResultColumn(NamedTuple):
     """A column of a Markdown table.
 
     Attributes:
-        head: title.
+        head: Title.
         value: a field of the row, or a function of the row. The table shows None as a dash.
-        form: format of the numbers, as the built-in `format` takes it.
-        unit: the numbers are divided by it.
+        form: Format of the numbers, for the built-in `format`.
+        unit: Number by which the numbers are divided.
     """
 
     head: str
@@ -51,7 +51,7 @@ class Row:
     """One result. Each benchmark has a row of its own, whose fields are the columns of `results.csv`.
 
     Attributes:
-        COLUMNS: of the table in `results.md`.
+        COLUMNS: Columns of the table in `results.md`.
     """
 
     COLUMNS: ClassVar[Sequence[ResultColumn]] = ()
@@ -82,15 +82,15 @@ class Report:
     From its creation on, SIGTERM ends the program by an exception, so that the program ends its tasks first.
 
     Args:
-        module: of the benchmark.
-        argv: arguments of the benchmark.
-        folder: new folder for the files.
-        keys: keys of `results.json` that hold rows, in the order of the tables.
+        module: Module of the benchmark.
+        argv: Arguments of the benchmark.
+        folder: New folder for the files.
+        keys: Keys of `results.json` that hold rows, in the order of the tables.
 
     Attributes:
-        origin: command, commit, versions and machine; see `provenance`.
-        figures: further values of `results.json`.
-        notes: sentences below the tables.
+        origin: Command, commit, versions and machine.
+        figures: Further values of `results.json`.
+        notes: Sentences below the tables.
     """
 
     def __init__(self, module: str, argv: Sequence[str], folder: pathlib.Path, keys: Sequence[str] = ("rows",)):
@@ -107,7 +107,7 @@ class Report:
         """Prints a row and writes the files.
 
         Args:
-            row: of the same class as the others of its key.
+            row: Row of the same class as the others of its key.
             key: None = the first of the report's keys.
         """
         self._rows[key or next(iter(self._rows))].append(row)
@@ -118,7 +118,7 @@ class Report:
         """Writes the files, prints the tables, and returns the exit code.
 
         Args:
-            has_failed: whether something failed that no row tells.
+            has_failed: Whether something failed that no row contains.
         """
         self._write()
         print((self._folder / "results.md").read_text(), end="")

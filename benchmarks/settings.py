@@ -21,16 +21,16 @@ class TrainingSetting:
     Attributes:
         max_steps: global_step at the end; the rules count different things.
         learning_rate: `--learning_rate`.
-        why: the reason for these numbers, in a sentence.
+        why: The reason for these numbers, in a sentence.
         optimizer: `--optimizer`.
-        decays: whether the learning rate falls to 0 by the last step, along half a cosine.
+        decays: Whether the learning rate falls to 0 by the last step, along half a cosine.
         update: `--update`.
-        options: values of `--update_option`.
-        transforms: values of `--gradient_transform`.
+        options: Values of `--update_option`.
+        transforms: Values of `--gradient_transform`.
         pull_dtype: `--pull_dtype`.
         num_workers: `--num_workers`.
         model: `--model`.
-        least_factor: by how much, at least, the transforms must reduce the measured bytes of a push; 1.0 = they do not.
+        least_factor: Smallest factor by which the transforms must reduce the measured bytes of a push; 1.0 = none.
     """
 
     max_steps: int

@@ -48,12 +48,12 @@ class Sample(NamedTuple):
     """Memory and open files of one process at one time.
 
     Attributes:
-        secs: since the start of the soak.
+        secs: Seconds since the start of the soak.
         task: "ps-0", or "launcher".
-        pid: of its process.
-        age_secs: of that process, since it was first seen.
-        rss_mib: resident memory; pages that forked tasks share count for each task.
-        num_fds: open files.
+        pid: Process id of the task.
+        age_secs: Seconds since the process was first seen.
+        rss_mib: Resident memory; pages that forked tasks share count for each task.
+        num_fds: Number of open files.
     """
 
     secs: float
@@ -69,11 +69,11 @@ class GrowthRow(Row):
     """How a figure of a role changed from the first to the last part of the soak.
 
     Attributes:
-        role: key of `ROLES`.
-        figure: field of `Sample`.
-        first: median over all samples of the role's processes in the first part.
-        last: the same for the last part.
-        share: relative growth.
+        role: Key of `ROLES`.
+        figure: Field of `Sample`.
+        first: Median over all samples of the role's processes in the first part.
+        last: Median over all samples of the role's processes in the last part.
+        share: Relative growth.
     """
 
     COLUMNS = (
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the soak; writes `samples.csv` beside the report.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
 
     Returns:
         0, or 1 when a figure grew too much or something else is wrong with the run.
@@ -173,19 +173,19 @@ def train_and_sample(
     """Trains until the time is over, then ends training by SIGTERM.
 
     Args:
-        samples: gets all samples of all processes.
-        sample_secs: seconds between two samples of a process.
-        flags: of `python -m ps_trainer local`, without `--logdir`.
-        logdir: made here; folder of the run.
-        deadline_secs: when training is ended.
-        cwd: folder to start from.
-        environ: of the launcher.
+        samples: List that receives all samples of all processes.
+        sample_secs: Seconds between two samples of a process.
+        flags: Flags of `python -m ps_trainer local`, without `--logdir`.
+        logdir: Folder of the run, which this function makes.
+        deadline_secs: Time after which training is ended.
+        cwd: Folder to start from.
+        environ: Environment of the launcher.
 
     Returns:
         Seconds from the start of the launcher to its end.
 
     Raises:
-        RunError: training ended before, or not by SIGTERM.
+        RunError: Training ended before the deadline, or not by SIGTERM.
     """
     logdir.mkdir(parents=True)
     launcher = TaskProcess(
@@ -241,8 +241,8 @@ def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
     """How memory and open files of each role changed; empty without samples in both parts.
 
     Args:
-        samples: all samples.
-        warmup_secs: time at the start that does not count.
+        samples: All samples.
+        warmup_secs: Time at the start that does not count.
     """
     old = [sample for sample in samples if sample.secs >= warmup_secs and sample.age_secs >= YOUNG_SECS]
     if not old:

@@ -33,9 +33,9 @@ class Match(NamedTuple):
     """A cell, and the contenders that take turns in it.
 
     Attributes:
-        name: unique in the plan.
-        cell: what is run.
-        contenders: by name.
+        name: Name that is unique in the plan.
+        cell: Workload, mode and size of the cluster.
+        contenders: Contenders by name.
     """
 
     name: str
@@ -47,10 +47,10 @@ class StepRatePlan(NamedTuple):
     """What to run.
 
     Attributes:
-        matches: in this order.
-        repetitions: runs per cell and contender.
-        timing: of each run.
-        folder: where results, logs and reports go.
+        matches: Matches in the order of the runs.
+        repetitions: Number of runs per cell and contender.
+        timing: Times of each run.
+        folder: Folder for results, logs and reports.
     """
 
     matches: Sequence[Match]
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the benchmark.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
 
     Returns:
         0, or 1 when a run failed: a cell and contender with a failed run has no row.
@@ -90,7 +90,7 @@ def run(plan: StepRatePlan, report: Report) -> int:
                 file.write(row.line() + "\n")
     exit_code = report.finish(has_failed=has_failed)
     if has_failed:
-        print("error: the runs that failed, see above, have no row", file=sys.stderr)
+        print("error: the failed runs, which are reported above, have no row", file=sys.stderr)
     return exit_code
 
 

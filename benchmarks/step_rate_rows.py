@@ -19,18 +19,18 @@ class StepRateRow(Row):
     Attributes:
         workload: "deep" or "wide".
         mode: "async" or "sync".
-        ps: number of ps tasks.
-        workers: number of workers.
-        who: name of the contender.
-        steps_per_sec: steps per second of one worker (mean over the workers), median over repetitions.
-        steps_per_sec_min: the lowest of the repetitions.
-        steps_per_sec_max: the highest.
-        examples_per_sec: of all workers together, median.
+        ps: Number of ps tasks.
+        workers: Number of workers.
+        who: Name of the contender.
+        steps_per_sec: Steps per second of one worker (mean over the workers), median over repetitions.
+        steps_per_sec_min: The lowest of the repetitions.
+        steps_per_sec_max: The highest.
+        examples_per_sec: Examples per second of all workers together, median.
         ratio_to_stock: `steps_per_sec` divided by that of the stock script; None without one.
-        ratio_to_async: the same with update rule `async`; None where the contenders are not update rules.
+        ratio_to_async: Ratio to update rule `async`; None if the contenders are not update rules.
         cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
-        other_cores: cores that other processes used meanwhile, median; well above 0, the rates are too low.
-        repetitions: number of runs.
+        other_cores: Cores that other processes used meanwhile, median; well above 0, the rates are too low.
+        repetitions: Number of runs.
     """
 
     COLUMNS = (
@@ -74,8 +74,8 @@ def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[
     """One row for each contender.
 
     Args:
-        cell: what the contenders ran.
-        measurements: contender's name -> its repetitions, at least one.
+        cell: Cell that the contenders ran.
+        measurements: Repetitions of each contender, at least one, by name.
     """
     medians = {who: statistics.median(m.steps_per_sec for m in runs) for who, runs in measurements.items()}
     return [_row(cell, who, repetitions, medians) for who, repetitions in measurements.items()]

@@ -51,8 +51,8 @@ class RunTiming(NamedTuple):
     """Times of a run, in seconds.
 
     Attributes:
-        warmup_secs: time after the last worker's first step that does not count.
-        window_secs: shortest measured window.
+        warmup_secs: Time after the last worker's first step that does not count.
+        window_secs: Shortest measured window.
         deadline_secs: a run without such a window by then has failed.
     """
 
@@ -65,10 +65,10 @@ class Measurement(NamedTuple):
     """The figures of one run.
 
     Attributes:
-        worker_steps_per_sec: step rate of each worker.
-        window_secs: length of the measured window.
+        worker_steps_per_sec: Step rate of each worker.
+        window_secs: Length of the measured window.
         cpu_secs_per_step: CPU seconds of all tasks per step of a worker.
-        other_cores: cores that other processes of the machine were using meanwhile.
+        other_cores: Cores that other processes of the machine were using meanwhile.
     """
 
     worker_steps_per_sec: tuple[float, ...]
@@ -86,10 +86,10 @@ def measure(contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib
     """Runs `cell` once; no process is left running, whatever happens.
 
     Args:
-        contender: runs the cell.
-        cell: what to run.
-        timing: times of the run.
-        folder: made here, for the tasks' logs and reports.
+        contender: Contender that runs the cell.
+        cell: Cell to run.
+        timing: Times of the run.
+        folder: Folder for the tasks' logs and reports, which this function makes.
 
     Raises:
         RunError: a task ended or the deadline passed before the window was complete; holds the end of the log.
@@ -114,8 +114,8 @@ def common_window(reports: Sequence[Sequence[StepCount]], warmup_secs: float) ->
     worker has reported nothing yet.
 
     Args:
-        reports: for each worker, in order of time.
-        warmup_secs: left out after the last worker has begun.
+        reports: Reports of each worker, in order of time.
+        warmup_secs: Seconds that do not count after the last worker has begun.
     """
     if not all(reports):
         return None
@@ -126,7 +126,7 @@ def steps_per_sec(reports: Sequence[StepCount], window: Window) -> float | None:
     """Mean step rate of one worker, between its first and its last report in the window; None without two.
 
     Raises:
-        RunError: the worker's steps went back or stood still from one report to the next.
+        RunError: The worker's steps went back or stood still from one report to the next.
     """
     inside = [r for r in reports if window.start <= r.wall_time <= window.end]
     for earlier, later in itertools.pairwise(inside):

@@ -22,23 +22,23 @@ class TrainedRow(Row):
     """The result of one setting: medians over its repetitions, where nothing else is said.
 
     Attributes:
-        name: name of the rule or the transform.
-        options: of the rule, or the transforms in order, as a user types them.
-        optimizer: on the ps tasks, and learning rate: "sgd 0.1".
-        flags: all flags in which the settings differ, as a user types them.
-        workers: number of workers.
-        global_steps: at the end of the last repetition.
-        local_steps: of each worker in the last repetition, "400/400".
-        test_accuracy: on 360 test examples, 0..1.
-        test_accuracy_min: the lowest of the repetitions.
-        staleness_mean: see `TrainingOutcome`.
-        gradients_dropped: see `TrainingOutcome`.
-        push_bytes_per_step: see `TrainingOutcome`; measured.
-        push_bytes_computed: see `TrainingOutcome`.
-        pull_bytes_per_step: see `TrainingOutcome`; measured.
-        examples_per_sec: of all workers together.
-        wall_secs: with the start of the processes.
-        repetitions: number of runs.
+        name: Name of the rule or the transform.
+        options: Options of the rule, or the transforms in order, as a user types them.
+        optimizer: Optimizer on the ps tasks, and learning rate: "sgd 0.1".
+        flags: All flags in which the settings differ, as a user types them.
+        workers: Number of workers.
+        global_steps: Value of global_step at the end of the last repetition.
+        local_steps: Steps of each worker in the last repetition, "400/400".
+        test_accuracy: Accuracy on 360 test examples, 0..1.
+        test_accuracy_min: The lowest of the repetitions.
+        staleness_mean: Mean staleness of all used gradients; None if nothing was measured.
+        gradients_dropped: Number of dropped gradients of all workers; None if the rule drops none.
+        push_bytes_per_step: Measured bytes from a worker to the ps tasks, mean over all workers' steps.
+        push_bytes_computed: Computed size of the tensors of one push; None if nothing is pushed.
+        pull_bytes_per_step: Measured bytes from the ps tasks to a worker, mean over all workers' steps.
+        examples_per_sec: Examples per second of all workers together.
+        wall_secs: Seconds of the run, including the start of the processes.
+        repetitions: Number of runs.
     """
 
     name: str

@@ -19,17 +19,17 @@ class TrainingOutcome(NamedTuple):
     """The figures of one run.
 
     Attributes:
-        global_step: at the end.
-        local_steps: of each worker.
-        accuracy: on the test examples, 0..1.
-        staleness_mean: mean over all gradients that were used; None where nothing was measured.
-        gradients_dropped: of all workers; None where the rule drops none.
-        push_bytes_per_step: measured bytes from a worker to the ps tasks, mean over all workers' steps; None where
+        global_step: Value of global_step at the end.
+        local_steps: Steps of each worker.
+        accuracy: Accuracy on the test examples, 0..1.
+        staleness_mean: Mean staleness of all used gradients; None if nothing was measured.
+        gradients_dropped: Number of dropped gradients of all workers; None if the rule drops none.
+        push_bytes_per_step: Measured bytes from a worker to the ps tasks, mean over all workers' steps; None where
             nothing was measured.
-        push_bytes_computed: computed size of the tensors of one push; None where nothing is pushed.
-        pull_bytes_per_step: measured bytes from the ps tasks to a worker.
-        examples_per_sec: of all workers together.
-        wall_secs: from the start of the launcher to its end.
+        push_bytes_computed: Computed size of the tensors of one push; None if nothing is pushed.
+        pull_bytes_per_step: Measured bytes from the ps tasks to a worker.
+        examples_per_sec: Examples per second of all workers together.
+        wall_secs: Seconds from the start of the launcher to its end.
     """
 
     global_step: int
@@ -48,12 +48,12 @@ def train(setting: TrainingSetting, folder: pathlib.Path, deadline_secs: float) 
     """Trains once; no process is left running, whatever happens.
 
     Args:
-        setting: flags of the run.
-        folder: made here; becomes the run's logdir, and holds the launcher's output.
-        deadline_secs: time limit of the run.
+        setting: Flags of the run.
+        folder: Folder that becomes the run's logdir and holds the launcher's output; this function makes it.
+        deadline_secs: Time limit of the run.
 
     Raises:
-        RunError: the run failed or was too slow; the message holds the end of the output.
+        RunError: The run failed or was too slow; the message has the end of the output.
     """
     folder.mkdir(parents=True)
     wall_secs = run_local(setting.flags, folder, deadline_secs, cwd=REPOSITORY)
@@ -64,8 +64,8 @@ def outcome(summary: Mapping[str, Any], wall_secs: float) -> TrainingOutcome:
     """The figures in a summary.json.
 
     Args:
-        summary: content of the file.
-        wall_secs: duration of the run.
+        summary: Content of the file.
+        wall_secs: Duration of the run.
     """
     workers = list(summary["workers"].values())
     histogram: collections.Counter[int] = collections.Counter()

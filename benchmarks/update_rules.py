@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the trainings, rules first.
 
     Args:
-        argv: arguments, without the program's name.
+        argv: Arguments, without the program's name.
 
     Returns:
         0, or 1 when a run failed: its setting has no row.
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
                 has_failed = True
     exit_code = report.finish(has_failed=has_failed)
     if has_failed:
-        print("error: the runs that failed, see above, have no row", file=sys.stderr)
+        print("error: the failed runs, which are reported above, have no row", file=sys.stderr)
     return exit_code
 
 

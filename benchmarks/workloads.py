@@ -27,7 +27,7 @@ class Deep:
 
         Args:
             batch: "features" float32 [B, width]; "label" int64 [B], 0 <= label < width.
-            training: not used, both graphs are the same.
+            training: Not used; both graphs are the same.
 
         Returns:
             Loss, class probabilities [B, width] and "accuracy".
@@ -42,7 +42,7 @@ class Wide:
     size = contenders.WIDE
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch; see `Deep.build`."""
+        """Builds the graph of one batch, as `Deep.build` does."""
         del training
         return _build_dense_stack(batch, self.size)
 
@@ -53,7 +53,7 @@ class DeepTable:
     size = contenders.DEEP
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch; see `Deep.build`. The row of the label is added to the features."""
+        """Builds the graph of one batch, as `Deep.build` does, and adds the label's row of a table."""
         del training
         rows = layers.embedding("table", self.size.width, self.size.width, batch["label"])
         return _build_dense_stack({**batch, "features": batch["features"] + rows}, self.size)
@@ -69,8 +69,8 @@ class RandomInput:
     shuffles and batches single examples.
 
     Args:
-        options: see `Options`.
-        data_dir: unused, because the data are generated.
+        options: Sizes of the model's input.
+        data_dir: Unused, because the data are generated.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,10 +100,10 @@ class RandomInput:
 
         Args:
             shard: (worker's index, number of workers).
-            batch_size: examples in the batch.
-            seed: of the batch's numbers, together with the worker's index.
-            num_epochs: how often the batch comes; None = for ever.
-            start: examples to pass over, in whole batches.
+            batch_size: Examples in the batch.
+            seed: Seed of the batch's numbers, together with the worker's index.
+            num_epochs: Number of repetitions of the batch; None = endless.
+            start: Number of examples to skip, in whole batches.
 
         Returns:
             Batches of "features" float32 [batch_size, width] and "label" int64 [batch_size].
