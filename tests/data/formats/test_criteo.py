@@ -105,11 +105,11 @@ def test_the_number_of_categories_that_share_an_id_is_logged(tmp_path):
     path.write_text(decimal(500))
     with path.open() as file:
         lines = file.read().splitlines()
-    warning = criteo.sharing(path, 2**10)
+    warning = criteo.collision_warning(path, 2**10)
     share = 1 - (1 - 1 / (2**10 - 1)) ** 499
-    assert f"500 categories in a column of the first {len(lines)} lines alone: with num_buckets=1024 about" in warning
-    assert f"about {share:.0%} of them share an id" in warning and "num_buckets=…" in warning
-    assert criteo.sharing(path, 2**20) == ""
+    assert f"first {len(lines)} lines alone have 500 categories in a column; with num_buckets=1024 about" in warning
+    assert f"about {share:.0%} of them share an id" in warning and "raise --dataset_option=num_buckets" in warning
+    assert criteo.collision_warning(path, 2**20) == ""
 
 
 def test_missing_files_are_named(tmp_path):
