@@ -150,7 +150,7 @@ def prefix_of(directory: pathlib.Path, step: int) -> pathlib.Path:
 def step_of(prefix: str | os.PathLike[str]) -> int | None:
     """Returns the step in a checkpoint's name; None if it is not called model.ckpt-<step>."""
     match = _NAME.search(os.fspath(prefix))
-    # ps_trainer never writes "007", so such a name is somebody else's; it may lie beside "7".
+    # ps_trainer never writes "007", so such a file comes from elsewhere; it may lie beside "7".
     return int(match[1]) if match and str(int(match[1])) == match[1] else None
 
 

@@ -34,12 +34,12 @@ class PowerSgd(Codec):
     Source: Vogels et al. 2019, Algorithm 1, with warm start (§4.2).
     Bytes: 4 · rank · (rows + columns) per matrix, 4 per element of everything else. State: Q, columns x rank per
     matrix, normally distributed at first. Biased. It approaches the best rank-r matrix only after a few steps of slowly
-    changing gradients, so it needs error_feedback before it, as in the paper (Algorithm 2).
+    changing gradients. So it needs error_feedback before it, as in the paper (Algorithm 2).
 
     Departs from the paper: there all-reduce averages P and Q over the workers, which is possible because each is linear
     in M, and the product is built from the averages. Here each worker sends its own P and Q, orthonormalised by itself,
     and the ps builds the product. The sum of the workers' products has a rank of up to rank x num_workers, so the
-    approximation is at least as good, but the ps must compute every product. In return the transform works with rules
+    approximation is at least as good. The ps must compute every product. In return the transform works with rules
     without a barrier.
 
     A model variable of two or more dimensions is a matrix with its last dimension as columns and all others as rows. Of

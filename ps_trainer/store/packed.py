@@ -28,8 +28,8 @@ class PackedOptions:
 class Packed(ParameterStore):
     """One flat variable per ps task (balanced to the element): one message per ps and direction.
 
-    The layout lays the trainable dense variables of a dtype end to end and cuts this line into P equal parts, one for
-    each of the P ps tasks. So a model variable may lie on two ps tasks. Variables to which `--optimizer_for` gives
+    The layout lays the trainable dense variables of a dtype end to end. It cuts this line into P equal parts, one for
+    each ps task. So a model variable may lie on two ps tasks. Variables to which `--optimizer_for` gives
     another optimizer form a line of their own. A worker reads each flat variable once and cuts the model's tensors out
     of it. The gradients travel back as one vector.
 

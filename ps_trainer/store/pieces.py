@@ -39,7 +39,7 @@ class Piece(NamedTuple):
         """The replica of a piece that has one.
 
         Raises:
-            ValueError: the update rule keeps no replica, or none of this piece.
+            ValueError: The update rule keeps no replica of this piece.
         """
         if self.replica is None:
             raise ValueError(f"{self.variable.op.name} has no replica on the worker")

@@ -1,8 +1,7 @@
 """Builds a model once in a scratch graph, which shows its variables, and computes their initial values.
 
-The initial value of a variable depends only on the run's seed and the variable's name. It does not depend on the
-layout, the number of tasks or the position in the graph, because an initialiser without a seed gets one that is derived
-from run seed and name.
+The initial value of a variable depends only on the run's seed and the variable's name, because an initialiser without a
+seed gets one that is derived from these two. Layout, number of tasks and position in the graph do not matter.
 """
 
 from __future__ import annotations

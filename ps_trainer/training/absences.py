@@ -13,7 +13,7 @@ from ps_trainer.errors import PeerFailedError, PeerLostError
 from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.suspension import SuspensionDetector
-from ps_trainer.updates.base import ChiefService
+from ps_trainer.updates.chief_service import ChiefService
 
 
 class _Need(NamedTuple):

@@ -17,7 +17,8 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Watcher
 from ps_trainer.training.absences import Absences
 from ps_trainer.training.stage_workers import StageWorkers
-from ps_trainer.updates.base import ChiefService, UpdateRule
+from ps_trainer.updates.base import UpdateRule
+from ps_trainer.updates.chief_service import ChiefService
 
 _POLL_SECS = 0.1
 _SAY_SECS = 1.0  # shorter waits are not worth a line

@@ -44,7 +44,7 @@ from ps_trainer.training.stall_watch import StallWatch
 from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.worker_state import WorkerState
 from ps_trainer.training.worker_task import WorkerTask
-from ps_trainer.updates.base import ChiefService
+from ps_trainer.updates.chief_service import ChiefService
 
 
 class ActiveRun(NamedTuple):

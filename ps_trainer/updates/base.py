@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -42,6 +42,7 @@ from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece, Snapshot
 from ps_trainer.updates.apply import Applier
+from ps_trainer.updates.chief_service import ChiefService
 from ps_trainer.updates.push import Push
 
 RELEASED = -1
@@ -104,68 +105,12 @@ class RuleContext(NamedTuple):
     joining: int = 1
 
 
-class ChiefService(abc.ABC):
-    """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`.
-
-    Its methods may be called from any thread. The thread that calls `worker_came` and `worker_left` watches the other
-    tasks, so these two methods must not wait for a frozen task.
-    """
-
-    @abc.abstractmethod
-    def start(self, session: tf.Session) -> None:
-        """Starts the thread.
-
-        Args:
-            session: Session of the service's own, each call of which has a deadline. `stop` closes it.
-        """
-
-    @abc.abstractmethod
-    def worker_came(self, worker_index: int) -> None:
-        """Records that a worker is ready to train; every worker counts from the start until it leaves. Never waits."""
-
-    @abc.abstractmethod
-    def worker_left(self, worker_index: int, joining: int) -> None:
-        """Records that a worker is lost or has no more data, so that nothing waits for it any more. Never waits.
-
-        Args:
-            worker_index: Index of the worker.
-            joining: Number of the joining that is over, 0 if the worker never joined. A later joining of the worker
-                stays, even if it arrives before the record is carried out.
-        """
-
-    @abc.abstractmethod
-    def release(self) -> None:
-        """Lets every worker that waits for the rule go on, with `RELEASED`; returns when that is done.
-
-        Raises:
-            tf.errors.OpError: A ps task does not answer.
-        """
-
-    @abc.abstractmethod
-    def stop(self) -> None:
-        """Ends the thread; returns when it has ended or its deadline is over. `error` tells what failed before."""
-
-    @abc.abstractmethod
-    def error(self) -> BaseException | None:
-        """Returns the first error of the thread, or None."""
-
-    @abc.abstractmethod
-    def summary(self) -> dict[str, Any]:
-        """Returns counts for the run's summary, such as the gradients used of each worker.
-
-        The counts include the effect of all earlier calls of this service.
-
-        Raises:
-            tf.errors.OpError: A ps task does not answer.
-        """
-
-
 class Exchange(abc.ABC):
     """What all workers do together after each phase, in `session.run` calls of its own.
 
-    It serves rules whose workers exchange messages with each other. A run with a collective op must not contain an op
-    on a ps task (`ring.py` says why), so the exchange cannot be part of a phase. All workers must take part each time,
-    until the end.
+    It serves rules whose workers exchange messages with each other. It cannot be part of a phase, because a run with a
+    collective op must not contain an op on a ps task (`ring.py` says why). All workers must take part each time, until
+    the end.
 
     Attributes:
         given: Number of batches of each worker in the updates since this worker joined, or since the variable was last

@@ -66,8 +66,8 @@ class _Dense:
     def take(self, share: tf.Tensor) -> tf.Tensor:
         total = self._sum.read_value()
         average = total * tf.cast(share, total.dtype)
-        # Order: compute the average, clear the sum, hand the average on. Whoever uses the average has thereby cleared
-        # the sum before the section ends.
+        # Order: compute the average, clear the sum, return the average. An op that uses the average then runs after
+        # the sum is cleared, within the section.
         with tf.control_dependencies([average]):
             cleared = self._sum.assign(tf.zeros_like(total), read_value=False)
         with tf.control_dependencies([cleared]):

@@ -25,7 +25,7 @@ have data, their gradients make the update. If fewer than k workers are left bec
 for those to rejoin, and ends if they do not. Gradients of an update that is still open when the run ends are not
 applied.
 
-Departures from the papers: an update does not cancel computations, so a ps drops a late gradient when it arrives, and
+Departures from the papers: an update does not cancel computations. So a ps drops a late gradient when it arrives, and
 only then its worker goes on with the newest parameters. k grows with the number of updates; Dutta et al. 2021 derive it
 from the training loss. With several ps tasks the async rules form groups on each of them. These groups have the same
 number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.updates.base import ChiefService
+from ps_trainer.updates.chief_service import ChiefService
 
 _STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
 

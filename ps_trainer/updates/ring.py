@@ -3,8 +3,8 @@
 A collective op waits for the same op on every other worker. TensorFlow pairs the ops by a number that all workers give
 to the `session.run` call, its step id. Three facts follow and shape this file:
 
-* A run with a collective op contains no op on a ps task. All workers' runs would have the same step id there, so the
-  end of one worker's run would cancel those of the others ("Cleanup ...", or a hang).
+* A run with a collective op contains no op on a ps task. Otherwise all workers' runs would have the same step id there,
+  and the end of one run would cancel the others ("Cleanup ...", or a hang).
 * Every worker makes the same runs with collective ops, in the same order, and cannot repeat a run that failed. So an
   earlier run, which may fail if the data end, computes the gradient and puts it into a staging area.
 * TensorFlow finds collective ops by keys. No other run on the same servers may use the same keys, so they are derived

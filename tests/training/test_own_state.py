@@ -111,7 +111,7 @@ def test_a_worker_that_was_killed_starts_without_its_outdated_state(cluster, tmp
     )
     come_back(cluster, endless, chief)
     assert "this worker starts without its own state" in log.text
-    assert f"worker-1-{saved.pushes - 3}.npz: of push {saved.pushes - 3}" in log.text
+    assert f"worker-1-{saved.pushes - 3}.npz: after push {saved.pushes - 3}" in log.text
     assert not re.findall(GOES_ON, log.text)
 
 

@@ -143,8 +143,8 @@ def test_a_replica_of_an_older_round_is_not_used(one_worker, tmp_path, caplog):
     changed = {name: value + 1 for name, value in saved.values.items() if name.startswith("replica/")}
     older = {**saved.values, **changed, "fetched/clock_0": np.int64(2)}
     for pushes, message in (
-        (3, "the saved replica is of round 2, and this is round 3"),
-        (2, "worker-0-2.npz: of push 2"),
+        (3, "the saved replica belongs to round 2, but this is round 3"),
+        (2, "worker-0-2.npz: after push 2"),
     ):
         folder = tmp_path / str(pushes)
         shutil.copytree(tmp_path / "checkpoints", folder / "checkpoints")

@@ -1,0 +1,64 @@
+"""`ChiefService`: the interface of what the chief does for an update rule between the workers' steps."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+class ChiefService(abc.ABC):
+    """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`.
+
+    Its methods may be called from any thread. The thread that calls `worker_came` and `worker_left` watches the other
+    tasks, so these two methods must not wait for a frozen task.
+    """
+
+    @abc.abstractmethod
+    def start(self, session: tf.Session) -> None:
+        """Starts the thread.
+
+        Args:
+            session: Session of the service's own, each call of which has a deadline. `stop` closes it.
+        """
+
+    @abc.abstractmethod
+    def worker_came(self, worker_index: int) -> None:
+        """Records that a worker is ready to train; every worker counts from the start until it leaves. Never waits."""
+
+    @abc.abstractmethod
+    def worker_left(self, worker_index: int, joining: int) -> None:
+        """Records that a worker is lost or has no more data, so that nothing waits for it any more. Never waits.
+
+        Args:
+            worker_index: Index of the worker.
+            joining: Number of the joining that is over, 0 if the worker never joined. A later joining of the worker
+                stays, even if it arrives before the record is carried out.
+        """
+
+    @abc.abstractmethod
+    def release(self) -> None:
+        """Lets every worker that waits for the rule go on, with `RELEASED`; returns when that is done.
+
+        Raises:
+            tf.errors.OpError: A ps task does not answer.
+        """
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Ends the thread; returns when it has ended or its deadline is over. `error` tells what failed before."""
+
+    @abc.abstractmethod
+    def error(self) -> BaseException | None:
+        """Returns the first error of the thread, or None."""
+
+    @abc.abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Returns counts for the run's summary, such as the gradients used of each worker.
+
+        The counts include the effect of all earlier calls of this service.
+
+        Raises:
+            tf.errors.OpError: A ps task does not answer.
+        """
