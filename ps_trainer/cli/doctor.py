@@ -12,7 +12,7 @@ from ps_trainer.cli.task import PsFlags
 from ps_trainer.cluster import checks, sources
 from ps_trainer.cluster.checks import Place
 from ps_trainer.cluster.config import JOB_NAMES, ClusterConfig
-from ps_trainer.cluster.findings import OK, UNKNOWN, Finding, will_fail
+from ps_trainer.cluster.findings import OK, UNKNOWN, ClusterFinding, will_fail
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
@@ -44,7 +44,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def _examine(
     cluster: ClusterConfig, config: TrainConfig, given: frozenset[str], environ: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     from ps_trainer.runtime import environment
 
     places = checks.look_at(cluster)
@@ -59,7 +59,7 @@ def _examine(
         yield checks.listening(here, config.isolation)
     yield from _folder(cluster, config, places)
     if not is_running:
-        yield Finding(
+        yield ClusterFinding(
             UNKNOWN,
             "tasks",
             "no task runs, so none could report its cluster definition, model, TensorFlow, clock and connections",
@@ -76,26 +76,28 @@ def _examine(
     yield from doctor.examine(cluster, places, settings)
 
 
-def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]) -> Iterator[Finding]:
+def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]) -> Iterator[ClusterFinding]:
     """Findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
     from ps_trainer.runtime import logdir_checks
 
     job_name, index = cluster.worker_tasks[0]
     chief = next(place for place in places if (place.job_name, place.task_index) == (job_name, index))
     if config.logdir is None:
-        yield Finding(
+        yield ClusterFinding(
             UNKNOWN, logdir_checks.FOLDER, "no --logdir is given", "give the --logdir of the tasks to check it"
         )
     elif not chief.is_here and not cluster.is_chief:
         text = f"only the chief uses --logdir={config.logdir}, and the chief {chief.name} is on another machine"
-        yield Finding(UNKNOWN, logdir_checks.FOLDER, text, "run this command there as well")
+        yield ClusterFinding(UNKNOWN, logdir_checks.FOLDER, text, "run this command there as well")
     else:
         yield from logdir_checks.findings(config.logdir)
         yield from _leftover(config.checkpoint_dir)
 
 
-def _leftover(checkpoint_dir: pathlib.Path | None) -> Iterator[Finding]:
+def _leftover(checkpoint_dir: pathlib.Path | None) -> Iterator[ClusterFinding]:
     """A finding if the folder contains checkpoints from which the run would continue."""
     count = len(list(checkpoint_dir.glob("model.ckpt-*.index"))) if checkpoint_dir is not None else 0
     if count:
-        yield Finding(OK, "folder", f"{count} checkpoints in {checkpoint_dir}: training continues from the newest")
+        yield ClusterFinding(
+            OK, "folder", f"{count} checkpoints in {checkpoint_dir}: training continues from the newest"
+        )

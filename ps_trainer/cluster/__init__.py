@@ -1,1 +1,1 @@
-"""Who takes part: the cluster's description and where it comes from. Imports no TensorFlow."""
+"""The cluster: its description and the sources of it, addresses, ports, checks. Imports no TensorFlow."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ps_trainer.cluster import addresses, network, ports
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
+from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
 from ps_trainer.errors import ClusterConfigError
 
 _POOL = 32
@@ -68,11 +68,11 @@ def look_at(cluster: ClusterConfig) -> list[Place]:
         return list(pool.map(lambda task: _place(*task), tasks))
 
 
-def names(places: Sequence[Place]) -> Iterator[Finding]:
+def names(places: Sequence[Place]) -> Iterator[ClusterFinding]:
     """Checks that the host names resolve, and mean the same machine everywhere."""
     unresolved = {place.host: place for place in places if not place.resolved.ips}
     for place in unresolved.values():
-        yield Finding(
+        yield ClusterFinding(
             FAIL,
             "names",
             f"{place.name}: the name {place.host} does not resolve here: {place.resolved.problem}",
@@ -81,30 +81,30 @@ def names(places: Sequence[Place]) -> Iterator[Finding]:
     elsewhere = [place for place in places if place.resolved.ips and not place.is_here]
     for place in places:
         if elsewhere and _means_itself(place.host):
-            yield Finding(
+            yield ClusterFinding(
                 FAIL,
                 "names",
                 f"{place.name}: {place.host} means each machine itself, and {elsewhere[0].name} is on another machine",
                 "write a name or address at which all machines reach the task",
             )
     if not unresolved:
-        yield Finding(OK, "names", f"resolve here: {listed(dict.fromkeys(place.host for place in places))}")
+        yield ClusterFinding(OK, "names", f"resolve here: {listed(dict.fromkeys(place.host for place in places))}")
 
 
-def own_ports(places: Sequence[Place]) -> Iterator[Finding]:
+def own_ports(places: Sequence[Place]) -> Iterator[ClusterFinding]:
     """Checks that the ports of the tasks on this machine are free; skips ports on which a process already answers."""
     here = [place for place in places if place.is_here]
     free = [place for place in here if place.is_free]
     if free:
-        yield Finding(OK, "ports", f"free on this machine: {listed(place.name for place in free)}")
+        yield ClusterFinding(OK, "ports", f"free on this machine: {listed(place.name for place in free)}")
     for place in here:
         if place.problem:
             text, _, fix = place.problem.rpartition("; ")
-            yield Finding(FAIL, "ports", f"{place.job_name}-{place.task_index}: {text}", fix)
+            yield ClusterFinding(FAIL, "ports", f"{place.job_name}-{place.task_index}: {text}", fix)
     low, high = ports.ephemeral_range()
     risky = [place for place in free if low <= place.port <= high]
     if risky:
-        yield Finding(
+        yield ClusterFinding(
             WARNING,
             "ports",
             f"{listed(place.name for place in risky)}: the kernel takes ports {low}..{high} for outgoing connections,"
@@ -113,12 +113,12 @@ def own_ports(places: Sequence[Place]) -> Iterator[Finding]:
         )
     if not here:
         hosts = dict.fromkeys(place.host for place in places)
-        yield Finding(
+        yield ClusterFinding(
             UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {listed(hosts)}"
         )
 
 
-def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
+def others(places: Sequence[Place], *, is_running: bool) -> Iterator[ClusterFinding]:
     """Findings about tasks on other machines that do not answer.
 
     Args:
@@ -129,7 +129,7 @@ def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
     closed = [place for place in away if "refused" in place.problem]
     for place in away:
         if place not in closed:
-            yield Finding(
+            yield ClusterFinding(
                 FAIL,
                 "reach",
                 f"{place.name}: {place.problem}",
@@ -137,19 +137,19 @@ def others(places: Sequence[Place], *, is_running: bool) -> Iterator[Finding]:
             )
     absent = closed + [place for place in places if place.is_free and is_running]
     if absent and is_running:
-        yield Finding(
+        yield ClusterFinding(
             WARNING,
             "reach",
             f"not running: {listed(place.name for place in absent)}",
             "start it; the others wait for --start_timeout_secs",
         )
     elif closed:
-        yield Finding(
+        yield ClusterFinding(
             OK, "reach", f"the machine answers, and no task runs yet: {listed(place.name for place in closed)}"
         )
 
 
-def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> Finding:
+def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterFinding:
     """A finding about the interfaces on which ports listen or will listen, and whether outsiders can reach them.
 
     Args:
@@ -166,14 +166,14 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> Finding:
     }
     reachable = [f"{ip} ({name})" for name, ips in outside.items() for ip in ips]
     if only_loopback:
-        return Finding(OK, "open ports", f"port {shown} {listens} on loopback only: outsiders cannot reach it")
+        return ClusterFinding(OK, "open ports", f"port {shown} {listens} on loopback only: outsiders cannot reach it")
     where = f"port {shown} {listens} on every interface: {listed(reachable) or 'only loopback is up'}"
     if not reachable:
-        return Finding(OK, "open ports", f"{where}; no outsider can reach it")
+        return ClusterFinding(OK, "open ports", f"{where}; no outsider can reach it")
     if isolation is not None:
-        return Finding(OK, "open ports", f"{where}; --isolation states what keeps strangers away: {isolation}")
+        return ClusterFinding(OK, "open ports", f"{where}; --isolation states what keeps strangers away: {isolation}")
     is_public = any(ipaddress.ip_address(ip).is_global for ips in outside.values() for ip in ips)
-    return Finding(
+    return ClusterFinding(
         WARNING,
         "open ports",
         f"{where}{', including a public address' if is_public else ''}; whoever reaches it can run code as this user:"
@@ -183,14 +183,14 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> Finding:
     )
 
 
-def own_place(cluster: ClusterConfig, places: Sequence[Place]) -> Finding | None:
+def own_place(cluster: ClusterConfig, places: Sequence[Place]) -> ClusterFinding | None:
     """A finding if this machine does not have the address of the task that the flags name; else None."""
     if cluster.job_name == "evaluator":
         return None
     own = next(p for p in places if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
     if own.is_here or not own.resolved.ips:
         return None
-    return Finding(
+    return ClusterFinding(
         WARNING,
         "names",
         f"{own.name}: this machine has none of the addresses of {own.host} ({', '.join(own.resolved.ips)}), so a task"

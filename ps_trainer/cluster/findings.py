@@ -1,4 +1,4 @@
-"""`Finding`: one line about whether a cluster will work, and the fix. Imports no TensorFlow.
+"""`ClusterFinding`: one line about whether a cluster will work, and the fix. Imports no TensorFlow.
 
 The doctor prints findings. Before a task starts, it logs the findings about itself. One place words each kind:
 `checks.py` for names, ports and interfaces, `runtime/logdir_checks.py` for the folder of a run, `runtime/task_info.py`
@@ -20,7 +20,7 @@ _TOPIC_COLUMN = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class ClusterFinding:
     """The result of one check.
 
     Attributes:
@@ -46,6 +46,6 @@ class Finding:
         return f"{self.level.ljust(_LEVEL_COLUMN)}{self.topic.ljust(_TOPIC_COLUMN)}{text}"
 
 
-def will_fail(findings: Iterable[Finding]) -> bool:
+def will_fail(findings: Iterable[ClusterFinding]) -> bool:
     """Whether at least one finding predicts a failure."""
     return any(finding.level == FAIL for finding in findings)

@@ -1,1 +1,1 @@
-"""Disturbances that an experiment or a drill asks for: delays, stragglers, faults."""
+"""Disturbances of a run on purpose: delays, stragglers, faults."""

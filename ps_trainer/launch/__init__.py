@@ -1,1 +1,1 @@
-"""Starting processes on this machine. Imports no TensorFlow."""
+"""Launches clusters on this machine: hosts, processes, supervision, display. Imports no TensorFlow."""

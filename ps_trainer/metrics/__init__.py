@@ -1,1 +1,1 @@
-"""Where numbers go: log lines, JSON lines, TensorBoard events."""
+"""Output of numbers: log lines, JSON lines, TensorBoard events; and measured traffic."""

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import shared_settings
 from ps_trainer.cluster.checks import Place, listed
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding
+from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
 from ps_trainer.runtime import preflight, reachability, task_info
 from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.run_record import Status, TaskFacts, WorkerEntry
@@ -32,7 +32,7 @@ class _Live(NamedTuple):
     answer: reachability.Answer
 
 
-def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[Finding]:
+def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
     """Findings about the tasks that answer.
 
     Args:
@@ -73,13 +73,13 @@ def _read(place: Place) -> PsState | None:
 
 def _identities(
     places: Sequence[Place], answers: Sequence[reachability.Answer | str]
-) -> tuple[list[Finding], list[_Live]]:
+) -> tuple[list[ClusterFinding], list[_Live]]:
     """Findings about the task that answers at each address; and the tasks that are the expected ones."""
     findings, live = [], []
     for place, answer in zip(places, answers, strict=True):
         if isinstance(answer, str):
             findings.append(
-                Finding(
+                ClusterFinding(
                     FAIL,
                     "tasks",
                     f"{place.name}: something listens there, but no TensorFlow server answers: {answer}",
@@ -88,7 +88,7 @@ def _identities(
             )
         elif answer.device != place.device:
             findings.append(
-                Finding(
+                ClusterFinding(
                     FAIL,
                     "tasks",
                     f"{place.name}: the server there is {answer.device}, not {place.device}",
@@ -98,16 +98,16 @@ def _identities(
         else:
             live.append(_Live(place, answer))
     if live:
-        findings.append(Finding(OK, "tasks", f"running: {listed(task.place.name for task in live)}"))
+        findings.append(ClusterFinding(OK, "tasks", f"running: {listed(task.place.name for task in live)}"))
     return findings, live
 
 
-def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) -> Iterator[Finding]:
+def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) -> Iterator[ClusterFinding]:
     """Whether the ps tasks belong to this cluster, and have the same TensorFlow."""
     own, agreeing = task_info.of(cluster), []
     for place, state in states.items():
         if state is None or state.hello is None:
-            yield Finding(
+            yield ClusterFinding(
                 WARNING,
                 "cluster",
                 f"{place.name} is starting, or is not a ps task of ps_trainer",
@@ -121,25 +121,27 @@ def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) ->
         if not found:
             agreeing.append(place.name)
         if state.notice is not None:
-            yield Finding(WARNING, "job", f"{place.name} ends the job: {state.notice.reason}")
+            yield ClusterFinding(WARNING, "job", f"{place.name} ends the job: {state.notice.reason}")
     if agreeing:
         text = f"same addresses (hash {own.cluster}), TensorFlow {own.tensorflow}: {listed(agreeing)}"
-        yield Finding(OK, "cluster", text)
+        yield ClusterFinding(OK, "cluster", text)
 
 
-def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[Finding]:
+def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
     """State of the run and its workers, as ps 0 reports it."""
     run = state.run
     if run is None:
-        yield Finding(UNKNOWN, "job", "no run has begun on ps-0; the workers' settings are not known before that")
+        yield ClusterFinding(
+            UNKNOWN, "job", "no run has begun on ps-0; the workers' settings are not known before that"
+        )
         return
     names = ["-".join(map(str, task)) for task in cluster.worker_tasks]
     workers = {index: entry for index, entry in state.workers_of(run.run_id).items() if index < len(names)}
     said = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
-    yield Finding(OK, "job", f"run {run.run_id} is {run.status}: {listed(said)}")
+    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {listed(said)}")
     for index, entry in workers.items():
         if entry.status not in (Status.JOINED, Status.TRAINING, Status.DONE):
-            yield Finding(
+            yield ClusterFinding(
                 WARNING,
                 "job",
                 f"worker {index} {entry.status}: {entry.reason or 'it gave no reason'}",
@@ -148,13 +150,13 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
     differing = shared_settings.differences(run.agreement, settings, "this command")
     if differing:
         text = f"the chief would reject a worker with these flags: {'; '.join(differing)}"
-        yield Finding(FAIL, "settings", text, "give every worker the chief's flags")
+        yield ClusterFinding(FAIL, "settings", text, "give every worker the chief's flags")
     yield from _worker_facts(cluster, names, workers)
 
 
 def _worker_facts(
     cluster: ClusterConfig, names: Sequence[str], workers: Mapping[int, WorkerEntry]
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     """Whether the workers have the same addresses, TensorFlow and model."""
     own = task_info.of(cluster)
     model = workers[0].facts.of_model() if 0 in workers else TaskFacts()
@@ -167,15 +169,15 @@ def _worker_facts(
             agreeing.append(name)
     if agreeing:
         text = f"and model (hash {model.graph}): " if model.graph is not None else "(no model yet): "
-        yield Finding(OK, "workers", f"same addresses, TensorFlow {text}{listed(agreeing)}")
+        yield ClusterFinding(OK, "workers", f"same addresses, TensorFlow {text}{listed(agreeing)}")
 
 
-def _clocks(live: Sequence[_Live]) -> Iterator[Finding]:
+def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
     """Whether the clocks of the tasks agree with the clock of this machine."""
     off = [task for task in live if abs(task.answer.ahead_secs) > _SKEW_SECS + task.answer.uncertain_secs]
     for place, answer in off:
         side = "ahead of" if answer.ahead_secs > 0 else "behind"
-        yield Finding(
+        yield ClusterFinding(
             WARNING,
             "clocks",
             f"{place.name}: its clock is {abs(answer.ahead_secs):.1f} s {side} this machine's, so times in logs and"
@@ -184,7 +186,9 @@ def _clocks(live: Sequence[_Live]) -> Iterator[Finding]:
         )
     if live and not off:
         most = max(abs(task.answer.ahead_secs) for task in live)
-        yield Finding(OK, "clocks", f"within {most:.3f} s of this machine's" if most >= 0.001 else "within 0.001 s")
+        yield ClusterFinding(
+            OK, "clocks", f"within {most:.3f} s of this machine's" if most >= 0.001 else "within 0.001 s"
+        )
 
 
 def _reach(
@@ -193,7 +197,7 @@ def _reach(
     places: Sequence[Place],
     running: Sequence[Place],
     ps_0: PsState | None,
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     """Whether the running tasks reach each other; asks the tasks themselves."""
     places_of = {(place.job_name, place.task_index): place for place in running}
     workers = {index: places_of[task] for index, task in enumerate(cluster.worker_tasks) if task in places_of}
@@ -211,10 +215,10 @@ def _reach(
             yield preflight.unreached(one.name, other.name, fault, are_workers=are_workers)
     if faults and not any(faults):
         text = f"in both directions, asked on the tasks themselves: {len(faults)} connections"
-        yield Finding(OK, "reach", f"{text}, workers to workers among them" if partners else text)
+        yield ClusterFinding(OK, "reach", f"{text}, workers to workers among them" if partners else text)
     absent = [place.name for place in places if place not in running]
     if absent:
-        yield Finding(
+        yield ClusterFinding(
             UNKNOWN,
             "reach",
             f"between other tasks and {listed(absent)}: only a running task knows what it reaches",

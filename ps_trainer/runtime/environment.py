@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, MutableMapping
 
-from ps_trainer.cluster.findings import OK, WARNING, Finding
+from ps_trainer.cluster.findings import OK, WARNING, ClusterFinding
 
 # In the order in which gRPC reads them.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
@@ -41,19 +41,19 @@ def prepare(environ: MutableMapping[str, str] = os.environ, *, is_ps: bool) -> N
         environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def proxies(environ: Mapping[str, str] = os.environ) -> Finding:
+def proxies(environ: Mapping[str, str] = os.environ) -> ClusterFinding:
     """Checks whether gRPC sends the traffic between tasks, even on loopback, to a proxy that the environment names."""
     named = [f"{name}={environ[name]}" for name in _PROXIES if environ.get(name)]
     options = environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
     switch = options.replace(" ", "").partition("grpc.enable_http_proxy=")[2][:1]
     if not named:
-        return Finding(OK, "proxies", "none is set")
+        return ClusterFinding(OK, "proxies", "none is set")
     if switch not in ("", "0"):
-        return Finding(
+        return ClusterFinding(
             WARNING,
             "proxies",
             f"{', '.join(named)} is set, and TF_GRPC_DEFAULT_OPTIONS={options} makes tasks use it; most proxies do not"
             " forward gRPC, so that no task would reach another",
             "remove grpc.enable_http_proxy from TF_GRPC_DEFAULT_OPTIONS",
         )
-    return Finding(OK, "proxies", f"{', '.join(named)} is set; tasks bypass it (grpc.enable_http_proxy=0)")
+    return ClusterFinding(OK, "proxies", f"{', '.join(named)} is set; tasks bypass it (grpc.enable_http_proxy=0)")

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 
-from ps_trainer.cluster.findings import FAIL, OK, WARNING, Finding
+from ps_trainer.cluster.findings import FAIL, OK, WARNING, ClusterFinding
 
 _FEW_BYTES = 2**30
 _FEW_FILES = 100
@@ -17,7 +17,7 @@ _DATA = re.compile(r"model\.ckpt-(\d+)\.data-")
 FOLDER, ROOM = "folder", "room"  # topics
 
 
-def findings(logdir: str) -> Iterator[Finding]:
+def findings(logdir: str) -> Iterator[ClusterFinding]:
     """Checks that this machine can write `logdir`, and that it has room for another checkpoint.
 
     The check creates a file and removes it. Where the system allows, the file has no name.
@@ -26,7 +26,9 @@ def findings(logdir: str) -> Iterator[Finding]:
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     where = f"--logdir={logdir}" if existing == path else f"--logdir={logdir}, to be created in {existing},"
     if not existing.is_dir():
-        yield Finding(FAIL, FOLDER, f"{where} cannot be used: {existing} is not a folder", "give another --logdir")
+        yield ClusterFinding(
+            FAIL, FOLDER, f"{where} cannot be used: {existing} is not a folder", "give another --logdir"
+        )
         return
     for folder in (existing, path / "checkpoints"):
         error = _write_error(folder) if folder.exists() else None
@@ -34,7 +36,7 @@ def findings(logdir: str) -> Iterator[Finding]:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = f"{where} cannot be written: {folder}: {error.strerror or error}"
             fix = "free some space" if is_full else "change its permissions, or give another --logdir"
-            yield Finding(FAIL, ROOM if is_full else FOLDER, reason, fix)
+            yield ClusterFinding(FAIL, ROOM if is_full else FOLDER, reason, fix)
             return
     yield from _room(where, existing, path / "checkpoints")
 
@@ -49,13 +51,13 @@ def _write_error(folder: pathlib.Path) -> OSError | None:
     return None
 
 
-def _room(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iterator[Finding]:
+def _room(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iterator[ClusterFinding]:
     status = os.statvfs(existing)
     free = status.f_bavail * status.f_frsize
     newest = _newest_bytes(checkpoints)
     text = f"{where} can be written; {_size(free)} are free there"
     if newest and free < newest:
-        yield Finding(
+        yield ClusterFinding(
             FAIL,
             ROOM,
             f"{text}, the newest checkpoint has {_size(newest)}: the next one will not fit",
@@ -63,11 +65,11 @@ def _room(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iter
         )
     elif (newest and free < 3 * newest) or free < _FEW_BYTES:
         held = f", the newest checkpoint has {_size(newest)}" if newest else ""
-        yield Finding(WARNING, ROOM, f"{text}{held}", "free some space, or lower --keep_checkpoints")
+        yield ClusterFinding(WARNING, ROOM, f"{text}{held}", "free some space, or lower --keep_checkpoints")
     elif status.f_files and status.f_favail < _FEW_FILES:
-        yield Finding(WARNING, ROOM, f"{text}, but only for {status.f_favail} more files", "delete some files")
+        yield ClusterFinding(WARNING, ROOM, f"{text}, but only for {status.f_favail} more files", "delete some files")
     else:
-        yield Finding(OK, FOLDER, text)
+        yield ClusterFinding(OK, FOLDER, text)
 
 
 def _newest_bytes(checkpoints: pathlib.Path) -> int:

@@ -14,7 +14,7 @@ from absl import logging
 
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.findings import FAIL, Finding
+from ps_trainer.cluster.findings import FAIL, ClusterFinding
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.runtime import control, reachability, task_info
@@ -161,7 +161,7 @@ def check_model(ps_0: PsControl, own: TaskFacts, cluster: ClusterConfig) -> None
         logging.warning("%s", finding.message)
 
 
-def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> Finding | None:
+def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> ClusterFinding | None:
     """The finding that the task which sent `hello` is not ps task `ps` of this cluster; None if it is.
 
     Args:
@@ -174,7 +174,7 @@ def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> Findi
     theirs, expected = ({name: getattr(said, name) for name in _MUST_BE_EQUAL} for said in (hello, own))
     if theirs == expected:
         return None
-    return Finding(
+    return ClusterFinding(
         FAIL,
         "cluster",
         f"ps-{ps} ({cluster.ps_addresses[ps]}) belongs to another cluster: it says {theirs}, {asker} expects"
@@ -183,7 +183,7 @@ def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> Findi
     )
 
 
-def unreached(source: str, target: str, fault: str, *, are_workers: bool = False) -> Finding:
+def unreached(source: str, target: str, fault: str, *, are_workers: bool = False) -> ClusterFinding:
     """The finding that one task does not reach another.
 
     Args:
@@ -197,7 +197,7 @@ def unreached(source: str, target: str, fault: str, *, are_workers: bool = False
         if are_workers
         else "a ps task must reach each worker, and each worker it"
     )
-    return Finding(
+    return ClusterFinding(
         FAIL,
         "reach",
         f"{source} does not reach {target}, and {need}: {fault}",

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.findings import FAIL, WARNING, Finding
+from ps_trainer.cluster.findings import FAIL, WARNING, ClusterFinding
 from ps_trainer.runtime.run_record import TaskFacts
 from ps_trainer.store.trace import ModelTrace
 
@@ -47,7 +47,7 @@ def of_model(model_trace: ModelTrace) -> TaskFacts:
     return TaskFacts(variables=_digest(variables), graph=_digest(ops))
 
 
-def differences(own: TaskFacts, other: TaskFacts, task_name: str, here: str = "here") -> list[Finding]:
+def differences(own: TaskFacts, other: TaskFacts, task_name: str, here: str = "here") -> list[ClusterFinding]:
     """The facts in which two tasks differ. A fact that one of the two does not tell is not a difference.
 
     Args:
@@ -61,7 +61,7 @@ def differences(own: TaskFacts, other: TaskFacts, task_name: str, here: str = "h
     """
     ours, theirs = dataclasses.asdict(own), dataclasses.asdict(other)
     return [
-        Finding(
+        ClusterFinding(
             FAIL if name == "variables" else WARNING,
             name,
             words.format(name=task_name, other=theirs[name], own=ours[name], here=here),

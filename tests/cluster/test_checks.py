@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer.cluster import checks, network, ports
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, Finding, will_fail
+from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding, will_fail
 from ps_trainer.cluster.network import Resolved
 
 REFUSED = "nothing listens there: connection refused"
@@ -28,11 +28,11 @@ def levels(findings):
 
 
 def test_a_line_has_level_topic_text_and_fix():
-    assert Finding(FAIL, "ports", "port 1\nis in use", "stop it").line() == (
+    assert ClusterFinding(FAIL, "ports", "port 1\nis in use", "stop it").line() == (
         "will fail  ports       port 1 is in use; stop it"
     )
-    assert will_fail([Finding(OK, "a", "b"), Finding(FAIL, "a", "b")])
-    assert not will_fail([Finding(WARNING, "a", "b"), Finding(UNKNOWN, "a", "b")])
+    assert will_fail([ClusterFinding(OK, "a", "b"), ClusterFinding(FAIL, "a", "b")])
+    assert not will_fail([ClusterFinding(WARNING, "a", "b"), ClusterFinding(UNKNOWN, "a", "b")])
 
 
 class TestLookAt:
