@@ -42,8 +42,8 @@ class Components(NamedTuple):
         transforms: Gradient transforms, in the order in which they are applied.
         stragglers: Delays that `--straggler` injects.
         num_stages: Number of stages of the model; 1 unless `--placement=model_parallel`.
-        trace_model: Function that builds the model in a scratch graph. It does so once: later calls return the same
-            trace. Only commands that train pay for it.
+        trace_model: Function that builds the model in a scratch graph when it is first called. Later calls return the
+            same trace.
     """
 
     model: Any
@@ -174,6 +174,10 @@ def _trace(model: Any, dataset: Any, config: TrainConfig) -> ModelTrace:
     """Builds the model for a batch of the run, to learn its variables and stages.
 
     The batch of shard 0 stands for all batches: no variable of a model may depend on which worker builds it.
+
+    A task whose settings do not need the trace earlier must create its server first. The first dataset of a process
+    starts TensorFlow's eager runtime. Its thread pools then serve the whole process, with the default number of threads
+    instead of the server's, and convolutions add up their sums in another order.
     """
     with tf.Graph().as_default():
         examples = dataset.train(shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1)

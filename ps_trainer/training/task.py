@@ -45,7 +45,6 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
         return run_job(StageHost(cluster, config, group, create_server(cluster, config)).work)
     if isinstance(loaded.dataset, DataSource):
         loaded.dataset.check_shard(Shard(cluster.worker_index, group.trainers.num_workers), config.batch_size)
-    loaded.trace_model()  # a fault of the model ends this task before its server answers anybody
     if cluster.is_chief:
         target_watch.check(config, loaded)
         check_checkpoints(config)

@@ -27,6 +27,7 @@ class Counted(Embedded):
 def test_the_model_is_traced_once_whatever_asks_for_the_trace():
     config = config_of("Embedded", "Rows", update="hybrid", batch_size=2, optimizer_for=("table=adagrad",))
     config = dataclasses.replace(config, model=f"{__name__}:Counted")
+    Counted.num_builds = 0
     loaded = components.load(config, num_workers=2)
     assert Counted.num_builds == 1  # once for the optimizers and the tables together
     first = loaded.trace_model()
@@ -36,6 +37,13 @@ def test_the_model_is_traced_once_whatever_asks_for_the_trace():
     for run_id in ("one", "two"):  # as for a chief that restarts the run in its process
         assert graph.build(loaded, cluster, config, run_id).model_trace is first
     assert Counted.num_builds == 3
+
+
+def test_the_model_is_not_traced_before_the_server_is_there_unless_a_check_needs_it():
+    Counted.num_builds = 0
+    config = config_of("Embedded", "Rows", update="async", batch_size=2)
+    components.load(dataclasses.replace(config, model=f"{__name__}:Counted"), num_workers=2)
+    assert Counted.num_builds == 0  # a trace starts TensorFlow's thread pools, with another number of threads
 
 
 @pytest.mark.parametrize(
