@@ -1,7 +1,7 @@
 """`Registry`: the names of one kind of component (`--model=cnn`), and the classes that they stand for.
 
 A table maps a name to `module:Class` as text. So this file imports neither TensorFlow nor the components, and a class
-is imported when somebody asks for its name. A user may give `module:Class` in place of a name, so a component outside
+is imported when its name is requested. A user may give `module:Class` in place of a name, so a component outside
 of this repository needs no change here: `--model=my_pkg.my_file:MyModel`.
 
 A component is a class. Its options, if it has any, are a frozen dataclass in its attribute `Options`, and

@@ -177,8 +177,8 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
         WARNING,
         "open ports",
         f"{where}{', including a public address' if is_public else ''}; whoever reaches it can run code as this user:"
-        " TensorFlow has no authentication and cannot listen on one address only. A firewall may protect the port;"
-        " this machine cannot tell",
+        " TensorFlow has no authentication and cannot listen on one address only. This machine cannot tell whether"
+        " a firewall protects the port",
         "protect the port, and state how with --isolation",
     )
 

@@ -1,4 +1,4 @@
-"""`LocalCluster`: what a user asks for when a whole cluster runs on one machine. Imports nothing that is slow."""
+"""`LocalCluster`: the description of a whole cluster on one machine. Imports no slow package, so that help is quick."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MAX_TASKS = 50_000  # each task listens on a port of its own, and one machine h
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalCluster:
-    """A cluster of child processes on this machine: what is trained, and by how many tasks.
+    """A cluster of child processes on this machine: its training run and its numbers of tasks.
 
     Attributes:
         config: Settings of the training run, already checked.
-        train_args: Flags passed to every task unchanged; `config` is what they say.
+        train_args: Flags passed to every task unchanged, with the same settings as `config`.
         num_ps: Number of ps tasks.
         num_workers: Number of worker tasks.
         num_evaluators: Number of evaluators, 0 or 1.
