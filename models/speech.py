@@ -37,9 +37,7 @@ class Speech:
 
         num_classes: int = layers.option(10, "number of symbols, without the blank", least=1)
         cell: str = layers.option("lstm", "kind of recurrent layer", choices=CELLS)
-        units: tuple[int, ...] = layers.option(
-            (48, 48), "units of each layer in each direction, separated by commas", least=1
-        )
+        units: tuple[int, ...] = layers.option((48, 48), "units of each layer in each direction", least=1)
         dropout: float = layers.option(0.0, "share of each layer's inputs set to 0 in training", least=0, below=1)
         beam_width: int = layers.option(0, "hypotheses of the beam search; 0: the best symbol of each frame", least=0)
 

@@ -48,7 +48,7 @@ def describe_one(name: str, documented: object, options_type: type | None, flag:
         flag: Text before `key=value` on the command line, with the space between them.
     """
     summary = (inspect.getdoc(documented) or "").partition("\n")[0]
-    return [f"  {name.ljust(_NAME_COLUMN)}{summary}".rstrip(), *_option_lines(options_type, flag)]
+    return [f"  {name.ljust(_NAME_COLUMN - 1)} {summary}".rstrip(), *_option_lines(options_type, flag)]
 
 
 def _run(argv: Sequence[str]) -> int:

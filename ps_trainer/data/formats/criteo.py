@@ -65,7 +65,7 @@ class Criteo(LineSource):
     class Options(NamedFiles):
         """Options of `Criteo`."""
 
-        train_files: tuple[str, ...] = option(("train.txt",), "names of the files to train on, separated by commas")
+        train_files: tuple[str, ...] = option(("train.txt",), "names of the files to train on")
         num_buckets: int = option(
             2**12, "ids per categorical column, including the id of missing values", least=2, most=MAX_BUCKETS
         )

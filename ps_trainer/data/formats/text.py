@@ -148,9 +148,7 @@ class Text(WindowSource):
         unit: str = option("char", "unit of the text that gets an id", choices=UNITS)
         context_length: int = option(64, "T, number of ids of a window that a model predicts", least=1)
         max_vocab: int = option(10000, "size of the vocabulary; rarer characters or words become unknown", least=2)
-        train_files: tuple[str, ...] = option(
-            (), "names of the files to train on, separated by commas; default: a known name in --data_dir"
-        )
+        train_files: tuple[str, ...] = option((), "names of the files to train on; default: a known name in --data_dir")
         test_files: tuple[str, ...] = option(
             (), "names of the files to test on; default: the end of the training files is for testing"
         )

@@ -74,7 +74,7 @@ class TextWindows(DataSource):
         )
         num_test: int = option(200, "number of words to test on", least=1)
         train_files: tuple[str, ...] = option(
-            (), "names of the files, separated by commas; default: a known name in --data_dir, as in dataset text"
+            (), "names of the files; default: a known name in --data_dir, as in dataset text"
         )
 
     def __init__(self, options: Options, *, data_dir: str | None = None):

@@ -89,9 +89,7 @@ class TfRecord(FileSource):
     class Options:
         """Options of `TfRecord`."""
 
-        features: tuple[str, ...] = option(
-            (), "[name=]key:kind[shape] of each feature, separated by commas, such as label:int64"
-        )
+        features: tuple[str, ...] = option((), "[name=]key:kind[shape] of each feature, such as label:int64")
         train_files: tuple[str, ...] = option(("*.tfrecord*",), "names or patterns of the files to train on")
         test_files: tuple[str, ...] = option(
             (),

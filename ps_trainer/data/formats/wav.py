@@ -74,7 +74,7 @@ class Wav(FileSource):
     class Options:
         """Options of `Wav`."""
 
-        train_files: tuple[str, ...] = option(("train.csv",), "names of the lists to train on, separated by commas")
+        train_files: tuple[str, ...] = option(("train.csv",), "names of the lists to train on")
         test_files: tuple[str, ...] = option((), "names of the lists to test on; default: a part of the training lists")
         test_every: int = option(10, "without test_files, every n-th sound is a test example", least=2)
         alphabet: str = option(_LETTERS, "characters of the transcripts, in the order of their numbers")

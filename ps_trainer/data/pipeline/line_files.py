@@ -94,7 +94,7 @@ class LineSource(FileSource):
 class NamedFiles:
     """Options of a dataset whose files the user names."""
 
-    train_files: tuple[str, ...] = option((), "names of the files to train on, separated by commas")
+    train_files: tuple[str, ...] = option((), "names of the files to train on")
     test_files: tuple[str, ...] = option((), "names of the files to test on; default: a part of the training files")
     test_every: int = option(10, "without test_files, every n-th line of the files is a test example", least=2)
 
