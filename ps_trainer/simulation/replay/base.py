@@ -55,7 +55,7 @@ class Arithmetic(abc.ABC):
     def __init__(self, bench: Bench, schedule: Schedule, options: Any):
         if bench.tables and not self.holds_tables:
             raise OptionError(
-                f"this update rule cannot train the model's embedding tables {', '.join(bench.tables)};"
+                f"this update rule cannot train the model's embedding tables ({', '.join(bench.tables)});"
                 " use --update=async or sync, or another model"
             )
         self.bench = bench
