@@ -76,7 +76,7 @@ class Throws(Part):
         rows = [[f"d{sides}", sides, mean, None] for sides, mean in sizes.items()]
         columns = (Column(name="die"), Column(name="sides", form="d"), Column(name="mean", form=".2f", unit="points"))
         note = Column(name="note", form="s")
-        return [Table(title="Means", level=Dice.level.value, columns=(*columns, note), rows=rows)]
+        return [Table("Means", (*columns, note), rows, Dice.level)]
 
     def notes(self, sizes):
         return ["Dice are `random.Random`."]

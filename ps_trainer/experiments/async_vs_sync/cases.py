@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
-from ps_trainer.experiments.harness.cases import Case, mean, median, setting
+from ps_trainer.experiments.harness.cases import Case, count, described, figures, mean, median, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import real, theory, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
@@ -53,16 +53,8 @@ class TrainedArm(Case):
     n = setting("n")
     alpha = setting("alpha")  # None for synchronous ones, whose updates do not depend on it
     rate = setting("lr")
-
-    @property
-    def examples(self) -> list[float]:
-        """Until the target, of each seed; where it was not reached those that were seen, a lower bound."""
-        return self.runs.figures("examples")
-
-    @property
-    def num_lost(self) -> int:
-        """Seeds that did not reach the target."""
-        return self.runs.figures("is_reached").count(False)
+    examples = figures("examples")  # until the target, of each seed; all that were seen where it was not reached
+    num_lost = count("is_reached", value=False)  # seeds that did not reach the target
 
     def secs_at(self, alpha: float) -> list[float]:
         """Virtual seconds to the target with these step times, of each seed."""
@@ -73,12 +65,10 @@ class RealTraining(real.RealCase):
     """A training on a real cluster, and the same one in virtual time."""
 
     mode = setting("mode")
+    n = setting("n")
     alpha = setting("alpha")
     rate = setting("lr")
-
-    @property
-    def name(self) -> str:
-        return f"L2, {self.mode}, α={self.alpha:g}"
+    name = described("L2, {0.mode}, α={0.alpha:g}")
 
     @property
     def secs(self) -> real.Pair | None:
@@ -129,7 +119,7 @@ def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> dict[str, 
     """
     window = math.ceil(virtual_training.WINDOW_EXAMPLES / batch_size)
     losses = [math.inf if step["loss"] is None else step["loss"] for step in steps]
-    for count in range(window, len(steps) + 1):
-        if sum(losses[count - window : count]) / window <= TARGET_LOSS:
-            return {"examples": count * batch_size, "secs": steps[count - 1]["t_end"] - steps[0]["t_end"]}
+    for end in range(window, len(steps) + 1):
+        if sum(losses[end - window : end]) / window <= TARGET_LOSS:
+            return {"examples": end * batch_size, "secs": steps[end - 1]["t_end"] - steps[0]["t_end"]}
     return {"examples": None, "secs": None}

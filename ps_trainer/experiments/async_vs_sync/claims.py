@@ -10,23 +10,12 @@ from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import virtual_training
 
-from .cases import (
-    NUM_REAL_WORKERS,
-    TRAINED_ALPHAS,
-    UNEVEN,
-    Mode,
-    RealTraining,
-    TrainedArm,
-    lead,
-    predicted_ratio,
-    ratio_of,
-    tuned,
-)
+from .cases import TRAINED_ALPHAS, UNEVEN, Mode, RealTraining, TrainedArm, lead, predicted_ratio, ratio_of, tuned
+
+_CHEN = "Chen et al. 2016"
 
 PUBLISHED = (
-    Published(
-        "final test accuracy, synchronous above asynchronous updates, about", 0.5, "%", Tag.RECALLED, "Chen et al. 2016"
-    ),
+    Published("final test accuracy, synchronous above asynchronous updates, about", 0.5, "%", Tag.RECALLED, _CHEN),
 )
 
 
@@ -58,7 +47,7 @@ def _real_times(cases: Sequence[RealTraining]) -> Iterator[Measure]:
     secs = {case.mode: case.secs for case in cases if case.alpha == UNEVEN}
     one, other = secs.get(Mode.ASYNC), secs.get(Mode.SYNC_SAME)
     if one and other:
-        yield Measure(f"L2, n={NUM_REAL_WORKERS}, α={UNEVEN:g}", one.measured / other.measured)
+        yield Measure(f"L2, n={cases[0].n}, α={UNEVEN:g}", one.measured / other.measured)
 
 
 OF_THROUGHPUT = (

@@ -9,27 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
-from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
+from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.simulation.schedule import Schedule
 
-from . import claims, plots, tables
-from .cases import (
-    ALPHAS,
-    NUM_REAL_WORKERS,
-    TRAINED_ALPHAS,
-    UNEVEN,
-    Mode,
-    RealTraining,
-    Throughput,
-    TrainedArm,
-    predicted_ratio,
-    real_rates,
-    to_target,
-)
+from . import cases, claims, plots, tables
+from .cases import Mode, RealTraining, Throughput, TrainedArm
 
 RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
@@ -44,18 +32,18 @@ _SECS_PER_STEP = 0.002
 _MODEL_OPTION = "hidden=32"
 _COUNTS = (1, 2, 4, 8)
 _REAL_MEAN_MS = 100.0
-_REAL_ALPHAS = (0.05, UNEVEN)
-_STEPS_OF_WORKER = {0.05: 50, UNEVEN: 80}
+_REAL_ALPHAS = (0.05, cases.UNEVEN)
+_STEPS_OF_WORKER = {0.05: 50, cases.UNEVEN: 80}
 _NUM_UNEVEN_SEEDS = 3
 _NUM_QUICK_STEPS = 60
 _QUICK_ALPHA = 0.3  # with which few steps are enough to know a ratio
 # The best learning rates of the virtual part at n = 8; an example count that is twice what it takes there.
 _REAL_ARMS = (
     (Mode.ASYNC, 0.05, 0.05, 19_200),
-    (Mode.ASYNC, UNEVEN, 0.1, 19_200),
+    (Mode.ASYNC, cases.UNEVEN, 0.1, 19_200),
     (Mode.SYNC_SAME, 0.05, 0.4, 19_200),
-    (Mode.SYNC_SAME, UNEVEN, 0.4, 19_200),
-    (Mode.SYNC_GLOBAL, UNEVEN, 0.4, 5_120),
+    (Mode.SYNC_SAME, cases.UNEVEN, 0.4, 19_200),
+    (Mode.SYNC_GLOBAL, cases.UNEVEN, 0.4, 5_120),
 )
 
 
@@ -70,7 +58,7 @@ class VirtualThroughput(Part):
         return [
             run
             for n in (2, 4, 8, 16)
-            for alpha in ALPHAS
+            for alpha in cases.ALPHAS
             for run in repeated(seeds, f"L0-mode=rates-n={n}-alpha={alpha}", _settings("rates", n, alpha), 0.2)
         ]
 
@@ -85,9 +73,7 @@ class VirtualThroughput(Part):
         }
         return Measured(figures)
 
-    def cases(self, results: Results) -> list[Throughput]:
-        return cases_by(Throughput, results, "n", "alpha")
-
+    cases = staticmethod(grouped(Throughput, "n", "alpha"))
     tables = staticmethod(tables.of_throughput)
     plots = plots.OF_THROUGHPUT
 
@@ -101,7 +87,7 @@ class VirtualTraining(Part):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         runs = []
         for n in (8,) if quick else (4, 8):
-            kinds = [(Mode.ASYNC, alpha) for alpha in TRAINED_ALPHAS] + [
+            kinds = [(Mode.ASYNC, alpha) for alpha in cases.TRAINED_ALPHAS] + [
                 (Mode.SYNC_SAME, None),
                 (Mode.SYNC_GLOBAL, None),
             ]
@@ -118,7 +104,7 @@ class VirtualTraining(Part):
         settings = run.settings
         n, batch_size, update = settings["n"], settings["batch_size"], _update_of(settings)
         per_update = batch_size if update == "async" else n * batch_size
-        alphas = ALPHAS if settings["alpha"] is None else (settings["alpha"],)
+        alphas = cases.ALPHAS if settings["alpha"] is None else (settings["alpha"],)
         num_updates = _NUM_EXAMPLES // per_update
         schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, run.seed) for alpha in alphas}
         # Which of the workers is the slowest changes nothing in a synchronous update: one schedule stands for all.
@@ -135,9 +121,7 @@ class VirtualTraining(Part):
         }
         return Measured(figures, course.records() if run.seed == 0 else ())
 
-    def cases(self, results: Results) -> list[TrainedArm]:
-        return cases_by(TrainedArm, results, "mode", "n", "alpha", "lr")
-
+    cases = staticmethod(grouped(TrainedArm, "mode", "n", "alpha", "lr"))
     tables = staticmethod(tables.of_training)
     plots = plots.OF_TRAINING
 
@@ -168,7 +152,7 @@ class RealThroughput(_RealUpdates):
             for n, alpha, num_steps in ([(2, _QUICK_ALPHA, _NUM_QUICK_STEPS)] if quick else settings)
             for mode in (Mode.ASYNC, Mode.SYNC_SAME)
             for run in _real_runs(
-                seeds[: _NUM_UNEVEN_SEEDS if alpha == UNEVEN else 1],
+                seeds[: _NUM_UNEVEN_SEEDS if alpha == cases.UNEVEN else 1],
                 {"what": REAL_RATES, **_settings(mode, n, alpha)},
                 num_steps,
             )
@@ -180,7 +164,7 @@ class RealThroughput(_RealUpdates):
     def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
         return {"rate": _rate(done.schedule.update_secs, run.settings)}
 
-    cases = staticmethod(real_rates)
+    cases = staticmethod(cases.real_rates)
     tables = staticmethod(tables.of_real_throughput)
     plots = plots.OF_REAL_THROUGHPUT
 
@@ -194,9 +178,9 @@ class RealTrainings(_RealUpdates):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         runs = []
         for mode, alpha, lr, num_examples in () if quick else _REAL_ARMS:
-            batch_size = _BATCH_SIZE // NUM_REAL_WORKERS if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
-            settings = _settings(mode, NUM_REAL_WORKERS, alpha, lr=lr, batch_size=batch_size)
-            num_steps = num_examples // (NUM_REAL_WORKERS * batch_size)
+            batch_size = _BATCH_SIZE // cases.NUM_REAL_WORKERS if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
+            settings = _settings(mode, cases.NUM_REAL_WORKERS, alpha, lr=lr, batch_size=batch_size)
+            num_steps = num_examples // (cases.NUM_REAL_WORKERS * batch_size)
             runs += _real_runs(seeds[:1], {"what": REAL_TRAINING, **settings}, num_steps)
         return runs
 
@@ -206,19 +190,16 @@ class RealTrainings(_RealUpdates):
         return super().training_of(settings)._replace(settings=model | rates)
 
     def measured(self, run: Run, training: Training) -> dict[str, Any]:
-        return to_target(training.steps, run.settings["batch_size"])
+        return cases.to_target(training.steps, run.settings["batch_size"])
 
     def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
         """With TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
         with _replayed(run, done.schedule) as replay:
-            steps = [{"loss": step.loss, "t_end": ends[step.index]} for step in replay.steps()]
-        return to_target(steps, run.settings["batch_size"])
+            steps = [{"loss": step.loss, "t_end": ends[step.step_index]} for step in replay.steps()]
+        return cases.to_target(steps, run.settings["batch_size"])
 
-    def cases(self, results: Results) -> list[RealTraining]:
-        """Of all runs; only times need the cores."""
-        return cases_by(RealTraining, results, "mode", "alpha")
-
+    cases = staticmethod(grouped(RealTraining, "mode", "alpha"))  # of all runs; only times need the cores
     tables = staticmethod(tables.of_real_training)
 
 
@@ -231,8 +212,8 @@ class AsyncVsSync(Experiment):
         "A perceptron with 32 hidden units on digits; steps last 100 ms on average, of which the share α is"
         " exponential; pulls and pushes take no time. Each arm has its own best learning rate of one grid. Examples"
         f" are counted until the mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} is"
-        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {NUM_REAL_WORKERS} processes on one"
-        " machine that sleep between pull and push. The sources train networks of millions of parameters on up to"
+        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {cases.NUM_REAL_WORKERS} processes on"
+        " one machine that sleep between pull and push. The sources train networks of millions of parameters on up to"
         " thousands of machines."
     )
     published = claims.PUBLISHED
@@ -273,7 +254,7 @@ def _real_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_steps: int
     n, alpha, mode = settings["n"], settings["alpha"], settings["mode"]
     mean_ms = real.mean_ms(n, _REAL_MEAN_MS)
     name = mode.replace(", ", "_").replace(" ", "_")
-    secs = num_steps * mean_ms / 1000 * (1.0 if mode == Mode.ASYNC else predicted_ratio(n, alpha))
+    secs = num_steps * mean_ms / 1000 * (1.0 if mode == Mode.ASYNC else cases.predicted_ratio(n, alpha))
     num_updates = num_steps * n if mode == Mode.ASYNC else num_steps
     return repeated(
         seeds,

@@ -6,23 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
-from .cases import (
-    ALPHAS,
-    NUM_REAL_WORKERS,
-    TARGET_LOSS,
-    Mode,
-    RealTraining,
-    Throughput,
-    TrainedArm,
-    predicted_ratio,
-    ratio_of,
-    tuned,
-)
+from . import cases as measured
+from .cases import Mode, RealTraining, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
 
 NOTES = (
     "With the same batch per worker a synchronous update has n batches. Where that is more than the task can use per"
@@ -41,7 +30,8 @@ NOTES = (
 def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
     """Throughput of both and their ratio."""
     columns = (
-        *(Column(name="n", form="d"), Column(name="α", form="g")),
+        *numbers("d", "n"),
+        *numbers("g", "α"),
         *numbers(".2f", "asynchronous", "synchronous", unit="gradients/s"),
         *numbers(".3f", "ratio", "E[max]/E[X]"),
         *numbers(".2f", "mean staleness"),
@@ -51,7 +41,7 @@ def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
         + [predicted_ratio(case.n, case.alpha), case.staleness]
         for case in cases
     ]
-    return [Table(title="Throughput", level=Level.VIRTUAL.value, columns=columns, rows=rows)]
+    return [Table("Throughput", columns, rows)]
 
 
 def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
@@ -66,7 +56,8 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
 def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> list[Table]:
     """Throughput, and the simulator's timing; none without runs."""
     columns = (
-        *(Column(name="n", form="d"), Column(name="α", form="g")),
+        *numbers("d", "n"),
+        *numbers("g", "α"),
         *numbers(".3f", "ratio", "simulated ratio", "E[max]/E[X]"),
     )
     rows = [
@@ -75,15 +66,16 @@ def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]
         if len(pairs) > 1
     ]
     title = "Gradients per second of real clusters, asynchronous over synchronous"
-    ratios = Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows)
+    ratios = Table(title, columns, rows, real.LEVEL)
     flat = [pair for pairs in rates.values() for pair in pairs.values()]
-    return [ratios, real.timing_table("throughput", "gradients per mean step", flat)] if rates else []
+    return [ratios, real.timing_table("throughput", "gradients per mean step", flat)]
 
 
 def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
     """Examples and time to the target; none without runs."""
     columns = (
-        *(Column(name="mode"), Column(name="α", form="g"), Column(name="lr", form="g")),
+        *texts("mode"),
+        *numbers("g", "α", "lr"),
         *numbers(",.0f", "examples", "examples, virtual"),
         *numbers(".1f", "time", "virtual time", unit="s"),
     )
@@ -92,22 +84,26 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
         examples, secs = case.pair("examples"), case.secs
         times = [secs.measured, secs.simulated] if secs else [None, None]
         rows.append([case.mode, case.alpha, case.rate, examples.measured, examples.simulated, *times])
-    title = f"Real trainings to a loss of {TARGET_LOSS:g}, n = {NUM_REAL_WORKERS}, one seed"
-    return [Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows)] if rows else []
+    title = f"Real trainings to a loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_REAL_WORKERS}, one seed"
+    return [Table(title, columns, rows, real.LEVEL)]
 
 
 def _arms_table(title: str, arms: Sequence[TrainedArm]) -> Table:
     """Examples and virtual seconds to the target."""
-    columns = [Column(name="mode"), Column(name="n", form="d"), Column(name="α", form="g"), Column(name="lr", form="g")]
-    columns += [Column(name="examples", form=",.0f"), Column(name="± SE", form=",.0f")]
-    columns += [Column(name=f"time, α = {alpha:g}", unit="s", form=".1f") for alpha in ALPHAS]
-    columns += [Column(name="not reached", form="d"), Column(name="seeds", form="d")]
+    columns = (
+        *texts("mode"),
+        *numbers("d", "n"),
+        *numbers("g", "α", "lr"),
+        *numbers(",.0f", "examples", "± SE"),
+        *numbers(".1f", *(f"time, α = {alpha:g}" for alpha in measured.ALPHAS), unit="s"),
+        *numbers("d", "not reached", "seeds"),
+    )
     rows = []
     for arm in arms:
         secs = [
             float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL else None
-            for alpha in ALPHAS
+            for alpha in measured.ALPHAS
         ]
         examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]
         rows.append([arm.mode, arm.n, arm.alpha, arm.rate, *examples, *secs, arm.num_lost, len(arm.examples)])
-    return Table(title=title, level=Level.VIRTUAL.value, columns=columns, rows=rows)
+    return Table(title, columns, rows)

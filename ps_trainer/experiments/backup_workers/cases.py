@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
-from ps_trainer.experiments.harness.cases import Case, median, setting
+from ps_trainer.experiments.harness.cases import Case, described, figures, median, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import monte_carlo, real, step_times, theory
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -29,10 +29,11 @@ class Rule(Label):
     BARRIER = "backup"
     MODELS = "models"
 
+    @property
+    def words(self) -> str:
+        return {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}.get(self, self.value)
 
-RULE_NAMES: dict[str, str] = {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}
 
-HEAVY = (Shape.MODERATE, Shape.SPIKES, Shape.EXPONENTIAL, Shape.PARETO)
 OF_50, OF_100 = "N = 50", "N + b = 100"
 SLOW_WORKER = 0  # of `persistent`
 
@@ -52,21 +53,15 @@ _MEAN_SECS = 0.1  # of step times without a mean
 
 
 def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[str, Any]:
-    """What a run gives, after warm-up; times in units of the mean step.
+    """Figures of a run after warm-up; times in units of the mean step.
 
-    Args:
-        run: of either rule.
-        num_needed: N.
-        has_arrivals: whether all workers begin each update together, so that arrivals can be told by it.
+    `has_arrivals` says whether all workers begin each update together, so that arrivals can be counted from there.
     """
     steps, updates = run.warm_steps, run.schedule.update_secs
-    num_warmup = int(WARMUP_SHARE * len(updates))
-    secs = np.diff(updates[max(0, num_warmup - 1) :]) / _MEAN_SECS
     is_dropped = steps.update == DROPPED
     used = np.bincount(steps.worker[steps.update >= 0], minlength=run.schedule.num_workers)
     figures = {
-        "step": float(secs.mean()),
-        **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True)),
+        **_step_figures(updates, _MEAN_SECS),
         "dropped_share": float(is_dropped.mean()),
         "dropped_staleness": float(steps.staleness[is_dropped].mean()) if is_dropped.any() else None,
         "share_by_worker": (used / used.sum()).tolist(),
@@ -103,43 +98,33 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
 
 def figures_of_training(training: Training, mean_secs: float) -> dict[str, Any]:
     """What a cluster's run gives: the same figures as a simulated one, times after warm-up and in mean steps."""
-    updates = real.update_secs(training)
-    num_warmup = int(WARMUP_SHARE * len(updates))
-    updates = updates[max(0, num_warmup - 1) :]
-    secs = np.diff(updates) / mean_secs
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
     used = [worker["gradients_used"] for worker in workers]
     return {
-        "step": float(secs.mean()),
-        **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True)),
+        **_step_figures(real.update_secs(training), mean_secs),
         "dropped_share": 1.0 - sum(used) / sum(worker["pushes"] for worker in workers),
         "share_by_worker": (np.array(used) / sum(used)).tolist(),
     }
 
 
+def _num_needed(case: Case) -> int:
+    return case.runs.setting("n") - case.runs.setting("b")
+
+
 @dataclasses.dataclass(frozen=True)
 class TimedRule(Case):
-    """One rule with one number of backup workers; medians over its seeds, times in units of the mean step.
+    """One rule with one number of backup workers; medians over its seeds, times in units of the mean step."""
 
-    Attributes:
-        runs: of the rule.
-        models: runs of the models with the same workers and step times; may be empty.
-    """
+    models: Results  # of the models with the same workers and step times; may be empty
 
-    models: Results
-
-    rule = setting("rule")
+    rule = setting("rule", Rule)
     num_backups = setting("b")
+    num_needed = property(_num_needed)  # N, gradients to an update
     step = median("step")
     p10 = median("p10")
     p50 = median("p50")
     p90 = median("p90")
     dropped_share = median("dropped_share")  # gradients dropped, of all, 0..1
-
-    @property
-    def num_needed(self) -> int:
-        """N, gradients to an update."""
-        return self.runs.setting("n") - self.num_backups
 
     @property
     def dropped_staleness(self) -> float | None:
@@ -186,27 +171,18 @@ class TimedRule(Case):
 
 
 class Sweep(NamedTuple):
-    """One rule with several numbers of backup workers.
+    """One rule with several numbers of backup workers."""
 
-    Attributes:
-        shape: of the step times.
-        size: "N = 8" or "N + b = 100".
-        rule: `Rule.TOKENS` or `Rule.BARRIER`.
-        cases: by rising number of backup workers, the first without any.
-    """
-
-    shape: str
-    size: str
-    rule: str
-    cases: Sequence[TimedRule]
+    shape: str  # of the step times
+    size: str  # "N = 8" or "N + b = 100"
+    rule: Rule  # `TOKENS` or `BARRIER`
+    cases: Sequence[TimedRule]  # by rising number of backup workers, the first without any
 
     @property
     def name(self) -> str:
-        """For tables and claims."""
-        return f"{RULE_NAMES[self.rule]}, {self.size}, {self.shape}"
+        return f"{self.rule.words}, {self.size}, {self.shape}"
 
     def case_name(self, case: TimedRule) -> str:
-        """For claims."""
         return f"{self.name}, b = {case.num_backups}"
 
     def at(self, num_backup: int) -> TimedRule | None:
@@ -237,15 +213,10 @@ class Sweep(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """The runs in virtual time.
+    """The runs in virtual time."""
 
-    Attributes:
-        sweeps: in the order of the runs.
-        alone: runs of the token queue without backup workers, whose arrivals are known.
-    """
-
-    sweeps: Sequence[Sweep]
-    alone: Results
+    sweeps: Sequence[Sweep]  # in the order of the runs
+    alone: Results  # runs of the token queue without backup workers, whose arrivals are known
 
     def where(self, *, sizes: Sequence[str] = (), shapes: Sequence[str] = (), rule: str = "") -> list[Sweep]:
         """The sweeps of these sizes, shapes and rule; empty = any."""
@@ -267,7 +238,7 @@ def timings_of(results: Results) -> Timings:
             own = sorted(group.by("b").items(), key=lambda item: item[0])
             cases = [TimedRule(runs, models.where(b=num_backup)) for (num_backup,), runs in own]
             if len(cases) > 1 and not cases[0].num_backups:
-                sweeps.append(Sweep(shape, size, rule, cases))
+                sweeps.append(Sweep(shape, size, Rule(rule), cases))
     return Timings(sweeps, results.where(rule=Rule.TOKENS, b=0))
 
 
@@ -275,18 +246,11 @@ class TrainedRule(Case):
     """Trainings with a rule and a number of backup workers."""
 
     shape = setting("shape")
-    rule = setting("rule")
+    rule = setting("rule", Rule)
     num_backups = setting("b")
 
-    @property
-    def name(self) -> str:
-        """For tables and claims."""
-        return f"{RULE_NAMES[self.rule]}, {self.shape}, b = {self.num_backups}"
-
-    @property
-    def updates(self) -> list[float]:
-        """To the target, of each seed; inf where it was not reached."""
-        return [math.inf if value is None else value for value in self.runs.figures("updates")]
+    updates = figures("updates", missing=math.inf)  # to the target, of each seed
+    name = described("{0.rule.words}, {0.shape}, b = {0.num_backups}")
 
     @property
     def mean(self) -> float:
@@ -300,14 +264,8 @@ class RealBarrier(real.RealCase):
     shape = setting("shape")
     num_backups = setting("b")
 
-    @property
-    def num_needed(self) -> int:
-        """N, gradients to an update."""
-        return self.runs.setting("n") - self.num_backups
-
-    @property
-    def name(self) -> str:
-        return f"L2, {RULE_NAMES[Rule.BARRIER]}, N = {self.num_needed}, {self.shape}, b = {self.num_backups}"
+    num_needed = property(_num_needed)  # N, gradients to an update
+    name = described("L2, true barrier, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
 
     def model(self, name: str) -> float:
         """What a model says of the same delays, in mean steps: "cancelled" stragglers, or the true `Rule.BARRIER`."""
@@ -326,6 +284,13 @@ def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured"
         return {}
     times = {b: getattr(case.pair("step"), of) for b, case in own.items()}
     return {b: theory.normalised_speedup(times[0], time, own[b].num_needed, b) for b, time in times.items() if b}
+
+
+def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, float]:
+    """Mean and percentiles of the time per update after warm-up, in mean steps."""
+    num_warmup = int(WARMUP_SHARE * len(update_secs))
+    secs = np.diff(update_secs[max(0, num_warmup - 1) :]) / mean_secs
+    return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
 
 
 def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, Any]:

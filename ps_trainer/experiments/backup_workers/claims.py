@@ -10,41 +10,21 @@ from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import (
-    HEAVY,
-    OF_50,
-    OF_100,
-    RECALLED_ARRIVALS,
-    RULE_NAMES,
-    RealBarrier,
-    Rule,
-    Sweep,
-    Timings,
-    TrainedRule,
-    real_speedups,
-)
+from .cases import OF_50, OF_100, RECALLED_ARRIVALS, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
 
 _SMALL = ("N = 4", "N = 8")
+_HEAVY = (Shape.MODERATE, Shape.SPIKES, Shape.EXPONENTIAL, Shape.PARETO)
 _OSDI = "Abadi et al. 2016, section 6.3, Fig. 8c"
 _CHEN = "Chen et al. 2016"
+_LONGEST = "longest median step without backup workers that agrees with these two"
+_ARRIVED = "share of updates whose gradient {} of 100 has arrived within 2 s"
 
 PUBLISHED = (
     Published("best median step, with 4 backup workers of 50", 1.93, "s", Tag.SUMMARY, _OSDI),
     Published("best normalised speed-up, with 3 backup workers of 50", 1.095, "", Tag.SUMMARY, _OSDI),
-    Published(
-        "longest median step without backup workers that agrees with these two, 1.93 · 1.095 · 54/50",
-        2.28,
-        "s",
-        Tag.DERIVED,
-        _OSDI,
-    ),
+    Published(f"{_LONGEST}, 1.93 · 1.095 · 54/50", 2.28, "s", Tag.DERIVED, _OSDI),
     Published("best number of backup workers among 100 workers", 4, "", Tag.SUMMARY, _CHEN),
-    *(
-        Published(
-            f"share of updates whose gradient {k} of 100 has arrived within 2 s", 100 * share, "%", Tag.RECALLED, _CHEN
-        )
-        for k, share in RECALLED_ARRIVALS.items()
-    ),
+    *(Published(_ARRIVED.format(k), 100 * share, "%", Tag.RECALLED, _CHEN) for k, share in RECALLED_ARRIVALS.items()),
 )
 
 
@@ -139,7 +119,7 @@ OF_TIMING = (
         expected=Limit(low=1.02),
         measure=lambda timings: [
             Measure(sweep.case_name(case), case.step / case.cancelled)
-            for sweep in timings.where(sizes=["N = 8"], shapes=HEAVY, rule=Rule.BARRIER)
+            for sweep in timings.where(sizes=["N = 8"], shapes=_HEAVY, rule=Rule.BARRIER)
             for case in sweep.cases[1:]
             if case.cancelled is not None
         ],
@@ -150,7 +130,7 @@ OF_TIMING = (
         quantity="best normalised speed-up (A5), N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
-        measure=lambda timings: _best_speedups(timings.where(sizes=["N = 8"], shapes=HEAVY)),
+        measure=lambda timings: _best_speedups(timings.where(sizes=["N = 8"], shapes=_HEAVY)),
     ),
     Claim(
         key="interior",
@@ -158,7 +138,7 @@ OF_TIMING = (
         quantity="best number of 0 to 6 backup workers, N = 8",
         limit=Limit(low=1, high=5),
         measure=lambda timings: [
-            Measure(sweep.name, sweep.best.num_backups) for sweep in timings.where(sizes=["N = 8"], shapes=HEAVY)
+            Measure(sweep.name, sweep.best.num_backups) for sweep in timings.where(sizes=["N = 8"], shapes=_HEAVY)
         ],
     ),
     Claim(
@@ -268,7 +248,7 @@ OF_REAL_CLUSTERS = (
         quantity="measured over simulated median time per update, the median over all cases",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda cases: [
-            Measure(f"L2, {RULE_NAMES[Rule.BARRIER]}", spread([case.pair("p50").ratio for case in cases]).median)
+            Measure(f"L2, {Rule.BARRIER.words}", spread([case.pair("p50").ratio for case in cases]).median)
             for _ in cases[:1]
         ],
     ),
@@ -289,7 +269,7 @@ OF_REAL_CLUSTERS = (
         quantity="best normalised speed-up of 1, 2 and 4 backup workers",
         limit=Limit(low=1.0),
         measure=lambda cases: [
-            Measure(f"{RULE_NAMES[Rule.BARRIER]}, best of b = {', '.join(map(str, best))}", max(best.values()))
+            Measure(f"{Rule.BARRIER.words}, best of b = {', '.join(map(str, best))}", max(best.values()))
             for best in [real_speedups(cases, Shape.MODERATE)]
             if best
         ],

@@ -8,27 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
-from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.harness.cases import cases_by, grouped
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-from . import claims, plots, tables
-from .cases import (
-    MEAN_MS,
-    NUM_NEEDED,
-    OF_50,
-    OF_100,
-    TRAINING,
-    RealBarrier,
-    Rule,
-    TrainedRule,
-    figures_of,
-    figures_of_training,
-    options_of,
-    predict,
-    timings_of,
-)
+from . import cases, claims, plots, tables
+from .cases import RealBarrier, Rule, TrainedRule
 
 REAL_BACKUPS = (0, 1, 2, 4)
 
@@ -55,9 +41,9 @@ _LARGE_SHAPES = (Shape.EVEN, Shape.SHIFTED, Shape.FITTED, Shape.MODERATE, Shape.
 _PLANS = (
     _Plan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
     _Plan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
-    _Plan(OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
+    _Plan(cases.OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
     _Plan(
-        OF_100,
+        cases.OF_100,
         100,
         (0, 2, 4, 6, 8, 10, 15),
         (Shape.FITTED, Shape.MODERATE),
@@ -69,8 +55,8 @@ _PLANS = (
 )
 _QUICK_PLANS = (
     _Plan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
-    _Plan(OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
-    _Plan(OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
+    _Plan(cases.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
+    _Plan(cases.OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
 )
 
 _BATCH_SIZE = 8
@@ -107,15 +93,15 @@ class BackupTiming(Part):
         shape, n, num_backup, rule = (run.settings[name] for name in ("shape", "n", "b", "rule"))
         num_needed, num_updates = n - num_backup, run.settings["num_updates"]
         if rule == Rule.MODELS:
-            return Measured(predict(shape, num_needed, num_backup, num_updates, run.seed))
-        options = options_of(rule, n, num_backup)
+            return Measured(cases.predict(shape, num_needed, num_backup, num_updates, run.seed))
+        options = cases.options_of(rule, n, num_backup)
         compute = [Shape(shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
-        return Measured(figures_of(done, num_needed, has_arrivals=rule == Rule.TOKENS and not num_backup), steps)
+        return Measured(cases.figures_of(done, num_needed, has_arrivals=rule == Rule.TOKENS and not num_backup), steps)
 
     notes = tables.NOTES
-    cases = staticmethod(timings_of)
+    cases = staticmethod(cases.timings_of)
     tables = staticmethod(tables.of_timings)
     plots = plots.OF_TIMINGS
 
@@ -123,24 +109,26 @@ class BackupTiming(Part):
 class BackupTraining(Part):
     """Updates to a training accuracy in virtual time, by number of backup workers."""
 
-    selects = {"what": TRAINING}
+    selects = {"what": cases.TRAINING}
     claims = claims.OF_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Both rules with every number of backup workers; in the quick form the token queue with none and two."""
-        cases = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
-        quick_cases = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
+        kinds = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
+        quick_kinds = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
         runs = []
-        for shape, rule, b in quick_cases if quick else cases:
-            settings = {"what": TRAINING, "shape": shape, "rule": rule, "n": NUM_NEEDED + b, "b": b}
+        for shape, rule, b in quick_kinds if quick else kinds:
+            settings = {"what": cases.TRAINING, "shape": shape, "rule": rule, "n": cases.NUM_NEEDED + b, "b": b}
             settings |= {"lr": _LEARNING_RATE, "batch_size": _BATCH_SIZE}
-            runs += repeated(seeds, f"{TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS)
+            runs += repeated(
+                seeds, f"{cases.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
+            )
         return runs
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         """Trains a perceptron on digits along a schedule. Imports TensorFlow."""
         shape, rule, n, b, batch_size = (run.settings[name] for name in ("shape", "rule", "n", "b", "batch_size"))
-        options, compute = options_of(rule, n, b), [Shape(shape).text]
+        options, compute = cases.options_of(rule, n, b), [Shape(shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
         training = {"model_options": _MODEL_OPTIONS, "batch_size": batch_size, "seed": run.seed}
         lr = run.settings["lr"]
@@ -150,9 +138,7 @@ class BackupTraining(Part):
             course = virtual_training.follow(replay, batch_size)
         return Measured({"updates": course.target_version, "accuracy": course.accuracy})
 
-    def cases(self, results: Results) -> list[TrainedRule]:
-        return cases_by(TrainedRule, results, "shape", "rule", "b")
-
+    cases = staticmethod(grouped(TrainedRule, "shape", "rule", "b"))
     tables = staticmethod(tables.of_training)
 
 
@@ -169,30 +155,30 @@ class RealBackupClusters(real.RealPart):
         """
         if quick:
             return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
-        runs = _real_runs(seeds[:1], Shape.SHIFTED, NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], MEAN_MS)
+        runs = _real_runs(seeds[:1], Shape.SHIFTED, cases.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], cases.MEAN_MS)
         for shape, b in itertools.product((Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT), REAL_BACKUPS):
             num_updates = _NUM_SLOW_UPDATES if shape == Shape.PERSISTENT and not b else _NUM_REAL_UPDATES[b]
             own = seeds[: _NUM_DECIDING_SEEDS if shape == Shape.MODERATE and b <= 1 else 1]
-            runs += _real_runs(own, shape, NUM_NEEDED, b, num_updates, MEAN_MS)
+            runs += _real_runs(own, shape, cases.NUM_NEEDED, b, num_updates, cases.MEAN_MS)
         return runs
 
     def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
         shape, n, b, rule, mean_ms = (settings[name] for name in ("shape", "n", "b", "rule", "mean_ms"))
         text = Shape(shape).text
         delays, unscaled = [with_mean(text, mean_ms)], [text]
-        return real.DelayedTraining(rule, options_of(rule, n, b), n, settings["num_updates"], delays, unscaled)
+        return real.DelayedTraining(rule, cases.options_of(rule, n, b), n, settings["num_updates"], delays, unscaled)
 
     def measured(self, run: Run, training: Training) -> dict[str, Any]:
-        return figures_of_training(training, run.settings["mean_ms"] / 1000)
+        return cases.figures_of_training(training, run.settings["mean_ms"] / 1000)
 
     def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
-        return figures_of(done, run.settings["n"] - run.settings["b"], has_arrivals=False)
+        return cases.figures_of(done, run.settings["n"] - run.settings["b"], has_arrivals=False)
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         """As every real run, and what the models say of the same delays; times in units of the mean step."""
         done = super().execute(run, folder)
         shape, n, b, num_updates = (run.settings[name] for name in ("shape", "n", "b", "num_updates"))
-        return done._replace(figures={**done.figures, "models": predict(shape, n - b, b, num_updates, run.seed)})
+        return done._replace(figures={**done.figures, "models": cases.predict(shape, n - b, b, num_updates, run.seed)})
 
     def cases(self, results: Results) -> list[RealBarrier]:
         """The cases of the runs whose times count."""
@@ -213,8 +199,9 @@ class BackupWorkers(Experiment):
     scale_down = (
         "In virtual time nothing but the drawn step times takes time: the traffic of more workers is not measured. The"
         " papers' own numbers of workers, 50 and 100, are run too, with steps fitted to two recalled quantiles, not to"
-        f" the raw data. What updates are worth is measured with a perceptron on digits, N = {NUM_NEEDED}. The real"
-        f" clusters are up to 12 processes on one machine that sleep, {MEAN_MS:g} ms on average, between pull and push."
+        f" the raw data. What updates are worth is measured with a perceptron on digits, N = {cases.NUM_NEEDED}. The"
+        f" real clusters are up to 12 processes on one machine that sleep, {cases.MEAN_MS:g} ms on average, between"
+        " pull and push."
     )
     published = claims.PUBLISHED
     parts = (BackupTiming(), BackupTraining(), RealBackupClusters())

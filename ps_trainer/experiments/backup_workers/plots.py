@@ -11,7 +11,7 @@ from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, fin
 from ps_trainer.experiments.toolkit.real import LEVEL
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, RULE_NAMES, RealBarrier, Rule, Sweep, Timings
+from .cases import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, RealBarrier, Rule, Sweep, Timings
 from .claims import PUBLISHED
 
 _COLOURS: dict[str, str] = {Rule.TOKENS: "tab:blue", Rule.BARRIER: "tab:orange"}
@@ -28,7 +28,7 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     for axis, shape, own in _panels(figure, sweeps):
         for sweep in own:
             backups = [case.num_backups for case in sweep.cases]
-            colour, name = _COLOURS[sweep.rule], RULE_NAMES[sweep.rule]
+            colour, name = _COLOURS[sweep.rule], sweep.rule.words
             axis.plot(backups, [case.step for case in sweep.cases], "o", mfc="none", color=colour, label=name)
             p10, p90 = [case.p10 for case in sweep.cases], [case.p90 for case in sweep.cases]
             axis.fill_between(backups, p10, p90, color=colour, alpha=0.12, lw=0)
@@ -48,7 +48,7 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
     for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
         own, colour = [case for case in cases if case.shape == shape], _COLOURS[Rule.BARRIER]
         backups, steps = [case.num_backups for case in own], [case.pair("step") for case in own]
-        axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=RULE_NAMES[Rule.BARRIER])
+        axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=Rule.BARRIER.words)
         axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
         axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
@@ -59,7 +59,7 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
 def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     for axis, _, own in _panels(figure, sweeps):
         for sweep in own:
-            _plot_speedup(axis, sweep, RULE_NAMES[sweep.rule], color=_COLOURS[sweep.rule])
+            _plot_speedup(axis, sweep, sweep.rule.words, color=_COLOURS[sweep.rule])
         axis.axhline(1.0, color="black", lw=0.8)
     finish_grid(figure, "backup workers", "t(0)/t(b) · N/(N + b)", fontsize=6)
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import NUM_NEEDED, RULE_NAMES, SLOW_WORKER, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
-
-_LEVEL = Level.VIRTUAL.value
+from .cases import NUM_NEEDED, SLOW_WORKER, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
 
 NOTES = (
     "Times are in units of the mean step; a table's line and a point of a plot are medians over the seeds of a run's"
@@ -55,38 +53,36 @@ def of_timings(timings: Timings) -> list[Table]:
     sizes = dict.fromkeys(sweep.size for sweep in timings.sweeps)
     made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
-        [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups]
+        [sweep.shape, sweep.rule.words, case.num_backups]
         + _contributions(case.share_by_worker, has_slow_worker=sweep.shape == Shape.PERSISTENT)
         for sweep in timings.where(sizes=["N = 8"])
         for case in sweep.cases
         if case.num_backups in (1, 2)
     ]
-    return [*made, _contributions_table("N = 8", _LEVEL, rows)]
+    return [*made, _contributions_table("N = 8", Level.VIRTUAL, rows)]
 
 
 def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
     """Updates to the target; none without trainings."""
     columns = (
-        *(Column(name="step times"), Column(name="rule")),
+        *texts("step times", "rule"),
         *numbers("d", "b"),
         *numbers(".1f", "updates", "± SE"),
         *numbers("d", "seeds"),
     )
     rows = [
-        [case.shape, RULE_NAMES[case.rule], case.num_backups, case.mean]
+        [case.shape, case.rule.words, case.num_backups, case.mean]
         + [standard_error(case.updates) if math.isfinite(case.mean) else None, len(case.updates)]
         for case in cases
     ]
     title = f"Updates to a training accuracy of {virtual_training.TARGET_ACCURACY:.0%}, N = {NUM_NEEDED}"
-    return [Table(title=title, level=_LEVEL, columns=columns, rows=rows)] if rows else []
+    return [Table(title, columns, rows)]
 
 
 def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
     """Times beside the simulator's, what was measured, and who contributes; none without runs."""
-    if not cases:
-        return []
     rows = [
-        [case.shape, RULE_NAMES[Rule.BARRIER], case.num_backups]
+        [case.shape, Rule.BARRIER.words, case.num_backups]
         + _contributions(case.share_by_worker, has_slow_worker=case.shape == Shape.PERSISTENT)
         for case in cases
         if case.num_backups
@@ -94,14 +90,14 @@ def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
     return [
         real.timing_table("mean time per update", "mean steps", [case.pair("step") for case in cases]),
         _figures_table(cases),
-        _contributions_table("real clusters", real.LEVEL.value, rows),
+        _contributions_table("real clusters", real.LEVEL, rows),
     ]
 
 
 def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
     columns = (
-        Column(name="step times"),
-        Column(name="rule"),
+        *texts("step times"),
+        *texts("rule"),
         *numbers("d", "b"),
         *numbers(".3f", "time per update"),
         *numbers(".2f", "p10", "p50", "p90"),
@@ -110,19 +106,19 @@ def _steps_table(size: str, sweeps: Sequence[Sweep]) -> Table:
         *numbers(".2f", "τ of the dropped"),
     )
     rows = [
-        [sweep.shape, RULE_NAMES[sweep.rule], case.num_backups, case.step, case.p10, case.p50, case.p90]
+        [sweep.shape, sweep.rule.words, case.num_backups, case.step, case.p10, case.p50, case.p90]
         + [case.predicted, case.cancelled, sweep.speedup(case), 100 * case.dropped_share]
         + [_percent(case.predicted_dropped_share), 100 * case.token_drop_share]
         + [_percent(case.barrier_drop_share if sweep.rule == Rule.BARRIER else None), case.dropped_staleness]
         for sweep in sweeps
         for case in sweep.cases
     ]
-    return Table(title=f"Backup workers, {size}", level=_LEVEL, columns=columns, rows=rows)
+    return Table(f"Backup workers, {size}", columns, rows)
 
 
 def _figures_table(cases: Sequence[RealBarrier]) -> Table:
     columns = (
-        *(Column(name="step times"), Column(name="rule")),
+        *texts("step times", "rule"),
         *numbers("d", "N", "b"),
         *numbers(".2f", "p10", "p50", "p50, simulated", "p90"),
         *numbers(".3f", "time per update", "simulated", "order statistic", "true barrier's model"),
@@ -134,30 +130,25 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
         step, median, dropped = (case.pair(name) for name in ("step", "p50", "dropped_share"))
         speedups = [real_speedups(cases, case.shape, of).get(case.num_backups) for of in ("measured", "simulated")]
         rows.append(
-            [case.shape, RULE_NAMES[Rule.BARRIER], case.num_needed, case.num_backups]
+            [case.shape, Rule.BARRIER.words, case.num_needed, case.num_backups]
             + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
             + [step.measured, step.simulated, case.model("cancelled"), case.model(Rule.BARRIER), *speedups]
             + [100 * dropped.measured, 100 * dropped.simulated]
             + [100 * case.num_backups / (case.num_needed + case.num_backups)]
         )
     title = "Backup workers on real clusters, times in mean steps"
-    return Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows)
+    return Table(title, columns, rows, real.LEVEL)
 
 
 def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
-    """Whose data is used: with fair shares every column would be 1.
-
-    Args:
-        what: of which runs.
-        level: of them.
-        rows: step times, name of the rule, b, and `_contributions`.
-    """
+    """Gradients used by worker; every number would be 1 if workers contributed equally."""
     columns = (
-        *(Column(name="step times"), Column(name="rule"), Column(name="b", form="d")),
+        *texts("step times", "rule"),
+        *numbers("d", "b"),
         *numbers(".2f", "slow worker's share", "smallest of the others", "largest"),
     )
     title = f"Gradients used by worker, as a multiple of a fair share, {what}"
-    return Table(title=title, level=level, columns=columns, rows=rows)
+    return Table(title, columns, rows, level)
 
 
 def _contributions(share_by_worker: Sequence[float], *, has_slow_worker: bool) -> list[float | None]:

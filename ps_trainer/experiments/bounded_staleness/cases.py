@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
-from ps_trainer.experiments.harness.cases import Case, median, setting
+from ps_trainer.experiments.harness.cases import Case, largest, median, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import monte_carlo, real, step_times
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -117,21 +117,21 @@ def figures_of_training(training: Training, num_workers: int, bound: int | None,
 
 @dataclasses.dataclass(frozen=True)
 class TimedBound(Case):
-    """One kind of cluster under one bound in virtual time; medians over its seeds.
+    """One kind of cluster under one bound in virtual time; medians over its seeds."""
 
-    Attributes:
-        runs: of the rule.
-        models: of the model with the same step times.
-    """
-
-    models: Results
+    models: Results  # of the model with the same step times
 
     shape = setting("shape")  # of the step times
     n = setting("n")
     is_slow = setting("is_slow")  # whether the last worker is `SLOWNESS` times slower
     bound = setting("bound")  # s; None = nobody waits
     rate = median("rate")  # clocks of a worker per mean step of one that is not slow; the mean over the workers
+    predicted = median("rate", of="models")  # the same by the model of clocks
+    barrier_rate = median("barrier_rate", of="models")  # the same of a barrier after each step
     mean_staleness = median("mean_staleness")  # in updates
+    # Completed steps by which a worker is ahead of the slowest when it begins one, and when it has just completed one.
+    lead_at_begin = largest("lead_at_begin")
+    lead_when_done = largest("lead_when_done")
 
     @property
     def wait_by_worker(self) -> list[float]:
@@ -139,33 +139,11 @@ class TimedBound(Case):
         return np.median(self.runs.figures("wait_by_worker"), axis=0).tolist()
 
     @property
-    def lead_at_begin(self) -> int:
-        """Completed steps by which a worker is ahead of the slowest when it begins one; the largest of all seeds."""
-        return max(self.runs.figures("lead_at_begin"))
-
-    @property
-    def lead_when_done(self) -> int:
-        """The same when it has just completed one."""
-        return max(self.runs.figures("lead_when_done"))
-
-    @property
-    def predicted(self) -> float:
-        """The rate by the model of clocks."""
-        return self.models.median("rate")
-
-    @property
-    def barrier_rate(self) -> float:
-        """The rate of a barrier after each step."""
-        return self.models.median("barrier_rate")
-
-    @property
     def cluster(self) -> str:
-        """Its name without the bound."""
         return f"n = {self.n}, {self.shape}{', one slow worker' if self.is_slow else ''}"
 
     @property
     def name(self) -> str:
-        """For tables and claims."""
         return f"{self.cluster}, {bound_name(self.bound)}"
 
     @property

@@ -9,31 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Results, Run, repeated
-from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Run, repeated
+from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-from . import claims, plots, tables
-from .cases import (
-    BOUNDS,
-    MEAN_SECS,
-    NUM_REAL_WORKERS,
-    NUM_TRAINED_WORKERS,
-    RATES,
-    REAL_MEAN_MS,
-    TARGET_LOSS,
-    BoundRun,
-    RealBound,
-    TrainedBound,
-    compute_of,
-    figures_of,
-    figures_of_training,
-    predict,
-    rule_of,
-    timed_bounds,
-)
+from . import cases, claims, plots, tables
+from .cases import BoundRun, RealBound, TrainedBound
 
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_STEP = 1e-5
@@ -64,7 +47,9 @@ class BoundedTiming(Part):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         num_clocks = 500 if quick else 3000
         runs = []
-        for (shape, n, is_slow), bound, what in itertools.product(_CLUSTERS, BOUNDS, (BoundRun.RULE, BoundRun.MODEL)):
+        for (shape, n, is_slow), bound, what in itertools.product(
+            _CLUSTERS, cases.BOUNDS, (BoundRun.RULE, BoundRun.MODEL)
+        ):
             key = f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}"
             settings = {"what": what, "shape": shape, "n": n, "is_slow": is_slow, "bound": bound}
             runs += repeated(seeds, key, {**settings, "num_clocks": num_clocks}, _SECS_PER_STEP * n * num_clocks)
@@ -76,16 +61,16 @@ class BoundedTiming(Part):
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         settings = run.settings
         n, bound, num_clocks = settings["n"], settings["bound"], settings["num_clocks"]
-        compute = compute_of(settings["shape"], n, is_slow=settings["is_slow"])
+        compute = cases.compute_of(settings["shape"], n, is_slow=settings["is_slow"])
         if settings["what"] == BoundRun.MODEL:
-            return Measured(predict(compute, n, bound, num_clocks, run.seed))
-        update, options = rule_of(bound)
+            return Measured(cases.predict(compute, n, bound, num_clocks, run.seed))
+        update, options = cases.rule_of(bound)
         done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=n * num_clocks, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
-        return Measured(figures_of(done.schedule), steps)
+        return Measured(cases.figures_of(done.schedule), steps)
 
     notes = tables.ON_TIMING
-    cases = staticmethod(timed_bounds)
+    cases = staticmethod(cases.timed_bounds)
     tables = staticmethod(tables.of_timing)
     plots = plots.OF_TIMING
 
@@ -99,10 +84,10 @@ class BoundedTraining(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Every bound with every learning rate; none in the quick form."""
-        settings = {"what": BoundRun.TRAINING, "n": NUM_TRAINED_WORKERS, "max_updates": _MAX_UPDATES}
+        settings = {"what": BoundRun.TRAINING, "n": cases.NUM_TRAINED_WORKERS, "max_updates": _MAX_UPDATES}
         return [
             run
-            for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, RATES)
+            for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, cases.RATES)
             for run in repeated(
                 seeds,
                 f"{BoundRun.TRAINING}-s={bound}-rate={rate:g}",
@@ -116,12 +101,12 @@ class BoundedTraining(Part):
         from ps_trainer.simulation.replay.train import train
 
         settings = run.settings
-        update, options = rule_of(settings["bound"])
+        update, options = cases.rule_of(settings["bound"])
         schedule = virtual.run(
             update,
             options,
-            num_workers=NUM_TRAINED_WORKERS,
-            compute=compute_of(Shape.EXPONENTIAL, NUM_TRAINED_WORKERS, is_slow=False),
+            num_workers=cases.NUM_TRAINED_WORKERS,
+            compute=cases.compute_of(Shape.EXPONENTIAL, cases.NUM_TRAINED_WORKERS, is_slow=False),
             num_updates=settings["max_updates"],
             seed=run.seed,
         ).schedule
@@ -132,18 +117,18 @@ class BoundedTraining(Part):
             update,
             options,
             evaluate_every=_UPDATES_BETWEEN_TESTS,
-            stop_when=lambda evaluation: evaluation.metrics["loss"] <= TARGET_LOSS,
+            stop_when=lambda evaluation: evaluation.metrics["loss"] <= cases.TARGET_LOSS,
         )
         end = trained.evaluations[-1]
-        has_reached = not trained.has_diverged and end.metrics["loss"] <= TARGET_LOSS
+        has_reached = not trained.has_diverged and end.metrics["loss"] <= cases.TARGET_LOSS
         reached = (
-            {"updates": end.version, "time": end.secs / MEAN_SECS} if has_reached else {"updates": None, "time": None}
+            {"updates": end.version, "time": end.secs / cases.MEAN_SECS}
+            if has_reached
+            else {"updates": None, "time": None}
         )
         return Measured({**reached, "has_diverged": trained.has_diverged})
 
-    def cases(self, results: Results) -> list[TrainedBound]:
-        """By rising bound, that without one last."""
-        return cases_by(TrainedBound, results, "bound")
+    cases = staticmethod(grouped(TrainedBound, "bound"))  # by rising bound, that without one last
 
     def why_none(self, cases: Sequence[TrainedBound]) -> str:
         return "" if cases else "the quick form trains nothing"
@@ -160,38 +145,36 @@ class RealBoundedClusters(real.RealPart):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """Exponential steps under every bound; one of them in the quick form."""
-        n, shape = NUM_REAL_WORKERS, Shape.EXPONENTIAL
+        n, shape = cases.NUM_REAL_WORKERS, Shape.EXPONENTIAL
         settings = {"what": BoundRun.REAL, "shape": shape, "n": n, "is_slow": False, "num_clocks": _NUM_REAL_CLOCKS}
-        secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * REAL_MEAN_MS / 1000)
+        secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * cases.REAL_MEAN_MS / 1000)
         return [
             run
             for bound in ((_QUICK_BOUND,) if quick else _REAL_BOUNDS)
             for run in repeated(
                 seeds,
                 f"L2-n={n}-{shape}-s={bound}",
-                {**settings, "bound": bound, "mean_ms": REAL_MEAN_MS},
+                {**settings, "bound": bound, "mean_ms": cases.REAL_MEAN_MS},
                 secs,
                 real.LEVEL,
             )
         ]
 
     def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
-        update, options = rule_of(settings["bound"])
+        update, options = cases.rule_of(settings["bound"])
         n, text = settings["n"], Shape(settings["shape"]).text
         delays, unscaled = [with_mean(text, settings["mean_ms"])], [text]
         return real.DelayedTraining(update, options, n, n * settings["num_clocks"], delays, unscaled)
 
     def measured(self, run: Run, training: Training) -> dict[str, Any]:
         n, bound, mean_ms = (run.settings[name] for name in ("n", "bound", "mean_ms"))
-        return figures_of_training(training, n, bound, mean_ms / 1000)
+        return cases.figures_of_training(training, n, bound, mean_ms / 1000)
 
     def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
-        figures = figures_of(done.schedule)
+        figures = cases.figures_of(done.schedule)
         return figures | {"waits": float(np.mean(figures["wait_by_worker"]))}
 
-    def cases(self, results: Results) -> list[RealBound]:
-        return cases_by(RealBound, results, "bound")
-
+    cases = staticmethod(grouped(RealBound, "bound"))
     tables = staticmethod(tables.of_real_clusters)
     plots = plots.OF_REAL_CLUSTERS
 
@@ -203,9 +186,9 @@ class BoundedStaleness(Experiment):
     source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"
     scale_down = (
         "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
-        f" form only: softmax regression on digits, {NUM_TRAINED_WORKERS} workers, batch {_BATCH_SIZE}, the best of"
-        f" {len(RATES)} learning rates. The real clusters are {NUM_REAL_WORKERS} processes on one machine that sleep"
-        " between pull and push. The sources trained far larger models on up to 1,000 machines."
+        f" form only: softmax regression on digits, {cases.NUM_TRAINED_WORKERS} workers, batch {_BATCH_SIZE}, the best"
+        f" of {len(cases.RATES)} learning rates. The real clusters are {cases.NUM_REAL_WORKERS} processes on one"
+        " machine that sleep between pull and push. The sources trained far larger models on up to 1,000 machines."
     )
     published = claims.PUBLISHED
     parts = (BoundedTiming(), BoundedTraining(), RealBoundedClusters())

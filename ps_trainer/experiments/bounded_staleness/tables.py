@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import (
-    NUM_REAL_WORKERS,
-    NUM_TRAINED_WORKERS,
-    RATES,
-    REAL_MEAN_MS,
-    TARGET_LOSS,
-    RealBound,
-    TimedBound,
-    TrainedBound,
-    bound_name,
-)
+from . import cases as measured
+from .cases import RealBound, TimedBound, TrainedBound, bound_name
 
 ON_TIMING = (
     "A clock is a step of one worker, of which each is an update. Rates are in clocks per mean step.",
@@ -56,7 +46,7 @@ ON_REAL_CLUSTERS = (
 def of_timing(cases: Sequence[TimedBound]) -> list[Table]:
     """Clock rates and waiting of each cluster under each bound."""
     columns = (
-        *(Column(name="workers"), Column(name="bound")),
+        *texts("workers", "bound"),
         *numbers(".3f", "clock rate", "clock rate, model"),
         *numbers(".1f", "waiting", "waiting, model", "waits least", "waits most", unit="%"),
         *numbers(".2f", "mean staleness in updates"),
@@ -68,33 +58,37 @@ def of_timing(cases: Sequence[TimedBound]) -> list[Table]:
         + [case.mean_staleness, case.lead_at_begin, case.lead_when_done]
         for case in cases
     ]
-    return [Table(title="Clock rates and waiting", level=Level.VIRTUAL.value, columns=columns, rows=rows)]
+    return [Table("Clock rates and waiting", columns, rows)]
 
 
 def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
     """What each bound took; none without trainings."""
     columns = (
-        Column(name="bound"),
+        *texts("bound"),
         *numbers("g", "best learning rate"),
         *numbers(".0f", "updates"),
         *numbers(".1f", "time", unit="mean steps"),
-        *numbers(".0f", *(f"updates, learning rate {rate:g}" for rate in RATES)),
+        *numbers(".0f", *(f"updates, learning rate {rate:g}" for rate in measured.RATES)),
     )
     rows = [
-        [bound_name(case.bound), case.rate, case.updates, case.time, *(case.updates_by_rate.get(r) for r in RATES)]
+        [
+            bound_name(case.bound),
+            case.rate,
+            case.updates,
+            case.time,
+            *(case.updates_by_rate.get(r) for r in measured.RATES),
+        ]
         for case in cases
     ]
-    title = f"To a test loss of {TARGET_LOSS:g}, n = {NUM_TRAINED_WORKERS}, exponential steps"
-    return [Table(title=title, level=Level.VIRTUAL.value, columns=columns, rows=rows)] if rows else []
+    title = f"To a test loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_TRAINED_WORKERS}, exponential steps"
+    return [Table(title, columns, rows)]
 
 
 def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
     """Clock rates beside the simulator's, and where the time goes; without cases none."""
-    if not cases:
-        return []
     timed = [case for case in cases if case.timed()]
     columns = (
-        Column(name="bound"),
+        *texts("bound"),
         *numbers(".1f", "computing", "communicating", "waiting", "waiting, simulated", unit="%"),
         *numbers("d", "largest lead at the begin", "runs"),
     )
@@ -105,7 +99,9 @@ def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
             names = ("computes", "communicates", "waits")
             shares = [100 * share for share in (*map(case.median, names), case.pair("waits").simulated)]
         rows.append([bound_name(case.bound), *shares, case.largest_lead, len(case.runs)])
-    title = f"Real clusters, n = {NUM_REAL_WORKERS}, {Shape.EXPONENTIAL} steps of {REAL_MEAN_MS:g} ms"
-    shares_table = Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows)
+    title = f"Real clusters, n = {measured.NUM_REAL_WORKERS}, {Shape.EXPONENTIAL} steps of {measured.REAL_MEAN_MS:g} ms"
     rates = [case.pair("rate") for case in timed]
-    return [shares_table, *([real.timing_table("clock rate", "clocks per mean step", rates)] if rates else ())]
+    return [
+        Table(title, columns, rows, real.LEVEL),
+        real.timing_table("clock rate", "clocks per mean step", rates),
+    ]

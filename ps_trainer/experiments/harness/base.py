@@ -63,13 +63,13 @@ def keyed(level: str, settings: Mapping[str, Any], without: Sequence[str] = ()) 
 
 
 class Measured(NamedTuple):
-    """What executing a run gives.
+    """Result of a run.
 
     Attributes:
         figures: JSON values by name.
-        steps: a JSON object per step, in the order of time; kept as a file. May be empty, or of a part only.
-        window: wall time from and to which the machine's CPU use matters, in seconds since the epoch; None =
-            from start to end.
+        steps: A JSON object per step, in the order of time, kept as a file. It may be empty, or of the first steps
+            only.
+        window: Wall time, in seconds since the epoch, in which the machine's CPU use matters; None = the whole run.
     """
 
     figures: Mapping[str, Any]
@@ -78,21 +78,13 @@ class Measured(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """A finished run.
-
-    Attributes:
-        run: what was run.
-        figures: see `Measured`.
-        wall_secs: how long it took.
-        cpu: of the machine in the run's window; None where the system does not tell.
-        folder: its files: result.json, steps.jsonl, logs.
-    """
+    """A finished run."""
 
     run: Run
-    figures: Mapping[str, Any]
-    wall_secs: float
-    cpu: CpuUse | None
-    folder: pathlib.Path
+    figures: Mapping[str, Any]  # JSON values by name
+    wall_secs: float  # duration of the run
+    cpu: CpuUse | None  # CPU use in the run's window; None where the system does not count it
+    folder: pathlib.Path  # folder of result.json, steps.jsonl and logs
 
     @property
     def is_contended(self) -> bool:
@@ -144,17 +136,11 @@ class Results(tuple[RunResult, ...]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What the results say.
+    """What the results say."""
 
-    Attributes:
-        tables: for the report.
-        checked: every claim, and what came of it.
-        notes: sentences for the report: what was left out, why a claim fails, …
-    """
-
-    tables: Sequence[Table]
-    checked: Sequence[Checked]
-    notes: Sequence[str]
+    tables: Sequence[Table]  # tables of the report
+    checked: Sequence[Checked]  # every claim with its outcome
+    notes: Sequence[str]  # sentences for the report: what was left out, why a claim fails, …
 
 
 class Part(abc.ABC):
@@ -163,15 +149,14 @@ class Part(abc.ABC):
     `cases`, `tables` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
     Attributes:
-        selects: the settings, `level` among them, by which a run belongs to this part.
-        sees_all: whether its cases are made of the results of all parts, not of its own alone.
-        claims: about these runs, with thresholds fixed before anything is run.
-        cases: what claims, tables, plots and notes are made of, from the results; by default these themselves.
-        tables: for the report, without rows left out; none by default.
-        plots: for the report, each of what it selects from the cases; none by default.
-        notes: sentences for the report where there are cases: what was left out, why a claim fails; or a function of
-            the cases that gives them.
-        why_none: why nothing was measured for a claim that does not say it itself.
+        selects: Settings, `level` among them, by which a run belongs to this part.
+        sees_all: Whether its cases are made of the results of all parts instead of its own.
+        claims: Claims about these runs, with thresholds that are fixed before anything is run.
+        cases: Function that makes of the results what claims, tables, plots and notes use; the results by default.
+        tables: Function that makes the report's tables.
+        plots: Plots of the report.
+        notes: Sentences for the report where there are cases, or a function of the cases that gives them.
+        why_none: Function that explains why a claim was not measured, where the claim itself does not.
     """
 
     selects: ClassVar[Mapping[str, Any]] = {}
@@ -188,20 +173,20 @@ class Part(abc.ABC):
         """The runs, in order.
 
         Args:
-            seeds: of the repetitions.
-            quick: whether the whole experiment is to take less than two minutes.
+            seeds: Seeds of the repetitions.
+            quick: Whether the whole experiment is to take less than two minutes.
         """
 
     @abc.abstractmethod
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Does one run, and leaves nothing running.
+        """Executes one of the runs, and leaves no process behind.
 
         Args:
-            run: one of `runs`.
-            folder: existing, for logs and whatever else the run leaves.
+            run: One of `runs`.
+            folder: Existing folder for logs and other files of the run.
 
         Raises:
-            RunError: it failed; the message holds the end of the log.
+            RunError: The run failed; the message holds the end of the log.
         """
 
     def owns(self, run: Run) -> bool:
@@ -213,15 +198,15 @@ class Experiment:
     """One experiment of the literature; the first line of a subclass's docstring is its title in lists.
 
     Attributes:
-        name: as it is registered.
-        source: papers, with sections or figures.
-        parts: its kinds of runs; a run belongs to the first part that owns it.
-        claims: of all parts.
-        captions: the words below each plot, by its key up to the first `-`.
-        published: numbers of the sources that the report prints beside ours.
-        scale_down: how it differs from the source's set-up, in sentences.
-        num_seeds: repetitions of a full run.
-        num_quick_seeds: of a quick one.
+        name: Registered name.
+        source: Papers, with sections or figures.
+        parts: Kinds of runs. A run belongs to the first part that owns it.
+        claims: Claims of all parts.
+        captions: Words below each plot, by its key up to the first `-`.
+        published: Numbers of the sources that the report prints.
+        scale_down: How the set-up differs from the source's, in sentences.
+        num_seeds: Repetitions of a full run.
+        num_quick_seeds: Repetitions of a quick run.
     """
 
     name: str
@@ -240,11 +225,11 @@ class Experiment:
         cls.captions = {plot.key.partition("-")[0]: plot.caption for part in cls.parts for plot in part.plots}
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """The runs of all parts, in order; see `Part.runs`."""
+        """The runs of all parts, in order."""
         return [run for part in self.parts for run in part.runs(seeds, quick=quick)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Does one run, see `Part.execute`."""
+        """Executes one run by its part."""
         return self._part_of(run).execute(run, folder)
 
     def analyse(self, results: Results) -> Analysis:

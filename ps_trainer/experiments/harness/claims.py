@@ -56,31 +56,19 @@ class Limit:
 
 
 class Measure(NamedTuple):
-    """One measured value that a claim is about.
+    """One measured value that a claim is about."""
 
-    Attributes:
-        case: which: "n=8, exp".
-        value: in the unit of what the claim measures; NaN counts as outside every limit.
-    """
-
-    case: str
-    value: float
+    case: str  # name of the case: "n=8, exp"
+    value: float  # value in the claim's unit; NaN counts as outside every limit
 
 
 class Checked(NamedTuple):
-    """A claim and what came of it.
-
-    Attributes:
-        claim: as it was written down.
-        finding: by its limits.
-        text: the measured values in a sentence, with the worst of them; or why there are none.
-        measured: the values.
-    """
+    """A claim and what came of it."""
 
     claim: Claim
-    finding: Finding
-    text: str
-    measured: Sequence[Measure] = ()
+    finding: Finding  # judgement by the claim's limits
+    text: str  # measured values in a sentence, with the worst of them; or why there are none
+    measured: Sequence[Measure] = ()  # measured values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,13 +76,13 @@ class Claim:
     """A testable statement.
 
     Attributes:
-        key: unique in the experiment.
-        sentence: the statement.
-        quantity: what is measured, in words, with its unit.
-        limit: refuted as soon as one measured value lies outside.
-        expected: where every value should lie, inside of `limit`; "partly" between the two. None = `limit`.
-        measure: gives the measured values, one per case of which there is one, from the part's cases.
-        why_none: says from the part's cases why there are no measured values; None = the part says it.
+        key: Unique name in the experiment.
+        sentence: Statement.
+        quantity: Measured quantity in words, with its unit.
+        limit: Range of the values; one value outside refutes the claim.
+        expected: Narrower range; values between the two make the claim hold partly. None = `limit`.
+        measure: Function that gives the measured values, one per case, of the part's cases.
+        why_none: Function that explains, from the part's cases, why there are no values. None = the part's function.
     """
 
     key: str
@@ -111,12 +99,7 @@ class Claim:
         return f"{self.quantity} is {self.limit.beyond}"
 
     def check(self, measured: Sequence[Measure], why_not: str = "") -> Checked:
-        """What the values say; without any, that the claim is not testable.
-
-        Args:
-            measured: values of what the claim measures, one per case.
-            why_not: why there are none.
-        """
+        """Judges the measured values; without any, the claim is not testable, for the reason `why_not`."""
         if not measured:
             return Checked(self, Finding.NOT_TESTABLE, why_not or "nothing was measured")
         worst = min(measured, key=lambda measure: self.limit.margin(measure.value))

@@ -22,26 +22,15 @@ _PPID, _UTIME, _STIME = 1, 11, 12  # in /proc/<pid>/stat, counted from behind th
 
 
 class CpuUse(NamedTuple):
-    """CPU time within a window.
+    """CPU time within a window."""
 
-    Attributes:
-        share: of the machine's cores that were busy, with whatever else ran, 0..1.
-        tasks_secs: CPU seconds of the watched processes, all threads.
-        others_secs: of everything else on the machine.
-    """
-
-    share: float
-    tasks_secs: float
-    others_secs: float
+    share: float  # share of the machine's cores that any process kept busy, 0..1
+    tasks_secs: float  # CPU seconds of the watched processes, all threads
+    others_secs: float  # CPU seconds of everything else on the machine
 
 
 class CpuMeter:
-    """Takes samples, and tells the use between two times.
-
-    Args:
-        clock: seconds since the epoch.
-        proc: where the kernel's process file system is.
-    """
+    """Takes samples of the counters below `proc`, and gives the use between two times (seconds since the epoch)."""
 
     def __init__(self, clock: Callable[[], float] = time.time, proc: pathlib.Path = _PROC):
         self._clock = clock
@@ -68,9 +57,7 @@ class CpuMeter:
     def between(self, start: float, end: float) -> CpuUse | None:
         """The use in a window, interpolated between samples; None for a window without length or samples.
 
-        Args:
-            start: seconds since the epoch; what lies outside of the samples does not count.
-            end: the same.
+        The times are seconds since the epoch. What lies outside of the samples does not count.
         """
         if len(self._samples) < 2:
             return None
@@ -91,10 +78,9 @@ class CpuMeter:
 
 
 class CpuWatch:
-    """While entered, a thread samples the machine and all processes that descend from this one.
+    """While entered, a thread samples the machine and all descendants of this process.
 
-    Args:
-        proc: where the kernel's process file system is; without one nothing is measured.
+    Without `proc` it samples nothing.
     """
 
     def __init__(self, proc: pathlib.Path = _PROC):
@@ -118,7 +104,7 @@ class CpuWatch:
             self._sample()
 
     def between(self, start: float, end: float) -> CpuUse | None:
-        """See `CpuMeter`; call it after leaving."""
+        """The use in a window, after leaving; None where nothing was sampled."""
         return self._meter.between(start, end) if self._meter is not None else None
 
     def _watch(self) -> None:

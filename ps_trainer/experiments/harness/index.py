@@ -12,29 +12,21 @@ from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.report import FAILED, ClaimLine, Conclusion
 from ps_trainer.experiments.harness.store import write_atomically
-from ps_trainer.experiments.harness.tables import Column, Table
+from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration
 
-_COLUMNS = tuple(
-    Column(name=name)
-    for name in ("experiment", "source", "claim", "measured", "outcome", "verdict", "run time", "CPU-contended")
-)
+_COLUMNS = texts("experiment", "source", "claim", "measured", "outcome", "verdict", "run time", "CPU-contended")
 
 
 def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
     """The conclusions that are there, in the order of `names`."""
     paths = [path for name in names if (path := out_dir / name / "conclusion.json").exists()]
-    return [_parse(json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return [Conclusion(**{**one, "claims": [ClaimLine(**claim) for claim in one["claims"]]}) for one in found]
 
 
 def write(out_dir: pathlib.Path, conclusions: Sequence[Conclusion], origin: Mapping[str, Any]) -> None:
-    """Writes the page.
-
-    Args:
-        out_dir: holds the experiments' folders.
-        conclusions: at least one.
-        origin: as `provenance` gives it.
-    """
+    """Writes the page of at least one conclusion."""
     markdown = build(conclusions, origin, "report.md")
     write_atomically(out_dir / "index.md", page.to_markdown(markdown))
     write_atomically(out_dir / "index.html", page.to_html(build(conclusions, origin, "report.html")))
@@ -53,7 +45,7 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
             " is written in the experiment's file before it is run. CPU-contended runs kept more than"
             f" {100 * CONTENDED_SHARE:.0f} % of the cores busy."
         ),
-        Table(title="", level="", columns=_COLUMNS, rows=rows),
+        Table("", _COLUMNS, rows, ""),
         page.Paragraph(origin_sentence(origin)),
     ]
 
@@ -69,7 +61,3 @@ def _rows(conclusion: Conclusion, report_name: str) -> list[list[str]]:
     rows = [["", "", one.sentence, one.measured, one.outcome, "", "", ""] for one in claims]
     rows[0] = [link, conclusion.source, *rows[0][2:5], *own]
     return rows
-
-
-def _parse(values: Mapping[str, Any]) -> Conclusion:
-    return Conclusion(**{**values, "claims": [ClaimLine(**claim) for claim in values["claims"]]})

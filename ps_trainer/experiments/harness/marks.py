@@ -24,21 +24,13 @@ _PLOT = re.compile(r"(\]\(\w+/(\w+)-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\.
 
 
 class Mark(NamedTuple):
-    """What is to be known of a published result.
+    """What is to be known of a published result."""
 
-    Attributes:
-        page: which, from the package's folder.
-        after: how the line begins below which the mark stands: a heading, a verdict, a plot's or a table's title.
-        commit: seven digits of the one that made the result; it stands in the same section of the page.
-        date: of the change.
-        text: what has changed, and what of the result that concerns.
-    """
-
-    page: str
-    after: str
-    commit: str
-    date: str
-    text: str
+    page: str  # page, relative to the package's folder
+    after: str  # beginning of the line above the mark: a heading, a verdict, a plot's or a table's title
+    commit: str  # seven digits of the commit that made the result, which the same section of the page names
+    date: str  # date of the change
+    text: str  # change, and the part of the result that it concerns
 
     def __str__(self) -> str:
         return f"{_LABEL}, by commit {self.commit}; changed {self.date}.** {self.text}"
@@ -72,12 +64,7 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
 
 
 def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> str:
-    """The page with these words below its plots.
-
-    Args:
-        page: with plots as `<experiment>-<key>.png`.
-        captions: experiment -> key up to its first `-` -> the words.
-    """
+    """The page with the captions of each experiment, by key up to its first `-`, below its plots."""
 
     def caption_of(match: re.Match[str]) -> str:
         head, experiment, key = match.groups()

@@ -73,24 +73,17 @@ class Plot:
 
     @property
     def caption(self) -> Caption:
-        """Words below it."""
         return Caption(self.shows, self.expected)
 
 
 class Drawing(NamedTuple):
-    """A plot with its data.
-
-    Attributes:
-        plot: Plot.
-        data: What it draws.
-    """
+    """A plot with its data."""
 
     plot: Plot
-    data: Any
+    data: Any  # what the plot draws
 
     @property
     def level(self) -> str:
-        """How real the numbers are."""
         return self.plot.level(self.data) if callable(self.plot.level) else self.plot.level
 
     def draw(self, figure: Figure) -> None:

@@ -17,12 +17,7 @@ from ps_trainer.launch.view import duration
 
 
 class TimeLeft:
-    """Guesses how long the runs that are left will take, from what those before took against what was expected.
-
-    Args:
-        expected_secs: of all runs that are to be done.
-        clock: seconds, monotonic.
-    """
+    """Estimates the time left, from how long the finished runs took against what was expected."""
 
     def __init__(self, expected_secs: float, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -55,12 +50,7 @@ class TimeLeft:
 
 
 class Progress(abc.ABC):
-    """Told what happens; shows it. Use as a context manager.
-
-    Args:
-        console: where to print.
-        clock: seconds, monotonic.
-    """
+    """Shows what happens, on a console. Use it as a context manager."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
         self._console = console
@@ -104,7 +94,6 @@ class Progress(abc.ABC):
 
     @property
     def left(self) -> str:
-        """The time left, for a person."""
         return f"{duration(self._time_left.secs)} left"
 
     @abc.abstractmethod

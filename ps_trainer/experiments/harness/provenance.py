@@ -20,13 +20,10 @@ _GIB = 1024**2  # in the kB of meminfo
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
-    """What a reader needs to judge the numbers or to take them again.
+    """JSON values that a reader needs to judge the numbers or to measure them again.
 
-    Args:
-        command: the command line, as typed.
-
-    Returns:
-        JSON values: command, time, commit, versions, machine and its load (average of 1, 5, 15 minutes).
+    They are the command line as typed, time, commit, versions, the machine, and its load averages of 1, 5 and 15
+    minutes.
     """
     return {
         "command": shlex.join(command),
@@ -36,7 +33,7 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version for name in _PACKAGES if (version := _version(name))},
         "system": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": _value_of(_CPUINFO, "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gib": _memory_gib(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
@@ -69,10 +66,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cpu_model() -> str:
-    return _value_of(_CPUINFO, "model name") or platform.machine()
 
 
 def _memory_gib() -> float | None:

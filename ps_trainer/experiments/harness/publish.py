@@ -29,18 +29,15 @@ _FILES_LINE = re.compile(r"^Beside this page: .*\n*", re.MULTILINE)
 
 
 def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Writes the page and its plots.
+    """Writes the page and its plots, and returns the files written.
 
     Args:
-        out_dir: of the `experiment` command: `index.md` and a folder per experiment.
-        folder: where to write.
-        names: of the experiments, in the order of the page; those without a report are left out.
-
-    Returns:
-        The files written.
+        out_dir: Folder of the `experiment` command, with `index.md` and a folder per experiment.
+        folder: Folder of the page.
+        names: Experiments in the order of the page; those without a report are left out.
 
     Raises:
-        UsageError: nothing was run there, an experiment ran in its quick form, or all is more than `MAX_BYTES`.
+        UsageError: The folder holds no reports, a report is of a quick run, or all is more than `MAX_BYTES`.
     """
     index = out_dir / "index.md"
     reports = {name: path for name in names if (path := out_dir / name / "report.md").exists()}
@@ -75,15 +72,7 @@ def _write(folder: pathlib.Path, page: str, images: dict[str, bytes]) -> list[pa
 
 
 def update(package: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Brings captions and marks of the pages that are there up to date.
-
-    Args:
-        package: the folder of `ps_trainer`.
-        names: of the experiments.
-
-    Returns:
-        The pages.
-    """
+    """Updates captions and marks of the published pages in the package folder, and returns the pages."""
     all_marks = marks.read(package)
     captions = {name: registry.EXPERIMENTS.load(name).captions for name in names}
     results = package / "experiments" / PAGE_NAME

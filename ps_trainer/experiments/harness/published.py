@@ -22,24 +22,16 @@ class Published:
 
     Its text says where the number comes from, and one that was not read in the source never reads as if the
     source said it.
-
-    Attributes:
-        what: what it is the number of: "median step with 4 backup workers".
-        value: in `unit`.
-        unit: "s", "%", or empty.
-        tag: how it came to us.
-        source: "Abadi et al. 2016, Fig. 8c".
     """
 
-    what: str
-    value: float
-    unit: str
-    tag: Tag
-    source: str
+    what: str  # quantity: "median step with 4 backup workers"
+    value: float  # number, in `unit`
+    unit: str  # "s", "%", or empty
+    tag: Tag  # how we know it
+    source: str  # paper: "Abadi et al. 2016, Fig. 8c"
 
     @property
     def number(self) -> str:
-        """Value and unit."""
         return f"{self.value:g} {self.unit}".rstrip()
 
     @property

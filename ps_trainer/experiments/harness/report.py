@@ -14,7 +14,7 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness import page, plots
@@ -23,17 +23,12 @@ from ps_trainer.experiments.harness.claims import Checked, verdict_on
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.runner import Executed, Job, contended_sentence, others_sentence
 from ps_trainer.experiments.harness.store import write_atomically
-from ps_trainer.experiments.harness.tables import Column, Table
+from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration
 
 FAILED = "run failed"
 
-_CLAIM_COLUMNS = (
-    Column(name="claim"),
-    Column(name="measured"),
-    Column(name="refuted if"),
-    Column(name="outcome"),
-)
+_CLAIM_COLUMNS = texts("claim", "measured", "refuted if", "outcome")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,31 +42,18 @@ class ClaimLine:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What came of an experiment, as `conclusion.json` holds it.
+    """What came of an experiment, as `conclusion.json` holds it."""
 
-    Attributes:
-        name: of the experiment.
-        title: what it is about.
-        source: papers.
-        quick: whether in its quick form.
-        verdict: word and reason, or `FAILED`.
-        claims: each with its outcome; empty where a run failed.
-        num_runs: finished ones.
-        run_secs: time that they took, together.
-        contended: keys of the CPU-contended ones.
-        failures: keys of failed ones, and what else failed.
-    """
-
-    name: str
-    title: str
-    source: str
-    quick: bool
-    verdict: str
-    claims: Sequence[ClaimLine]
-    num_runs: int
-    run_secs: float
-    contended: Sequence[str]
-    failures: Sequence[str]
+    name: str  # name of the experiment
+    title: str  # title of the experiment
+    source: str  # papers
+    quick: bool  # whether it was the quick form
+    verdict: str  # word and reason, or `FAILED`
+    claims: Sequence[ClaimLine]  # claims with their outcomes; empty where a run failed
+    num_runs: int  # number of finished runs
+    run_secs: float  # sum of their durations
+    contended: Sequence[str]  # keys of the CPU-contended runs
+    failures: Sequence[str]  # keys of failed runs, and what else failed
 
 
 def title_of(experiment: Experiment) -> str:
@@ -80,15 +62,10 @@ def title_of(experiment: Experiment) -> str:
 
 
 def write(job: Job, executed: Executed, origin: Mapping[str, Any]) -> tuple[Conclusion, list[Checked]]:
-    """Analyses the results and writes all files; of a job with a failed run only what needs no analysis.
-
-    Args:
-        job: what was run.
-        executed: what came of it.
-        origin: as `provenance` gives it.
+    """Analyses the results and writes all files; of a job with a failed run only those that need no analysis.
 
     Returns:
-        The conclusion, and its claims checked; none where a run failed.
+        The conclusion, and its checked claims; none where a run failed.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     results = executed.results
@@ -116,14 +93,7 @@ def save_conclusion(job: Job, conclusion: Conclusion) -> None:
 
 
 def conclude(job: Job, executed: Executed, checked: Sequence[Checked], failure: str = "") -> Conclusion:
-    """What came of a job.
-
-    Args:
-        job: what was run.
-        executed: its results and failures.
-        checked: its claims; empty where something failed.
-        failure: what failed beside the runs.
-    """
+    """The conclusion of a job, without claims where something failed; `failure` names what failed besides the runs."""
     failures = [*(one.key for one in executed.failures), *([failure] if failure else [])]
     return Conclusion(
         name=job.experiment.name,
@@ -153,13 +123,14 @@ def build(
     """The page's blocks."""
     experiment = job.experiment
     quick = ", quick form" if job.quick else ""
+    claims = [[one.claim.sentence, one.text, one.claim.refuted_if, one.finding.value] for one in checked]
     blocks: list[page.Block] = [
         page.Heading(conclusion.title, 1),
         page.Paragraph(f"`{experiment.name}`{quick}. Verdict: {conclusion.verdict}."),
         page.Paragraph(f"Source: {experiment.source}."),
         *([page.Paragraph(experiment.scale_down)] if experiment.scale_down else []),
         page.Heading("Claims"),
-        _claims_table(checked, results),
+        Table("", _CLAIM_COLUMNS, claims, levels_of(results)),
         *files,
         *analysis.tables,
     ]
@@ -178,15 +149,6 @@ def levels_of(results: Results) -> str:
     return ", ".join(dict.fromkeys(result.run.level.value for result in results))
 
 
-def _claims_table(checked: Sequence[Checked], results: Results) -> Table:
-    return Table(
-        title="",
-        level=levels_of(results),
-        columns=_CLAIM_COLUMNS,
-        rows=[[one.claim.sentence, one.text, one.claim.refuted_if, one.finding.value] for one in checked],
-    )
-
-
 def _remarks(job: Job, results: Results) -> list[str]:
     """What the harness itself has to say of the runs."""
     secs = sum(result.wall_secs for result in results)
@@ -201,13 +163,7 @@ def _remarks(job: Job, results: Results) -> list[str]:
 
 
 def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
-    runs = {
-        result.run.key: {
-            **result.run.identity(),
-            **_cost(result),
-        }
-        for result in results
-    }
+    runs = {result.run.key: {**result.run.identity(), **_cost(result)} for result in results}
     return {
         "experiment": job.experiment.name,
         "quick": job.quick,
@@ -256,11 +212,7 @@ def _write_steps(name: str, results: Results, path: pathlib.Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         for result in results:
             head = {"run_id": result.run.key, "exp_id": name, "level": result.run.level.value, "seed": result.run.seed}
-            file.writelines(_lines({**head, **step} for step in result.steps()))
-
-
-def _lines(records: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    return (json.dumps(record) + "\n" for record in records)
+            file.writelines(json.dumps({**head, **step}) + "\n" for step in result.steps())
 
 
 def _write_json(path: pathlib.Path, value: Any) -> None:

@@ -22,42 +22,25 @@ _ERROR_LINES = 40
 
 
 class Failure(NamedTuple):
-    """A run that failed.
+    """A run that failed."""
 
-    Attributes:
-        key: of the run.
-        reason: with the end of the log.
-    """
-
-    key: str
-    reason: str
+    key: str  # key of the run
+    reason: str  # error, with the end of the log
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """An experiment with its runs and what is there of them.
-
-    Attributes:
-        experiment: what.
-        quick: whether in its quick form.
-        seeds: of the repetitions.
-        folder: of its files.
-        store: of its runs.
-        runs: all of them, in order.
-        finished: key -> result of those that are not to be done again.
-        old_versions: code versions other than the present one that measured some of these.
-        remarks: why runs that are there are done again.
-    """
+    """An experiment with its runs and what is there of them."""
 
     experiment: Experiment
-    quick: bool
-    seeds: Sequence[int]
-    folder: pathlib.Path
-    store: RunStore
-    runs: Sequence[Run]
-    finished: Mapping[str, RunResult]
-    old_versions: Sequence[str]
-    remarks: Sequence[str]
+    quick: bool  # whether it is the quick form
+    seeds: Sequence[int]  # seeds of the repetitions
+    folder: pathlib.Path  # folder of its files
+    store: RunStore  # files of its runs
+    runs: Sequence[Run]  # all of them, in order
+    finished: Mapping[str, RunResult]  # key -> result of the runs that are not repeated
+    old_versions: Sequence[str]  # other code versions that measured some of these
+    remarks: Sequence[str]  # reasons why finished runs are repeated
 
     @property
     def missing(self) -> list[Run]:
@@ -66,15 +49,10 @@ class Job:
 
 
 class Executed(NamedTuple):
-    """What came of a job.
+    """What came of a job."""
 
-    Attributes:
-        results: of all finished runs, those from before included.
-        failures: the runs that failed.
-    """
-
-    results: Results
-    failures: Sequence[Failure]
+    results: Results  # all finished runs, earlier ones included
+    failures: Sequence[Failure]  # the runs that failed
 
 
 def prepare(
@@ -83,11 +61,11 @@ def prepare(
     """Looks for finished runs; starts nothing.
 
     Args:
-        experiment: what.
-        out_dir: holds a folder per experiment.
-        quick: whether in its quick form.
-        num_seeds: repetitions; None = as many as the experiment says.
-        keep_runs: whether finished runs count that other code has measured.
+        experiment: Experiment.
+        out_dir: Folder that holds a folder per experiment.
+        quick: Whether to prepare the quick form.
+        num_seeds: Repetitions; None = as many as the experiment says.
+        keep_runs: Whether finished runs of other code count.
     """
     seeds = range(num_seeds or (experiment.num_quick_seeds if quick else experiment.num_seeds))
     runs = experiment.runs(seeds, quick=quick)

@@ -33,23 +33,15 @@ _FINDING_WIDTH = max(len(finding.value) for finding in Finding)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for.
+    """What was asked for."""
 
-    Attributes:
-        quick: the short form of each experiment.
-        out_dir: folder of all files; None = a fixed one under `runs`, so that the same call goes on there.
-        num_seeds: repetitions; None = as many as each experiment says.
-        check: whether a refuted claim is a failure.
-        keep_runs: whether finished runs count that other code has measured.
-        plain: plain lines instead of a bar, also on a terminal.
-    """
-
-    quick: bool = False
+    quick: bool = False  # whether to run the quick form
+    # folder of all files; None = a fixed one under `runs`, so that the same call goes on there
     out_dir: pathlib.Path | None = None
-    num_seeds: int | None = None
-    check: bool = False
-    keep_runs: bool = False
-    plain: bool = False
+    num_seeds: int | None = None  # repetitions; None = as many as each experiment says
+    check: bool = False  # whether a refuted claim makes the command fail
+    keep_runs: bool = False  # whether finished runs of other code versions count
+    plain: bool = False  # whether to print lines instead of a bar
 
 
 def create(names: Sequence[str]) -> list[Experiment]:
@@ -66,20 +58,20 @@ def create(names: Sequence[str]) -> list[Experiment]:
 def run(
     experiments: Sequence[Experiment], request: Request, command: Sequence[str], console: Console | None = None
 ) -> int:
-    """Carries out experiments and writes what came of them.
+    """Executes experiments in this order and writes their reports.
 
     Args:
-        experiments: in this order.
-        request: how.
-        command: the command line, as typed; for the reports.
-        console: where to print; None = standard output.
+        experiments: Experiments.
+        request: Options of the command.
+        command: Command line as typed, for the reports.
+        console: Where to print; None = standard output.
 
     Returns:
         0 when everything ran, whatever the verdicts; 1 when a run failed or, with `check`, a claim is refuted.
 
     Raises:
-        UsageError: matplotlib is missing, or the folder cannot be used; nothing was run.
-        Interrupted, KeyboardInterrupt: a signal came; finished runs are kept.
+        UsageError: Matplotlib is missing, or the folder cannot be used. No run was started.
+        Interrupted, KeyboardInterrupt: A signal came; finished runs are kept.
     """
     plots.check_available()
     if request.num_seeds is not None and request.num_seeds < 1:

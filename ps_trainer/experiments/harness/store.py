@@ -27,32 +27,20 @@ _KEY = re.compile(r"[A-Za-z0-9._=-]+")
 
 
 class Found(NamedTuple):
-    """What is there of a run.
+    """What is there of a run."""
 
-    Attributes:
-        result: the finished run, None where there is none that counts.
-        why_not: why one that is there does not count; empty where there is none.
-        version: code version that measured it; empty without a result.
-    """
-
-    result: RunResult | None
-    why_not: str = ""
-    version: str = ""
+    result: RunResult | None  # finished run; None where no run counts
+    why_not: str = ""  # reason why an existing run does not count; empty without one
+    version: str = ""  # code version that measured the result; empty without one
 
 
 @dataclasses.dataclass(frozen=True)
 class RunStore:
-    """The runs of one experiment.
+    """The runs of one experiment."""
 
-    Attributes:
-        folder: of the experiment.
-        versions: digest of the present code on which runs of a level depend.
-        keeps_versions: whether runs of other code count too.
-    """
-
-    folder: pathlib.Path
-    versions: Mapping[Level, str]
-    keeps_versions: bool = False
+    folder: pathlib.Path  # folder of the experiment
+    versions: Mapping[Level, str]  # digest of the code on which runs of a level depend
+    keeps_versions: bool = False  # whether runs of other code versions count too
 
     def find(self, run: Run) -> Found:
         """The finished run with these settings, of this code."""

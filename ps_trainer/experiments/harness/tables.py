@@ -7,26 +7,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ps_trainer.experiments.harness.labels import Level
+
 NOTHING = "–"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column.
+    """A column."""
 
-    Attributes:
-        name: its header.
-        form: format of its numbers, as of `format` (".2f"); empty for text, which is put at the left.
-        unit: said in the header.
-    """
-
-    name: str
-    form: str = ""
-    unit: str = ""
+    name: str  # header
+    form: str = ""  # format of its numbers, as for `format` (".2f"); empty for text
+    unit: str = ""  # unit, printed in the header
 
     @property
     def header(self) -> str:
-        """Name and unit."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def cell(self, value: Any) -> str:
@@ -36,27 +31,31 @@ class Column:
         return format(value, self.form) if self.form else str(value)
 
 
+def texts(*names: str) -> list[Column]:
+    """Columns of texts."""
+    return [Column(name=name) for name in names]
+
+
 def numbers(form: str, *names: str, unit: str = "") -> list[Column]:
     """Columns of numbers of one form and unit."""
     return [Column(name=name, form=form, unit=unit) for name in names]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Table:
     """A table.
 
     Attributes:
-        title: what it shows.
-        level: how real its numbers are: a `Level`'s words, several joined by commas.
-        columns: in order.
-        rows: a value for each column; None where there is none.
+        title: Title; empty where it has none.
+        columns: Columns, in order.
+        rows: A value for each column; None where there is none. The harness leaves out a table without rows.
+        level: How real its numbers are: a `Level`, or the words of several joined by commas.
     """
 
     title: str
-    level: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
+    level: str = Level.VIRTUAL
 
     def cells(self) -> list[list[str]]:
-        """The rows as text."""
         return [[column.cell(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]

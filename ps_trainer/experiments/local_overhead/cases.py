@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.base import Results, RunResult
+from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, spread
 
@@ -24,7 +24,11 @@ class SizedModel(Case):
 
     @functools.cached_property
     def _quiet(self) -> Results:
-        return Results(result for result in self.runs if not _is_disturbed(result))
+        return Results(
+            result
+            for result in self.runs
+            if result.cpu is None or result.cpu.others_secs <= _OTHERS_SHARE * result.cpu.tasks_secs
+        )
 
     @property
     def is_disturbed(self) -> bool:
@@ -38,7 +42,6 @@ class SizedModel(Case):
 
     @property
     def parameters(self) -> int:
-        """How many."""
         return self.runs[0].figures["parameters"]
 
     @property
@@ -53,7 +56,6 @@ class SizedModel(Case):
 
     @property
     def megabytes(self) -> float:
-        """All parameters, MB of 10⁶ bytes."""
         return self.parameters * BYTES_PER_PARAMETER / _MB
 
     @property
@@ -92,8 +94,3 @@ def line_of(sizes: Sequence[SizedModel]) -> Line | None:
     if len(sizes) < LEAST_SIZES or any(size.overhead_ms <= 0 for size in sizes):
         return None
     return fit_line([size.megabytes for size in sizes], [size.overhead_ms for size in sizes])
-
-
-def _is_disturbed(result: RunResult) -> bool:
-    """Whether anything beside the run took a part of the cores."""
-    return result.cpu is not None and result.cpu.others_secs > _OTHERS_SHARE * result.cpu.tasks_secs

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level, Results
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.statistics import Line
 
 from .cases import Overheads, SizedModel
-
-_LEVEL = Level.PROCESSES
 
 
 def tables(overheads: Overheads) -> list[Table]:
@@ -36,31 +34,28 @@ def notes(overheads: Overheads) -> list[str]:
 
 def _size_table(sizes: Sequence[SizedModel], line: Line | None) -> Table:
     columns = (
-        Column(name="model"),
+        *texts("model"),
         *numbers(",d", "parameters"),
         *(*numbers(".2f", "local step", unit="ms"), *numbers(".2f", "p10", "p90")),
         *(*numbers(".2f", "step with a ps", unit="ms"), *numbers(".2f", "p10", "p90")),
         *numbers(".2f", "overhead", "a + b·M", unit="ms"),
-        Column(name="disturbed"),
+        *texts("disturbed"),
     )
     rows = [
         [size.model, size.parameters, *size.local, *size.cluster, size.overhead_ms]
         + [line.at(size.megabytes) if line else None, "yes" if size.is_disturbed else "no"]
         for size in sizes
     ]
-    return Table(
-        title="Step with and without a ps task; medians of runs", level=_LEVEL.value, columns=columns, rows=rows
-    )
+    return Table("Step with and without a ps task; medians of runs", columns, rows, Level.PROCESSES)
 
 
 def _equality_table(results: Results) -> Table:
     columns = (
-        Column(name="run"),
-        Column(name="steps", form="d"),
-        Column(name="first loss", form=".4f"),
-        Column(name="last loss", form=".4f"),
-        Column(name="max |Δ loss|", form=".1e"),
+        *texts("run"),
+        *numbers("d", "steps"),
+        *numbers(".4f", "first loss", "last loss"),
+        *numbers(".1e", "max |Δ loss|"),
     )
     names = ("num_steps", "first_loss", "last_loss", "loss_difference")
     rows = [[result.run.key, *(result.figures[name] for name in names)] for result in results]
-    return Table(title="Losses of one process and of a cluster", level=_LEVEL.value, columns=columns, rows=rows)
+    return Table("Losses of one process and of a cluster", columns, rows, Level.PROCESSES)

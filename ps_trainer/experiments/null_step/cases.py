@@ -21,14 +21,10 @@ class StepCase(Case):
     """Runs that differ in their repetition only; contended ones count only where there are no others."""
 
     level = setting("level")
+    curve = setting("curve", Curve)
     megabytes = setting("megabytes")  # of all parameters; 0 for the scalar
     n = setting("n")
     p = setting("p")
-
-    @property
-    def curve(self) -> Curve:
-        """Of the figure."""
-        return Curve(self.runs.setting("curve"))
 
     @functools.cached_property
     def counted(self) -> Results:
@@ -67,12 +63,10 @@ class StepCase(Case):
 
     @property
     def curve_name(self) -> str:
-        """For tables and legends."""
         return self.curve.value if self.curve is Curve.SCALAR else f"{self.curve.value} {self.megabytes:g} MB"
 
     @property
     def name(self) -> str:
-        """For claims."""
         return f"{self.level.value[:2]}, {self.curve_name}, n={self.n}, p={self.p}"
 
     @property
@@ -100,15 +94,10 @@ class StepCase(Case):
 
 
 class NullSteps(NamedTuple):
-    """All cases.
+    """All cases."""
 
-    Attributes:
-        cases: real ones and virtual ones, in the order of the runs.
-        bytes_per_sec: B on shaped hosts; None = not measured.
-    """
-
-    cases: Sequence[StepCase]
-    bytes_per_sec: float | None
+    cases: Sequence[StepCase]  # real ones and virtual ones, in the order of the runs
+    bytes_per_sec: float | None  # B on shaped hosts; None = not measured
 
     @property
     def timed(self) -> list[StepCase]:
@@ -161,13 +150,9 @@ def skew_ms(training: Training) -> list[float]:
 def loss_error(training: Training, curve: Curve, num_values: int) -> float | None:
     """Largest |relative error| of a loss against the one that all updates before it must have made.
 
-    A step of a dense model multiplies every value, 1 at first, by 1 − η: loss t is V/2 · (1 − η)^(2t). Of a table
-    it depends on which rows were drawn: None.
-
-    Args:
-        training: of one of the models.
-        curve: which.
-        num_values: V.
+    A step of a dense model multiplies every one of V values, 1 at first, by 1 − η: loss t is V/2 · (1 − η)^(2t). The
+    loss
+    of a table depends on which rows were drawn, so its error is None.
     """
     if curve is Curve.SPARSE:
         return None

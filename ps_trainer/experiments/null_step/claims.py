@@ -17,14 +17,9 @@ CONTENDED = "every such run was CPU-contended"
 _TABLE_RATIO = 16
 
 PUBLISHED = tuple(
-    Published(
-        f"median step of {curve.value}{f' {megabytes * MEGABYTE / 1e9:g} GB' if megabytes else ''}, {n} workers",
-        1000 * secs,
-        "ms",
-        Tag.SUMMARY,
-        "Abadi et al. 2016, Fig. 7",
-    )
+    Published(f"median step of {curve}{size}, {n} workers", 1000 * secs, "ms", Tag.SUMMARY, "Abadi et al. 2016, Fig. 7")
     for (curve, megabytes), by_n in PAPER_STEP_SECS.items()
+    for size in [f" {megabytes * MEGABYTE / 1e9:g} GB" if megabytes else ""]
     for n, secs in by_n.items()
 )
 

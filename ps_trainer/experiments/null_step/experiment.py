@@ -9,20 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
-from ps_trainer.experiments.toolkit import goodput, shaped, virtual
+from ps_trainer.experiments.toolkit import goodput, shaped, sized_settings, virtual
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster
-from ps_trainer.experiments.toolkit.sized_settings import (
-    DIM,
-    LEARNING_RATE,
-    MEGABYTE,
-    PAPER_BYTES_PER_SEC,
-    PAPER_PS,
-    PAPER_STEP_SECS,
-    ROWS_PER_STEP,
-    Curve,
-)
+from ps_trainer.experiments.toolkit.sized_settings import Curve
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 
 from . import claims, plots, tables
@@ -45,12 +36,12 @@ class _Plan(NamedTuple):
     """Runs of one case."""
 
     curve: Curve
-    megabytes: float  # of all parameters
-    n: int  # workers
-    p: int  # ps tasks
-    updates: int  # of each run
-    delay_ms: int = 0  # in which each worker sleeps between pull and push, so that processes find the cores idle
-    is_repeated: bool = False  # for every seed, as a claim needs it, or for the first one only
+    megabytes: float  # size of all parameters
+    n: int  # number of workers
+    p: int  # number of ps tasks
+    updates: int  # number of updates
+    delay_ms: int = 0  # sleep of each worker between pull and push, so that processes find the cores idle
+    is_repeated: bool = False  # whether to run it for every seed, as a claim needs it, or for the first one only
 
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
@@ -89,7 +80,12 @@ class SourceScale(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         counts = _QUICK_PAPER_COUNTS if quick else _PAPER_COUNTS
-        return [run for place in PAPER_STEP_SECS for n in counts for run in _virtual_runs(seeds[:1], *place, n)]
+        return [
+            run
+            for place in sized_settings.PAPER_STEP_SECS
+            for n in counts
+            for run in _virtual_runs(seeds[:1], *place, n)
+        ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         curve, megabytes, n = (run.settings[name] for name in ("curve", "megabytes", "n"))
@@ -168,7 +164,7 @@ def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run]:
 def _runs_of(plan: _Plan, level: Level, seeds: Sequence[int]) -> list[Run]:
     settings = plan._asdict()
     del settings["is_repeated"]
-    transfer = 2 * plan.megabytes * MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
+    transfer = 2 * plan.megabytes * sized_settings.MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
     secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
     steps_secs = plan.updates * (secs + plan.delay_ms / 1000)
     return repeated(
@@ -183,29 +179,31 @@ def _runs_of(plan: _Plan, level: Level, seeds: Sequence[int]) -> list[Run]:
 
 
 def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run]:
-    settings = {"curve": curve, "megabytes": megabytes, "n": n, "p": PAPER_PS}
+    settings = {"curve": curve, "megabytes": megabytes, "n": n, "p": sized_settings.PAPER_PS}
     return repeated(seeds, f"L0-{curve}-{megabytes}MB-n={n}", settings, _VIRTUAL_SECS_PER_WORKER * n)
 
 
 def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[float]:
     """Times between updates at the source's scale, ms, without warm-up."""
-    alone_ms = 1000 * PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
+    alone_ms = (
+        1000 * sized_settings.PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
+    )
     model_bytes = {
-        Curve.SCALAR: 4 * PAPER_PS,
-        Curve.DENSE: megabytes * MEGABYTE,
-        Curve.SPARSE: ROWS_PER_STEP * DIM * 4,
+        Curve.SCALAR: 4 * sized_settings.PAPER_PS,
+        Curve.DENSE: megabytes * sized_settings.MEGABYTE,
+        Curve.SPARSE: sized_settings.ROWS_PER_STEP * sized_settings.DIM * 4,
     }[curve]
     done = virtual.run(
         "sync",
         num_workers=n,
-        num_ps=PAPER_PS,
+        num_ps=sized_settings.PAPER_PS,
         # ln 2 of the mean is the median of one worker's exponential step.
         compute=[f"exp:mean_ms={alone_ms / np.log(2):.6g}"],
         num_updates=_NUM_VIRTUAL_UPDATES,
         seed=seed,
         model_bytes=model_bytes,
-        worker_bytes_per_sec=PAPER_BYTES_PER_SEC,
-        ps_bytes_per_sec=PAPER_BYTES_PER_SEC,
+        worker_bytes_per_sec=sized_settings.PAPER_BYTES_PER_SEC,
+        ps_bytes_per_sec=sized_settings.PAPER_BYTES_PER_SEC,
     )
     return without_warmup((1000 * np.diff(done.schedule.update_secs)).tolist())[0]
 
@@ -233,8 +231,8 @@ def _training_settings(run: Run) -> dict[str, Any]:
         "model_option": (f"{option}={num_values(settings)}",),
         "dataset": f"{_MODULE}:RandomIds",
         "dataset_option": (),
-        "batch_size": ROWS_PER_STEP,
-        "learning_rate": LEARNING_RATE,
+        "batch_size": sized_settings.ROWS_PER_STEP,
+        "learning_rate": sized_settings.LEARNING_RATE,
         "update": "sync",
         "max_steps": settings["updates"],
         "seed": run.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
 
 from .cases import NullSteps, StepCase
@@ -64,7 +64,7 @@ def notes(steps: NullSteps) -> list[str]:
 
 def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | None) -> Table:
     columns = (
-        Column(name="curve"),
+        *texts("curve"),
         *numbers("d", "n", "p"),
         *numbers(".2f", "median step", "p10", "p90", unit="ms"),
         *numbers(".3g", "batches/s"),
@@ -72,7 +72,7 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
         *numbers(".1f", "first to last worker", "predicted", unit="ms"),
         *numbers(".2f", "step / predicted", "(step + first to last) / predicted"),
         *numbers("d", "runs"),
-        Column(name="CPU-contended"),
+        *texts("CPU-contended"),
     )
     rows = []
     for case in cases:
@@ -86,12 +86,12 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
             + [(case.step_ms.median + case.skew_ms) / predicted if predicted else None, len(case.counted)]
             + ["yes" if case.is_contended else "no"]
         )
-    return Table(title="Null steps", level=level.value, columns=columns, rows=rows)
+    return Table("Null steps", columns, rows, level)
 
 
 def _paper_table(cases: Sequence[StepCase]) -> Table:
     columns = (
-        Column(name="curve"),
+        *texts("curve"),
         *numbers("d", "n", "p"),
         *numbers(".1f", "median step", "p10", "p90", "the source's median, by a summary", unit="ms"),
         *numbers(".2f", "source / simulated"),
@@ -102,4 +102,4 @@ def _paper_table(cases: Sequence[StepCase]) -> Table:
         source = None if secs is None else 1000 * secs
         ratio = None if source is None else source / case.step_ms.median
         rows.append([case.curve_name, case.n, case.p, *case.step_ms, source, ratio])
-    return Table(title="At the source's scale", level=Level.VIRTUAL.value, columns=columns, rows=rows)
+    return Table("At the source's scale", columns, rows)

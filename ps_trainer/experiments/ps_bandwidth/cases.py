@@ -33,27 +33,17 @@ class Arm(Label):
 
 
 class LinkSetting(NamedTuple):
-    """What a run measures.
-
-    Attributes:
-        arm: see there.
-        n: workers.
-        p: ps tasks; 0 for the ring, which has one that takes no part.
-        num_bytes: M.
-        rate: of each host's link.
-        rounds: steps of each worker.
-    """
+    """What a run measures."""
 
     arm: Arm
-    n: int
-    p: int
-    num_bytes: int
-    rate: str
-    rounds: int
+    n: int  # number of workers
+    p: int  # number of ps tasks; 0 for the ring, whose only ps task takes no part
+    num_bytes: int  # M, bytes of the model
+    rate: str  # rate of each host's link
+    rounds: int  # steps of each worker
 
     @property
     def name(self) -> str:
-        """For tables and plots."""
         return f"{self.arm}, n={self.n}" if self.arm is Arm.RING else f"{self.arm}, n={self.n}, p={self.p}"
 
     @property
@@ -133,19 +123,12 @@ class LinkSetting(NamedTuple):
 
 
 class D2lBar(NamedTuple):
-    """A way to add up gradients in the figure of "Dive into Deep Learning", and ours that is like it.
+    """A way to add up gradients in the figure of "Dive into Deep Learning", and ours that is like it."""
 
-    Attributes:
-        what: in words.
-        published_ms: there, 160 MB and 4 GPUs.
-        arm: ours, with 4 workers.
-        p: its ps tasks.
-    """
-
-    what: str
-    published_ms: float
-    arm: Arm
-    p: int
+    what: str  # description
+    published_ms: float  # published time for 160 MB and 4 GPUs
+    arm: Arm  # our arm, with 4 workers
+    p: int  # number of ps tasks of that arm
 
 
 # The fourth way there, a ring over a faster kind of link, has no counterpart where all links are alike.
@@ -161,13 +144,7 @@ D2L_BARS = (
 def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> float:
     """The simulator's time in which each of n asynchronous workers makes a step, long after they began together.
 
-    On a cluster they do not begin together: they join it one after the other.
-
-    Args:
-        num_bytes: M.
-        n: workers.
-        p: ps tasks.
-        bytes_per_sec: B.
+    On a cluster the workers do not begin together: they join one after the other.
     """
     run = virtual.run(
         "async",
@@ -185,16 +162,11 @@ def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> floa
 
 
 def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
-    """A pull and a push with ps task i < p on worker i's host: 2 · max((n − 1)/p, 1 − [p = n]/n) · M/B.
+    """A pull and a push with ps task i < p ≤ n on worker i's host: 2 · max((n − 1)/p, 1 − [p = n]/n) · M/B.
 
-    With p = n that is the ring's 2(n − 1)M/(nB). What a worker exchanges with the ps task on its own host
-    passes no link; with p < n there are workers without one, which need the whole model.
-
-    Args:
-        num_bytes: M.
-        n: workers.
-        p: ps tasks, at most n.
-        bytes_per_sec: B.
+    With p = n that is the ring's 2(n − 1)M/(nB). What a worker exchanges with the ps task on its own host passes no
+    link.
+    With p < n there are workers without a ps task, which need the whole model.
     """
     of_worker = (p - 1) / p if p == n else 1.0
     return 2 * max((n - 1) / p, of_worker) * num_bytes / bytes_per_sec
@@ -216,11 +188,7 @@ class LinkCase(Case):
 
     @property
     def timed_secs(self) -> Spread:
-        """`secs` of a case that has one, as all of `timed` have.
-
-        Raises:
-            ValueError: every run was CPU-contended.
-        """
+        """`secs` of a case that has one, as all of `timed` have."""
         if self.secs is None:
             raise ValueError(f"{self.setting.name}: every run was CPU-contended")
         return self.secs
@@ -233,7 +201,6 @@ class LinkCase(Case):
 
     @property
     def over_predicted(self) -> float:
-        """Measured over predicted time."""
         return self.timed_secs.median / self.setting.predicted_secs()
 
     @property

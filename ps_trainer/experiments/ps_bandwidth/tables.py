@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.statistics import spread
 
 from .cases import Arm, LinkCase, d2l_ratios, pairs
@@ -50,7 +50,7 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
 def _case_table(cases: Sequence[LinkCase]) -> Table:
     """A line per case."""
     columns = (
-        Column(name="arm"),
+        *texts("arm"),
         *numbers("d", "n", "p", "hosts"),
         *numbers(".2f", "busiest host receives", "predicted", unit="MB"),
         *numbers(".3f", "round p50", "p10", "p90", "predicted", unit="s"),
@@ -59,19 +59,18 @@ def _case_table(cases: Sequence[LinkCase]) -> Table:
         *numbers(".0f", "CPU", unit="%"),
         *numbers("d", "seeds"),
     )
-    return Table(title="Time per round", level=Level.SHAPED.value, columns=columns, rows=[_row(case) for case in cases])
+    return Table("Time per round", columns, [_row(case) for case in cases], Level.SHAPED)
 
 
 def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
     """d2l's example, in ratios; none unless all of it was measured."""
     rows = [[bar.what, published, measured] for bar, published, measured in d2l_ratios(cases)]
     columns = (
-        Column(name="gradients of 4 are added up"),
-        Column(name="d2l, 160 MB", form=".2f", unit="over the last line"),
-        Column(name="here", form=".2f", unit="over the last line"),
+        *texts("gradients of 4 are added up"),
+        *numbers(".2f", "d2l, 160 MB", "here", unit="over the last line"),
     )
     title = "d2l's example, in ratios"
-    return [Table(title=title, level=Level.SHAPED.value, columns=columns, rows=rows)] if rows else []
+    return [Table(title, columns, rows, Level.SHAPED)]
 
 
 def _row(case: LinkCase) -> list[object]:

@@ -30,29 +30,18 @@ _DRAWS = 4_000
 
 
 class ClusterSetting(NamedTuple):
-    """A cluster.
+    """A cluster."""
 
-    Attributes:
-        update: `SYNC` or `ASYNC`.
-        n: workers.
-        p: ps tasks.
-        num_bytes: M.
-        bytes_per_sec: B, payload, of each link and direction.
-        mean_ms: T, mean compute time.
-        shape: of the compute times, as for `--compute` without a mean.
-    """
-
-    update: str
-    n: int
-    p: int
-    num_bytes: int
-    bytes_per_sec: float
-    mean_ms: float
-    shape: str = EVEN
+    update: str  # `SYNC` or `ASYNC`
+    n: int  # workers
+    p: int  # ps tasks
+    num_bytes: int  # M, bytes of the model
+    bytes_per_sec: float  # B, payload, of each link and direction
+    mean_ms: float  # T, mean compute time
+    shape: str = EVEN  # distribution of compute times, as for `--compute` without a mean
 
     @property
     def name(self) -> str:
-        """For tables and plots."""
         return f"{self.update}, n={self.n}, p={self.p}, {self.num_bytes / 1e6:g} MB"
 
     @property
@@ -66,13 +55,7 @@ class ClusterSetting(NamedTuple):
         return self.mean_ms / 1000
 
     def cluster(self, rate: str, rounds: int, seed: int) -> ShapedCluster:
-        """The same cluster on shaped hosts.
-
-        Args:
-            rate: of the links.
-            rounds: steps of each worker.
-            seed: of the compute times.
-        """
+        """The same cluster on shaped hosts; each worker makes so many rounds."""
         return ShapedCluster(
             num_workers=self.n,
             num_ps=self.p,
@@ -136,33 +119,20 @@ class ClusterSetting(NamedTuple):
 
 
 class StepTimes(NamedTuple):
-    """Times of steps after warm-up.
+    """Times of steps after warm-up."""
 
-    Attributes:
-        round_secs: in which each worker makes a step.
-        percentiles: of single steps, at `PERCENTILES`.
-    """
-
-    round_secs: float
-    percentiles: Sequence[float]
+    round_secs: float  # in which each worker makes a step
+    percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
 
 
 class CurvePoint(NamedTuple):
-    """A setting and what its runs gave; medians over the seeds.
+    """A setting and what its runs gave; medians over the seeds."""
 
-    Attributes:
-        level: what of it is real.
-        setting: what.
-        times: its step times.
-        simulated_secs: the simulator's round; of virtual ones the same.
-        num_seeds: of the runs.
-    """
-
-    level: Level
-    setting: ClusterSetting
-    times: StepTimes
-    simulated_secs: float
-    num_seeds: int
+    level: Level  # what of it is real
+    setting: ClusterSetting  # simulated or real cluster
+    times: StepTimes  # its step times
+    simulated_secs: float  # the simulator's round; of virtual ones the same
+    num_seeds: int  # number of runs
 
     @property
     def rate(self) -> float:
@@ -171,7 +141,6 @@ class CurvePoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """With the level."""
         return f"{self.level.value[:2]}, {self.setting.name}"
 
 
@@ -182,17 +151,14 @@ class ThroughputCurve(NamedTuple):
 
     @property
     def first(self) -> CurvePoint:
-        """With the fewest workers."""
         return self.points[0]
 
     @property
     def name(self) -> str:
-        """Without the number of workers."""
         one = self.first.setting
         return f"{self.first.level.value[:2]}, {one.update}, p={one.p}, {one.num_bytes / 1e6:g} MB"
 
     def at(self, n: int) -> CurvePoint | None:
-        """With n workers."""
         return next((point for point in self.points if point.setting.n == n), None)
 
     def efficiency(self, point: CurvePoint) -> float:
@@ -212,7 +178,6 @@ class SyncAndAsync(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Without the update rule."""
         one = self.sync.setting
         return f"{self.sync.level.value[:2]}, n={one.n}, p={one.p}, {SHAPE_NAMES[one.shape]}"
 
@@ -227,15 +192,10 @@ class SyncAndAsync(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """All points of one scale: ours, or the papers'.
+    """All points of one scale: ours, or the papers'."""
 
-    Attributes:
-        points: real ones and virtual ones.
-        curves: made of them.
-    """
-
-    points: Sequence[CurvePoint]
-    curves: Sequence[ThroughputCurve]
+    points: Sequence[CurvePoint]  # real ones and virtual ones
+    curves: Sequence[ThroughputCurve]  # made of them
 
     @property
     def real(self) -> list[CurvePoint]:

@@ -18,17 +18,11 @@ _GERON = "Géron 2017, chapter 12, credited to Dean"
 
 
 class Speedup(NamedTuple):
-    """A published speed-up over one worker, for the plot.
+    """A published speed-up over one worker, for the plot."""
 
-    Attributes:
-        label: of whom, and how sure we are.
-        num_workers: there.
-        speedup: throughput over that of one worker.
-    """
-
-    label: str
-    num_workers: int
-    speedup: float
+    label: str  # source, and how certain its number is
+    num_workers: int  # there
+    speedup: float  # throughput over that of one worker
 
 
 _RATE_1 = Published("images/s of one worker, Inception-v3, about", 28, "", Tag.SUMMARY, _OSDI)

@@ -9,35 +9,21 @@ from typing import Any
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
-from . import claims, plots, tables
-from .cases import (
-    ASYNC,
-    EVEN,
-    IMAGES_PER_STEP,
-    NUM_REAL_SEEDS,
-    RARE,
-    ROUNDS,
-    SYNC,
-    ClusterSetting,
-    Scale,
-    StepTimes,
-    percentiles,
-    scale_of,
-    setting_of,
-)
+from . import cases, claims, plots, tables
+from .cases import ClusterSetting, Scale, StepTimes
 
 _RATE = "200mbit"
 _MEAN_MS = 200.0
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _FULL_REAL = (
-    *((ASYNC, 1, 1, m) for m in (1, 4)),
-    *((update, n, 1, 4) for n in (2, 4, 8) for update in (ASYNC, SYNC)),
-    *((update, n, 4, 4) for n in (4, 8) for update in (ASYNC, SYNC)),
-    *((update, 8, 2, 4) for update in (ASYNC, SYNC)),
-    *((update, n, 1, 1) for n in (2, 8) for update in (ASYNC, SYNC)),
-    *((update, 8, 4, 1) for update in (ASYNC, SYNC)),
+    *((cases.ASYNC, 1, 1, m) for m in (1, 4)),
+    *((update, n, 1, 4) for n in (2, 4, 8) for update in (cases.ASYNC, cases.SYNC)),
+    *((update, n, 4, 4) for n in (4, 8) for update in (cases.ASYNC, cases.SYNC)),
+    *((update, 8, 2, 4) for update in (cases.ASYNC, cases.SYNC)),
+    *((update, n, 1, 1) for n in (2, 8) for update in (cases.ASYNC, cases.SYNC)),
+    *((update, 8, 4, 1) for update in (cases.ASYNC, cases.SYNC)),
 )
-_QUICK_REAL = ((ASYNC, 1, 1, 4), (SYNC, 3, 3, 4))
+_QUICK_REAL = ((cases.ASYNC, 1, 1, 4), (cases.SYNC, 3, 3, 4))
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
 
@@ -46,7 +32,7 @@ _PAPER_PS = 17
 _PAPER_COUNTS = (1, 10, 25, 50, 100, 200)
 _PAPER_BYTES = 23_800_000 * 4
 _PAPER_BYTES_PER_SEC = 1.0e9
-_PAPER_MEAN_MS = 1000 * IMAGES_PER_STEP / 28
+_PAPER_MEAN_MS = 1000 * cases.IMAGES_PER_STEP / 28
 
 _VIRTUAL_SECS_PER_POINT = 0.4
 
@@ -54,7 +40,7 @@ _VIRTUAL_SECS_PER_POINT = 0.4
 class _ScalePart(Part):
     """One scale."""
 
-    cases = staticmethod(scale_of)
+    cases = staticmethod(cases.scale_of)
 
     def why_none(self, cases: Scale) -> str:
         return shaped.why_not() or real.WHY_NONE
@@ -71,22 +57,22 @@ class OurScale(_ScalePart):
         """Without shaped hosts in virtual time only."""
         runs = [
             _virtual_run("ours", _ours(update, 0, p, megabytes), _COUNTS[:5] if quick else _COUNTS, seed)
-            for update in (SYNC, ASYNC)
+            for update in (cases.SYNC, cases.ASYNC)
             for p in (1, 2, 4)
             for megabytes in (1, 4)
             for seed in (seeds[:1] if quick else seeds)
         ]
         if shaped.why_not():
             return runs
-        real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[:NUM_REAL_SEEDS])
+        real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[: cases.NUM_REAL_SEEDS])
         return runs + [run for seed in real_seeds for one in real for run in _real_runs(_ours(*one), seed)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
         if run.level is Level.VIRTUAL:
             return _simulate(run)
-        setting = setting_of(run.settings)
+        setting = cases.setting_of(run.settings)
         done = setting.cluster(run.settings["rate"], run.settings["rounds"], run.seed).train(folder)
-        times = StepTimes(done.round_secs, percentiles([s for secs in done.step_secs.values() for s in secs]))
+        times = StepTimes(done.round_secs, cases.percentiles([s for secs in done.step_secs.values() for s in secs]))
         simulated = setting.simulated_long(run.seed)
         figures = {"points": {str(setting.n): _figures(times, simulated.round_secs)}}
         return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window)
@@ -104,8 +90,8 @@ class PapersScale(_ScalePart):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         return [
             _virtual_run("paper", _papers(update, shape), _PAPER_COUNTS[:4] if quick else _PAPER_COUNTS, seed)
-            for update in (SYNC, ASYNC)
-            for shape in ((RARE,) if quick else (EVEN, RARE))
+            for update in (cases.SYNC, cases.ASYNC)
+            for shape in ((cases.RARE,) if quick else (cases.EVEN, cases.RARE))
             for seed in (seeds[:1] if quick else seeds)
         ]
 
@@ -135,7 +121,7 @@ class ScalingCurve(Experiment):
 def _simulate(run: Run) -> Measured:
     points = {}
     for n in run.settings["counts"]:
-        times = setting_of(run.settings, n).simulated_long(run.seed)
+        times = cases.setting_of(run.settings, n).simulated_long(run.seed)
         points[str(n)] = _figures(times, times.round_secs)
     return Measured({"points": points})
 
@@ -155,10 +141,10 @@ def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], see
 
 
 def _real_runs(setting: ClusterSetting, seed: int) -> list[Run]:
-    settings = {**setting._asdict(), "scale": "ours", "rate": _RATE, "rounds": ROUNDS}
+    settings = {**setting._asdict(), "scale": "ours", "rate": _RATE, "rounds": cases.ROUNDS}
     start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
     key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
-    secs = start_secs + ROUNDS * setting.simulated(ROUNDS, seed).round_secs
+    secs = start_secs + cases.ROUNDS * setting.simulated(cases.ROUNDS, seed).round_secs
     return repeated([seed], key, settings, secs, Level.SHAPED)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 
 from .cases import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES, CurvePoint, Scale, SyncAndAsync, ThroughputCurve
 
@@ -31,20 +32,8 @@ NOTES = (
 
 def of_ours(scale: Scale) -> list[Table]:
     """Real clusters, efficiency, and percentiles of step times."""
-    return [*_point_table(scale.real), *_curve_tables(scale.curves), *_pair_tables(scale.pairs)]
-
-
-def of_papers(scale: Scale) -> list[Table]:
-    """Percentiles of step times."""
-    return _pair_tables(scale.pairs)
-
-
-def _point_table(points: Sequence[CurvePoint]) -> list[Table]:
-    """A line per real cluster; nothing without any."""
-    if not points:
-        return []
     columns = (
-        Column(name="rule"),
+        *texts("rule"),
         *numbers("d", "n", "p"),
         *numbers("g", "model", unit="MB"),
         *numbers(".2f", "steps/s"),
@@ -52,8 +41,25 @@ def _point_table(points: Sequence[CurvePoint]) -> list[Table]:
         *numbers(".3f", "measured / simulated", "measured / predicted"),
         *numbers("d", "seeds"),
     )
-    rows = [_point_row(point) for point in points]
-    return [Table(title="Real clusters", level=points[0].level.value, columns=columns, rows=rows)]
+    points = Table("Real clusters", columns, [_point_row(point) for point in scale.real], Level.SHAPED)
+    return [points, *_curve_tables(scale.curves), *of_papers(scale)]
+
+
+def of_papers(scale: Scale) -> list[Table]:
+    """Percentiles of step times, sync beside async; a table per level."""
+    columns = (
+        *texts("compute times"),
+        *numbers("d", "n", "p"),
+        *numbers("g", "model", unit="MB"),
+        *numbers(".3f", *(f"sync p{p}" for p in PERCENTILES), *(f"async p{p}" for p in PERCENTILES), unit="s"),
+        *numbers(".2f", *(f"ratio p{p}" for p in (50, 90, 99))),
+    )
+    by_level: dict[Level, list[SyncAndAsync]] = {}
+    for pair in scale.pairs:
+        by_level.setdefault(pair.sync.level, []).append(pair)
+    return [
+        Table("Step times, sync and async", columns, list(map(_pair_row, own)), one) for one, own in by_level.items()
+    ]
 
 
 def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
@@ -63,29 +69,11 @@ def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
         own = [curve for curve in curves if curve.first.level is level]
         counts = sorted({point.setting.n for curve in own for point in curve.points})
         columns = (
-            Column(name="curve"),
+            *texts("curve"),
             *numbers(".2f", *(f"n={n}" for n in counts)),
             *numbers(".1f", "knee", "knee, predicted"),
         )
-        rows = [_curve_row(curve, counts) for curve in own]
-        tables.append(Table(title="Efficiency", level=level.value, columns=columns, rows=rows))
-    return tables
-
-
-def _pair_tables(pairs: Sequence[SyncAndAsync]) -> list[Table]:
-    """Percentiles of step times, sync beside async; a table per level."""
-    tables = []
-    for level in dict.fromkeys(pair.sync.level for pair in pairs):
-        own = [pair for pair in pairs if pair.sync.level is level]
-        columns = (
-            Column(name="compute times"),
-            *numbers("d", "n", "p"),
-            *numbers("g", "model", unit="MB"),
-            *numbers(".3f", *(f"sync p{p}" for p in PERCENTILES), *(f"async p{p}" for p in PERCENTILES), unit="s"),
-            *numbers(".2f", *(f"ratio p{p}" for p in (50, 90, 99))),
-        )
-        rows = [_pair_row(pair) for pair in own]
-        tables.append(Table(title="Step times, sync and async", level=level.value, columns=columns, rows=rows))
+        tables.append(Table("Efficiency", columns, [_curve_row(curve, counts) for curve in own], level))
     return tables
 
 

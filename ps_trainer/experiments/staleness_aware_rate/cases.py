@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ps_trainer.experiments.harness.base import Results
-from ps_trainer.experiments.harness.cases import Case, cases_by, mean, setting
+from ps_trainer.experiments.harness.cases import Case, cases_by, described, figures, mean, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
@@ -50,27 +48,14 @@ class RateTraining(Case):
     rate = setting("lr")  # α₀
     shape = setting("shape")  # of the step times
     staleness = mean("staleness")
-
-    @property
-    def errors(self) -> list[float]:
-        """On the test examples at the end, 0..1, of each seed; of a run that diverged, of its last parameters."""
-        return self.runs.figures("test_error")
-
-    @property
-    def losses(self) -> list[float]:
-        """Training loss in the last window, of each seed; NaN when diverged."""
-        return [math.nan if loss is None else loss for loss in self.runs.figures("loss")]
+    errors = figures("test_error")  # on the test examples, 0..1, of each seed; of the last parameters where it diverged
+    error = mean("test_error")
+    losses = figures("loss", missing=math.nan)  # of the training, in the last window of each seed that did not diverge
 
     @property
     def name(self) -> str:
-        """For tables and claims."""
         mode = f"n={self.splits}, {self.arm}, α₀={self.rate:g}" if self.mode == Updates.SOFTSYNC else self.mode
         return mode if self.shape == Shape.NEARLY_EVEN else f"{mode}, {self.shape} steps"
-
-    @property
-    def error(self) -> float:
-        """Mean test error, 0..1."""
-        return float(np.mean(self.errors))
 
     @property
     def variance(self) -> float:
@@ -119,9 +104,7 @@ class RealArm(real.RealCase):
 
     arm = setting("arm")
 
-    @property
-    def name(self) -> str:
-        return f"L2, {self.arm}"
+    name = described("L2, {0.arm}")
 
     @property
     def both(self) -> tuple[dict[str, float], dict[str, float]]:

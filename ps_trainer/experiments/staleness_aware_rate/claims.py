@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
 
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 
 from .cases import FAILED_ERROR, NEAR_RATE, NUM_REAL_LEARNERS, SMALL_RATE, Rate, RateTrainings, RealArm, Updates, excess
 
-Measured = Callable[[RateTrainings], Iterable[Measure]]
-WhyNone = Callable[[RateTrainings], str] | None
-
-PUBLISHED = (
-    Published("test error of 30-softsync with α₀ on CIFAR-10", 90, "%", Tag.READ, "Zhang et al. 2016, section 4"),
-    Published(
-        "test error of 30-softsync with α₀/τ, and of synchronous updates, about",
-        18,
-        "%",
-        Tag.READ,
-        "Zhang et al. 2016, section 4",
-    ),
+_fails = functools.partial(
+    Claim, quantity="test error above that of synchronous updates, in standard errors", limit=Limit(low=2.0)
+)
+_ends_alike = functools.partial(
+    Claim,
+    quantity="difference in test error from what it is compared with, in standard errors",
+    limit=Limit(low=-2.0, high=2.0),
 )
 
+_ZHANG = "Zhang et al. 2016, section 4"
 
-def _fails(key: str, sentence: str, measure: Measured, why_none: WhyNone = None) -> Claim:
-    quantity = "test error above that of synchronous updates, in standard errors"
-    return Claim(
-        key=key, sentence=sentence, quantity=quantity, limit=Limit(low=2.0), measure=measure, why_none=why_none
-    )
-
-
-def _ends_alike(key: str, sentence: str, measure: Measured, why_none: WhyNone = None) -> Claim:
-    quantity = "difference in test error from what it is compared with, in standard errors"
-    return Claim(
-        key=key,
-        sentence=sentence,
-        quantity=quantity,
-        limit=Limit(low=-2.0, high=2.0),
-        measure=measure,
-        why_none=why_none,
-    )
+PUBLISHED = (
+    Published("test error of 30-softsync with α₀ on CIFAR-10", 90, "%", Tag.READ, _ZHANG),
+    Published("test error of 30-softsync with α₀/τ, and of synchronous updates, about", 18, "%", Tag.READ, _ZHANG),
+)
 
 
 def _is_near(trainings: RateTrainings) -> bool:
@@ -62,14 +45,6 @@ def _excess(trainings: RateTrainings, rate: float, arm: str, *, top_only: bool =
     ]
 
 
-def _fails_near(trainings: RateTrainings) -> list[Measure]:
-    return _excess(trainings, NEAR_RATE, Rate.FULL, top_only=True) if _is_near(trainings) else []
-
-
-def _aware_near(trainings: RateTrainings) -> list[Measure]:
-    return _excess(trainings, NEAR_RATE, Rate.BY_STALENESS) if _is_near(trainings) else []
-
-
 def _by_splits_over_by_staleness(trainings: RateTrainings) -> list[Measure]:
     by_arm = {(case.splits, case.arm): case for case in trainings.even if case.rate == SMALL_RATE}
     return [
@@ -89,29 +64,38 @@ def _have_failed(arm: RealArm) -> list[bool]:
 
 
 OF_VIRTUAL_TIME = (
-    _fails("fails", "With α₀ at the limit of synchronous updates λ-softsync fails", _fails_near, _not_near),
+    _fails(
+        key="fails",
+        sentence="With α₀ at the limit of synchronous updates λ-softsync fails",
+        measure=lambda one: _excess(one, NEAR_RATE, Rate.FULL, top_only=True) if _is_near(one) else [],
+        why_none=_not_near,
+    ),
     _ends_alike(
-        "aware",
-        "With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end",
-        _aware_near,
-        _not_near,
+        key="aware",
+        sentence="With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end",
+        measure=lambda one: _excess(one, NEAR_RATE, Rate.BY_STALENESS) if _is_near(one) else [],
+        why_none=_not_near,
     ),
     _fails(
-        "fails_small",
-        "With an α₀ that staleness 1 can stand λ-softsync fails, too",
-        lambda trainings: _excess(trainings, SMALL_RATE, Rate.FULL, top_only=True),
+        key="fails_small",
+        sentence="With an α₀ that staleness 1 can stand λ-softsync fails, too",
+        measure=lambda trainings: _excess(trainings, SMALL_RATE, Rate.FULL, top_only=True),
     ),
     _ends_alike(
-        "aware_small",
-        "With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end",
-        lambda trainings: _excess(trainings, SMALL_RATE, Rate.BY_STALENESS),
+        key="aware_small",
+        sentence="With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end",
+        measure=lambda trainings: _excess(trainings, SMALL_RATE, Rate.BY_STALENESS),
     ),
     _ends_alike(
-        "global",
-        "With such an α₀ and nearly even steps α₀/n for all gradients does what α₀/τ does",
-        _by_splits_over_by_staleness,
+        key="global",
+        sentence="With such an α₀ and nearly even steps α₀/n for all gradients does what α₀/τ does",
+        measure=_by_splits_over_by_staleness,
     ),
-    _ends_alike("batch", "λ learners with batch μ end where one learner with batch λμ does", _single_over_sync),
+    _ends_alike(
+        key="batch",
+        sentence="λ learners with batch μ end where one learner with batch λμ does",
+        measure=_single_over_sync,
+    ),
 )
 
 OF_REAL_CLUSTERS = (

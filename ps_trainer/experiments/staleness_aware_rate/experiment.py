@@ -10,25 +10,14 @@ import numpy as np
 
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
-from ps_trainer.experiments.harness.cases import cases_by
+from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-from . import claims, plots, tables
-from .cases import (
-    MOMENTUM,
-    NEAR_RATE,
-    NUM_REAL_LEARNERS,
-    SMALL_RATE,
-    SYNC_RATES,
-    Rate,
-    RateTrainings,
-    RealArm,
-    Updates,
-    trainings_of,
-)
+from . import cases, claims, plots, tables
+from .cases import Rate, RateTrainings, RealArm, Updates
 
 REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
 _NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # in keys of runs
@@ -55,28 +44,29 @@ class VirtualArms(Part):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
-        base: dict[str, Any] = {
-            "learners": learners,
-            "batch_size": _QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
-            "lr": SMALL_RATE,
-        }
+        batch_size = _QUICK_BATCH_SIZE if quick else _BATCH_SIZE
+        base: dict[str, Any] = {"learners": learners, "batch_size": batch_size, "lr": cases.SMALL_RATE}
         base |= {"shape": Shape.NEARLY_EVEN, "splits": None, "arm": Rate.FULL}
-        rates = [rate for rate in SYNC_RATES if not quick or rate in (SMALL_RATE, NEAR_RATE) or rate > 2 * NEAR_RATE]
+        rates = [
+            rate
+            for rate in cases.SYNC_RATES
+            if not quick or rate in (cases.SMALL_RATE, cases.NEAR_RATE) or rate > 2 * cases.NEAR_RATE
+        ]
         settings = [{**base, "mode": Updates.SYNC, "lr": rate} for rate in rates]
-        settings += [{**base, "mode": Updates.SINGLE, "lr": rate} for rate in (SMALL_RATE, NEAR_RATE)]
+        settings += [{**base, "mode": Updates.SINGLE, "lr": rate} for rate in (cases.SMALL_RATE, cases.NEAR_RATE)]
         arms = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_STALENESS)
-        soft = [(NEAR_RATE, n, arm) for n, arm in ((1, arms[2]), (learners, arms[0]), (learners, arms[2]))]
+        soft = [(cases.NEAR_RATE, n, arm) for n, arm in ((1, arms[2]), (learners, arms[0]), (learners, arms[2]))]
         middle = () if quick else (-(-learners // 4), learners // 2)
-        soft.append((SMALL_RATE, 1, Rate.BY_STALENESS))
-        soft += [(SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms]
+        soft.append((cases.SMALL_RATE, 1, Rate.BY_STALENESS))
+        soft += [(cases.SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms]
         if not quick:
-            soft += [(SMALL_RATE, 1, Rate.FULL), (SMALL_RATE, learners, Rate.BY_RULE)]
+            soft += [(cases.SMALL_RATE, 1, Rate.FULL), (cases.SMALL_RATE, learners, Rate.BY_RULE)]
         settings += [{**base, "mode": Updates.SOFTSYNC, "lr": rate, "splits": n, "arm": arm} for rate, n, arm in soft]
         if not quick:
             dispersed = {**base, "mode": Updates.SOFTSYNC, "splits": learners, "shape": Shape.EXPONENTIAL}
             settings += [{**dispersed, "arm": arm} for arm in arms[1:]]
         for one in settings:
-            one["epochs"] = (_NUM_SMALL_RATE_EPOCHS if one["lr"] == SMALL_RATE else _NUM_EPOCHS)[quick]
+            one["epochs"] = (_NUM_SMALL_RATE_EPOCHS if one["lr"] == cases.SMALL_RATE else _NUM_EPOCHS)[quick]
         return [run for one in settings for run in _virtual_runs(seeds, one)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
@@ -113,7 +103,7 @@ class VirtualArms(Part):
         return Measured(figures, course.records() if run.seed == 0 else ())
 
     def cases(self, results: Results) -> RateTrainings:
-        return RateTrainings(trainings_of(results))
+        return RateTrainings(cases.trainings_of(results))
 
     notes = staticmethod(tables.notes)
     tables = staticmethod(tables.of_virtual_time)
@@ -127,8 +117,13 @@ class RealArms(real.RealPart):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
         """λ-softsync, where each gradient is an update, with each arm's learning rate; none in the quick form."""
-        num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, NUM_REAL_LEARNERS
-        settings = {"learners": learners, "lr": SMALL_RATE, "momentum": MOMENTUM, "batch_size": _REAL_BATCH_SIZE}
+        num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
+        settings = {
+            "learners": learners,
+            "lr": cases.SMALL_RATE,
+            "momentum": cases.MOMENTUM,
+            "batch_size": _REAL_BATCH_SIZE,
+        }
         settings |= {"num_updates": num_updates, "mean_ms": _REAL_MEAN_MS}
         secs = real.expected_secs(learners, num_updates / learners * _REAL_MEAN_MS / 1000)
         return [
@@ -136,7 +131,7 @@ class RealArms(real.RealPart):
             for arm in (() if quick else REAL_ARMS)
             for run in repeated(
                 seeds[:1],
-                f"L2-lr={SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
+                f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
                 {"arm": arm, **settings},
                 secs,
                 real.LEVEL,
@@ -187,9 +182,7 @@ class RealArms(real.RealPart):
             "rate": _updates_per_sec(done.schedule.update_secs),
         }
 
-    def cases(self, results: Results) -> list[RealArm]:
-        return cases_by(RealArm, results, "arm")
-
+    cases = staticmethod(grouped(RealArm, "arm"))
     tables = staticmethod(tables.of_real_clusters)
 
 
@@ -204,8 +197,8 @@ class StalenessAwareRate(Experiment):
         f" short form λ = {_NUM_QUICK_LEARNERS}, batch {_QUICK_BATCH_SIZE} and fewer epochs. λ and batches are the"
         " paper's; its network was convolutional, on CIFAR-10, for 140 epochs. Each gradient is divided by its own"
         " staleness before the mean over the c gradients of an update and before the momentum. The real clusters are λ"
-        f" = {NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as the rule"
-        " `staleness_aware` does."
+        f" = {cases.NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as"
+        " the rule `staleness_aware` does."
     )
     published = claims.PUBLISHED
     parts = (VirtualArms(), RealArms())

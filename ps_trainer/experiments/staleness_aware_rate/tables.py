@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import quadratic, real
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 
@@ -40,10 +39,8 @@ def of_virtual_time(trainings: RateTrainings) -> list[Table]:
 
 def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
     """Both trainings of each arm, and the simulator's timing; none without runs."""
-    if not arms:
-        return []
     columns = (
-        Column(name="learning rate"),
+        *texts("learning rate"),
         *numbers(".2f", "mean staleness", "virtual staleness"),
         *numbers(".1f", "test error", "virtual test error", unit="%"),
     )
@@ -54,8 +51,8 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
     title = f"One real training of each arm, λ = n = {NUM_REAL_LEARNERS}"
     timed = [real.pair(arm.name, arm.runs.uncontended(), "rate") for arm in arms if arm.runs.uncontended()]
     return [
-        Table(title=title, level=real.LEVEL.value, columns=columns, rows=rows),
-        *([real.timing_table("throughput", "gradients/s", timed)] if timed else ()),
+        Table(title, columns, rows, real.LEVEL),
+        real.timing_table("throughput", "gradients/s", timed),
     ]
 
 
@@ -71,11 +68,15 @@ def notes(trainings: RateTrainings) -> list[str]:
 def _training_table(title: str, cases: Sequence[RateTraining]) -> Table:
     """Test error and training loss of cases."""
     columns = (
-        *(Column(name="updates from"), Column(name="n", form="d"), Column(name="arm"), Column(name="α₀", form="g")),
-        *(Column(name="steps"), Column(name="mean staleness", form=".2f")),
-        *(Column(name="test error", unit="%", form=".2f"), Column(name="± SE of seeds", unit="%", form=".2f")),
-        *(Column(name="± SE of the test set", unit="%", form=".2f"), Column(name="training loss", form=".3f")),
-        *(Column(name="failed", form="d"), Column(name="seeds", form="d")),
+        *texts("updates from"),
+        *numbers("d", "n"),
+        *texts("arm"),
+        *numbers("g", "α₀"),
+        *texts("steps"),
+        *numbers(".2f", "mean staleness"),
+        *numbers(".2f", "test error", "± SE of seeds", "± SE of the test set", unit="%"),
+        *numbers(".3f", "training loss"),
+        *numbers("d", "failed", "seeds"),
     )
     rows = [
         [case.mode, case.splits, case.arm, case.rate, case.shape, case.staleness, 100 * case.error]
@@ -83,23 +84,18 @@ def _training_table(title: str, cases: Sequence[RateTraining]) -> Table:
         + [float(np.mean(case.losses)), case.num_failed, len(case.errors)]
         for case in cases
     ]
-    return Table(title=title, level=Level.VIRTUAL.value, columns=columns, rows=rows)
+    return Table(title, columns, rows)
 
 
 def _theory_table(taus: Sequence[int]) -> Table:
     """What a quadratic says of momentum and staleness together."""
     columns = (
-        *(Column(name="τ", form="d"), Column(name="largest stable rate", form=".4f")),
-        *(Column(name="largest α₀ with α₀/τ", form=".4f"), Column(name="over that without staleness", form=".4f")),
+        *numbers("d", "τ"),
+        *numbers(".4f", "largest stable rate", "largest α₀ with α₀/τ", "over that without staleness"),
     )
     fresh = quadratic.largest_stable_momentum_rate(0, MOMENTUM)
     rows = []
     for tau in taus:
         rate = quadratic.largest_stable_momentum_rate(tau, MOMENTUM)
         rows.append([tau, rate, rate * max(tau, 1), rate * max(tau, 1) / fresh])
-    return Table(
-        title=f"Quadratic with curvature 1 and momentum {MOMENTUM:g}, exact",
-        level=Level.VIRTUAL.value,
-        columns=columns,
-        rows=rows,
-    )
+    return Table(f"Quadratic with curvature 1 and momentum {MOMENTUM:g}, exact", columns, rows)

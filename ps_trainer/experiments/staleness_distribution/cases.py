@@ -46,7 +46,6 @@ class Staleness(Case):
 
     @property
     def name(self) -> str:
-        """For tables and plots."""
         slow = ", one slow worker" if self.is_slow else ""
         grouped = f", c={self.per_update}" if self.per_update > 1 else ""
         return f"{self.level.value[:2]}, n={self.n}, {self.shape}{grouped}{slow}"

@@ -12,16 +12,13 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .cases import PAPER_LEARNERS, SLOW_RATES, Staleness
 
+_ZHANG = "Zhang et al. 2016"
+_STALER = "largest share of gradients staler than 2n"
+
 PUBLISHED = (
-    Published(
-        f"largest share of gradients staler than 2n, n-softsync with {PAPER_LEARNERS} learners",
-        1e-4,
-        "",
-        Tag.READ,
-        "Zhang et al. 2016, section 2.4",
-    ),
-    Published("mean staleness of 15-softsync", 15, "", Tag.READ, "Zhang et al. 2016"),
-    Published("mean staleness of 30-softsync", 30, "", Tag.READ, "Zhang et al. 2016"),
+    Published(f"{_STALER}, n-softsync with {PAPER_LEARNERS} learners", 1e-4, "", Tag.READ, f"{_ZHANG}, section 2.4"),
+    Published("mean staleness of 15-softsync", 15, "", Tag.READ, _ZHANG),
+    Published("mean staleness of 30-softsync", 30, "", Tag.READ, _ZHANG),
     Published("mean staleness of n asynchronous workers, n − 1, at n = 60", 59, "", Tag.READ, "Hermans 2017"),
 )
 

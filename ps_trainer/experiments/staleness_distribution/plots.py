@@ -25,14 +25,6 @@ def _alike(case: Staleness) -> bool:
     return case.per_update == 1 and not case.is_slow
 
 
-def _slow(case: Staleness) -> bool:
-    return case.per_update == 1 and case.is_slow
-
-
-def _grouped(case: Staleness) -> bool:
-    return case.n == 8 and case.shape == Shape.MODERATE and not case.is_slow
-
-
 def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
     by_place = {(case.shape, case.n): case for case in cases if case.n in _HISTOGRAM_WORKERS}
     shapes = [shape for shape in _MARKERS if any(place[0] == shape for place in by_place)]
@@ -133,7 +125,7 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
             " others' rate over its own (A8).",
             expected="bars that end at their black lines, at 2.25 for three workers and at 12 for the slow one.",
             draw=_draw_by_worker,
-            data=of(_slow),
+            data=of(lambda case: case.per_update == 1 and case.is_slow),
             level=level,
         ),
         Plot(
@@ -143,7 +135,7 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
             " 1)/c (A6).",
             expected="circles on the line: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8.",
             draw=_draw_grouped,
-            data=of(_grouped),
+            data=of(lambda case: case.n == 8 and case.shape == Shape.MODERATE and not case.is_slow),
             level=level,
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -31,7 +31,7 @@ def _table(cases: Sequence[Staleness]) -> Table:
     """All cases of one level."""
     columns = (
         *numbers("d", "n"),
-        Column(name="step times"),
+        *texts("step times"),
         *numbers("d", "gradients per update"),
         *numbers(",d", "gradients"),
         *numbers(".2f", "mean", "mean, predicted", "sd", "sd, geometric"),
@@ -48,20 +48,19 @@ def _table(cases: Sequence[Staleness]) -> Table:
             + [theory.geometric_sd(case.n) if is_geometric else None, summary.p50, summary.p99, summary.largest]
             + [case.ks_to_geometric() if case.per_update == 1 and not case.is_slow else None]
         )
-    return Table(title="Staleness in updates", level=cases[0].level.value, columns=columns, rows=rows)
+    return Table("Staleness in updates", columns, rows, cases[0].level)
 
 
 def _worker_table(cases: Sequence[Staleness]) -> Table:
     """The cases with a slow worker, of one level."""
-    columns = [
-        Column(name="worker"),
-        Column(name="relative rate", form="g"),
-        Column(name="mean, predicted", form=".2f"),
-    ]
-    columns += [Column(name=f"mean, {case.shape}", form=".2f") for case in cases]
+    columns = (
+        *texts("worker"),
+        *numbers("g", "relative rate"),
+        *numbers(".2f", "mean, predicted", *(f"mean, {case.shape}" for case in cases)),
+    )
     predicted = theory.worker_staleness(SLOW_RATES)
     rows = [
         [str(worker), rate, predicted[worker], *(of_histogram(case.by_worker[worker]).mean for case in cases)]
         for worker, rate in enumerate(SLOW_RATES)
     ]
-    return Table(title="Staleness by worker", level=cases[0].level.value, columns=columns, rows=rows)
+    return Table("Staleness by worker", columns, rows, cases[0].level)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Results
-from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.toolkit.statistics import spread
 
@@ -33,22 +33,14 @@ class StaleTraining(Case):
     lr = setting("lr")
     ramp = setting("ramp")  # updates in which the staleness grows; None = the run ends at the target instead
     num_updates = setting("num_updates")  # after which a run gave up
+    accuracies = figures("accuracy", missing=0.0)  # of the training, in the last window of each seed
+    num_lost = count("target_version", None)  # seeds that did not reach the target
 
     @property
     def updates(self) -> list[float]:
         """Until the target, of each seed; `num_updates` where it was not reached: a lower bound."""
         versions = self.runs.figures("target_version")
         return [self.num_updates if version is None else version for version in versions]
-
-    @property
-    def accuracies(self) -> list[float]:
-        """Training accuracy in the last window, of each seed."""
-        return [accuracy or 0.0 for accuracy in self.runs.figures("accuracy")]
-
-    @property
-    def num_lost(self) -> int:
-        """Seeds that did not reach the target."""
-        return self.runs.figures("target_version").count(None)
 
     @property
     def median(self) -> float:

@@ -90,7 +90,7 @@ class StaleTrainings(Part):
         target = virtual_training.TARGET_ACCURACY if settings["ramp"] is None else None
         with virtual_training.replayed(schedule, "async", batch_size=_BATCH_SIZE, seed=run.seed, **training) as replay:
             course = virtual_training.follow(replay, _BATCH_SIZE, target=target)
-        return Measured(course.figures(), course.records() if run.seed == 0 else ())
+        return Measured(course._asdict(), course.records() if run.seed == 0 else ())
 
     cases = staticmethod(trainings_of)
 

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import quadratic
 from ps_trainer.experiments.toolkit.statistics import spread, standard_error
 
 from .cases import FIXED_RATE, Kind, StaleTraining, best, by_depth, select, tuned_pairs
-
-_LEVEL = Level.VIRTUAL.value
 
 NOTES = (
     "Geometric staleness is what asynchronous workers with exponential steps have. On the quadratic its mean alone"
@@ -33,7 +30,7 @@ NOTES = (
 def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
     """Largest stable learning rates, and their products with 1 + τ and √(1 + τ)."""
     columns = (
-        Column(name="staleness"),
+        *texts("staleness"),
         *numbers("d", "τ"),
         *numbers(".4f", "largest stable rate", "exact"),
         *numbers(".2f", "× (1 + τ)", "× √(1 + τ)"),
@@ -44,7 +41,7 @@ def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
         for kind, by_tau in rates.items()
         for tau, rate in by_tau.items()
     ]
-    return [Table(title="Quadratic: largest stable learning rate", level=_LEVEL, columns=columns, rows=rows)]
+    return [Table("Quadratic: largest stable learning rate", columns, rows)]
 
 
 def of_training(cases: Sequence[StaleTraining]) -> list[Table]:
@@ -58,17 +55,19 @@ def of_training(cases: Sequence[StaleTraining]) -> list[Table]:
         _case_table("By kind of staleness", select(cases, lr=FIXED_RATE)),
         _case_table("By depth", by_depth(cases)),
         _case_table("With and without ramp", ramps),
-        *([_case_table("Optimizers, each at its best learning rate", best_ones)] if best_ones else ()),
+        _case_table("Optimizers, each at its best learning rate", best_ones),
     ]
 
 
 def _grid_table(cases: Sequence[StaleTraining]) -> Table:
     """Updates to the target by staleness and learning rate; a dash where most seeds do not reach it."""
     rates = sorted({case.lr for case in cases})
-    columns = [Column(name="τ", form="d")]
-    columns += [Column(name=f"lr {rate:g}", form=".0f") for rate in rates]
-    columns += [Column(name="best lr", form="g"), Column(name="slowdown at the best lr", form=".2f")]
-    columns += [Column(name="slowdown at the best lr of τ = 0", form=".2f")]
+    columns = (
+        *numbers("d", "τ"),
+        *numbers(".0f", *(f"lr {rate:g}" for rate in rates)),
+        *numbers("g", "best lr"),
+        *numbers(".2f", "slowdown at the best lr", "slowdown at the best lr of τ = 0"),
+    )
     taus = sorted({case.tau for case in cases})
     fastest = best([case for case in cases if case.tau == taus[0]])
     rows = []
@@ -79,19 +78,17 @@ def _grid_table(cases: Sequence[StaleTraining]) -> Table:
         row = [None if lr not in own or own[lr].is_lost else own[lr].median for lr in rates]
         slowdowns = [None if case is None or case.is_lost else case.median / fastest.median for case in (tuned, same)]
         rows.append([tau, *row, None if tuned.is_lost else tuned.lr, *slowdowns])
-    return Table(
-        title="One hidden layer, constant staleness: median updates to the target",
-        level=_LEVEL,
-        columns=columns,
-        rows=rows,
-    )
+    return Table("One hidden layer, constant staleness: median updates to the target", columns, rows)
 
 
 def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
     """Cases one by one."""
     columns = (
-        *(Column(name="staleness"), *numbers("d", "τ", "hidden layers")),
-        *(Column(name="optimizer"), Column(name="lr", form="g"), Column(name="ramp", form="d", unit="updates")),
+        *texts("staleness"),
+        *numbers("d", "τ", "hidden layers"),
+        *texts("optimizer"),
+        *numbers("g", "lr"),
+        *numbers("d", "ramp", unit="updates"),
         *numbers(".0f", "updates", "p10", "p90"),
         *numbers("d", "not reached", "seeds"),
         *numbers(".3f", "last accuracy", "± SE"),
@@ -105,4 +102,4 @@ def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
             + [case.num_lost if case.ramp is None else None, len(case.updates)]
             + [float(np.mean(case.accuracies)), standard_error(case.accuracies)]
         )
-    return Table(title=title, level=_LEVEL, columns=columns, rows=rows)
+    return Table(title, columns, rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,18 +19,13 @@ QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_
 
 
 class Training(NamedTuple):
-    """What a cluster has done.
+    """What a cluster has done."""
 
-    Attributes:
-        summary: what summary.json holds.
-        steps: a record per step of any worker, in the order in which they ended, warm-up included; fields as in
-            `training/step_log.py`.
-        wall_secs: from the start of the launcher to its end.
-    """
-
-    summary: Mapping[str, Any]
+    summary: Mapping[str, Any]  # what summary.json holds
+    # a record per step of any worker, in the order in which they ended, warm-up included; fields as in
+    # `training/step_log.py`
     steps: Sequence[Mapping[str, Any]]
-    wall_secs: float
+    wall_secs: float  # from the start of the launcher to its end
 
     @property
     def warm_steps(self) -> Sequence[Mapping[str, Any]]:
@@ -50,10 +44,6 @@ class Training(NamedTuple):
         start, end = self.window
         return (len(self.warm_steps) - 1) / (end - start)
 
-    def staleness(self) -> Counter[int]:
-        """Histogram of the staleness of the gradients that were used after warm-up, on ps 0."""
-        return Counter(step["staleness"] for step in self.warm_steps if step["staleness"] is not None)
-
     def by_worker(self) -> dict[int, list[Mapping[str, Any]]]:
         """The warm steps of each worker."""
         steps: dict[int, list[Mapping[str, Any]]] = {}
@@ -64,19 +54,12 @@ class Training(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster on this machine.
+    """A cluster on this machine."""
 
-    Attributes:
-        num_workers: worker tasks, the chief among them.
-        num_ps: ps tasks.
-        flags: of `python -m ps_trainer local`, beside those for the numbers of tasks and `--logdir`.
-        deadline_secs: after so long the run has failed.
-    """
-
-    num_workers: int
-    num_ps: int = 1
-    flags: Sequence[str] = ()
-    deadline_secs: float = 600.0
+    num_workers: int  # worker tasks, the chief among them
+    num_ps: int = 1  # ps tasks
+    flags: Sequence[str] = ()  # other flags of `python -m ps_trainer local` than numbers of tasks and `--logdir`
+    deadline_secs: float = 600.0  # time limit of the run
 
     @property
     def local_flags(self) -> list[str]:
@@ -85,13 +68,10 @@ class Cluster:
         return [*counts, "--step_log", *self.flags]
 
     def train(self, folder: pathlib.Path) -> Training:
-        """Trains to the end; nothing is left running, whatever happens.
-
-        Args:
-            folder: of the run; its logdir is made in there.
+        """Trains to the end in a subfolder of the run's folder; leaves no process behind.
 
         Raises:
-            RunError: the run failed, was too slow, or made no step.
+            RunError: The run failed, was too slow, or made no step.
         """
         logdir = folder.resolve() / LOGDIR_NAME
         wall_secs = run_local(self.local_flags, logdir, self.deadline_secs, preloaded=True)
@@ -108,14 +88,10 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
-    """What a cluster that has ended has left.
-
-    Args:
-        logdir: of the run, which had `--step_log`.
-        wall_secs: see `Training`.
+    """Reads what a cluster with `--step_log` has left when it has ended.
 
     Raises:
-        RunError: it made too few steps.
+        RunError: It made too few steps.
     """
     summary = json.loads((logdir / "summary.json").read_text(encoding="utf-8"))
     steps = read_steps(logdir)

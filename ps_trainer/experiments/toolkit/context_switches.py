@@ -15,13 +15,7 @@ _SAMPLE_SECS = 0.25
 
 
 class SwitchWatch:
-    """Reads the kernel's count all along while it is entered.
-
-    Args:
-        clock: seconds since the epoch.
-        stat: the kernel's file.
-        sample_secs: between two readings.
-    """
+    """Reads the kernel's count repeatedly while it is entered."""
 
     def __init__(
         self, clock: Callable[[], float] = time.time, stat: pathlib.Path = _STAT, sample_secs: float = _SAMPLE_SECS
@@ -53,12 +47,7 @@ class SwitchWatch:
         self._samples += [(self._clock(), int(line.split()[1])) for line in lines if line.startswith("ctxt ")]
 
     def between(self, start: float, end: float) -> float | None:
-        """Switches in a window, interpolated between readings; None where the system does not tell.
-
-        Args:
-            start: seconds since the epoch, not before it was entered.
-            end: not after it was left.
-        """
+        """Switches in a window (seconds since the epoch); None where the system does not count them."""
         if not self._samples:
             return None
         times, counts = zip(*self._samples, strict=True)

@@ -40,12 +40,12 @@ def measure(rate: str, num_transfers: int = 3) -> list[float]:
     """Payload bytes per second of transfers from one host to another, one after the other.
 
     Args:
-        rate: of both hosts' links: "200mbit".
-        num_transfers: how many.
+        rate: Rate of both hosts' links: "200mbit".
+        num_transfers: Number of transfers.
 
     Raises:
-        OptionError: not a rate, or there can be no shaped hosts here.
-        RunError: a host could not be made, or a transfer failed.
+        OptionError: The rate is invalid, or this machine cannot have shaped hosts.
+        RunError: A host could not be made, or a transfer failed.
     """
     bits_per_sec = parse_rate(rate, "--rate")
     num_bytes = int(bits_per_sec / 8 * _MOVED_SECS)

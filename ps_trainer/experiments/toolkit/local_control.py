@@ -18,15 +18,10 @@ LARGEST_DIFFERENCE = 1e-6
 
 
 class Comparison(NamedTuple):
-    """One training, done in one process and on a cluster of one worker.
+    """One training, done in one process and on a cluster of one worker."""
 
-    Attributes:
-        local: a record per step of the one process; see `single_process.train`.
-        cluster: what the cluster did.
-    """
-
-    local: Sequence[Mapping[str, Any]]
-    cluster: Training
+    local: Sequence[Mapping[str, Any]]  # a record per step of the one process; see `single_process.train`
+    cluster: Training  # what the cluster did
 
     @property
     def loss_difference(self) -> float:
@@ -56,13 +51,13 @@ def compare(
     """Trains twice with the same settings, one after the other: in one process, and with one worker and ps tasks.
 
     Args:
-        settings: fields of `TrainConfig`, JSON values; threads and the times of reports have other defaults here.
-        folder: existing; for files of both.
-        num_ps: of the cluster.
-        deadline_secs: of each of the two.
+        settings: Fields of `TrainConfig`, JSON values. Threads and report times have the defaults of `QUIET`.
+        folder: Existing folder for the files of both.
+        num_ps: Number of ps tasks.
+        deadline_secs: Time limit of each of the two.
 
     Raises:
-        RunError: one of them failed.
+        RunError: One of them failed.
     """
     settings = {**QUIET, **settings}
     alone = folder / "local"

@@ -29,38 +29,27 @@ class Estimate(NamedTuple):
 
 
 class BackupEstimate(NamedTuple):
-    """What a model of backup workers gives.
+    """What a model of backup workers gives."""
 
-    Attributes:
-        step_secs: seconds from update to update.
-        dropped_share: gradients that came too late, of all that were computed, 0..1.
-    """
-
-    step_secs: Estimate
-    dropped_share: float
+    step_secs: Estimate  # from update to update
+    dropped_share: float  # gradients that came too late, of all that were computed, 0..1
 
 
 def order_statistic(samplers: Sequence[Sampler], k: int, num_steps: int) -> Estimate:
     """E[X_(k:n)], the k-th arrival of n workers that begin together, in seconds.
 
     With k = n the slowest of n (A1); with k = N of N + b the model in which stragglers are cancelled (A3).
-
-    Args:
-        samplers: of the n workers.
-        k: 1..n.
-        num_steps: how often all draw; the error falls as 1/√num_steps.
+    All draw `num_steps` times; the error falls as 1/√num_steps.
     """
     draws = np.array([[sample() for sample in samplers] for _ in range(num_steps)])
     return _batch_means(np.partition(draws, k - 1, axis=1)[:, k - 1])
 
 
 def backup_not_cancelled(samplers: Sequence[Sampler], num_needed: int, num_steps: int) -> BackupEstimate:
-    """True barrier (A4): the first N fresh gradients make an update; late workers finish, are dropped, and join again.
+    """True barrier (A4): the first N fresh gradients of N + b workers make an update.
 
-    Args:
-        samplers: of the N + b workers.
-        num_needed: N.
-        num_steps: updates, of which the first 20 % are left out.
+    A late worker finishes its step, its gradient is dropped, and it joins the update of that moment. Of the updates the
+    first 20 % are left out.
     """
     queue = [(sample(), worker, 0) for worker, sample in enumerate(samplers)]
     heapq.heapify(queue)
@@ -87,12 +76,8 @@ def token_queue(samplers: Sequence[Sampler], num_needed: int, num_steps: int) ->
     """The same by `SyncReplicasOptimizer`: a queue of N + b tokens per update, which any free worker takes.
 
     A token's number is the step that the gradient counts for; a worker that takes an old one is late from the
-    start. Source: TensorFlow 2.21, `python/training/sync_replicas_optimizer.py`.
-
-    Args:
-        samplers: of the N + b workers.
-        num_needed: N, `replicas_to_aggregate`.
-        num_steps: updates, of which the first 20 % are left out.
+    start. Source: TensorFlow 2.21, `python/training/sync_replicas_optimizer.py`, where N is `replicas_to_aggregate`.
+    Of the updates the first 20 % are left out.
     """
     running = [(sample(), worker, 0) for worker, sample in enumerate(samplers)]
     heapq.heapify(running)
@@ -121,12 +106,9 @@ def token_queue(samplers: Sequence[Sampler], num_needed: int, num_steps: int) ->
 def ssp_clock_rate(samplers: Sequence[Sampler], bound: int | None, num_clocks: int) -> float:
     """Model of clocks (A17): clocks per second of a worker under stale synchronous parallel, mean over the workers.
 
-    A worker begins a clock when it has completed at most `bound` more than the slowest one.
-
-    Args:
-        samplers: of the workers.
-        bound: s; 0 = a barrier after every clock, None = nobody waits.
-        num_clocks: of the slowest worker when counting ends; the first 20 % are left out.
+    A worker begins a clock when it has completed at most `bound` more than the slowest one. A bound of 0 is a barrier
+    after
+    every clock; None lets no worker wait. Counting begins after 20 % of the slowest worker's `num_clocks`.
     """
     done = [0] * len(samplers)
     running = [(sample(), worker) for worker, sample in enumerate(samplers)]

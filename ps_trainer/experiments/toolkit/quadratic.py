@@ -16,11 +16,9 @@ _OVERFLOW = 1e100
 def largest_stable_rate(tau: int) -> float:
     """The learning rate at which w ← w − η w_{t−τ} stops to contract, with the curvature 1: 2 sin(π / (2 (2τ + 1))).
 
-    2 without staleness, then 1, 0.618, …, π / (2τ + 1) for large τ. Source: Levin and May 1976, "A note on
-    difference-delay equations": z^{τ+1} − z^τ + η has a root on the unit circle there.
-
-    Args:
-        tau: staleness in updates, 0 or more.
+    2 without staleness, then 1, 0.618, …, π / (2τ + 1) for large τ, the staleness in updates. Source: Levin and May
+    1976,
+    "A note on difference-delay equations": z^{τ+1} − z^τ + η has a root on the unit circle there.
     """
     return 2.0 * math.sin(math.pi / (2 * (2 * tau + 1)))
 
@@ -29,10 +27,6 @@ def largest_stable_momentum_rate(tau: int, momentum: float) -> float:
     """The same with momentum μ, whose velocity is on the ps: 2 (1 + μ) for τ = 0, but only 1 − μ for τ = 1.
 
     The smallest η with a root of z^{τ+1} − (1 + μ) z^τ + μ z^{τ−1} + η on the unit circle (times z for τ = 0).
-
-    Args:
-        tau: staleness in updates, 0 or more.
-        momentum: 0 ≤ μ < 1.
     """
     polynomial = np.zeros(max(tau + 2, 3))
     polynomial[:3] = 1.0, -(1.0 + momentum), momentum
@@ -56,11 +50,9 @@ def largest_stable_geometric_mean_rate(tau: float) -> float:
 
 
 def measured_stable_rate(staleness_of: Callable[[int], np.ndarray], mean_staleness: int) -> float:
-    """The learning rate on the border between runs that shrink and runs that grow, by bisection.
+    """The learning rate between runs that shrink and runs that grow, by bisection.
 
-    Args:
-        staleness_of: the staleness of each of so many updates; the same ones at each call.
-        mean_staleness: decides how long a run must be.
+    `staleness_of` gives the staleness of each of so many updates, the same ones at each call.
     """
     num_updates = 1000 + 300 * mean_staleness
     staleness = staleness_of(num_updates).tolist()

@@ -18,7 +18,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, Run
 from ps_trainer.experiments.harness.cases import Case
-from ps_trainer.experiments.harness.tables import Column, Table, numbers
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import virtual
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.statistics import spread
@@ -47,25 +47,15 @@ def expected_secs(num_workers: int, steps_secs: float) -> float:
 
 
 class DelayedTraining(NamedTuple):
-    """A training whose workers are delayed, on a cluster with one ps task and in virtual time.
+    """A training whose workers are delayed, on a cluster with one ps task and in virtual time."""
 
-    Attributes:
-        update: Name of `--update`.
-        options: Values of `--update_option`.
-        num_workers: Number of workers.
-        num_updates: Value of global_step at the end.
-        compute: Delays, as for `--straggler`.
-        simulated_compute: Delays in virtual time, where they have another unit.
-        settings: Model, batch size, optimizer and learning rate.
-    """
-
-    update: str
-    options: Sequence[str]
-    num_workers: int
-    num_updates: int
-    compute: Sequence[str]
-    simulated_compute: Sequence[str] = ()
-    settings: Mapping[str, Any] = _IDLE
+    update: str  # Name of `--update`
+    options: Sequence[str]  # Values of `--update_option`
+    num_workers: int  # Number of workers
+    num_updates: int  # Value of global_step at the end
+    compute: Sequence[str]  # Delays, as for `--straggler`
+    simulated_compute: Sequence[str] = ()  # Delays in virtual time, where they have another unit
+    settings: Mapping[str, Any] = _IDLE  # Model, batch size, optimizer and learning rate
 
     def train(self, run: Run, folder: pathlib.Path) -> Training:
         """Trains on a cluster, with the seed of the run.
@@ -125,37 +115,24 @@ def overhead_secs(training: Training) -> float:
 
 
 class Pair(NamedTuple):
-    """A time or a rate of real runs and of the simulator with the same delays; medians over the seeds.
+    """A time or a rate of real runs and of the simulator with the same delays; medians over the seeds."""
 
-    Attributes:
-        case: what was run.
-        measured: on the cluster.
-        simulated: in virtual time, in the same unit.
-        overhead_ms: what a step takes beside its delay.
-        cpu_share: of the machine, 0..1; None = unknown.
-        num_seeds: of the runs.
-    """
-
-    case: str
-    measured: float
-    simulated: float
-    overhead_ms: float
-    cpu_share: float | None
-    num_seeds: int
+    case: str  # name of the case
+    measured: float  # on the cluster
+    simulated: float  # in virtual time, in the same unit
+    overhead_ms: float  # what a step takes beside its delay
+    cpu_share: float | None  # busy share of the machine's cores, 0..1; None = unknown
+    num_seeds: int  # number of runs
 
     @property
     def ratio(self) -> float:
-        """Measured over simulated."""
         return self.measured / self.simulated
 
 
 def pair(case: str, runs: Results, name: str) -> Pair:
-    """Of runs that are alike but for their seed, whose figures are `both`'s.
+    """A figure of runs that are alike but for their seed, whose figures are `both`'s.
 
-    Args:
-        case: what was run.
-        runs: at least one.
-        name: of the figure; where it is None, something was never reached, and it counts as infinite.
+    A figure is None where a run never reached something; it then counts as infinite.
     """
 
     def median(of: str) -> float:
@@ -177,7 +154,6 @@ class RealCase(Case):
 
     @property
     def name(self) -> str:
-        """For tables and claims."""
         raise NotImplementedError
 
     def pair(self, figure: str) -> Pair:
@@ -227,7 +203,7 @@ def both(training: Training, measured: dict[str, Any], simulated: dict[str, Any]
 def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
     """How near the simulator comes to the cluster."""
     columns = (
-        Column(name="real clusters"),
+        *texts("real clusters"),
         *numbers(".3f", "measured", "simulated", unit=unit),
         *numbers(".3f", "measured / simulated"),
         *numbers(".1f", "a step beside its delay", unit="ms"),
@@ -239,4 +215,4 @@ def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
         + [None if one.cpu_share is None else 100 * one.cpu_share, one.num_seeds]
         for one in pairs
     ]
-    return Table(title=f"The simulator's timing: {what}", level=LEVEL.value, columns=columns, rows=rows)
+    return Table(f"The simulator's timing: {what}", columns, rows, LEVEL)

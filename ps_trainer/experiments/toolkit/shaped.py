@@ -43,14 +43,10 @@ _INTERRUPTED = {128 + signum: signum for signum in (signal.SIGINT, signal.SIGTER
 
 
 class ShapedTraining(NamedTuple):
-    """What a cluster on shaped hosts has done.
-
-    Attributes:
-        training: its steps.
-        traffic: mean rates of each host after warm-up; a host is named by the task that has it, or has it first.
-    """
+    """What a cluster on shaped hosts has done."""
 
     training: Training
+    # mean rates of each host after warm-up; a host is named by the task that has it, or has it first
     traffic: Mapping[str, BytesPerSec]
 
     @property
@@ -79,31 +75,21 @@ class ShapedTraining(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShapedCluster:
-    """A cluster whose tasks are on hosts with links of limited rate.
+    """A cluster whose tasks are on hosts with links of limited rate."""
 
-    Attributes:
-        num_workers: worker tasks.
-        num_ps: ps tasks.
-        rate: of each host's link, each way: "200mbit".
-        shared: see `MeteredHosts`.
-        settings: fields of `TrainConfig`, beside those that all such runs have in common.
-    """
-
-    num_workers: int
-    num_ps: int
-    rate: str
-    shared: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    num_workers: int  # number of worker tasks
+    num_ps: int  # number of ps tasks
+    rate: str  # rate of each host's link, each way: "200mbit"
+    shared: Mapping[str, str] = dataclasses.field(default_factory=dict)  # task -> the task on whose host it is
+    # fields of `TrainConfig`, beside those that all such runs have in common
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def train(self, folder: pathlib.Path) -> ShapedTraining:
-        """Trains to the end; nothing is left running, whatever happens.
-
-        Args:
-            folder: of the run; its logdir is made in there.
+        """Trains to the end in a subfolder of the run's folder; leaves no process behind.
 
         Raises:
-            RunError: the run failed, or made too few steps.
-            Interrupted: a signal came.
+            RunError: The run failed, or made too few steps.
+            Interrupted: A signal came.
         """
         logdir = folder.resolve() / LOGDIR_NAME
         logdir.mkdir(parents=True)

@@ -19,15 +19,10 @@ _SAMPLE_SECS = 0.25
 
 
 class BytesPerSec(NamedTuple):
-    """Mean rates of a host's interface in a window, payload with headers.
+    """Mean rates of a host's interface in a window, payload with headers."""
 
-    Attributes:
-        received: bytes per second.
-        sent: bytes per second.
-    """
-
-    received: float
-    sent: float
+    received: float  # bytes per second
+    sent: float  # bytes per second
 
 
 class MeteredHosts:
@@ -36,11 +31,11 @@ class MeteredHosts:
     Between tasks on the same host nothing passes its link.
 
     Args:
-        rate: bits per second and direction of each host's link.
-        shared: task -> the task on whose host it is: {"ps-0": "worker-0"}. All others have hosts of their own.
-        hosts: what makes the hosts; None = network namespaces.
-        sample_secs: between two readings of the counters.
-        clock: seconds since the epoch.
+        rate: Bits per second and direction of each host's link.
+        shared: Task -> the task on whose host it is: {"ps-0": "worker-0"}. All others have hosts of their own.
+        hosts: Maker of the hosts; None = network namespaces.
+        sample_secs: Time between two readings of the counters.
+        clock: Seconds since the epoch.
     """
 
     def __init__(
@@ -102,12 +97,7 @@ class MeteredHosts:
         self._hosts.write_report(logdir)
 
     def between(self, start: float, end: float) -> dict[str, BytesPerSec]:
-        """Mean rates of each host in a window, interpolated between readings.
-
-        Args:
-            start: seconds since the epoch, not before the first reading.
-            end: not after the last one.
-        """
+        """Mean rates of each host in a window (seconds since the epoch), interpolated between readings."""
         times = [when for when, _ in self._samples]
         return {
             host: BytesPerSec(

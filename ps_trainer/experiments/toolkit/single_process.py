@@ -32,9 +32,7 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
         OptionError: a value is out of range, or `max_steps` is none, which alone ends the loop here.
         UnknownNameError: a component is not registered.
     """
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
     config = TrainConfig(**fields)
     config.check()
     if config.max_steps is None:
@@ -43,18 +41,18 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
 
 
 def train_in_child(settings: Mapping[str, Any], folder: pathlib.Path, deadline_secs: float) -> list[dict[str, Any]]:
-    """Trains in a process of its own, so that nothing of an earlier training is in it.
+    """Trains in a process of its own, so that no state of an earlier training is in it.
 
     Args:
-        settings: fields of `TrainConfig`.
-        folder: existing; configuration, steps and output are put there.
-        deadline_secs: after so long the run has failed.
+        settings: Fields of `TrainConfig`.
+        folder: Existing folder for configuration, steps and output.
+        deadline_secs: Time limit.
 
     Returns:
-        A record per step; see `train`.
+        A record per step, as `train` gives it.
 
     Raises:
-        RunError: it failed or was too slow; holds the end of the output.
+        RunError: It failed or was too slow; the message holds the end of the output.
     """
     config_path, steps_path, output = folder / "config.json", folder / "steps.jsonl", folder / "output.txt"
     config_path.write_text(json.dumps(config_of(settings).to_json(), indent=2) + "\n", encoding="utf-8")
@@ -78,13 +76,11 @@ def train_in_child(settings: Mapping[str, Any], folder: pathlib.Path, deadline_s
 
 
 def train(config: TrainConfig) -> Iterator[dict[str, Any]]:
-    """Trains in this process; yields a record per step as soon as it is made.
+    """Trains in this process for `max_steps`; yields a record per step as soon as it is made.
 
     The fields are those of `training/step_log.py` that make sense here: local_step, t_start, t_end (seconds,
-    monotonic), wall_time, loss (of the step's own batch, before its update).
-
-    Args:
-        config: of the run, already checked; `max_steps` of it are made. What is about clusters has no effect.
+    monotonic),
+    wall_time, loss (of the step's own batch, before its update). Settings of clusters have no effect.
     """
     import tensorflow.compat.v1 as tf
 

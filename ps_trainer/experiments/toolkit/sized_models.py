@@ -10,9 +10,10 @@ Shape suffixes: V values, B batch, D features.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -24,20 +25,37 @@ from ps_trainer.store.trace import EMBEDDING_TABLES
 
 
 class Output(NamedTuple):
-    """What `build` gives, as any model's.
+    """What `build` gives, as any model's."""
 
-    Attributes:
-        loss: scalar float32.
-        predictions: float32 [B], zeros.
-        metrics: name -> float32 [B].
+    loss: tf.Tensor  # scalar float32
+    predictions: tf.Tensor  # float32 [B], zeros
+    metrics: dict[str, tf.Tensor]  # name -> float32 [B]
+
+
+class NullModel(abc.ABC):
+    """A model whose loss is half the sum of the squares of what a step pulls.
+
+    Args:
+        options: Options of the model.
     """
 
-    loss: tf.Tensor
-    predictions: tf.Tensor
-    metrics: dict[str, tf.Tensor]
+    def __init__(self, options: Any):
+        self.options = options
+
+    @abc.abstractmethod
+    def pull(self, id_B: tf.Tensor) -> list[tf.Tensor]:
+        """Values that the step of a batch of ids pulls."""
+
+    def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
+        """The graph of one batch, of which "id" is int64 [B]; the same in training and in evaluation."""
+        del training
+        pulled = self.pull(batch["id"])
+        loss = 0.5 * tf.add_n([tf.reduce_sum(tf.square(values)) for values in pulled])
+        zeros_B = tf.zeros_like(batch["id"], tf.float32)
+        return Output(loss, zeros_B, {"loss": zeros_B + loss})
 
 
-class Dense:
+class Dense(NullModel):
     """A vector of ones, all of which a step pulls and pushes; with one value per ps task it is the scalar step."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,22 +64,11 @@ class Dense:
 
         num_values: int = option(1_000_000, "float32 values", least=1)
 
-    def __init__(self, options: Options):
-        self.options = options
-
-    def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
-        """The graph of one batch.
-
-        Args:
-            batch: "id" int64 [B], read and not looked at.
-            training: makes no difference to this model.
-        """
-        del training
-        values_V = tf.get_variable("values", [self.options.num_values], initializer=tf.ones_initializer())
-        return _output(values_V, batch["id"])
+    def pull(self, id_B: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.get_variable("values", [self.options.num_values], initializer=tf.ones_initializer())]
 
 
-class Sparse:
+class Sparse(NullModel):
     """A table of ones of which a step pulls and pushes the rows of its batch only."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,26 +77,16 @@ class Sparse:
 
         num_rows: int = option(65_536, "rows of the table", least=1)
 
-    def __init__(self, options: Options):
-        self.options = options
-
-    def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
-        """The graph of one batch.
-
-        Args:
-            batch: "id" int64 [B]; the row is id modulo the number of rows, each distinct one is looked up once.
-            training: makes no difference to this model.
-        """
-        del training
+    def pull(self, id_B: tf.Tensor) -> list[tf.Tensor]:
+        """Rows at the ids modulo the number of rows; each distinct row is looked up once."""
         table = tf.get_variable(
             "table",
             [self.options.num_rows, DIM],
             initializer=tf.ones_initializer(),
             collections=[tf.GraphKeys.GLOBAL_VARIABLES, EMBEDDING_TABLES],
         )
-        ids_R, _ = tf.unique(tf.math.floormod(batch["id"], self.options.num_rows))
-        rows_RD = tf.nn.embedding_lookup(table, ids_R, partition_strategy="div")
-        return _output(rows_RD, batch["id"])
+        ids_R, _ = tf.unique(tf.math.floormod(id_B, self.options.num_rows))
+        return [tf.nn.embedding_lookup(table, ids_R, partition_strategy="div")]
 
 
 class RandomIds(ArraySource):
@@ -105,9 +102,3 @@ class RandomIds(ArraySource):
         del data_dir
         ids = np.random.RandomState(0).randint(0, 2**31, options.num_ids, np.int64)
         super().__init__({"id": ids}, {"id": ids[:1]}, num_classes=None)
-
-
-def _output(pulled: tf.Tensor, id_B: tf.Tensor) -> Output:
-    loss = 0.5 * tf.reduce_sum(tf.square(pulled))
-    zeros_B = tf.zeros_like(id_B, tf.float32)
-    return Output(loss, zeros_B, {"loss": zeros_B + loss})

@@ -23,14 +23,6 @@ class Spread(NamedTuple):
     p90: float
 
 
-class Interval(NamedTuple):
-    """A value and an interval around it, in the same unit."""
-
-    value: float
-    low: float
-    high: float
-
-
 class Line(NamedTuple):
     """y = a + b·x: `a` in the unit of y, `b` in that of y per unit of x."""
 
@@ -38,21 +30,11 @@ class Line(NamedTuple):
     b: float
 
     def at(self, x: float) -> float:
-        """The line's y."""
         return self.a + self.b * x
 
 
 class HistogramSummary(NamedTuple):
-    """What a histogram of whole numbers says.
-
-    Attributes:
-        num_values: number of observations.
-        mean: their mean.
-        sd: their standard deviation.
-        p50: median.
-        p99: 99th percentile.
-        largest: the largest observation.
-    """
+    """What a histogram of whole numbers says of all observations."""
 
     num_values: int
     mean: float
@@ -76,22 +58,12 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def accuracy_standard_error(accuracy: float, num_examples: int) -> float:
-    """Of a share of right answers on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits.
-
-    Args:
-        accuracy: 0..1.
-        num_examples: of the test set.
-    """
+    """Of a share of right answers on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits."""
     return math.sqrt(accuracy * (1.0 - accuracy) / num_examples)
 
 
 def without_warmup(values: SeriesT, share: float = WARMUP_SHARE) -> tuple[SeriesT, int]:
-    """What is left when the first part is dropped, and how many values were dropped.
-
-    Args:
-        values: in order of time.
-        share: of them to drop, 0..1; rounded down.
-    """
+    """The values, in order of time, without a first share of them, and how many values were dropped."""
     num_dropped = int(share * len(values))
     return values[num_dropped:], num_dropped
 
@@ -99,11 +71,9 @@ def without_warmup(values: SeriesT, share: float = WARMUP_SHARE) -> tuple[Series
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
     """The line with the least squares of errors *relative to it*, Σ(y/(a + b·x) − 1)², so that small values count too.
 
-    Relative to the values themselves, one that is too small by chance would pull the line down to it.
-
-    Args:
-        x: at least two different ones.
-        y: as many, greater than 0.
+    Relative to the values themselves, one that is too small by chance would pull the line down to it. There are at
+    least two
+    different x, and every y is above 0.
     """
     columns = np.stack([np.ones(len(x)), np.asarray(x, float)], axis=1)
     values = np.asarray(y, float)
@@ -133,42 +103,10 @@ def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
 
 
 def ks_distance(counts: Mapping[int, int], cdf: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Largest distance between the distribution of whole numbers ≥ 0 in a histogram and a theoretical one.
+    """Largest distance, 0..1, between a histogram of whole numbers ≥ 0 and a distribution P(X ≤ k).
 
-    Kolmogorov and Smirnov's distance, 0..1. Both distributions step at whole numbers only, so it is taken there.
-
-    Args:
-        counts: value -> count, with at least one observation.
-        cdf: P(X ≤ k) of an int array.
+    Kolmogorov and Smirnov's distance. Both distributions step at whole numbers only, so it is taken there.
     """
     grid = np.arange(max(counts) + 1)
     weights = np.array([counts.get(value, 0) for value in grid.tolist()], float)
     return float(np.max(np.abs(np.cumsum(weights) / weights.sum() - cdf(grid))))
-
-
-def ratio_of_medians(
-    numerator: Sequence[float],
-    denominator: Sequence[float],
-    *,
-    confidence: float = 0.9,
-    num_resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
-    """median(numerator) / median(denominator) with a bootstrap percentile interval.
-
-    Args:
-        numerator: independent repetitions, at least one.
-        denominator: the same, of the baseline; not 0.
-        confidence: of the interval, 0..1.
-        num_resamples: draws with replacement, of both.
-        seed: of the draws.
-    """
-    rng = np.random.default_rng(seed)
-    above, below = np.asarray(numerator, float), np.asarray(denominator, float)
-    ratios = [
-        np.median(rng.choice(above, above.size)) / np.median(rng.choice(below, below.size))
-        for _ in range(num_resamples)
-    ]
-    tail = 50.0 * (1.0 - confidence)
-    low, high = np.percentile(ratios, [tail, 100.0 - tail])
-    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))

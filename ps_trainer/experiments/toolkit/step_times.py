@@ -41,13 +41,7 @@ _TEXTS = {
 
 
 def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
-    """A text with its mean said, and whose it is.
-
-    Args:
-        shape: a distribution without a mean, "exp" or "lognormal:sigma=0.5".
-        mean_ms: of a step.
-        worker: the only one that it applies to; None = all.
-    """
+    """A distribution such as "lognormal:sigma=0.5" with its mean, and with the only worker it applies to, if any."""
     text = f"{shape}{',' if ':' in shape else ':'}mean_ms={mean_ms:g}"
     return text if worker is None else f"{text},worker={worker}"
 
@@ -55,10 +49,7 @@ def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
 def samplers(compute: Sequence[str], num_workers: int, seed: int) -> list[Callable[[], float]]:
     """Each worker's sampler of step times in seconds: those that a run with this seed takes.
 
-    Args:
-        compute: texts; of those that apply to a worker, the last one counts.
-        num_workers: workers.
-        seed: of the run.
+    Of the texts that apply to a worker, the last one counts.
     """
     specs = [delays.parse(text) for text in compute]
     of_workers = [[spec for spec in specs if spec.applies_to(worker)][-1] for worker in range(num_workers)]

@@ -16,13 +16,9 @@ from ps_trainer.simulation.simulate import simulate
 
 
 class VirtualRun(NamedTuple):
-    """A run in virtual time.
+    """A run in virtual time."""
 
-    Attributes:
-        schedule: all that happened.
-    """
-
-    schedule: Schedule
+    schedule: Schedule  # all that happened
 
     @property
     def warm_steps(self) -> Steps:
@@ -73,13 +69,13 @@ def run(
     """The schedule of an update rule.
 
     Args:
-        update: name of `--update`.
-        options: values of `--update_option`.
-        num_workers: workers.
-        compute: how long they compute, as for `--compute`.
-        num_updates: value of global_step at the end.
-        seed: of the compute times.
-        **cluster: more fields of `simulation.cluster.ClusterModel`.
+        update: Name of `--update`.
+        options: Values of `--update_option`.
+        num_workers: Number of workers.
+        compute: Step times, as for `--compute`.
+        num_updates: Value of global_step at the end.
+        seed: Seed of the step times.
+        **cluster: More fields of `simulation.cluster.ClusterModel`.
     """
     model = ClusterModel(
         num_workers=num_workers,

@@ -17,27 +17,14 @@ WINDOW_EXAMPLES = 640
 
 
 class Course(NamedTuple):
-    """How a training went.
+    """How a training went."""
 
-    Attributes:
-        target_step: steps of workers until the target was reached; None = it was not.
-        target_version: updates until then.
-        num_steps: steps that were replayed.
-        has_diverged: whether it was ended by a loss that is not finite.
-        losses: mean training loss of each `WINDOW_EXAMPLES` examples, in order; the last may be of fewer.
-        accuracy: training accuracy in the last window, 0..1.
-    """
-
-    target_step: int | None
-    target_version: int | None
-    num_steps: int
-    has_diverged: bool
-    losses: list[float]
-    accuracy: float
-
-    def figures(self) -> dict[str, Any]:
-        """Of a run, as JSON values."""
-        return self._asdict()
+    target_step: int | None  # steps of workers until the target was reached; None = it was not
+    target_version: int | None  # updates until then
+    num_steps: int  # steps that were replayed
+    has_diverged: bool  # whether it was ended by a loss that is not finite
+    losses: list[float]  # mean training loss of each `WINDOW_EXAMPLES` examples, in order; the last may be of fewer
+    accuracy: float  # training accuracy in the last window, 0..1
 
     def records(self) -> Iterator[dict[str, Any]]:
         """A record for each window of examples."""
@@ -91,13 +78,8 @@ def replayed(
 def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURACY) -> Course:
     """Replays steps until the mean accuracy of the last `WINDOW_EXAMPLES` training examples reaches the target.
 
-    The accuracy is that of the gradients' own batches, at the parameters that the workers read; so the target is
-    reached no sooner than after a whole window.
-
-    Args:
-        replay: an open `simulation.replay.replay.Replay` of which no step was taken.
-        batch_size: of a step.
-        target: 0..1; None = go on to the end of the schedule.
+    The accuracy is that of the gradients' own batches, at the parameters that the workers read. So the target is
+    reached no sooner than after a whole window. Without a target the replay goes on to the end of the schedule.
     """
     window = math.ceil(WINDOW_EXAMPLES / batch_size)
     recent: deque[float] = deque(maxlen=window)

@@ -9,16 +9,14 @@ import pytest
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.staleness_aware_rate.cases import (
+    NEAR_RATE,
+    SMALL_RATE,
     Rate,
     RateTraining,
     Updates,
     excess,
 )
-from ps_trainer.experiments.staleness_aware_rate.experiment import (
-    NEAR_RATE,
-    SMALL_RATE,
-    StalenessAwareRate,
-)
+from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwareRate
 from ps_trainer.experiments.toolkit import per_gradient
 from ps_trainer.simulation.replay import shared_parameters
 from tests.experiments.executed import drawn

@@ -10,8 +10,8 @@ import pytest
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.experiments.staleness_aware_rate.cases import Rate
-from ps_trainer.experiments.staleness_aware_rate.experiment import SMALL_RATE, StalenessAwareRate
+from ps_trainer.experiments.staleness_aware_rate.cases import SMALL_RATE, Rate
+from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwareRate
 from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.simulated_cluster import SimulatedCluster
 

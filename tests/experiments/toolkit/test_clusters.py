@@ -53,18 +53,12 @@ def test_a_run_gives_its_summary_and_all_steps_in_the_order_of_time(trained, tmp
     assert given == [(flags, tmp_path / "cluster", 50.0)]
 
 
-def test_warm_up_is_left_out_of_rates_and_histograms():
+def test_warm_up_is_left_out_of_rates_and_counts():
     training = Training({}, STEPS, 12.0)
     assert training.warm_steps == STEPS[2:]
     assert training.window == (1e9 + 11.0, 1e9 + 14.5)
     assert training.steps_per_sec == pytest.approx(7 / 3.5)
-    assert training.staleness() == {0: 3, 1: 2, 2: 3}
     assert {worker: len(steps) for worker, steps in training.by_worker().items()} == {0: 4, 1: 4}
-
-
-def test_dropped_gradients_have_no_staleness():
-    steps = [record(0, i, float(i), staleness=None if i % 2 else 0) for i in range(10)]
-    assert Training({}, steps, 12.0).staleness() == {0: 4}
 
 
 def test_a_run_with_hardly_any_step_fails(trained, tmp_path):

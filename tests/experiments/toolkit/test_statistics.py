@@ -55,12 +55,6 @@ def test_distance_of_draws_from_the_right_distribution_is_small_and_of_others_la
     assert statistics.ks_distance({n - 1: 100}, lambda k: theory.geometric_cdf(k, n)) > 0.3
 
 
-def test_ratio_of_medians_with_its_interval():
-    got = statistics.ratio_of_medians([10, 11, 12], [5, 5, 5])
-    assert (got.value, got.low, got.high) == (11 / 5, 10 / 5, 12 / 5)
-    assert got == statistics.ratio_of_medians([10, 11, 12], [5, 5, 5])  # the draws are seeded
-
-
 def test_a_line_through_points_on_a_line_is_that_line():
     line = statistics.fit_line([0.01, 1.0, 100.0], [2.0 + 3.0 * x for x in (0.01, 1.0, 100.0)])
     assert (line.a, line.b) == (pytest.approx(2.0), pytest.approx(3.0))
