@@ -85,7 +85,9 @@ def test_a_mutant_that_never_ends_is_caught_by_a_timeout(campaign, monkeypatch):
     monkeypatch.setattr(campaign_lib, "_MIN_LIMIT_SECS", 0.5)
     mutant = mutant_of(campaign, "total -= value")._replace(after="\n        while True: pass")
     verdict = campaign.try_out(mutant)
-    assert (verdict.outcome, verdict.by) == ("timeout", "tests/sums/test_numbers.py::test_mean_is_not_negative")
+    # Which test comes first depends on how long the tests took, so on the machine's load.
+    assert verdict.outcome == "timeout"
+    assert verdict.by.startswith("tests/sums/test_numbers.py::test_")
 
 
 def test_a_mutant_that_kills_the_process_is_caught(campaign):
