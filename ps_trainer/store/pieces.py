@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     replica: tf.Variable | None = None
 
     @property
-    def kept(self) -> tf.Variable:
+    def own_replica(self) -> tf.Variable:
         """The replica of a piece that has one.
 
         Raises:

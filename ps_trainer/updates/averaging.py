@@ -121,7 +121,7 @@ class _Rounds:
     def build_round(self) -> Phase:
         """Builds a local step that ends with the average of all replicas in place of the replica."""
         with tf.device(self._store.worker_device), tf.control_dependencies([self._local_op]):
-            replicas = [Gradient(g.piece, g.piece.kept.read_value()) for g in self._averaged.gradients]
+            replicas = [Gradient(g.piece, g.piece.own_replica.read_value()) for g in self._averaged.gradients]
         pushed = self.collector.push(self._averaged.send(replicas))
         progress, staleness = self._results(pushed)
         targets = [
@@ -151,7 +151,9 @@ class _Rounds:
     def _fetch(self, after: Sequence[tf.Operation] | None, before_assign: Sequence[tf.Operation]) -> tf.Operation:
         fetch_op = self._replica.fetch(after, before_assign)
         with tf.device(self._store.worker_device), tf.control_dependencies([fetch_op]):
-            keeps = [base.assign(piece.kept.read_value(), read_value=False) for piece, base in self._averaged.bases]
+            keeps = [
+                base.assign(piece.own_replica.read_value(), read_value=False) for piece, base in self._averaged.bases
+            ]
         return tf.group(fetch_op, *keeps)
 
     def _results(self, pushed: Pushed) -> tuple[tf.Tensor, tf.Tensor]:

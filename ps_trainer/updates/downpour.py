@@ -200,7 +200,9 @@ class _Graph:
         with tf.device(self._store.worker_device):
             rate = self._context.applier.learning_rate(self.replica.global_step)
             return [
-                gradient.piece.kept.assign_sub(tf.cast(rate, gradient.value.dtype) * gradient.value, read_value=False)
+                gradient.piece.own_replica.assign_sub(
+                    tf.cast(rate, gradient.value.dtype) * gradient.value, read_value=False
+                )
                 for gradient in self._gradients
             ]
 

@@ -143,7 +143,7 @@ class _LocalSgd:
             if differences is not None:
                 moves = [move - difference for move, difference in zip(moves, differences, strict=True)]
             return [
-                gradient.piece.kept.assign_add(move, read_value=False)
+                gradient.piece.own_replica.assign_add(move, read_value=False)
                 for gradient, move in zip(self.gradients, moves, strict=True)
             ]
 

@@ -38,7 +38,7 @@ class Replica:
     @property
     def variables(self) -> list[tf.Variable]:
         """Variables of the replica, for `TrainStep.worker_state`."""
-        return [piece.kept for piece in self._store.dense]
+        return [piece.own_replica for piece in self._store.dense]
 
     def fetch(
         self, after: Sequence[tf.Operation] | None = None, before_assign: Sequence[tf.Operation] = ()
@@ -55,8 +55,8 @@ class Replica:
             for clock, read in zip(self.fetched, snapshot.clocks, strict=True):
                 assigns.append(clock.assign(read, read_value=False))
             for piece, value in snapshot.values:
-                value = tf.cast(value, piece.kept.dtype.base_dtype)
-                assigns.append(piece.kept.assign(value, read_value=False))
+                value = tf.cast(value, piece.own_replica.dtype.base_dtype)
+                assigns.append(piece.own_replica.assign(value, read_value=False))
             return tf.group(*assigns)
 
     def hear(self, global_step: tf.Tensor) -> tf.Operation:
