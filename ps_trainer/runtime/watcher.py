@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import queue
 import threading
@@ -62,6 +63,27 @@ class _Asked:
             self._news.set()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reactions:
+    """Callbacks of a `Watcher`, by default without effect.
+
+    An error of a callback asks the job to stop, as a `LostError` if it means that a task is lost. A callback must not
+    wait for a task without a deadline, because the watcher watches nothing in that time.
+
+    Attributes:
+        on_worker_start: Callback with the index of another worker that has become ready to train.
+        on_worker_return: Callback with the index of another worker that was restarted before its loss was noticed.
+        on_worker_end: Callback with the index and status of another worker that has ended or is lost, and the number of
+            its joining that is over.
+        on_poll: Callback at every poll.
+    """
+
+    on_worker_start: Callable[[int], None] = lambda index: None
+    on_worker_return: Callable[[int], None] = lambda index: None
+    on_worker_end: Callable[[int, Status, int], None] = lambda index, status, joining: None
+    on_poll: Callable[[], None] = lambda: None
+
+
 class Watcher:
     """A thread that polls every ps task, and asks the job to stop when this worker cannot go on.
 
@@ -70,19 +92,12 @@ class Watcher:
     * A ps task that has not answered for `lost_after_secs`, or was restarted, is lost.
     * A run that replaces this one ends it.
 
-    An error of a callback also asks the job to stop, as a `LostError` if it means that a task is lost. A callback must
-    not wait for a task without a deadline, because the watcher watches nothing in that time.
-
     Args:
         controls: Client of each ps task.
         run: Record of the run.
         worker_index: Index of this worker.
         stop: Request by which the watcher stops the job.
-        on_worker_start: Callback with the index of another worker that has become ready to train.
-        on_worker_return: Callback with the index of another worker that was restarted before its loss was noticed.
-        on_worker_end: Callback with the index and status of another worker that has ended or is lost, and the number of
-            its joining that is over.
-        on_poll: Callback at every poll.
+        reactions: Callbacks about the other workers.
         lost_after_secs: Time without an answer after which a ps task counts as lost.
         clock: Monotonic time in seconds.
 
@@ -98,10 +113,7 @@ class Watcher:
         run: RunRecord,
         worker_index: int,
         stop: StopRequest,
-        on_worker_start: Callable[[int], None],
-        on_worker_return: Callable[[int], None],
-        on_worker_end: Callable[[int, Status, int], None],
-        on_poll: Callable[[], None],
+        reactions: Reactions,
         *,
         lost_after_secs: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
@@ -110,10 +122,7 @@ class Watcher:
         self._run = run
         self._worker_index = worker_index
         self._stop = stop
-        self._on_worker_start = on_worker_start
-        self._on_worker_return = on_worker_return
-        self._on_worker_end = on_worker_end
-        self._on_poll = on_poll
+        self._reactions = reactions
         self._lost_after_secs = lost_after_secs
         self._clock = clock
         self._started: dict[int, int] = {}  # index -> number of its joining
@@ -146,7 +155,7 @@ class Watcher:
             self._news.clear()
             if self._closing.is_set():
                 return
-            self._guarded(self._on_poll)
+            self._guarded(self._reactions.on_poll)
             now = self._clock()
             paused = pause.look(now)
             for one in asked:
@@ -193,11 +202,11 @@ class Watcher:
         if status in (Status.JOINED, Status.TRAINING) and self._started.get(index, joining) != joining:
             del self._started[index]
             logging.warning("worker %d was restarted", index)
-            self._on_worker_return(index)
+            self._reactions.on_worker_return(index)
         if status is Status.TRAINING and index not in self._started:
             self._started[index] = joining
             self._ended.pop(index, None)
-            self._on_worker_start(index)
+            self._reactions.on_worker_start(index)
         if status not in (*FINAL, Status.LOST) or self._ended.get(index) == (status, joining):
             return
         self._ended[index] = status, joining
@@ -207,4 +216,4 @@ class Watcher:
             logging.warning("%s", reason)
             if index == 0 and status is not Status.LOST:
                 self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
-        self._on_worker_end(index, status, joining)
+        self._reactions.on_worker_end(index, status, joining)

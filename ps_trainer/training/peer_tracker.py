@@ -14,11 +14,10 @@ from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, WorkerEntry
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.runtime.watcher import Watcher
+from ps_trainer.runtime.watcher import Reactions, Watcher
 from ps_trainer.training.absences import Absences
 from ps_trainer.training.stage_workers import StageWorkers
-from ps_trainer.updates.base import UpdateRule
-from ps_trainer.updates.chief_service import ChiefService
+from ps_trainer.updates.base import TrainStep, UpdateRule
 
 _POLL_SECS = 0.1
 _SAY_SECS = 1.0  # shorter waits are not worth a line
@@ -35,12 +34,10 @@ class PeerTracker:
         controls: Client of each ps task.
         run: Record of the run.
         rule: Update rule.
-        service: Service of the rule, on a chief whose rule has one.
-        needs_all: Whether the workers are joined by collectives, so that each needs all others.
+        step: Step of the rule. Its service hears of the other workers; an exchange needs all of them.
         stop: Request by which the job is stopped when this worker cannot go on.
         writer: Log of the task's states, such as a wait.
         on_poll: Callback a few times a second, with `waited_at`. Its errors ask the job to stop.
-        start_limit_secs: Longest wait for the workers that the rule needs to start.
     """
 
     def __init__(
@@ -51,12 +48,10 @@ class PeerTracker:
         run: RunRecord,
         *,
         rule: UpdateRule,
-        service: ChiefService | None,
-        needs_all: bool,
+        step: TrainStep,
         stop: StopRequest,
         writer: MetricsWriter,
         on_poll: Callable[[float], None],
-        start_limit_secs: float,
     ):
         if group.cluster is None:
             raise ValueError("this worker computes a stage for another one, so it has no peers")
@@ -64,8 +59,7 @@ class PeerTracker:
         self._stages = StageWorkers(group, config, stop)
         self._config = config
         self._min_workers = rule.min_workers(cluster.num_workers)
-        self._start_limit_secs = start_limit_secs
-        self._service = service
+        self._service = step.service
         self._stop = stop
         self._writer = writer
         self._on_poll = on_poll
@@ -73,8 +67,8 @@ class PeerTracker:
             config,
             cluster.num_workers,
             self._min_workers,
-            service,
-            needs_all=needs_all,
+            step.service,
+            needs_all=step.exchange is not None,
             stop=stop,
             say=writer.state,
         )
@@ -84,12 +78,14 @@ class PeerTracker:
             run,
             cluster.worker_index,
             stop,
-            on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
-            on_worker_return=self._unless_stage(lambda index: None, self._stages.returned),
-            on_worker_end=self._unless_stage(
-                self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
+            Reactions(
+                on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
+                on_worker_return=self._unless_stage(lambda index: None, self._stages.returned),
+                on_worker_end=self._unless_stage(
+                    self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
+                ),
+                on_poll=self._poll,
             ),
-            on_poll=self._poll,
             lost_after_secs=config.heartbeat_timeout_secs,
         )
 
@@ -116,18 +112,24 @@ class PeerTracker:
         """Ends the watcher; returns when it calls nothing any more."""
         self._watcher.close()
 
-    def wait_for_stages(self) -> None:
+    def wait_for_stages(self, limit_secs: float) -> None:
         """Waits until the workers that compute stages for this one have joined.
+
+        Args:
+            limit_secs: Longest wait.
 
         Raises:
             StartTimeoutError: One has not joined in time.
         """
-        self._stages.wait(self._start_limit_secs)
+        self._stages.wait(limit_secs)
 
-    def wait_for_start(self) -> bool:
+    def wait_for_start(self, limit_secs: float) -> bool:
         """Waits until all workers are ready to train; after `join_wait_secs`, for as many as the rule needs.
 
         The early workers wait for the late ones, so that they do not train alone on the first batches.
+
+        Args:
+            limit_secs: Longest wait for the workers that the rule needs.
 
         Returns:
             False if the run has ended in the meantime.
@@ -146,7 +148,7 @@ class PeerTracker:
                     if self._service is not None:
                         self._service.worker_left(index, self._joining_over(index))
                 break
-            if waited > self._start_limit_secs:
+            if waited > limit_secs:
                 raise StartTimeoutError(
                     f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not come within"
                     f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs, or"

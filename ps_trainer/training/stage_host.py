@@ -12,7 +12,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError
 from ps_trainer.runtime.run_record import RunStatus, Status
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.runtime.watcher import Watcher
+from ps_trainer.runtime.watcher import Reactions, Watcher
 from ps_trainer.training.worker_task import WorkerTask
 
 _POLL_SECS = 0.1
@@ -47,10 +47,10 @@ class StageHost(WorkerTask):
                 self._current_run,
                 self._cluster.worker_index,
                 stop,
-                on_worker_start=self._worker_started,
-                on_worker_return=lambda index: None,
-                on_worker_end=lambda index, status, joining: self._worker_ended(index, status, stop),
-                on_poll=lambda: None,
+                Reactions(
+                    on_worker_start=self._worker_started,
+                    on_worker_end=lambda index, status, joining: self._worker_ended(index, status, stop),
+                ),
                 lost_after_secs=self._config.heartbeat_timeout_secs,
             )
             self._say(Status.TRAINING)

@@ -177,12 +177,10 @@ class Worker(WorkerTask):
             self._controls,
             self._current_run,
             rule=self._components.rule,
-            service=service,
-            needs_all=train.step.exchange is not None,
+            step=train.step,
             stop=stop,
             writer=self._writer,
             on_poll=lambda waited_at: self._check_progress(service, waited_at),
-            start_limit_secs=self._recovery.limit_secs,
         )
 
     def _check_progress(self, service: ChiefService | None, waited_at: float) -> None:
@@ -207,7 +205,7 @@ class Worker(WorkerTask):
 
     def _run_steps(self, run: ActiveRun) -> None:
         train = run.train
-        run.peers.wait_for_stages()
+        run.peers.wait_for_stages(self._recovery.limit_secs)
         own_state = WorkerState(
             train.worker_state,
             train.push_counts,
@@ -219,7 +217,7 @@ class Worker(WorkerTask):
         )
         with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
             self._say(Status.TRAINING)
-            if not run.peers.wait_for_start():
+            if not run.peers.wait_for_start(self._recovery.limit_secs):
                 return
             self._writer.state("training")
             self._begin_progress(train)

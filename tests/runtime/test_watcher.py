@@ -40,10 +40,13 @@ class Watched:
 
         self._watcher = watcher.Watcher(
             controls, READY, 1, self.stop,
-            on_worker_start=lambda index: self.started.append(index),
-            on_worker_return=lambda index: self.returned.append(index),
-            on_worker_end=on_worker_end or (lambda index, status, joining: self.ended.append((index, status))),
-            on_poll=look, lost_after_secs=30.0, clock=lambda: self.now,
+            watcher.Reactions(
+                on_worker_start=lambda index: self.started.append(index),
+                on_worker_return=lambda index: self.returned.append(index),
+                on_worker_end=on_worker_end or (lambda index, status, joining: self.ended.append((index, status))),
+                on_poll=look,
+            ),
+            lost_after_secs=30.0, clock=lambda: self.now,
         )  # fmt: skip
 
     def __enter__(self):

@@ -12,6 +12,7 @@ from ps_trainer.runtime.run_record import RunStatus, Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import peer_tracker as peers_lib
 from ps_trainer.training.peer_tracker import PeerTracker
+from ps_trainer.updates.base import TrainStep
 from tests.runtime.fakes import entry, ready_run
 
 HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2003))
@@ -21,8 +22,9 @@ CLUSTER = ClusterConfig(jobs={"ps": ("localhost:1999",), "worker": HOSTS}, job_n
 class Watcher:
     """A watcher that holds the answers of the ps tasks and records its callbacks."""
 
-    def __init__(self, *_, on_worker_start, on_worker_end, on_poll, **__):
-        self.started, self.ended, self.poll = on_worker_start, on_worker_end, on_poll
+    def __init__(self, controls, run, worker_index, stop, reactions, **__):
+        self.started, self.ended = reactions.on_worker_start, reactions.on_worker_end
+        self.poll = reactions.on_poll
         self.roster, self.reached, self.run_status = {}, None, RunStatus.READY
 
 
@@ -61,12 +63,12 @@ def create(monkeypatch):
     monkeypatch.setattr(peers_lib, "Watcher", Watcher)
     monkeypatch.setattr(peers_lib, "_POLL_SECS", 0.0)
 
-    def create(*, least=1, has_service=True, needs_all=False, start_limit_secs=60.0, **fields):
+    def create(*, least=1, has_service=True, needs_all=False, **fields):
         config = TrainConfig(update="the_rule", **fields)
         peers = PeerTracker(
-            group_of(CLUSTER, 1), config, [], ready_run(), rule=Rule(least), service=Service() if has_service else None,
-            needs_all=needs_all, stop=StopRequest(), writer=Writer(), on_poll=lambda waited_at: None,
-            start_limit_secs=start_limit_secs,
+            group_of(CLUSTER, 1), config, [], ready_run(), rule=Rule(least),
+            step=TrainStep([], service=Service() if has_service else None, exchange=object() if needs_all else None),
+            stop=StopRequest(), writer=Writer(), on_poll=lambda waited_at: None,
         )  # fmt: skip
         peers._watcher.roster = {index: entry(Status.TRAINING) for index in range(3)}
         return peers
@@ -110,28 +112,28 @@ class TestEnded:
 class TestStart:
     def test_begins_when_all_have_joined_and_returns_whether_the_run_is_resumed(self, create):
         peers = create(least=3)
-        assert peers.wait_for_start()
+        assert peers.wait_for_start(60.0)
         assert peers._writer.states == peers._service.calls == []
 
     @pytest.mark.parametrize("status", [Status.JOINED, Status.LOST, Status.INTERRUPTED])
     def test_names_missing_workers(self, create, status):
-        peers = create(least=3, start_limit_secs=0.0)
+        peers = create(least=3)
         peers._watcher.roster[2] = entry(status)
         del peers._watcher.roster[1]
         with pytest.raises(StartTimeoutError, match="needs 3 workers; worker-1, worker-2 did not come within 0 s"):
-            peers.wait_for_start()
+            peers.wait_for_start(0.0)
 
     def test_after_a_while_begins_without_some_where_the_rule_can(self, create):
-        peers = create(least=2, join_wait_secs=0.0, start_limit_secs=0.0)
+        peers = create(least=2, join_wait_secs=0.0)
         del peers._watcher.roster[1]
-        assert peers.wait_for_start()
+        assert peers.wait_for_start(0.0)
         assert peers._service.calls == [("left", 1, 0)]
 
     @pytest.mark.parametrize(("status", "over"), [(Status.JOINED, 3), (Status.LOST, 4)])
     def test_a_late_worker_counts_as_present_once_it_has_joined(self, create, status, over):
-        peers = create(least=2, join_wait_secs=0.0, start_limit_secs=0.0)
+        peers = create(least=2, join_wait_secs=0.0)
         peers._watcher.roster[1] = entry(status, joining=4)
-        assert peers.wait_for_start()
+        assert peers.wait_for_start(0.0)
         assert peers._service.calls == [("left", 1, over)]
 
     def test_ends_when_asked_to_stop(self, create):
@@ -139,7 +141,7 @@ class TestStart:
         del peers._watcher.roster[1]
         peers._stop.request(Interrupted(15))
         with pytest.raises(Interrupted):
-            peers.wait_for_start()
+            peers.wait_for_start(60.0)
 
 
 class TestEnd:
