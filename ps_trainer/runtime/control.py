@@ -72,6 +72,7 @@ class ControlGraph:
     def __init__(self) -> None:
         self.graph = tf.Graph()
         with self.graph.as_default(), self.graph.container(CONTAINER):
+            # An empty JSON object stands for a record that was not written yet (`messages.decode_record`).
             variables = {
                 name: tf.get_variable(
                     f"control/{name}", [], tf.string, initializer=tf.constant_initializer("{}"), use_resource=True
@@ -82,6 +83,7 @@ class ControlGraph:
             self.read = [variable.read_value() for variable in variables.values()]
             self.value = tf.placeholder(tf.string, [])
             self.write = {name: v.assign(self.value, read_value=False) for name, v in variables.items()}
+            # No limit to its length: the enqueue of a worker must not wait until the ps task reads.
             mail = tf.FIFOQueue(-1, [tf.string], [()], shared_name="control/mail")
             self.send = mail.enqueue(self.value)
             self.receive = mail.dequeue()
@@ -112,6 +114,8 @@ class PsControl:
         self._patience_secs = patience_secs
         self._session: tf.Session | None = None
         self._is_closed = False
+        # Heartbeat, watcher, shard reader and job share a client. The lock is held during a call, so that no other
+        # thread uses a session that just failed.
         self._lock = threading.Lock()
 
     @property
@@ -138,6 +142,7 @@ class PsControl:
     def close(self) -> None:
         """Closes the connection for good. Later calls, of threads that do not know of this yet, fail."""
         with self._lock:
+            # The lock above waits for a call of another thread, which ends by its deadline.
             self._is_closed = True
             session, self._session = self._session, None
             if session is not None:
@@ -150,6 +155,8 @@ class PsControl:
             try:
                 return self._run(fetches, feeds)
             except tf.errors.DeadlineExceededError:
+                # Only a late answer is worth the wait here. After other errors, such as a closed port, the callers
+                # decide.
                 if time.monotonic() > deadline:
                     raise
 
@@ -208,4 +215,5 @@ def decode(values: list[bytes]) -> PsState:
     try:
         return PsState(*map(messages.decode_record, _FIELDS, values))
     except ValueError as error:
+        # An `OpError`, so that callers treat an invalid record like a ps task that did not answer.
         raise tf.errors.DataLossError(None, None, str(error)) from error

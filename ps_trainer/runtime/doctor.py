@@ -136,6 +136,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
         )
         return
     names = ["-".join(map(str, task)) for task in cluster.worker_tasks]
+    # The ps task may belong to a cluster with more workers than this command was given.
     workers = {index: entry for index, entry in state.workers_of(run.run_id).items() if index < len(names)}
     said = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
     yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {listed(said)}")
@@ -165,6 +166,7 @@ def _worker_facts(
         theirs, name = entry.facts, names[index]
         found = [*task_info.differences(own, theirs, name), *task_info.differences(model, theirs, name, "on the chief")]
         yield from found
+        # An entry without facts was written by a ps task in place of a lost worker, so it agrees with nothing.
         if theirs != TaskFacts() and not found:
             agreeing.append(name)
     if agreeing:

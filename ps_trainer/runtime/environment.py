@@ -48,6 +48,7 @@ def proxies(environ: Mapping[str, str] = os.environ) -> ClusterFinding:
     switch = options.replace(" ", "").partition("grpc.enable_http_proxy=")[2][:1]
     if not named:
         return ClusterFinding(OK, "proxies", "none is set")
+    # The option is empty where `prepare` has not run, as in the doctor; `prepare` sets it to 0.
     if switch not in ("", "0"):
         return ClusterFinding(
             WARNING,

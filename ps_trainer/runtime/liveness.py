@@ -38,6 +38,7 @@ class Liveness:
 
     def watch(self, workers: Collection[int]) -> None:
         """Sets the workers that are expected to run from now on."""
+        # Replaced as a whole: the thread of the probes may iterate over the old set at this moment.
         self._watched = frozenset(workers)
 
     def close(self) -> None:
@@ -49,6 +50,8 @@ class Liveness:
             for index in sorted(self._watched):
                 fault = fault_of(self._addresses[index])
                 self._misses[index] = self._misses.get(index, 0) + 1 if fault else 0
+                # Not `>=`, which would report the same loss again each second. A probe may take seconds, so the worker
+                # may have reported its end since it began.
                 if self._misses[index] == MISSES and index in self._watched and not self._closing.is_set():
                     address = self._addresses[index]
                     self._on_lost(index, f"{address} does not answer ({fault}): it was killed, or is cut off")

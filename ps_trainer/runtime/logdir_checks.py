@@ -23,6 +23,7 @@ def findings(logdir: str) -> Iterator[ClusterFinding]:
     The check creates a file and removes it. Where the system allows, the file has no name.
     """
     path = pathlib.Path(logdir)
+    # `lexists` also finds a dead link. No folder can be created in its place, so it must not be skipped.
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     where = f"--logdir={logdir}" if existing == path else f"--logdir={logdir}, to be created in {existing},"
     if not existing.is_dir():
@@ -44,6 +45,7 @@ def findings(logdir: str) -> Iterator[ClusterFinding]:
 def _write_error(folder: pathlib.Path) -> OSError | None:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
+            # On a full disk an empty file can often be created, so only written bytes show the fault.
             file.write(b"0" * 4096)
             file.flush()
     except OSError as error:
@@ -67,6 +69,7 @@ def _room(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iter
         held = f", the newest checkpoint has {_size(newest)}" if newest else ""
         yield ClusterFinding(WARNING, ROOM, f"{text}{held}", "free some space, or lower --keep_checkpoints")
     elif status.f_files and status.f_favail < _FEW_FILES:
+        # File systems without a fixed number of files report 0 of them in total.
         yield ClusterFinding(WARNING, ROOM, f"{text}, but only for {status.f_favail} more files", "delete some files")
     else:
         yield ClusterFinding(OK, FOLDER, text)

@@ -34,6 +34,7 @@ def lost_task(error: tf.errors.OpError) -> LostError:
     causes = [named[-1] for report in _REPORTS.split(error.message) if (named := _TARGET.findall(report))]
     targets = [index for job, index in causes if job == "ps"]
     stages = [cause for cause in causes if cause[0] != "ps"]
+    # A report without a target names only its sender: a restarted ps task, for example, which does not know the graph.
     tasks = targets or ([] if stages else _SENDER.findall(error.message))
     names = ", ".join(f"ps-{index}" for index in sorted(set(tasks), key=int))
     if "request was received twice" in error.message:

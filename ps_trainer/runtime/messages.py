@@ -63,6 +63,7 @@ def decode_message(text: bytes, num_workers: int) -> Message:
     """
     said = _object(text)
     envelope = _decode(_Envelope, said)
+    # An index outside of the cluster would end the thread that probes the workers' ports, by a KeyError.
     if not 0 <= envelope.worker < num_workers:
         raise ValueError(f"worker {envelope.worker}, and the cluster has 0 to {num_workers - 1}")
     if envelope.status == _ALIVE:

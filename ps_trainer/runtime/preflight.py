@@ -48,6 +48,7 @@ def wait_for_ps(
     controls = [PsControl(address, ps, patience_secs=patience) for ps, address in enumerate(cluster.ps_addresses)]
     missing = list(range(len(controls)))
     wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
+    # An absent ps task costs seconds. Asked one after the other, several of them would use up the start's deadline.
     with ThreadPoolExecutor(max_workers=min(32, len(controls))) as pool:
         while True:
             answers = zip(missing, pool.map(lambda ps: _probe(controls[ps], cluster), missing), strict=True)
@@ -118,6 +119,7 @@ def _find_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
         return None
     if differing := differences(run.agreement, agreement(cluster, config), cluster.task_name):
         raise OptionError(f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}")
+    # Before the incarnations are compared: a run that is done needs no state, so restarted ps tasks do no harm.
     if run.status is RunStatus.ENDED and not run.failure:
         return run
     if incarnations(controls) != run.incarnations:  # the chief will replace this run
@@ -223,6 +225,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     try:
         state = ps.read()
     except tf.errors.FailedPreconditionError:
+        # A server answers, but nobody has initialised the control variables there.
         return "is starting, or is not a ps task"
     except tf.errors.OpError as error:
         said = f": {error.message}" if isinstance(error, tf.errors.DataLossError) else ""
@@ -233,6 +236,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         raise ClusterConfigError(strange.message)
     if cluster.job_name == "evaluator":
         return None  # no ps task connects to an evaluator
+    # The ps task fetches gradients from this task, so a route in one direction is not enough: training would stall.
     fault = reachability.fault_between(ps.address, cluster.device, REACH_SECS)
     return unreached(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None
 

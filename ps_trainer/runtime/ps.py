@@ -36,6 +36,7 @@ from ps_trainer.runtime.supervise import StopRequest
 # A worker's call that brings its last message must return before the ps task ends.
 _LINGER_SECS = 0.5
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
+# Shorter than `supervise.EXIT_SECS`, at which this process is ended.
 _NOTICE_SECS = 6.0
 _FAILED_SECS = 15.0  # for workers to report how they ended when the chief has failed
 
@@ -73,6 +74,7 @@ class PsTask:
         self._clock = clock
         self._control = control.ControlGraph()
         own = session_config(cluster.device, peers=())
+        # No peers: the creation of this session must not wait for tasks that are not started yet.
         self._session = tf.Session(server.target, graph=self._control.graph, config=own)
         self._leases = LeaseDesk(
             server.target,
@@ -80,6 +82,7 @@ class PsTask:
             read_run=lambda: control.decode(self._session.run(self._control.read)).run,
             write=lambda answers: self._write("leases", answers),
         )
+        # The threads of mail and liveness probes only add to this queue. Only `serve` changes the roster.
         self._mail: queue.Queue[_Mail] = queue.Queue()
         self._roster = RosterBook(
             config,
@@ -119,6 +122,7 @@ class PsTask:
         finally:
             self._liveness.close()
             self._leases.close()
+            # This also ends the thread of the mail, which waits in a dequeue until then.
             self._session.close()
             writer.close()
 
@@ -135,6 +139,7 @@ class PsTask:
             for worker, reason in roster.find_silent():
                 self._lose(worker, reason)
             now = self._clock()
+            # A chief that has joined again has not ended any more, so the time is forgotten then.
             chief_ended_at = (chief_ended_at or now) if 0 in roster.final() else None
             roster.give_up_lost(chief_ended_at)
             if not roster.workers and not self._keep_serving and now - started > self._config.start_timeout_secs:

@@ -38,6 +38,7 @@ def ask(address: str, deadline_secs: float = 5.0) -> Answer:
     with tf.Graph().as_default() as graph:
         now = tf.timestamp()
     with tf.Session(f"grpc://{address}", graph=graph, config=_config(_NOBODY, deadline_secs)) as session:
+        # The filter matches no other task, so every listed device belongs to the server that was asked.
         device = tf.DeviceSpec.from_string(session.list_devices()[0].name)
         session.run(now)  # the first call also sends the graph, so it would not measure the clock
         before = time.time()
@@ -86,6 +87,7 @@ def first_line(error: tf.errors.OpError) -> str:
 
 def _config(device_filter: str, deadline_secs: float) -> tf.ConfigProto:
     """Configures a session that contacts only its target's task and the task of the filter."""
+    # Soft placement would move `now` to another device if its own is missing, and so hide the fault.
     return tf.ConfigProto(
         operation_timeout_in_ms=int(deadline_secs * 1000), device_filters=[device_filter], allow_soft_placement=False
     )

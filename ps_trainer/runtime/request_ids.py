@@ -61,6 +61,7 @@ def _bind(name: str, other: str) -> None:
     callee = ctypes.CDLL(str(folder / _CALLEE))
     slots = _slots(ctypes.CDLL(str(folder / _CALLER)), {name, other})
     for key in (name, other):
+        # The entry of `name` may hold the address of `other` already, from an earlier call in this process.
         if slots[key].value not in (_address(callee, key), _address(callee, other)):
             raise ValueError(f"{_CALLER} imports an unexpected function for {key}")
     _check_writable(ctypes.addressof(slots[name]))

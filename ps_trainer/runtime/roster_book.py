@@ -112,6 +112,7 @@ class RosterBook:
         if entry.status is not Status.LOST:
             self._enter(worker, entry)
         elif before is not None and before.status not in (*FINAL, Status.LOST):
+            # A later loss hides neither how the worker ended nor the first reason of its loss.
             self._enter(worker, entry)
             self._losses[worker] = _Loss(before, self._clock(), is_presumed)
 
@@ -126,6 +127,7 @@ class RosterBook:
         for worker, entry in self.workers.items():
             silent = now - self._heard_at[worker]
             if entry.status in (Status.JOINED, Status.TRAINING) and silent > self._config.heartbeat_timeout_secs:
+                # The caller only queues this loss. Without this line the next look would find it again.
                 self._heard_at[worker] = now
                 yield worker, f"no sign of life for {silent:.0f} s: it is frozen, or cut off"
 
@@ -137,6 +139,7 @@ class RosterBook:
         """
         limit = self._config.recover_timeout_secs
         if chief_ended_at is not None:
+            # A chief that failed ends the run for all workers, so nothing is gained by a wait for a lost one.
             patience = _LATE_SECS if self.workers[0].status is Status.DONE else 0.0
             limit = min(limit, patience)
         for worker, loss in list(self._losses.items()):
@@ -153,6 +156,7 @@ class RosterBook:
         self.workers[worker] = dataclasses.replace(entry, joining=joining)
         self._losses.pop(worker, None)
         if entry.status is not Status.TRAINING:
+            # Also when it joins: a new process does not know the shards that its former process held.
             self._free_shards(worker)
         if entry.status in (Status.FAILED, Status.LOST):
             logging.error("worker %d %s: %s", worker, entry.status, entry.reason)

@@ -69,6 +69,7 @@ def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> 
 def last_reports_of_done(controls: Sequence[PsControl], run_id: str) -> dict[int, WorkerEntry]:
     """The last reports of the workers that are done in run `run_id`, by index, as far as a ps task still has them."""
     entries: dict[int, WorkerEntry] = {}
+    # A ps task that was restarted has forgotten the reports, so all of them are asked.
     for ps in controls:
         entries |= ps.read(is_patient=True).workers_of(run_id)
     return {index: entry for index, entry in entries.items() if entry.status is Status.DONE}

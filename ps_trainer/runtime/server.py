@@ -46,6 +46,7 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
             config=server_config,
         )
     except tf.errors.OpError as error:
+        # UnknownError if the port is taken; InvalidArgumentError for an address that TensorFlow does not accept.
         raise ClusterConfigError(f"{cluster.task_name}: no server on {cluster.own_address}: {error.message}") from error
 
 

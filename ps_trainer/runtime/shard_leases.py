@@ -55,6 +55,7 @@ class LeaseBook:
         self._held: dict[int, list[tuple[int, int]]] = {}
         self._idle: set[int] = set()
         self._open: list[tuple[int, int]] = []
+        # After a restart of ps 0, any epoch that is still counted may have shards left. `take` skips the finished ones.
         for begun in range(max(0, epoch + 1 - plan.rows), epoch + 1):
             self._open += [(begun, shard) for shard in plan.order(begun)]
 
@@ -72,6 +73,7 @@ class LeaseBook:
         def first_unseen(place: tuple[int, int]) -> int | None:
             return self._plan.first_unseen(place[1], seen[place[0] % self._plan.rows])
 
+        # No worker reports that it has finished a shard: the counts, which are saved with the parameters, show it.
         self._held = {w: [p for p in places if first_unseen(p) is not None] for w, places in self._held.items()}
         self._open = [place for place in self._open if first_unseen(place) is not None]
         if not self._open and (self._plan.num_epochs is None or self._epoch + 1 < self._plan.num_epochs):
@@ -87,6 +89,8 @@ class LeaseBook:
             self._held.setdefault(worker, []).append(place)
             return Lease(*place, first_unseen(place) or 0)  # it is not None: `_open` has no finished shard
         others = {holder for holder, places in self._held.items() if places and holder != worker}
+        # If all holders are idle, their last batches are in no push yet, and each would wait for the others without
+        # end.
         if others and self._may_wait and not (is_idle and others <= self._idle):
             return NoLease.WAIT
         if is_idle:
@@ -142,6 +146,7 @@ class LeaseDesk:
             if kind not in answers or answers[kind].request != question.request:
                 lease = self._lease(self._book, question) if kind is LeaseKind.SHARD else None
                 answers[kind] = LeaseAnswer(request=question.request, lease=lease, generation=self._generations[worker])
+            # Also for a repeated question, because the first write of its answer may have failed.
             self._write(self._answers)
         except tf.errors.OpError as error:
             logging.warning("worker %d was given no shard: %s", worker, error.message)
@@ -175,6 +180,7 @@ class LeaseDesk:
         try:
             epoch = counts.newest_epoch()
         except BaseException:
+            # Each later question tries again with a session of its own, so this session must not stay open.
             counts.close()
             raise
         self._counts = counts

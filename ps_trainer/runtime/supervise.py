@@ -27,6 +27,7 @@ from ps_trainer.errors import EXIT_FAILED, Interrupted, LostError, PsTrainerErro
 
 RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
+# Just before `local` kills its tasks (`launch.supervisor.Limits.all_end`), so that the log still gets the stacks.
 EXIT_SECS = 8.0
 
 
@@ -75,6 +76,7 @@ class StopRequest:
 
     def check(self) -> None:
         """Raises the reason if the job is asked to stop."""
+        # Read once, because `renew` may clear it between the test and the `raise`.
         reason = self.reason
         if reason is not None:
             raise reason
@@ -147,6 +149,7 @@ def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[
     done: set[str] = set()
     while thread.is_alive():
         thread.join(0.1)
+        # The job has rejoined the run, so a later request gets the full times again.
         if rounds != stop.rounds:
             asked_at, rounds = None, stop.rounds
             done.clear()

@@ -95,6 +95,7 @@ def _attributes(node: Any) -> list[tuple[str, str]]:
     return sorted(
         (key, str(value))
         for key, value in node.attr.items()
+        # TensorFlow numbers functions (of `tf.data`, for example) anew in each process, so their names are left out.
         if key not in _NOT_OF_THE_MODEL and value.WhichOneof("value") != "func"
     )
 

@@ -57,6 +57,7 @@ class _Asked:
             try:
                 self._answers.put(self.ps.read())
             except tf.errors.OpError as error:
+                # No loss yet: a busy ps task may miss the deadline of one call. `Watcher` judges by the silence.
                 self.problem = error.message
             except Exception as error:  # noqa: BLE001 - raised by `answers`
                 self._answers.put(error)
@@ -159,6 +160,7 @@ class Watcher:
             now = self._clock()
             paused = pause.look(now)
             for one in asked:
+                # This process asked nothing while it was suspended, so that time is not a silence of the ps task.
                 answered_at[one] += paused
                 self._guarded(functools.partial(self._look_at_answers, one, answered_at, now))
                 silent = now - answered_at[one]
@@ -184,6 +186,7 @@ class Watcher:
             self._stop.request(PeerFailedError(f"the job ends because {state.notice.reason}"))
         if state.incarnation != self._run.incarnations[ps.ps]:
             self._stop.request(PsLostError(f"{ps.name} was restarted, without the state of the run"))
+        # Every ps task keeps a roster. One of them is enough, and only ps 0 holds the run record to which it belongs.
         if ps.ps != 0 or state.run is None:
             return
         if state.run.run_id != self._run.run_id:
@@ -199,6 +202,7 @@ class Watcher:
 
     def _look_at_worker(self, index: int, entry: WorkerEntry) -> None:
         status, joining = entry.status, entry.joining
+        # If a worker was restarted between two polls, only the number of its joining shows it.
         if status in (Status.JOINED, Status.TRAINING) and self._started.get(index, joining) != joining:
             del self._started[index]
             logging.warning("worker %d was restarted", index)
@@ -209,6 +213,7 @@ class Watcher:
             self._reactions.on_worker_start(index)
         if status not in (*FINAL, Status.LOST) or self._ended.get(index) == (status, joining):
             return
+        # Noted before the callback, so that an error in it does not repeat the report at each poll.
         self._ended[index] = status, joining
         self._started.pop(index, None)
         if status is not Status.DONE:
