@@ -15,6 +15,8 @@ from ps_trainer.launch.process import StartedProcess, TaskProcess
 
 OUTPUT_NAME = "output.txt"
 
+# The launcher itself kills its tasks within 10 s (`supervisor.Limits`), so only a launcher that hangs reaches this
+# limit.
 _END_SECS = 30.0
 _POLL_SECS = 0.05
 _SERVER_LOG_NAME = "forkserver.txt"
@@ -55,6 +57,7 @@ def run_local(
     """
     logdir.mkdir(parents=True, exist_ok=True)
     output = logdir / OUTPUT_NAME
+    # `TaskProcess` appends, so the output of an earlier run in this folder would stand before the output of this one.
     output.unlink(missing_ok=True)
     launcher = TaskProcess(
         job_name="local",
@@ -114,6 +117,7 @@ def shared_server(logdir: pathlib.Path) -> ForkServer | None:
     if not ForkServer.is_available():
         return None
     if not _servers:
+        # It is entered but never left: it ends when the end of this process closes the socket between them.
         server = ForkServer(cpu_environment(os.environ), logdir / _SERVER_LOG_NAME, "local").__enter__()
         server.wait_until_ready()
         _servers.append(server)

@@ -40,6 +40,7 @@ from ps_trainer.launch.process import StartedProcess
 READY = b"ready"
 PROGRAM = (sys.executable, "-m", "ps_trainer")  # the start of every command that can be forked
 
+# An import of TensorFlow takes about 5 s of CPU time; the limit is for machines that are busy with many other tasks.
 _READY_SECS = 300.0
 _FORK_SECS = 30.0
 _LOG_LINES = 40
@@ -91,6 +92,7 @@ class ForkServer:
         _be_subreaper()
         self._socket, theirs = socket.socketpair()
         with theirs, self._log_path.open("ab") as log:
+            # A process that can fork has TensorFlow in memory, so its fork server needs no import of its own.
             self._process = self._fork(theirs, log) if _serve else self._spawn(theirs, log)
         return self
 
@@ -111,11 +113,13 @@ class ForkServer:
         if self._is_ready:
             return
         deadline = time.monotonic() + _READY_SECS
+        # Short waits: the launcher's signal handlers only record a signal, after which Python continues a `select`.
         while not select.select([self._socket], [], [], 0.1)[0]:
             if is_cancelled():
                 return
             if time.monotonic() > deadline:
                 raise RunError(f"the import of TensorFlow took longer than {_READY_SECS:g} s; see {self._log_path}")
+        # No bytes mean that the process ended during the import, which closed its end of the socket.
         if self._socket.recv(len(READY)) != READY:
             raise RunError("\n".join(["TensorFlow cannot be imported", *tail.last_lines(self._log_path, _LOG_LINES)]))
         self._is_ready = True
@@ -150,11 +154,14 @@ class ForkServer:
             fds = [stdout.fileno()]
             if netns is not None:
                 fds.append(files.enter_context(open(f"/run/netns/{netns}", "rb")).fileno())
+            # A stopped fork server must not block the launcher. The timeout is an OSError, which `start` reports.
             self._socket.settimeout(_FORK_SECS)
             try:
                 send(self._socket, request, fds)
                 answer = receive(self._socket)
             except (BrokenPipeError, ConnectionResetError):
+                # Which of these it is, or None from `receive`, depends on how much of the request the server read
+                # before it ended.
                 answer = None
         if answer is None:
             raise ForkServerEndedError(f"the fork server has ended; see {self._log_path}")
@@ -170,6 +177,7 @@ class ForkServer:
             stdout=log,
             stderr=subprocess.STDOUT,
             env=dict(self._environ),
+            # A Ctrl-C at the terminal must not end it: the launcher decides, and may need it for restarts until then.
             start_new_session=True,
         )
 
@@ -177,12 +185,16 @@ class ForkServer:
         pid = os.fork()
         if not pid:
             try:
+                # This copy of the launcher's end would keep the socket open, so the server would not notice when the
+                # launcher ends.
                 self._socket.close()
+                # The launcher's handlers only record a signal. Inherited, they would make this process ignore SIGTERM.
                 for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                     signal.signal(signum, signal.SIG_DFL)
                 become_background(log.fileno())
                 _serve[0](theirs)
             finally:
+                # Even after an error this process must not return into the launcher's code, which would then run twice.
                 os._exit(0)
         return ForkedProcess(pid)
 
@@ -197,12 +209,14 @@ class Received(NamedTuple):
 def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
     """Sends a JSON object and open files."""
     body = json.dumps(message).encode()
+    # The files go with the header: the receiver gets them only with the bytes that they were sent with.
     socket.send_fds(sock, [_LENGTH.pack(len(body))], fds)
     sock.sendall(body)
 
 
 def receive(sock: socket.socket) -> Received | None:
     """The next message; None if the other side has closed the socket."""
+    # At most two files: the output, and the network namespace.
     header, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 2)
     if len(header) < _LENGTH.size:
         return None

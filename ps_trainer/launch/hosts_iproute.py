@@ -117,6 +117,7 @@ def probe(run: Run = run) -> Facilities:
     """Tries every command that shaped hosts need, in a temporary namespace. Takes about 0.1 s."""
     if problem := _missing_tool():
         return Facilities(problem, has_netem=False)
+    # A trial is the only reliable answer: root may lack the capabilities (containers), and the kernel may lack tbf.
     name = own_process().namespace("probe")
     needed = (
         ["ip", "netns", "add", name],

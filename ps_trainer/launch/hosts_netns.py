@@ -114,6 +114,7 @@ class NetnsHosts:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # One namespace that cannot be removed must not keep the others from being removed.
         while self._made:
             name = self._made.pop()
             try:
@@ -204,6 +205,7 @@ class NetnsHosts:
                 self._shape(namespace, interface, rate)
             # Without IPv6 addresses only the tasks send packets.
             self._run(ip(namespace, f"link set dev {interface} addrgenmode none gso_max_size {GSO_BYTES} up"))
+        # The kernel delivers packets to a host's own address through `lo`.
         self._run(ip(name, "link set dev lo up"))
         return name
 

@@ -165,6 +165,7 @@ class Injector:
 
     def _do(self, fault: Fault, task: TaskProcess, tell: Callable[[TaskProcess, str], None]) -> None:
         if not task.is_running or self._killed.get(task.name) == task.pid:
+            # After any other end the task may be restarted, so the fault stays pending for the new process.
             if task.exit_code == 0:
                 self._pending.remove(fault)
                 self._happened.append({"fault": fault.text, "task": fault.task, "missed": "the task had ended before"})

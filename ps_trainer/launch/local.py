@@ -117,6 +117,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
         OptionError: no folder can be made.
     """
     try:
+        # Errors are ignored: a killed task that the kernel has not ended yet may still write into the folder.
         return tempfile.TemporaryDirectory(prefix="ps_trainer-", ignore_cleanup_errors=True)
     except OSError as error:
         raise OptionError(
@@ -139,7 +140,9 @@ def _supervise(
     """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
     where = f" in {hosts.summary}" if hosts.summary else ""
     console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
+    # Wall time, because `summary.complete` compares it with the time of a file.
     started_at = time.time()
+    # Made before any task starts: a board ignores the lines that exist by then, which an earlier run has left.
     board = Board(tasks, logdir / "metrics", cluster.config.max_steps)
     log = EventLog(logdir / "metrics")
     injector = Injector(faults, tasks=tasks, board=board, log=log, set_link=hosts.set_link, clock=clock)
@@ -158,12 +161,14 @@ def _supervise(
             clock=clock,
         ).run()
         view.finish(outcome, str(logdir))
+    # Without faults and restarts the launcher has nothing to add to the chief's summary.
     if faults or restarts.max_restarts:
         summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
     return outcome
 
 
 def _unused(path: pathlib.Path) -> pathlib.Path:
+    # Two runs of the same model may begin within one second.
     number = 1
     candidate = path
     while candidate.exists():

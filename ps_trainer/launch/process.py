@@ -124,6 +124,7 @@ class TaskProcess:
         child = self._running
         if child is None:
             return self.exit_code
+        # WNOWAIT only looks: the dead child stays a zombie, and so keeps its pid, until `wait` collects it below.
         if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         # Until the dead child is collected, the kernel gives the group's number to no other process.
@@ -157,6 +158,7 @@ class TaskProcess:
             return "not started" if self._popen is None else "stopping" if self.is_asked_to_end else "running"
         if self.exit_code == 0:
             return "done"
+        # A task that has its handlers exits with 143. One that was still starting dies of the signal itself.
         if self.is_asked_to_end and self.exit_code in (-signal.SIGTERM, 128 + signal.SIGTERM):
             return "stopped"
         if self.is_asked_to_end and self.exit_code == -signal.SIGKILL:

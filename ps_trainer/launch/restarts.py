@@ -7,6 +7,7 @@ from collections import Counter
 from ps_trainer.errors import EXIT_DONE, EXIT_USAGE
 from ps_trainer.launch.process import TaskProcess
 
+# Even the longest delay is far below the default of --recover_timeout_secs, for which the other tasks wait.
 BACKOFF_SECS = (1.0, 2.0, 4.0, 8.0)  # the last one applies to all further restarts
 # A task that ran for this long did not die of the previous cause, so its delays start at 1 s again.
 STEADY_SECS = 60.0

@@ -25,6 +25,7 @@ from typing import Any
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail
 
+# Six reports of each worker with the default of --report_secs.
 RATE_WINDOW_SECS = 30.0
 
 _FAILED = "failed: "  # the start of a failed worker's last state
@@ -120,6 +121,7 @@ class TaskStatus:
         self._num_starts = self.process.num_starts
         self._reported_state = "starting"
         self.is_peer_failure = False
+        # The pause of a restart would otherwise lower the worker's mean rate.
         self._first_report = self._last_report = None
 
     def _take_report(self, record: Mapping[str, Any]) -> None:
@@ -163,8 +165,10 @@ class Board:
 
     def refresh(self) -> None:
         """Reads the lines that the tasks have written since the last call."""
+        # Sorted, because each task's file is read to its end before the next one, and the rate needs the order of time.
         for seen in sorted(step for task in self.tasks for step in task.read()):
             self._steps.append(seen)
+        # Two reports stay even if they are further apart than the window: a rate needs two.
         while len(self._steps) > 2 and self._steps[-1][0] - self._steps[0][0] > RATE_WINDOW_SECS:
             self._steps.popleft()
 
@@ -221,11 +225,13 @@ class Board:
 
 def _number(record: Mapping[str, Any], key: str, default: float | None = None) -> float | None:
     value = record.get(key)
+    # For Python True is an int.
     return default if isinstance(value, bool) or not isinstance(value, (int, float)) else value
 
 
 def _count(record: Mapping[str, Any], key: str, default: int | None = None) -> int | None:
     value = _number(record, key)
+    # Python's JSON has NaN and Infinity, which `int` rejects.
     return default if value is None or not math.isfinite(value) else int(value)
 
 

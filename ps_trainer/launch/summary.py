@@ -36,10 +36,12 @@ def complete(
     """
     path = logdir / NAME
     summary = _read(path, started_at)
+    # A chief that was done has written "done", and cannot know that another task failed after it.
     if summary is None or (outcome.exit_code and summary.get("status") == "done"):
         status = "interrupted" if outcome.signum else "failed" if outcome.exit_code else "done"
         culprit = f"{outcome.culprit.name}: {outcome.problem}" if outcome.culprit else ""
         summary = (summary or {"workers": {}}) | {"status": status, "reason": culprit}
+    # A reader, or a full disk, must never find half a summary in place of the chief's.
     temporary = path.with_suffix(".part")
     text = json.dumps(summary | {"restarts": dict(restarts), "faults": list(faults)}, indent=2) + "\n"
     try:

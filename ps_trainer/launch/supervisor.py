@@ -43,6 +43,7 @@ class Limits:
         settle: Time to look for the cause after a task failed only because of another task.
     """
 
+    # In all below 10 s, the time that `docker stop` gives a program between SIGTERM and SIGKILL.
     workers_end: float = 7.0
     all_end: float = 8.5
     ps_exit: float = 30.0
@@ -150,11 +151,14 @@ class Supervisor:
             self._end(self._observer.update)
             return outcome
         except BaseException:
+            # KeyboardInterrupt and SystemExit must not leave tasks behind either.
             self._end(lambda: None)
             raise
 
     def _watch(self) -> RunOutcome:
         while True:
+            # Signals before ends: a process manager may send SIGTERM to the tasks, too, and their ends are no failures
+            # then.
             if self._signals.first is not None:
                 return RunOutcome(exit_code=128 + self._signals.first, signum=self._signals.first)
             self._note_ends()
@@ -187,6 +191,8 @@ class Supervisor:
         ended.sort(key=lambda task: task.job_name == "ps")
         found = [task for task in ended if not self._will_restart(task) and not self._is_excused(task)]
         if found:
+            # A task that a signal killed comes first: tasks that exit with an error often do so because another one is
+            # lost.
             found.sort(key=lambda task: ((task.exit_code or 0) > 0, _ORDER.index(task.job_name), task.task_index))
             self._failed += found
             self._failed_at = self._clock() if self._failed_at is None else self._failed_at
@@ -194,6 +200,7 @@ class Supervisor:
     def _will_restart(self, task: TaskProcess) -> bool:
         if task.job_name != "evaluator" and (self._is_trained() or not self._is_needed(task)):
             return False
+        # The reason for its end is the last line that a task writes, so it may not have been read yet.
         self._board.refresh()
         status = self._board.status_of(task)
         delay_secs = self._restarts.delay_for(task, is_peer_failure=status.is_peer_failure)
@@ -274,6 +281,7 @@ class Supervisor:
         return None
 
     def _end(self, tick: Callable[[], None]) -> None:
+        # If the display fails during `_end`, `run` calls it again; the tasks then get no second period of grace.
         end_at = self._end_at = self._clock() if self._end_at is None else self._end_at
         if self._injector is not None:
             self._injector.end()  # a frozen task could not end
@@ -285,6 +293,8 @@ class Supervisor:
         finally:
             for task in self._tasks:
                 task.kill()
+            # A process that hangs inside the kernel (a dead network disk) outlives SIGKILL; the launcher does not wait
+            # for it.
             self._collect(self._clock() + 1.0)
         tick()
 

@@ -121,6 +121,7 @@ class View(abc.ABC):
         return self._clock() - self._started_at
 
     def _print(self, text: str, style: str | None = None) -> None:
+        # `Text`, because Rich reads brackets in a string as markup. `soft_wrap` keeps a long path in one line.
         self._console.print(Text(text, style=style or ""), soft_wrap=True)
 
 
@@ -248,6 +249,7 @@ def create_view(board: Board, console: Console, clock: Callable[[], float] = tim
 
 def duration(secs: float) -> str:
     """A duration in readable form: `8.3 s`, `1:05`, `2:00:00`."""
+    # 59.95 and more would be rounded to "60.0 s".
     if secs < 59.95:
         return f"{secs:.1f} s"
     minutes, seconds = divmod(round(secs), 60)
