@@ -118,6 +118,7 @@ class Registry:
 
 def split_inline(text: str) -> tuple[str, list[str]]:
     """Name and `key=value` strings of a component given as `name:key=value,key=value` or `module:Class:key=value`."""
+    # The last colon, because the name itself may be `module:Class`.
     head, colon, tail = text.rpartition(":")
     if colon and ("=" in tail or not tail):
         return head, [string for string in tail.split(",") if string]

@@ -107,6 +107,7 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
         OptionError: a string is not `key=value`, a key is unknown or repeated, or a value has a wrong type or range.
     """
     fields = {key_of(field): field for field in dataclasses.fields(options_type)}
+    # `field.type` is a string, because of `from __future__ import annotations`.
     hints = typing.get_type_hints(options_type)
     values: dict[str, Any] = {}
     for string in strings:
@@ -160,7 +161,9 @@ def convert(text: str, hint: Any, where: str) -> Any:
             return None
         return convert(text, next(a for a in typing.get_args(hint) if a is not type(None)), where)
     if typing.get_origin(hint) is tuple:
+        # An empty text means no values: `crosses=`.
         return tuple(convert(part, typing.get_args(hint)[0], where) for part in text.split(",") if part)
+    # `bool("false")` is True, so bools need their own words.
     if hint is bool:
         if text.lower() in _TRUE + _FALSE:
             return text.lower() in _TRUE

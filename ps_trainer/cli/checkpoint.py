@@ -39,6 +39,7 @@ def main_checkpoint(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     action, rest = flags_lib.action_of(argv, _USAGE, "checkpoint", _ACTIONS, PlanFlags, TrainConfig), list(argv[2:])
     if not rest or rest[0].startswith("-"):
+        # Help, or the error about a wrong flag, comes before the error about the missing folder.
         flags_lib.parse([argv[0], *rest], _USAGE, PlanFlags, TrainConfig)
         raise UsageError(f"checkpoint {action}: give a folder: python -m ps_trainer checkpoint {action} DIR")
     return _ACTIONS[action](argv[0], pathlib.Path(rest[0]), rest[1:])
@@ -48,6 +49,7 @@ def _info(program: str, path: pathlib.Path, flags: list[str]) -> int:
     _no_flags("info", flags)
     _start()
 
+    # After `_start`, as in all commands: TensorFlow reads its environment once, while it is imported.
     from ps_trainer.checkpoints import report
 
     print(report.describe(report.find_checkpoint(path)))
@@ -65,6 +67,7 @@ def _verify(program: str, path: pathlib.Path, flags: list[str]) -> int:
     if not findings:
         raise UsageError(f"checkpoint verify: {folder} holds no checkpoint; give the folder of a run that has saved")
     print(report.report(folder, findings))
+    # The last finding is the newest checkpoint, from which a run would continue.
     return EXIT_FAILED if findings[-1].fault else EXIT_DONE
 
 

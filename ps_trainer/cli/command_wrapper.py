@@ -44,6 +44,7 @@ def run_main(command: Callable[[], int]) -> int:
         print(interruption, file=sys.stderr, flush=True)
         return interruption.exit_code
     except KeyboardInterrupt:
+        # Ctrl-C before the command has signal handlers of its own, for example during an import.
         print("ended by SIGINT", file=sys.stderr, flush=True)
         return _EXIT_CTRL_C
 
@@ -79,6 +80,8 @@ def hidden_stderr() -> Iterator[None]:
     While it is imported, TensorFlow's C++ code prints some lines that no setting turns off.
     """
     sys.stderr.flush()
+    # The descriptor and not `sys.stderr`, because C++ code writes to the descriptor. A file and not a pipe, because a
+    # full pipe would block the writer.
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as sink:
         os.dup2(sink.fileno(), 2)

@@ -72,6 +72,7 @@ def _generate(program: str, args: list[str]) -> int:
     from ps_trainer.data.generators import generate
 
     if name != "list":
+        # Wrong names end the command before TensorFlow's import, which takes seconds.
         generate.check_name(name)
         if given.out is None:
             raise UsageError(f"data generate {name}: missing --out; give a new or empty folder")

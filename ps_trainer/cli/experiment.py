@@ -39,6 +39,7 @@ def main_experiment(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    # Names may stand anywhere among the flags, so the value of a flag must follow "=".
     names = [arg for arg in argv[1:] if not arg.startswith("-")]
     flags = [arg for arg in argv[1:] if arg.startswith("-")]
     parsed = flags_lib.parse([argv[0], *flags], _USAGE, ExperimentFlags)

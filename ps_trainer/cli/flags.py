@@ -48,9 +48,11 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
         HelpShown: the user asked for help, which is printed.
         UsageError: a flag is unknown, a value has a wrong type or range, or an argument is not a flag.
     """
+    # absl has --help in its global table only, where it lists the flags of every imported module.
     if _asks_for_help(argv):
         print(help_text(usage, *groups))
         raise HelpShown
+    # A table for each call: the global one would mix the flags of different commands.
     values = absl_flags.FlagValues()  # type: ignore[no-untyped-call]  # absl annotates it nowhere
     for group in groups:
         _define(group, values)
@@ -73,6 +75,7 @@ def parse(argv: Sequence[str], usage: str, *groups: type) -> Parsed:
             f"{rest[0]!r} is not a flag; write every argument as --name=value (a bool flag takes its value"
             " only after =); --help lists all flags"
         )
+    # A flag with its default value also counts as given: it must override the value in a run's config.json.
     given = frozenset(name for name in values if values[name].present)
     return Parsed(tuple(_instance(group, values) for group in groups), given)
 

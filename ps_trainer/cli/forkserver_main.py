@@ -27,6 +27,7 @@ def main(sock: socket.socket) -> None:
 
     environment.prepare(is_ps=False)
 
+    # Only after the environment is set: gRPC and TensorFlow read it when they are loaded.
     import ps_trainer.training.task  # noqa: F401 - every task imports this
 
     # The warning counts the threads of NumPy's BLAS, but BLAS ends them itself before a fork.
@@ -55,6 +56,8 @@ def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -
         try:
             pid = os.fork()
             if not pid:
+                # With its copy of go_write the task would wait for itself. A copy of the socket would hide the fork
+                # server's end from the launcher.
                 for fd in (pid_read, pid_write, go_write, sock.detach()):
                     os.close(fd)
                 _be_task(request, fds, go_read)
@@ -62,6 +65,7 @@ def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -
         finally:
             os._exit(0)
     os.close(pid_write)
+    # Its end is what makes the launcher the parent of the task.
     os.waitpid(between, 0)
     os.close(go_write)  # the task starts only now, because the launcher is its parent now
     os.close(go_read)
@@ -74,11 +78,14 @@ def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> No
     """Turns this process into a task and runs it to its end."""
     try:
         become_background(fds[0])
+        # If the task is itself a launcher, it can fork its own tasks without another import of TensorFlow.
         allow_forks(main)
         os.environ.clear()
         os.environ.update(request["env"])
         os.read(go_read, 1)  # returns when all other processes have closed the pipe
         libc = ctypes.CDLL(None, use_errno=True)
+        # `setns` moves only the calling thread, so it comes before TensorFlow starts threads, which inherit the
+        # namespace.
         if len(fds) > 1 and libc.setns(fds[1], _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "cannot enter the network namespace")
         for fd in (go_read, *fds):
@@ -92,6 +99,7 @@ def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> No
     except BaseException:  # noqa: BLE001 - every error must reach the task's log
         traceback.print_exc()
         sys.stderr.flush()
+    # `console` ends the process itself, so only an error leads here.
     os._exit(1)
 
 

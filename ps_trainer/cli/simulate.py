@@ -93,6 +93,7 @@ def _run(argv: Sequence[str]) -> int:
         **{name: getattr(given, name) for name in _CLUSTER_FIELDS},
     )
     blocks = stream(cluster, update, update_options, num_updates=given.max_updates)
+    # Before the simulation, so that a wrong name or option of the training ends the command at once.
     trainee = None
     if trained_flags.model is not None:
         trainee = simulate_train.Trainee(trained_flags, cluster, update, update_options, given.max_updates)
@@ -107,6 +108,7 @@ def _run(argv: Sequence[str]) -> int:
     rule = " ".join([update, *update_options])
     print(f"{cluster.num_workers} workers, {cluster.num_ps} ps, {rule}, compute {', '.join(given.compute)}")
     print(f"virtual time (level L0), seed {cluster.seed}")
+    # Flushed, because a training that follows may take minutes.
     print(report.describe(summary), flush=True)
     figures = {"summary": report.to_json(summary)}
     if trainee is not None:

@@ -64,11 +64,13 @@ def _run(
     default_role: str | None,
     environ: Mapping[str, str],
 ) -> int:
+    # Before anything else: a fault may freeze the task at any moment from its start on.
     wake_when_parent_dies()
     groups = (ClusterFlags, TrainConfig) if "ps" not in roles else (ClusterFlags, PsFlags, TrainConfig)
     cluster_flags, *ps_flags, config = flags_lib.parse(argv, usage, *groups).groups
     cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
     config.check()
+    # TensorFlow would notice a port in use only after its import, and its error names neither the port nor the cause.
     if cluster.job_name != "evaluator":
         ports.check_port_free(cluster.own_address)
     start_logging()
