@@ -100,8 +100,12 @@ class Gpt:
         x_BTD = layers.embedding("embedding", options.vocab_size, options.dim, ids_BT)
         bucket_BT = ids_BT
         for length in range(2, options.max_ngram + 1):
+            # The hash of a sequence extends the hash of the shorter sequence that ends one symbol earlier. Before the
+            # start of a text stands bucket 0. A bucket is below num_buckets, so the product fits an int64.
             before_BT = tf.pad(bucket_BT[:, :-1], [[0, 0], [1, 0]])
             bucket_BT = tf.math.floormod(before_BT * _HASH_FACTOR + ids_BT + 1, options.num_buckets)
             rows_BTD = layers.embedding(f"ngram{length}", options.num_buckets, options.dim, bucket_BT)
             x_BTD += layers.dropout(rows_BTD, options.ngram_dropout, training=training)
+        # Rows start with a standard deviation of dim ** -0.5. The factor makes them as large as the positions that are
+        # added.
         return x_BTD * options.dim**0.5

@@ -99,6 +99,7 @@ class LstmLm:
 
     def _hidden(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         h_BTD = layers.embedding("embedding", self.options.vocab_size, self.options.dim, ids_BT)
+        # The look-up computes its shape in the graph, but the LSTM needs the number of features when it is built.
         h_BTD.set_shape([*ids_BT.shape, self.options.dim])
         for number in range(self.options.num_layers):
             with layers.stage(layers.spread(number, self.options.num_layers + 1, self.options.num_stages)):
@@ -109,6 +110,7 @@ class LstmLm:
     def _rows(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Looks up vectors and biases of words in the table."""
         units = self.options.units
+        # The bias is the last column of the same table, so that a word needs one row and one look-up.
         rows = layers.embedding("output", self.options.vocab_size, units + 1, ids)
         return rows[..., :units], rows[..., units]
 

@@ -49,6 +49,7 @@ class MatrixFactorization:
             Loss; the predicted rating, float32 [B]; "squared_error", whose mean is the square of the RMSE.
         """
         dim = self.options.dim
+        # Not zeros: the gradient of a user's factors is a multiple of the item's factors, so both would stay 0.
         start = tf.truncated_normal_initializer(stddev=0.1)
         user_BF = layers.embedding("users", self.options.num_users, dim + 1, batch["user"], initializer=start)
         item_BF = layers.embedding("items", self.options.num_items, dim + 1, batch["item"], initializer=start)

@@ -62,6 +62,7 @@ class ResNet:
             Loss, class probabilities [B, N] and "accuracy".
         """
         num_blocks = (self.options.depth - 2) // 6
+        # From 0..1 to -1..1, so that the pixels have both signs.
         x_BHWC = _conv_bn(batch["image"] * 2 - 1, STAGE_FILTERS[0], 1, "first", tf.nn.relu, training=training)
         for stage, filters in enumerate(STAGE_FILTERS):
             for block in range(num_blocks):
@@ -69,6 +70,7 @@ class ResNet:
                 x_BHWC = _block(x_BHWC, filters, strides, f"stage{stage}/block{block}", training=training)
         logits_BN = layers.dense(layers.global_average_pool(x_BHWC), self.options.num_classes, "logits")
         output = layers.classifier_output(logits_BN, batch["label"])
+        # The loss of the evaluation is without decay, so that runs with different rates of decay can be compared.
         if not training:
             return output
         return output._replace(loss=output.loss + layers.weight_decay(self.options.weight_decay))

@@ -75,12 +75,15 @@ class Speech:
             tf.SparseTensor(decoded.indices, decoded.values, tf.shape(logits_BTN, out_type=tf.int64)[:2]),
             default_value=-1,
         )
+        # Divided by the length of the transcript, which must not be 0: the quotient would be infinite.
         error_rate_B = tf.edit_distance(decoded, truth)
         return layers.ModelOutput(tf.reduce_mean(loss_B), predictions_BT, {"label_error_rate": error_rate_B})
 
     def _decode(self, logits_TBN: tf.Tensor, length_B: tf.Tensor) -> tf.SparseTensor:
         """Returns the predicted sequences, int64 [B, up to T]."""
         if self.options.beam_width:
+            # The search has merged the repetitions of each alignment. `merge_repeated` would also merge symbols that
+            # really occur twice, as in "hello".
             (decoded,), _ = tf.nn.ctc_beam_search_decoder(
                 logits_TBN, length_B, beam_width=self.options.beam_width, merge_repeated=False
             )

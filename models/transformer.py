@@ -89,6 +89,7 @@ class Transformer:
             x_BSD = self._embed(source_BS, self.options.source_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(layer):
+                    # Built inside of the stage: the worker that computes it receives the ids and makes its own mask.
                     mask = layers.padding_mask(source_BS)
                     x_BSD = self._block(x_BSD, layer, training=training, mask=mask)
             with self._stage(self.options.num_layers - 1):
@@ -100,6 +101,8 @@ class Transformer:
         """Computes the logits [B, T, V] of the symbol at each position, given the symbols before it."""
         with tf.variable_scope("decoder"):
             with self._stage(self.options.num_layers):
+                # The decoder's table lies in the stage of its first block, so that the rows do not travel to another
+                # worker first.
                 x_BTD = self._embed(before_BT, self.options.target_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(self.options.num_layers + layer):
@@ -157,6 +160,7 @@ class Transformer:
         source_NS, memory_NSD = (tf.repeat(x, beam_size, axis=0) for x in (source_BS, memory_BSD))
 
         def next_logits(before_NT: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
+            # The body of a loop must not create variables. `build` has created these before.
             with tf.variable_scope("", reuse=True):
                 return self._decode(before_NT[:, :-1], memory_NSD, source_NS, training=False)[:, at]
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from . import layers
 
 _MULTIPLIER = 0x9E3779B97F4A7C15 - 2**64  # 2**64 divided by the golden ratio, as a signed number: Fibonacci hashing
-_SHIFT = 33  # the multiplication mixes the upper bits best, and 31 of them make a number that is not negative
+_SHIFT = 33  # the multiplication mixes the upper bits best; the shift keeps a sign, which `floormod` removes
 
 
 class WideDeep:
@@ -72,6 +72,7 @@ class WideDeep:
                 raise ValueError(
                     f"crosses: the data have no column {max(pair)} of {cross}; columns: 0 to {num_columns - 1}"
                 )
+        # One table holds the rows of all columns, so that a step needs one look-up instead of one for each column.
         row_BC = ids_BC + self.options.num_buckets * tf.range(num_columns, dtype=tf.int64)
         bias = tf.convert_to_tensor(tf.get_variable("bias", [], initializer=tf.zeros_initializer()))
         logit_B = bias + self._wide(dense_BN, ids_BC, row_BC) + self._deep(dense_BN, row_BC)

@@ -89,6 +89,7 @@ class Word2Vec:
             loss_B = tf.reduce_mean(loss_BT, axis=1)
             return layers.ModelOutput(tf.reduce_mean(loss_B), center_B, {"log_loss": loss_B})
         loss_B = self._full_loss(h_BD, true_BT)
+        # `_nearest` reads the table "input" a second time, which `get_variable` rejects without `reuse`.
         with tf.variable_scope("", reuse=True):
             nearest_B = self._nearest(center_B)
         is_recovered_B = tf.reduce_any(tf.equal(nearest_B[:, tf.newaxis], context_BW), axis=1)
@@ -96,12 +97,14 @@ class Word2Vec:
         return layers.ModelOutput(tf.reduce_mean(loss_B), nearest_B, metrics)
 
     def _input(self, ids: tf.Tensor) -> tf.Tensor:
+        # The initial values of the authors' own program, word2vec.c.
         start = tf.random_uniform_initializer(-0.5 / self.options.dim, 0.5 / self.options.dim)
         return layers.embedding("input", self.options.vocab_size, self.options.dim, ids, initializer=start)
 
     def _output(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Looks up vectors and biases of words."""
         dim = self.options.dim
+        # The bias is the last column of the same table, so that a word needs one row and one look-up.
         rows = layers.embedding(
             "output", self.options.vocab_size, dim + 1, ids, initializer=tf.random_normal_initializer(stddev=0.01)
         )

@@ -86,6 +86,7 @@ def _extend(
     may_follow_V = tf.constant(~np.isin(np.arange(size), [PADDING_ID, START_ID]))
     next_NV = tf.nn.log_softmax(tf.where_v2(may_follow_V, logits_NV, _MASKED_LOG_P))
     next_BKV = tf.reshape(next_NV, [-1, beam_size, size])
+    # A finished text continues with padding only, at no cost. With more continuations its copies would fill the beam.
     only_padding_V = tf.constant(np.where(np.arange(size) == PADDING_ID, 0, _MASKED_LOG_P), tf.float32)
     next_BKV = tf.where_v2(is_done_BK[..., tf.newaxis], only_padding_V, next_BKV)
     total_BS = tf.reshape(log_p_BK[..., tf.newaxis] + next_BKV, [-1, beam_size * size])

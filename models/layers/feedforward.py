@@ -42,6 +42,7 @@ def dense(
             "kernel", [int(x_BD.shape[-1]), units], initializer=kernel_initializer or tf.glorot_uniform_initializer()
         )
         bias_U = tf.get_variable("bias", [units], initializer=tf.zeros_initializer())
+        # `tensordot` adds reshapes to the graph, which a matrix does not need.
         product = tf.matmul if x_BD.shape.rank == 2 else _over_last_dimension
         y_BU = tf.nn.bias_add(product(x_BD, kernel_DU), bias_U)
         return y_BU if activation is None else activation(y_BU)
@@ -74,6 +75,8 @@ def layer_norm(x: tf.Tensor, name: str, epsilon: float = 1e-6) -> tf.Tensor:
         size = [int(x.shape[-1])]
         gamma_D = tf.get_variable("gamma", size, initializer=tf.ones_initializer())
         beta_D = tf.get_variable("beta", size, initializer=tf.zeros_initializer())
+        # The variance of centered values: mean(x^2) - mean(x)^2 loses its digits, and may be negative, where |mean| is
+        # large.
         centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
         return centered * tf.math.rsqrt(variance + epsilon) * gamma_D + beta_D

@@ -104,6 +104,7 @@ def batch_norm(
         scope.set_partitioner(None)  # a partitioned variable cannot be assigned as a whole
         mean = tf.get_variable("moving_mean", size, initializer=tf.zeros_initializer(), trainable=False)
         variance = tf.get_variable("moving_variance", size, initializer=tf.ones_initializer(), trainable=False)
+        # The op takes tensors only, and a partitioner may have split these two variables.
         scale_C, offset_C = tf.convert_to_tensor(gamma_C), tf.convert_to_tensor(beta_C)
         if not training:
             y_BHWC, _, _ = tf.nn.fused_batch_norm(

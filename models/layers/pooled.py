@@ -55,5 +55,6 @@ def area_under_roc(score_n: np.ndarray, label_n: np.ndarray) -> float:
     num_ones = np.count_nonzero(label_n)
     num_pairs = num_ones * (len(label_n) - num_ones)
     if not num_pairs:
+        # Without pairs the area is undefined. NaN meets no bound, so a target metric cannot be reached by it.
         return float("nan")
     return float((rank_n[label_n > 0].sum() - num_ones * (num_ones + 1) / 2) / num_pairs)

@@ -167,6 +167,7 @@ def _recur(
             )
         )
         bias_G = tf.convert_to_tensor(tf.get_variable("bias", [num_gate_units], initializer=tf.zeros_initializer()))
+        # One variable for the inputs' and the state's part, so that it travels in one message in either layout.
         kernel_UG = kernel[num_features:]
         x_TBG = tf.tensordot(tf.transpose(x_BTD, [1, 0, 2]), kernel[:num_features], axes=1) + bias_G
         num_steps = tf.shape(x_TBG)[0]
@@ -187,5 +188,6 @@ def _recur(
 
         _, outputs, *state = tf.while_loop(lambda count, *_: count < num_steps, body, (0, outputs, *state))
         output_BTU = tf.transpose(outputs.stack(), [1, 0, 2])
+        # The loop's result has no static shape, but the layers that follow need the number of features.
         output_BTU.set_shape([x_BTD.shape[0], x_BTD.shape[1], units])
         return Recurrence(output_BTU, tuple(state))

@@ -72,5 +72,7 @@ def sampled_loss(
     wrong_BTS = tf.where_v2(is_true_BTS, _MASKED_LOGIT, wrong_BS[:, tf.newaxis])
     if loss == "sampled_softmax":
         all_logits = tf.concat([right_BT[..., tf.newaxis], wrong_BTS], axis=2)
+        # In this form no exponential overflows, and no logarithm gets a probability that was rounded to 0.
         return tf.reduce_logsumexp(all_logits, axis=2) - right_BT
+    # softplus(-x) = -log sigma(x), but log(sigma(x)) would be -inf where sigma(x) is rounded to 0.
     return tf.nn.softplus(-right_BT) + tf.reduce_sum(tf.nn.softplus(wrong_BTS), axis=2)

@@ -43,6 +43,7 @@ def stage(index: int) -> Iterator[None]:
     if devices and index >= len(devices):
         raise ValueError(f"stage {index}: there are {len(devices)} stages, numbered from 0")
     tf.add_to_collection(STAGES, index)
+    # Collections, not Python variables, hold the stages: they belong to the graph, and a process builds several graphs.
     entered = tf.get_collection_ref(CURRENT_STAGE)
     entered.append(index)
     try:
