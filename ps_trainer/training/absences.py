@@ -87,6 +87,7 @@ class Absences:
         self._forget(index)
         if self._service is not None:
             self._service.worker_came(index)
+            # With this worker, enough may be there again. Then nobody waits any more for those that are still absent.
             self._tell_if_enough()
 
     def ended(self, index: int, status: Status, joining: int) -> None:
@@ -106,6 +107,7 @@ class Absences:
             error = PeerLostError if index in self._may_return else PeerFailedError
             self._stop.request(error(self._need_of(index, status)))
         elif self._service is not None and (status == Status.DONE or self._is_enough()):
+            # A worker that is done pushes nothing more, so the service must know it, whatever `min_workers` says.
             if status != Status.DONE:
                 num_left = self._num_workers - len(self._gone)
                 logging.warning("worker %d %s; training continues with the other %d", index, status, num_left)
@@ -122,6 +124,7 @@ class Absences:
         now = self._clock()
         paused = self._pause.look(now)
         for index in list(self._may_return):
+            # This process could not see a return while it was suspended, so that time does not count.
             self._may_return[index] += paused
             if now - self._may_return[index] > self._config.recover_timeout_secs:
                 del self._may_return[index]

@@ -40,6 +40,8 @@ class AfterPushes:
             fetches: Everything else that the phase runs. The op waits for those of its ops that use the variables.
         """
         moved_op = _set(self.before, [copy.read_value() for copy in self.last])
+        # `last` moves to `before` first. The new `last` waits for the step's own ops, or it would hold values from
+        # before them.
         with tf.control_dependencies([moved_op, *_users(self._variables, fetches)]):
             return _set(self.last, [variable.read_value() for variable in self._variables])
 
@@ -48,6 +50,7 @@ def _copy_of(variable: tf.Variable, which: str) -> tf.Variable:
     """Creates the variable for a copy, on the same device and empty."""
     with tf.device(variable.device):
         return tf.Variable(
+            # Empty and of any shape, because the number of held batches, for example, varies.
             tf.zeros([0], variable.dtype.base_dtype),
             name=f"after_push/{which}/{variable.op.name}",
             shape=tf.TensorShape(None),

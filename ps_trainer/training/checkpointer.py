@@ -72,6 +72,7 @@ class Checkpointer:
         if self._publish_counts_op is not None:
             session.run(self._publish_counts_op)
         values = self._state.snapshot(session)
+        # Before anything is written: a run that continues from such a checkpoint would never recover.
         if names := not_finite(values):
             raise NanLossError(
                 f"{names[0]} contains NaN or infinity at step {values['global_step']}; nothing was saved."
@@ -82,6 +83,7 @@ class Checkpointer:
             prefix = writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
             logging.info("saved %s", prefix)
             self._saved_step = self._tried_step = step
+        # From the end of the save, so that steps are made in between even if a save takes longer than the interval.
         self._saved_at = self._clock()
         return values
 
@@ -90,6 +92,7 @@ class Checkpointer:
             values = self.save(session)
         except SaveError as error:
             self._failed_saves += 1
+            # The next try comes after a whole interval, not after the next step.
             self._saved_at, self._tried_step = self._clock(), global_step
             if self._failed_saves >= self._config.max_failed_saves:
                 raise SaveError(

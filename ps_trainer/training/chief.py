@@ -149,6 +149,7 @@ class Chief(Worker):
         if self._config.target_metric is not None:
             self._target_watch = TargetWatch(self._config.target_metric, self._components, self._writer)
             stack.callback(self._target_watch.close)
+            # The chief before this one may have been lost when the target was reached already.
             if start.how != INITIALISED:
                 self._target_watch.look(run.train.state.snapshot(run.session))
                 self._run = self._current_run.replace(reached=self._target_watch.reached())
@@ -160,6 +161,7 @@ class Chief(Worker):
             shards=reader.shards(self._components.rule) if reader is not None else None,
         )
         self._controls[0].write_run(self._run)
+        # After the record: a worker whose step then meets a freed variable finds the reason in the record.
         self._free_old_run()
         self._set_up_run = _SetUpRun(self._run.run_id, run.train)
         self._checkpointer = Checkpointer(run.train, self._config)
@@ -198,6 +200,7 @@ class Chief(Worker):
         """Waits until no other worker trains any more, and saves."""
         service = run.train.step.service
         if service is not None:
+            # The chief pushes nothing more, so no update of the other workers may wait for it.
             service.worker_left(self._cluster.worker_index, self._joining)
         run.peers.wait_for_end(lambda: int(run.session.run(run.train.current_step)))
         counts = service.summary() if service is not None else {}
@@ -219,6 +222,7 @@ class Chief(Worker):
             self.summary["target_metric"] = self._target_watch.summary(step, metrics)
         if train.shard_reader is not None:
             self.summary["coverage"] = train.shard_reader.coverage(values)
+        # Before the end is noted: the evaluator takes this file as the sign that a silent ps 0 has ended with the run.
         run_files.write_summary(self._config, self.summary)
         self._note_end(failure="")
         with contextlib.suppress(tf.errors.OpError), self._sessions.bounded(train) as session:  # a ps task may be gone
@@ -237,6 +241,7 @@ class Chief(Worker):
 
     def _rescue(self, run: ActiveRun, error: BaseException) -> None:
         """Saves a checkpoint, unless the state is lost or not finite, and releases workers that wait in a step."""
+        # If the chief gives up the wait for a lost task, the parameters are still sound. After a NaN, they are not.
         was_waited_for = isinstance(error, StartTimeoutError) and self._recovery.loss is not None
         if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:

@@ -93,6 +93,7 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     dataset = registry.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
+    # From here on, only the workers that train count.
     num_workers = count_groups(num_workers, num_stages)
     components = Components(
         model=model,
@@ -112,6 +113,7 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     for one in components.optimizers.all:
         check_optimizer(components.transforms, one.name, one.optimizer.momentum)
     _check_sizes(components, config)
+    # Only settings that need a trace make one before the server exists; `_trace` describes the effect.
     if config.optimizer_for:
         components.optimizers.check([spec.name for spec in trace_model().specs if spec.trainable])
     if not rule.holds_tables or rule.needs_tables:

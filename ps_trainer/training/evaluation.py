@@ -33,12 +33,14 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         iterator = tf.data.make_initializable_iterator(components.dataset.test(batch_size=_BATCH_SIZE))
         batch = iterator.get_next()
         output = build_plain(components.model, batch)
+        # The last batch may be smaller than the others.
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
         pooled_metrics = getattr(
             output, "pooled", {}
         )  # a user's model may return a type of its own, without this field
         weight = getattr(output, "loss_weight", ())
+        # An empty tuple says that the model gives no weight: None could not be fetched by a session.
         weight = size if isinstance(weight, tuple) else weight
         parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
         variables = tf.global_variables()
@@ -100,6 +102,7 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
                 f"model variable {name!r} {got}; the model needs the shape {variable.shape.as_list()};"
                 " give the --model and --model_option that the checkpoint was trained with"
             )
+        # Feeding the initializer's input assigns the value without further ops for each variable.
         session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
 
 

@@ -124,6 +124,7 @@ class EvaluatorTask:
                 written_at = pathlib.Path(f"{prefix}.index").stat().st_mtime_ns
             except FileNotFoundError:
                 continue  # the chief has deleted it since the folder was listed
+            # The time tells a checkpoint from one of the same name that the run has written again after a rollback.
             if self._seen.get(prefix) == written_at:
                 continue
             self._seen[prefix] = written_at

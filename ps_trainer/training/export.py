@@ -81,6 +81,7 @@ def _save(components: Components, values: Mapping[str, np.ndarray], folder: path
             [tf.saved_model.SERVING],
             signature_def_map={tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
             main_op=init_op,
+            # An older TensorFlow rejects an attribute that it does not know, even if it has the default value.
             strip_default_attrs=True,
         )
         builder.save()

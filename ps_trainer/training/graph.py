@@ -290,6 +290,7 @@ def _free(variables: Sequence[tf.Variable]) -> tf.Operation:
     destroy_ops = []
     for variable in variables:
         with tf.device(variable.device):
+            # A ps task that was restarted does not have the variable any more.
             destroy_ops.append(tf.raw_ops.DestroyResourceOp(resource=variable.handle, ignore_lookup_error=True))
     return tf.group(*destroy_ops)
 

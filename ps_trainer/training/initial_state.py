@@ -44,6 +44,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: 
     # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
     if prospect.is_alive and train.step.exchange is None and not train.state.lost(session):
         return _begin(train, session, "attached to the run on the ps tasks")
+    # No checkpoint holds the rule's own state, so it starts from its initial values, with or without a checkpoint.
     session.run(train.init_state_op)
     checkpoint = checkpoint_lib.latest(config.checkpoint_dir) if config.checkpoint_dir else None
     if checkpoint is not None:

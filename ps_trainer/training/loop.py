@@ -124,6 +124,7 @@ class StepLoop:
                 return self._work(session, step_context)
 
         try:
+            # One call for all steps, so that `_translated_errors` sees an error before TensorFlow's session retries.
             return session.run_step_fn(work)
         finally:
             if self._train.shard_reader is not None:

@@ -80,6 +80,7 @@ class PeerTracker:
             stop,
             Reactions(
                 on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
+                # A worker that trains needs nothing: its `join_op` replaces what its former process left behind.
                 on_worker_return=self._unless_stage(lambda index: None, self._stages.returned),
                 on_worker_end=self._unless_stage(
                     self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
@@ -202,6 +203,7 @@ class PeerTracker:
         return entry.joining - 1 if entry.status is Status.JOINED else entry.joining
 
     def _not_ready(self) -> list[int]:
+        # An interrupted worker was often preempted and comes again. Only a rule that needs others waits for that.
         absent = (Status.JOINED, Status.LOST, *((Status.INTERRUPTED,) if self._min_workers > 1 else ()))
         ready = {index for index, entry in self.roster.items() if entry.status not in absent}
         return sorted(set(range(self._cluster.num_workers)) - ready)
@@ -209,6 +211,7 @@ class PeerTracker:
     def _not_ended(self) -> list[int]:
         """Workers that still train: those that joined and, if the run ends with its data, those that may still join."""
         is_up_to_data = self._config.max_steps is None and not self.is_target_reached
+        # If the run ends with its data, a lost worker still has some to train on.
         ended = FINAL if is_up_to_data else (*FINAL, Status.LOST)
         missing = [i for i, entry in self.roster.items() if i and entry.status not in ended]
         if is_up_to_data and time.monotonic() - self._started_at < self._config.start_timeout_secs:

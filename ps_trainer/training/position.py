@@ -83,6 +83,7 @@ class BatchCounter:
         if step.exchange is not None and not isinstance(place, tf.Tensor):
             return [[] for _ in step.phases]
         if not any(phase.pushed is None for phase in step.phases):
+            # No batch has to be held. Place and amount are constants on the ps task, so the count costs no message.
             return [[self._add([place], phase.pushed)] for phase in step.phases]
         with tf.device(self._device), tf.control_dependencies([batch]):
             places = tf.concat([self.held.read_value(), tf.convert_to_tensor([place], tf.int64)], axis=0)
@@ -127,6 +128,7 @@ class BatchCounter:
         with tf.device(self._counts.device):
             amounts = tf.constant([self._amount], self._counts.dtype.base_dtype)
             if pushed is not None:
+                # Not `==`: in a plain graph it compares Python objects, so released steps would be counted.
                 amounts = tf.where(tf.equal(pushed, RELEASED), tf.zeros_like(amounts), amounts)
             if isinstance(places, tf.Tensor):
                 amounts = tf.tile(amounts, tf.shape(places)[:1])

@@ -211,6 +211,7 @@ def _text(value: Any) -> str:
 
 
 def _without_objects(part: np.ndarray) -> np.ndarray:
+    # NumPy saves objects as a pickle, which `np.load` rejects by default.
     return np.vectorize(_text, otypes=[str])(part) if part.dtype.hasobject else part
 
 
@@ -218,5 +219,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [_plain(inner) for inner in value]
     if isinstance(value, np.floating):
+        # By way of the text: float(np.float32(0.1)) is 0.10000000149011612.
         return float(str(value))
     return value.item() if isinstance(value, np.generic) else _text(value)

@@ -78,6 +78,7 @@ class PushCounts:
         if phase.pushed is None or self.is_in_lockstep:
             return []
         with tf.device(self._variable.device):
+            # Not `!=`: in a plain graph it compares Python objects and is always True.
             amount = tf.cast(tf.not_equal(phase.pushed, RELEASED), tf.int64)
             places = [[_ALL, self._place], [_SINCE_SAVE, self._place]]
             count_op = self._variable.scatter_nd_add(places, tf.fill([2], amount)).op

@@ -85,4 +85,5 @@ class RecoveryPolicy:
 
     def explain(self, error: StartTimeoutError) -> RunError:
         """Adds the loss that caused a wait to the error of the wait, if there was one."""
+        # Keeps the class of the loss, by which the launcher learns that this task failed because of another one.
         return error if self.loss is None else type(self.loss)(f"{self.loss}. {error}")

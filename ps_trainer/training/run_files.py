@@ -35,6 +35,7 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
         },
     )
     if config.logdir is not None:
+        # The evaluator would take it for the end of this run.
         (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
 
 

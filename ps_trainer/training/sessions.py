@@ -54,11 +54,13 @@ class Sessions:
             checkpoint_dir=None,
             scaffold=train.scaffold,
             hooks=[hook() for hook in self._hooks],
+            # Each hook of TensorFlow's own would add a fetch to every step.
             save_summaries_steps=None,
             save_summaries_secs=None,
             log_step_count_steps=None,
             config=self._session_config,
             # TensorFlow gives up at once when less than its `recovery_wait_secs`, 30 s, of this time are left.
             max_wait_secs=int(self._config.start_timeout_secs) + 31,
+            # Longest wait for threads of the session's coordinator at the end; TensorFlow's default is 120 s.
             stop_grace_period_secs=5,
         )

@@ -232,8 +232,10 @@ class ShardReader:
             return self._link.ask(kind, request, closing, is_idle=is_idle, is_first=is_first)
 
     def _leases(self) -> Iterator[np.ndarray]:
+        # This generator keeps its own event, because `is_outdated` gives the next generator a new one.
         closing, request, is_first = self._closing, uuid.uuid4().hex, True
         while not closing.is_set():
+            # A question keeps its name until it is answered, so ps 0 hands out no second shard for a repetition.
             answer = self._ask(LeaseKind.SHARD, request, closing, is_first=is_first)
             if answer is None:
                 continue  # ps 0 does not answer, or has lost the question; the watcher detects its loss

@@ -45,6 +45,7 @@ class StallWatch:
         Args:
             waited_at: Time at which the worker was last excused, because a worker that may come back was gone.
         """
+        # Read once, because the thread of the steps may end the watch at this moment.
         progress = self._progress
         if progress is None:
             return

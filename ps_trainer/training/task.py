@@ -45,6 +45,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
         return run_job(StageHost(cluster, config, group, create_server(cluster, config)).work)
     if isinstance(loaded.dataset, DataSource):
         loaded.dataset.check_shard(Shard(cluster.worker_index, group.trainers.num_workers), config.batch_size)
+    # Only the chief needs the folder of the checkpoints, which may be on its disk alone.
     if cluster.is_chief:
         target_watch.check(config, loaded)
         check_checkpoints(config)

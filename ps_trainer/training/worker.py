@@ -141,6 +141,7 @@ class Worker(WorkerTask):
             run = ActiveRun(train, stop, stack.enter_context(self._sessions.plain(train)), peers)
             try:
                 self._set_up(run, stack)
+                # Before the watcher, whose first news of other workers goes to the rule's service.
                 stack.enter_context(self._services(run))
                 peers.start()
                 self._run_steps(run)
@@ -216,6 +217,7 @@ class Worker(WorkerTask):
             kept=self._kept_state,
         )
         with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
+            # Before the wait, because every worker waits for this report of all others.
             self._say(Status.TRAINING)
             if not run.peers.wait_for_start(self._recovery.limit_secs):
                 return

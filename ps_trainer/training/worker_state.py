@@ -156,6 +156,7 @@ class WorkerState:
             return self._kept
         lineage, pushes = self._joined_at
         pushes = self._counts.now(pushes + num_sent, global_step)
+        # Nobody can tell whether the exchange arrived at the other workers, so no number of pushes is certain.
         if in_flight and self._counts.is_in_lockstep:
             return ()
         states = [(list(self._variables.values()), pushes)]
@@ -184,6 +185,7 @@ class WorkerState:
         with tf.Graph().as_default() as graph:
             reads = {}
             for name, variable in zip(self._variables, variables, strict=True):
+                # The session is closed. The server still has the variables, under the same container and name.
                 own = variable.handle.op
                 with tf.device(variable.device):
                     handle = tf.raw_ops.VarHandleOp(

@@ -102,6 +102,7 @@ class WorkerTask(abc.ABC):
                 loss = explained(raised, stop, self._has_state)
                 if not isinstance(loss, LostError) or not self._recovery.may_follow(loss):
                     raise loss from (None if loss is raised else raised)
+                # Raises a reason that is final, such as a signal during the loss; then the task does not wait.
                 stop.renew()
                 self._writer.state(self._recovery.note(loss))
                 self._say(Status.LOST, reason=str(loss))
