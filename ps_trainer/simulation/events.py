@@ -14,6 +14,7 @@ from ps_trainer.simulation.link import SharedLink
 from ps_trainer.simulation.rules.base import ScheduleRule, StepPlan
 from ps_trainer.simulation.schedule import LOCAL, ScheduleBlock, as_steps
 
+# As arrays, about 4 MB.
 _BLOCK_STEPS = 1 << 16
 
 
@@ -33,6 +34,7 @@ class Events:
     def __init__(self, cluster: ClusterModel, rule: ScheduleRule):
         n = cluster.num_workers
         self._rule = rule
+        # A random stream for each worker, so that its compute times depend on neither the rule nor the order of events.
         self._compute = [
             cluster.compute_of(worker).sampler(delays.rng_for(cluster.seed, worker), worker) for worker in range(n)
         ]
@@ -81,6 +83,7 @@ class Events:
             self._begin_to_compute(now, worker)
 
     def _pull(self, now: float, worker: int) -> None:
+        # The version at the beginning of the transfer: the ps tasks send what they hold at that moment.
         self._versions[worker] = self._rule.version
         if self._pull_link is None:
             self._have_pulled(now + self._transfer_secs, worker)
@@ -132,12 +135,14 @@ class Events:
         if num_changes == link.num_changes:
             worker = link.end(now)
             self._await_link(link, then)
+            # Latency is added after the transfer, because it does not keep the link busy for others.
             then(now + self._latency_secs, worker)
 
     def _arrive(self, now: float, worker: int) -> None:
         if not self._work_secs:
             self._take_in(now, worker)
             return
+        # The ps tasks process one push after the other, so a push waits for all that arrived earlier.
         self._work_done_at = max(now, self._work_done_at) + self._work_secs
         self._at(self._work_done_at, self._take_in, worker)
 

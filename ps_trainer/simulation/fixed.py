@@ -68,6 +68,7 @@ def given(staleness: Sequence[int] | np.ndarray, *, ramp_updates: int = 0) -> Sc
     update = np.arange(len(taken), dtype=np.int64)
     if ramp_updates:
         taken = taken * np.minimum(update, ramp_updates) // ramp_updates
+    # After the ramp, which may leave a larger staleness than there are versions.
     taken = np.minimum(taken, update)
     begin, end = update.astype(np.float64), update + 1.0
     steps = Steps(

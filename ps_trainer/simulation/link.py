@@ -32,6 +32,7 @@ class SharedLink:
 
     def begin(self, worker: int, now: float) -> None:
         """Begins a worker's transfer at `now`, in seconds. Later calls must not have a smaller `now`."""
+        # Without a transfer nothing moves, and the rate would be a division by 0.
         if self._under_way:
             self._moved += (now - self._now) * self._rate()
         self._now = now

@@ -112,6 +112,7 @@ def _spread_text(spread: TimeSpread) -> str:
 def _histogram(summary: Summary) -> list[str]:
     """Formats a line per bin up to the 99th percentile, and a line for everything above."""
     counts = summary.staleness
+    # Rounded up, so that at most _BINS bins reach to the 99th percentile.
     width = -(-(summary.staleness_percentile(99) + 1) // _BINS)
     num_bins = -(-(summary.staleness_percentile(99) + 1) // width)
     bins = [(f"{i * width}" if width == 1 else f"{i * width}-{(i + 1) * width - 1}") for i in range(num_bins)]

@@ -84,6 +84,7 @@ class Schedule(NamedTuple):
     def pushes_by_update(self) -> list[np.ndarray]:
         """Lists for each update the indices of the steps whose gradients it has, in the order of arrival."""
         (pushed,) = np.nonzero(self.steps.update >= 0)
+        # A stable sort keeps the order of arrival, on which the rounding of a sum of gradients depends.
         order = pushed[np.argsort(self.steps.update[pushed], kind="stable")]
         sizes = np.bincount(self.steps.update[pushed], minlength=self.num_updates)
         return np.split(order, np.cumsum(sizes)[:-1])

@@ -31,6 +31,7 @@ def stream(
         UnknownNameError: No rule of this name can be simulated.
         OptionError: An option is wrong or does not fit the cluster.
     """
+    # Here and not in the generators, which would raise only when the first block is asked for.
     if num_updates < 1:
         raise OptionError(f"--max_updates={num_updates}: max_updates must be at least 1")
     rule = schedule_table.create(update, option_strings, cluster)

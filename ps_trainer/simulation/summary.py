@@ -98,6 +98,7 @@ class Summariser:
         self._num_workers = num_workers
         self._num_updates = num_updates
         self._num_warmup = int(WARMUP_SHARE * num_updates)
+        # Infinite until the last update of the warm-up is seen: no step before it counts.
         self._begin = 0.0 if not self._num_warmup else np.inf
         self._num_seen = 0
         self._ended = np.zeros(num_workers)  # end of each worker's last step
@@ -114,6 +115,7 @@ class Summariser:
             self._begin = block.update_secs[self._num_warmup - 1 - self._num_seen]
         self._num_seen = seen
         self._update_secs.append(block.update_secs)
+        # Also for steps of the warm-up: the first counted step of a worker begins where its last one ended.
         before = before_of_worker(block.steps.worker, block.steps.t_push_done, self._ended)
         counted = block.steps.t_push_done > self._begin
         self._count(block.steps.select(counted), before[counted])
@@ -124,6 +126,7 @@ class Summariser:
         first = self._num_warmup
         intervals = np.diff(updates[max(first - 1, 0) :], prepend=[0.0] if not first else [])
         steps = np.concatenate(self._step_secs)
+        # A worker without used gradients has the mean 0 / 0: NaN, and no warning.
         with np.errstate(invalid="ignore", divide="ignore"):
             mean_staleness = self._sums["staleness"] / self._counts["used"]
             wait_share = self._sums["waited"] / self._sums["taken"]
@@ -156,6 +159,7 @@ class Summariser:
         staleness = np.bincount(steps.staleness[is_used], minlength=len(self._staleness))
         staleness[: len(self._staleness)] += self._staleness
         self._staleness = staleness
+        # Percentiles need all durations until the end; four bytes each are exact enough for them.
         self._step_secs.append(values["taken"].astype(np.float32))
 
 
