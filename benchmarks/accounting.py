@@ -97,6 +97,7 @@ def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: 
     lineages: list[list[StepLine]] = [[] for _ in starts]
     times = [start.wall_time for start in starts]
     for line in sorted(lines):
+        # By time and not by step: after a rollback the same steps come a second time.
         lineages[max(0, bisect.bisect_right(times, line.wall_time) - 1)].append(line)
     ends = [*(start.step for start in starts[1:]), applied]
     logged = made = 0

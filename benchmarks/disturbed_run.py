@@ -15,6 +15,7 @@ from benchmarks.report import Row
 from ps_trainer.errors import RunError
 from ps_trainer.launch.command import run_local
 
+# After the launcher was killed, its tasks notice it and save before they end.
 _END_SECS = 10.0
 
 
@@ -95,6 +96,7 @@ def train(
         wall_secs = run(flags, logdir, deadline_secs, cwd=REPOSITORY, environ={**os.environ, "TMPDIR": str(temporary)})
     except RunError as error:
         failure = str(error).splitlines()[0]
+    # A failed run is examined as well: what it left is part of the result.
     path = logdir / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}
     orphans = leftovers.processes(logdir, _END_SECS)

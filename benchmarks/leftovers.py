@@ -36,6 +36,7 @@ def living(folder: pathlib.Path) -> dict[int, str]:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # another user's, or it has just ended
+        # Compared as paths, because runs/a is also the beginning of the text runs/ab.
         names_it = any(folder in _and_parents(word.rpartition(b"=")[2]) for word in words)
         if (names_it or _writes_to(process, folder)) and int(process.name) != os.getpid():
             found[int(process.name)] = b" ".join(words).decode(errors="replace").strip()

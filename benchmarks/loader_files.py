@@ -84,6 +84,7 @@ def _encoded(count: int, size: int, encode: Callable[[tf.Tensor], tf.Tensor]) ->
     """Encoded images with labels."""
     arrays = Glyphs(Glyphs.Options(size=size, num_train=count, num_test=1)).arrays["train"]
     with tf.Graph().as_default(), tf.Session() as session:
+        # One graph with a placeholder: an op for each image would make the graph as large as the data.
         image = tf.placeholder(tf.uint8, [size, size, 3])
         data = encode(image)
         return [

@@ -137,6 +137,7 @@ def measure(
         source = create(case, folder)
         first_secs, rates = _rates(source, batch_size, seconds, repetitions, started_at)
     finally:
+        # Removed before the next loader, which writes its files into the same folder.
         shutil.rmtree(folder, ignore_errors=True)
     return LoaderRow(
         loader=name,
@@ -163,10 +164,12 @@ def _rates(
     source: DataSource, batch_size: int, seconds: float, repetitions: int, started_at: float
 ) -> tuple[float, list[float]]:
     """Seconds from `started_at` to the first batch, then examples per second of each repetition."""
+    # Without a GPU: only the reading counts, not copies to a device.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         batches = source.train(shard=Shard(0, 1), batch_size=batch_size, seed=0, num_epochs=None)
         iterator = tf.data.make_initializable_iterator(batches)
         read_op = tf.group(*tf.nest.flatten(iterator.get_next()))  # an op: nothing is copied out of the session
+        # Loaders of text look words up in tables, which need an initialisation of their own.
         session.run([iterator.initializer, tf.tables_initializer()])
         session.run(read_op)
         first_secs, rates = time.perf_counter() - started_at, []

@@ -261,6 +261,7 @@ def main(argv: Sequence[str]) -> int:
     folder = arguments.new_folder(parser, flags.out_dir, "runs/models")
     report = Report("benchmarks.models", argv, folder)
     befores = [GOALS[name].init_from for name in flags.models]
+    # A goal that another one starts from comes first, and only once even if the user names it.
     for name in dict.fromkeys([*(before for before in befores if before), *flags.models]):
         report.add(run(name, GOALS[name], folder / name, flags.deadline_secs))
     return report.finish()

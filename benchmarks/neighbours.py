@@ -62,6 +62,7 @@ def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
         count: Number of neighbours.
     """
     cosine = vectors @ vectors[word]
+    # A word's cosine with itself is the largest, and would always win.
     cosine[word] = -np.inf
     return np.argsort(-cosine, kind="stable")[:count]
 

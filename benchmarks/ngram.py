@@ -83,6 +83,7 @@ class NGram:
             context = groups // self._vocab_size
             total = _look_up(counted.contexts, counted.totals, context)
             num_types = _look_up(counted.contexts, counted.num_types, context)
+            # The first symbols of a text have too few symbols before them, and keep the share of the shorter groups.
             at = slice(max(length - 2, 0), None)
             kept = np.maximum(count - counted.discount, 0) + counted.discount * num_types * share[:, at]
             share[:, at] = np.where(total > 0, kept / np.maximum(total, 1), share[:, at])
@@ -96,6 +97,7 @@ class NGram:
     def _counts(self, codes: np.ndarray, counts: np.ndarray) -> _Counts:
         contexts, position, num_types = np.unique(codes // self._vocab_size, return_inverse=True, return_counts=True)
         once, twice = np.sum(counts == 1), np.sum(counts == 2)
+        # Without groups counted once the formula gives 0, and an unseen symbol would cost infinitely many bits.
         discount = float(once / (once + 2 * twice)) if once else 0.5
         return _Counts(codes, counts, contexts, np.bincount(position, counts), num_types, discount)
 
@@ -124,6 +126,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    # A wanted key above all others has the position after the last; the comparison below rejects it.
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[at] == wanted, values[at], 0)
 

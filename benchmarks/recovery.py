@@ -23,6 +23,7 @@ from benchmarks.report import Report, ResultColumn
 from ps_trainer.launch import hosts_iproute
 
 UPDATES = ("async", "sync", "ssp", "all_reduce")
+# Twice the heartbeat's timeout, so that the other tasks count the silent task as lost before it is back.
 SILENT_SECS = 8
 FAULTS = (
     "kill:ps:0",
@@ -156,6 +157,7 @@ def examine(row: RecoveryRow, logdir: pathlib.Path, done: disturbed_run.Disturbe
     event = next(_lines(logdir / "metrics" / "launcher.jsonl"))
     summary = done.summary
     books = accounting.read(logdir, summary["global_step"], is_joined=row.update in ("sync", "all_reduce"))
+    # From the step logs: reports come every few seconds, too rarely for gaps of a second.
     times = [_step_times(logdir, worker) for worker in range(NUM_WORKERS)]
     back = [secs_until_back(own, event["wall_time"], max(map(max, times))) for own in times]
     filled = dataclasses.replace(
@@ -198,9 +200,11 @@ def _secs_until_noticed(logdir: pathlib.Path, event: Mapping[str, Any]) -> float
     fault_at = datetime.datetime.fromtimestamp(event["wall_time"])
     found = []
     for path in (logdir / "logs").glob("*-[0-9]*.log"):
+        # The task's own log describes its end or its restart, not that another task noticed it.
         if path.stem == event["task"]:
             continue
         for match in filter(None, map(_LOG_LINE.match, path.read_text(errors="replace").splitlines())):
+            # The day is the fault's, so in a run across midnight the lines of the next day do not count.
             at = datetime.datetime.combine(fault_at.date(), datetime.time.fromisoformat(match[1]))
             secs = (at - fault_at).total_seconds()
             if secs > 0 and _NOTICED.search(match[2]):

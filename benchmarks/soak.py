@@ -147,6 +147,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 def flags_of(plan: argparse.Namespace) -> list[str]:
     """The flags of `python -m ps_trainer local`, without `--logdir`."""
+    # No kill at the very end, where the run would be ended during the recovery.
     kills = max(1, int(plan.minutes * 60 / plan.kill_every_secs) - 1)
     return [
         f"--num_ps={NUM_PS}",
@@ -207,6 +208,7 @@ def train_and_sample(
             time.sleep(sample_secs)
     finally:
         _end(launcher)
+    # The soak has more steps than its time allows, so only the SIGTERM above may end it.
     if launcher.exit_code != 128 + signal.SIGTERM:
         raise RunError(f"training ended by itself, with exit code {launcher.exit_code}")
     return launcher.elapsed_secs
@@ -254,6 +256,7 @@ def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
         of_role = [sample for sample in old if sample.task.startswith(prefix)]
         parts = [s for s in of_role if s.secs <= start + part], [s for s in of_role if s.secs >= end - part]
         for figure in ("rss_mib", "num_fds") if all(parts) else ():
+            # A median, so that a few samples in the middle of a save or a restart do not count.
             first, last = (statistics.median(getattr(sample, figure) for sample in some) for some in parts)
             found.append(GrowthRow(role=role, figure=figure, first=first, last=last, share=last / first - 1.0))
     return found

@@ -162,6 +162,7 @@ def _run_match(plan: StepRatePlan, match: Match) -> dict[str, list[Measurement]]
     cell = match.cell
     measurements: dict[str, list[Measurement]] = {who: [] for who in match.contenders}
     for repetition in range(plan.repetitions):
+        # A copy, because a failed contender is removed inside.
         for who in list(measurements):
             name = f"{match.name}-{who}-{repetition}"
             try:

@@ -134,6 +134,7 @@ def steps_per_sec(reports: Sequence[StepCount], window: Window) -> float | None:
             raise RunError(f"a worker's reports do not go forward: {earlier} is followed by {later}")
     if len(inside) < 2:
         return None
+    # From report to report: the window begins and ends between reports, where the count of steps is unknown.
     return (inside[-1].local_step - inside[0].local_step) / (inside[-1].wall_time - inside[0].wall_time)
 
 
@@ -175,6 +176,7 @@ class _Run:
         )
         task.start()
         self._tasks.append(task)
+        # Only after the start: `_end` would wait for a process that does not exist.
         self._stack.callback(_end, task)
 
     def _poll(self) -> None:

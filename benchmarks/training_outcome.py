@@ -93,4 +93,5 @@ def _mean_of(workers: Sequence[Mapping[str, Any]], key: str) -> float | None:
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
+    # Weighted by steps, because workers make different numbers of steps.
     return math.fsum(map(operator.mul, values, weights)) / math.fsum(weights) if sum(weights) else None

@@ -112,6 +112,7 @@ class RandomInput:
 
     def test(self, *, batch_size: int) -> tf.data.Dataset:
         """One batch that no worker trains on."""
+        # Three numbers never equal a worker's pair of seed and index.
         return self._one_batch(batch_size, (0, 0, 1))
 
     def _one_batch(self, batch_size: int, seed: tuple[int, ...]) -> tf.data.Dataset:
