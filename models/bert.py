@@ -73,8 +73,7 @@ class Bert:
         if self.options.num_classes:
             return layers.classifier_output(self._class_logits(self._encode(ids_BT, training=training)), batch["label"])
         place_BK, seen_BT = self._hide(ids_BT, training=training)
-        # Only the masked positions need logits, one for each symbol of the vocabulary, so they are picked before that
-        # layer.
+        # Logits have a value for each symbol of the vocabulary, so only the masked positions go into that layer.
         true_BK = tf.gather(ids_BT, place_BK, axis=1, batch_dims=1)
         logits_BKV = self._symbol_logits(
             tf.gather(self._encode(seen_BT, training=training), place_BK, axis=1, batch_dims=1)
@@ -105,8 +104,7 @@ class Bert:
         dim = self.options.dim
         with tf.variable_scope("encoder"):
             # The table has one row more than symbols; the last row is the special symbol "hidden".
-            # Rows start with a standard deviation of dim ** -0.5. The factor makes them as large as the positions that
-            # are added.
+            # Rows start with a standard deviation of dim ** -0.5; scaled, they are as large as the positions.
             x_BTD = layers.embedding("embedding", self.options.vocab_size + 1, dim, ids_BT) * dim**0.5
             x_BTD += layers.sinusoidal_positions(int(ids_BT.shape[1]), dim)
             options = self.options

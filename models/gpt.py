@@ -106,6 +106,5 @@ class Gpt:
             bucket_BT = tf.math.floormod(before_BT * _HASH_FACTOR + ids_BT + 1, options.num_buckets)
             rows_BTD = layers.embedding(f"ngram{length}", options.num_buckets, options.dim, bucket_BT)
             x_BTD += layers.dropout(rows_BTD, options.ngram_dropout, training=training)
-        # Rows start with a standard deviation of dim ** -0.5. The factor makes them as large as the positions that are
-        # added.
+        # Rows start with a standard deviation of dim ** -0.5; scaled, they are as large as the positions.
         return x_BTD * options.dim**0.5

@@ -42,8 +42,7 @@ class LogisticRegression:
         Returns:
             Mean log loss; the probability of label 1, float32 [B]; "accuracy" and "log_loss".
         """
-        # Zeros are a fair start, because the loss is convex. A feature that never occurs in training keeps the weight
-        # 0.
+        # Zeros will do, because the loss is convex. A feature that never occurs in training keeps the weight 0.
         weights_BM1 = layers.embedding(
             "weights", self.options.num_features, 1, batch["ids"], initializer=tf.zeros_initializer()
         )

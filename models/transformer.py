@@ -101,8 +101,7 @@ class Transformer:
         """Computes the logits [B, T, V] of the symbol at each position, given the symbols before it."""
         with tf.variable_scope("decoder"):
             with self._stage(self.options.num_layers):
-                # The decoder's table lies in the stage of its first block, so that the rows do not travel to another
-                # worker first.
+                # In the stage of the first block, so that the rows do not travel to another worker first.
                 x_BTD = self._embed(before_BT, self.options.target_vocab_size, training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(self.options.num_layers + layer):

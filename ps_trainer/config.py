@@ -281,8 +281,7 @@ class TrainConfig:
     def agreement(self) -> dict[str, Any]:
         """The settings that must be the same for every worker of a job, as JSON values."""
         shared = [field.name for field in dataclasses.fields(self) if "shared" in field.metadata]
-        # Through JSON, which turns tuples into lists: the settings of another task arrive as JSON, and must compare as
-        # equal.
+        # JSON turns tuples into lists. The settings of another task arrive as JSON, and must compare as equal.
         return json.loads(json.dumps({name: getattr(self, name) for name in shared}))
 
 

@@ -52,8 +52,7 @@ def multi_head_attention(
         query_BHQE = _split(dense(x_BQD, dim, "query"), num_heads)
         key_BHKE = _split(dense(memory_BKD, dim, "key"), num_heads)
         value_BHKE = _split(dense(memory_BKD, dim, "value"), num_heads)
-        # A product of E pairs has E times the variance of one. Unscaled, the softmax of large scores has hardly any
-        # gradient.
+        # A sum of E products has E times the variance of one, and the softmax of large scores has hardly any gradient.
         score_BHQK = tf.matmul(query_BHQE, key_BHKE, transpose_b=True) * (dim // num_heads) ** -0.5
         if mask is not None:
             score_BHQK = tf.where_v2(mask, score_BHQK, _MASKED_SCORE)

@@ -75,8 +75,7 @@ def layer_norm(x: tf.Tensor, name: str, epsilon: float = 1e-6) -> tf.Tensor:
         size = [int(x.shape[-1])]
         gamma_D = tf.get_variable("gamma", size, initializer=tf.ones_initializer())
         beta_D = tf.get_variable("beta", size, initializer=tf.zeros_initializer())
-        # The variance of centered values: mean(x^2) - mean(x)^2 loses its digits, and may be negative, where |mean| is
-        # large.
+        # Not mean(x^2) - mean(x)^2, which loses its digits, and may become negative, where |mean| is large.
         centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
         return centered * tf.math.rsqrt(variance + epsilon) * gamma_D + beta_D

@@ -84,8 +84,7 @@ def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> No
         os.environ.update(request["env"])
         os.read(go_read, 1)  # returns when all other processes have closed the pipe
         libc = ctypes.CDLL(None, use_errno=True)
-        # `setns` moves only the calling thread, so it comes before TensorFlow starts threads, which inherit the
-        # namespace.
+        # `setns` moves only the calling thread. TensorFlow's threads start later and inherit its namespace.
         if len(fds) > 1 and libc.setns(fds[1], _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "cannot enter the network namespace")
         for fd in (go_read, *fds):

@@ -38,8 +38,7 @@ class EventLog:
         record = {"wall_time": self._wall_clock(), "kind": "event", "event": event, "task": task}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Opened for each event: events are rare, and a line must be in the file even if the launcher is killed
-            # next.
+            # Opened for each event: events are rare, and a line must survive if the launcher is killed next.
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record | {"global_step": global_step} | details) + "\n")
         except OSError as error:  # a full disk must not end the run

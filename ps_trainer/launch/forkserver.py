@@ -160,8 +160,7 @@ class ForkServer:
                 send(self._socket, request, fds)
                 answer = receive(self._socket)
             except (BrokenPipeError, ConnectionResetError):
-                # Which of these it is, or None from `receive`, depends on how much of the request the server read
-                # before it ended.
+                # Which error, or None from `receive`, depends on how much of the request the server had read.
                 answer = None
         if answer is None:
             raise ForkServerEndedError(f"the fork server has ended; see {self._log_path}")
@@ -185,8 +184,7 @@ class ForkServer:
         pid = os.fork()
         if not pid:
             try:
-                # This copy of the launcher's end would keep the socket open, so the server would not notice when the
-                # launcher ends.
+                # An open copy of the launcher's end would keep the server from noticing that the launcher ended.
                 self._socket.close()
                 # The launcher's handlers only record a signal. Inherited, they would make this process ignore SIGTERM.
                 for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -157,8 +157,7 @@ class Supervisor:
 
     def _watch(self) -> RunOutcome:
         while True:
-            # Signals before ends: a process manager may send SIGTERM to the tasks, too, and their ends are no failures
-            # then.
+            # Signals before ends: a process manager may have sent SIGTERM to the tasks, too. They did not fail.
             if self._signals.first is not None:
                 return RunOutcome(exit_code=128 + self._signals.first, signum=self._signals.first)
             self._note_ends()
@@ -191,8 +190,7 @@ class Supervisor:
         ended.sort(key=lambda task: task.job_name == "ps")
         found = [task for task in ended if not self._will_restart(task) and not self._is_excused(task)]
         if found:
-            # A task that a signal killed comes first: tasks that exit with an error often do so because another one is
-            # lost.
+            # Tasks that a signal killed come first: an exit with an error is often the effect of a lost task.
             found.sort(key=lambda task: ((task.exit_code or 0) > 0, _ORDER.index(task.job_name), task.task_index))
             self._failed += found
             self._failed_at = self._clock() if self._failed_at is None else self._failed_at
@@ -293,8 +291,7 @@ class Supervisor:
         finally:
             for task in self._tasks:
                 task.kill()
-            # A process that hangs inside the kernel (a dead network disk) outlives SIGKILL; the launcher does not wait
-            # for it.
+            # A process that hangs inside the kernel (a dead network disk) outlives SIGKILL, so this wait is short.
             self._collect(self._clock() + 1.0)
         tick()
 
