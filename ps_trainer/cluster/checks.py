@@ -157,6 +157,7 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
         isolation: The user's statement of what keeps strangers away; None without a statement.
     """
     shown = listed(f"{port} of {name}" for name, port in own)
+    # TensorFlow listens on every interface, but a wrapper may have bound the port to loopback only.
     bound = set().union(*(network.listening_ips(port) for _, port in own))
     listens = "listens" if bound else "will listen"
     only_loopback = bound and all(ipaddress.ip_address(ip).is_loopback for ip in bound)
@@ -216,6 +217,7 @@ def _place(job_name: str, task_index: int, address: str) -> Place:
             ports.check_port_free(address)
             is_free = True
         except ClusterConfigError as error:
+            # A port that is taken and answers may be the task itself, so it is not a problem here.
             problem = str(error) if network.fault_of(address) else ""
     elif resolved.ips:
         problem = network.fault_of(address)

@@ -43,6 +43,7 @@ class ClusterConfig:
     source: str = dataclasses.field(default="ClusterConfig", compare=False)
 
     def __post_init__(self) -> None:
+        # The dataclass is frozen, so this is the only way to replace what was given.
         object.__setattr__(self, "jobs", normalise_jobs(self.jobs, self.source))
         object.__setattr__(self, "job_name", normalise_job_name(self.job_name, self.source))
         check_task(self.jobs, self.job_name, self.task_index, self.source)

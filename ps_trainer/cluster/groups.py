@@ -69,6 +69,7 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
 def members_of_groups(num_workers: int, num_stages: int) -> list[tuple[int, ...]]:
     """Worker indices of each group, ordered by stage; raises OptionError if workers would be left over."""
     num_groups = count_groups(num_workers, num_stages)
+    # The workers that train come first, so that their indices stay the same without the stage workers.
     return [tuple(range(first, num_workers, num_groups)) for first in range(num_groups)]
 
 

@@ -63,6 +63,7 @@ def fault_of(address: str, deadline_secs: float = CONNECT_SECS) -> str:
     host, port = addresses.split_address(address, "address")
     resolved = resolve(host)
     fault = f"the name {host} does not resolve: {resolved.problem}"
+    # A name may have an IPv6 address at which nothing listens, so each address gets a try.
     for ip in resolved.ips:
         try:
             socket.create_connection((ip, port), deadline_secs).close()
@@ -123,6 +124,8 @@ def listening_ips(port: int) -> set[str]:
 def _ipv4_of(name: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
+            # `struct ifreq`: 16 bytes for the name and its final zero, then family, port and, from byte 20 on, the
+            # address.
             request = struct.pack(f"{_IFREQ_BYTES}s", name.encode()[:15])
             return socket.inet_ntoa(fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)[20:24])
         except OSError:

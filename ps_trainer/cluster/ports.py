@@ -68,6 +68,7 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
     every = range(LOWEST_PICKED_PORT, addresses.MAX_PORT + 1)
     outside = [port for port in every if not low <= port <= high]
     inside = [port for port in every if low <= port <= high]
+    # At random, so that two commands that start at the same time rarely pick the same ports.
     source = random.SystemRandom()
     source.shuffle(outside)
     source.shuffle(inside)
@@ -95,6 +96,8 @@ def _bind_everywhere(port: int, *, reuse: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family == socket.AF_INET6:
+            # One socket for both protocols, as TensorFlow's server has it. The default of the option differs between
+            # systems.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         if reuse:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -215,6 +215,7 @@ def _merge(given: Sequence[_Given], roles: Sequence[str], default_role: str | No
                 f"--task_index is missing: the job {job_name} has {num_tasks} tasks; give 0..{num_tasks - 1}"
             )
         task_index = 0
+    # First with index 0, so that a job without addresses is reported with the source that names the job.
     config_lib.check_task(jobs, job_name, 0, job_source)
     config_lib.check_task(jobs, job_name, task_index, index_source)
     return ClusterConfig(jobs=jobs, job_name=job_name, task_index=task_index, source=jobs_source)

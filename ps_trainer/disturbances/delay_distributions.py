@@ -99,6 +99,7 @@ class SpikeDelay(Independent):
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         p, factor = self.options.p, self.options.factor
+        # The expected size is 1 + p (factor - 1). The division by it brings the mean to 1.
         sizes = np.where(rng.random(count) < p, factor, 1.0)
         return sizes * _jitter(rng, self.options.jitter, count) / (1.0 + p * (factor - 1.0))
 
@@ -159,6 +160,7 @@ class BurstDelay(Delay):
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
         """The stream of a worker, which starts in a burst with the long-run share of bursts as its probability."""
         begin, end, factor = self.options.begin, self.options.end, self.options.factor
+        # The stationary share of slow steps; `scale` divides by the mean size that follows from it.
         share = begin / (begin + end)
         scale = self.options.mean_ms * MILLI / (1.0 + share * (factor - 1.0))
         is_slow = rng.random() < share
@@ -196,6 +198,7 @@ class TraceDelay(Delay):
         """The stream in the order of the file, from a random line on."""
         position = int(rng.integers(len(self._secs)))
         while True:
+            # In the order of the file, which keeps the dependence between successive steps.
             yield np.take(self._secs, np.arange(position, position + BLOCK), mode="wrap")
             position = (position + BLOCK) % len(self._secs)
 
@@ -250,6 +253,7 @@ def _read_number(file: str, number: int, row: list[str], index: int) -> float:
 
 
 def _index_of(column: str) -> int | None:
+    # Python rejects the conversion of a text with thousands of digits, by an error of its own.
     return int(column) if column.isdecimal() and len(column) < 10 else None
 
 

@@ -174,9 +174,11 @@ def check_workers(specs: Sequence[DelaySpec], num_workers: int, flag: str) -> No
 
 def spec_for(specs: Sequence[DelaySpec], worker: int) -> DelaySpec | None:
     """The spec for one worker: the last one that applies to it, or None."""
+    # The last one wins, so that a spec for one worker can follow a spec for all.
     return next((spec for spec in reversed(specs) if spec.applies_to(worker)), None)
 
 
 def rng_for(seed: int, worker: int) -> np.random.Generator:
     """The random numbers of one worker's delays, independent of other workers and of other uses of the seed."""
+    # Not `hash`, whose values for texts differ from process to process.
     return np.random.default_rng([zlib.crc32(b"delays"), seed, worker])

@@ -213,11 +213,13 @@ def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
     tail = text.partition(":")[2]
     keys = options_lib.parse(_Chaos, _strings(tail, where) if tail else [], where)
     tasks = _chaos_tasks(keys.roles, where, cluster)
+    # `random` hashes a text in the same way in each process, whatever PYTHONHASHSEED says.
     source = random.Random(f"chaos {keys.seed}")
     num_moments = keys.kills // keys.together
     faults: list[Fault] = []
     for moment in range(num_moments):
         together = _draw_tasks(source, tasks, keys.together, where)
+        # Drawn even if `every_secs` does not use it: so the tasks are the same for both kinds of moments.
         within = source.random()
         after_secs, step = None, None
         if keys.every_secs is not None:
@@ -237,6 +239,7 @@ def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
 
 def _draw_tasks(source: random.Random, tasks: Mapping[str, list[str]], count: int, where: str) -> list[str]:
     """Draws `count` different tasks: first a role with tasks left, then one of its tasks."""
+    # By role first. Otherwise many workers would make the loss of a ps task or of the chief rare.
     left = {role: list(names) for role, names in tasks.items()}
     drawn: list[str] = []
     while len(drawn) < count:

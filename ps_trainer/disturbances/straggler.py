@@ -66,6 +66,7 @@ class Straggler:
             target: Target of the worker's own server.
             config: Configuration of a session on that server alone.
         """
+        # A graph with this task's device only: a step must not stay in its delay because another task is lost.
         with tf.Graph().as_default() as graph, tf.device(self._device):
             pass_op = self._passes().enqueue(True)  # noqa: FBT003 - the element, as TensorFlow's queues take it
         session = tf.Session(target, graph=graph, config=config)
@@ -92,6 +93,7 @@ class Straggler:
             let_pass = session.make_callable(pass_op)
             while (delay := self._asked.get()) is not None:
                 is_cut_short = self._wait(delay)
+                # Before the step may pass, because the step's end reads it.
                 self.last_delay = 0.0 if is_cut_short else delay
                 let_pass()
 
@@ -102,6 +104,7 @@ class Straggler:
     def _passes(self) -> tf.FIFOQueue:
         """The queue whose elements let a step pass; its shared name makes it the same queue in every graph."""
         with tf.get_default_graph().container(self._container):
+            # Without a limit, so that the thread which lets steps pass never waits itself.
             return tf.FIFOQueue(-1, [tf.bool], shapes=[[]], shared_name=f"straggler/worker_{self.worker_index}")
 
 

@@ -62,9 +62,11 @@ class Drill:
         Raises:
             InjectedFaultError: a requested error is due.
         """
+        # This comparison is all that most steps cost.
         if global_step < self._next:
             return
         self._writer.reached(global_step)
+        # Updates of other workers make `global_step` skip values, so one step may reach several.
         while self._steps and self._steps[0] <= global_step:
             self._steps.pop(0)
         self._next = self._steps[0] if self._steps else math.inf

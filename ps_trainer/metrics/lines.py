@@ -23,6 +23,8 @@ class LineFile:
 
     def __init__(self, path: pathlib.Path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered, so that a task that is killed leaves every line. In append mode, several starts of a task share
+        # the file.
         self._file = path.open("ab", buffering=0)
         self._is_losing = False
 
@@ -31,6 +33,7 @@ class LineFile:
         line = (json.dumps(record) + "\n").encode()
         size = os.fstat(self._file.fileno()).st_size
         try:
+            # An unbuffered write to a disk that becomes full writes a part of the line, without an error.
             if self._file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:

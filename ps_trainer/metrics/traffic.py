@@ -87,6 +87,8 @@ class SocketTraffic:
         if not is_supported():
             return None
         now = {connection.key: connection for connection in connections() if self._is_cluster(connection)}
+        # The kernel forgets the counts of a closed connection. Without them the sums would decrease when a task is
+        # restarted.
         gone = [connection for key, connection in self._last.items() if key not in now]
         self._closed = _sum([self._closed, *map(_traffic, gone)])
         self._last = now
@@ -159,9 +161,11 @@ def _connection(sock: socket.socket, inode: int) -> Connection | None:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
     except OSError:  # the socket listens, or is no longer connected
         return None
+    # An older kernel returns a shorter structure, without the two counts.
     if len(info) < _INFO_SIZE:
         return None
     sent, received = _BYTES.unpack_from(info, _BYTES_AT)
+    # Descriptors are reused soon after a close. The inode and both ends together name one connection.
     return Connection((inode, local, peer), local[1], peer[1], sent, received)
 
 

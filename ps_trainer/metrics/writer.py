@@ -94,6 +94,7 @@ class MetricsWriter:
         ]
         try:
             self._events.add_summary(tf.Summary(value=scalars), step)
+            # TensorBoard then shows each report at once, and a task that is killed loses none.
             self._events.flush()
         except _EVENT_ERRORS as error:
             logging.warning("TensorBoard events end here: %s", str(error).partition("\n")[0])
