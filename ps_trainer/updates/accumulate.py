@@ -75,6 +75,7 @@ class Accumulate(UpdateRule):
         (push,) = wrapped.phases
         with tf.device(store.worker_device):
             know_op = known_step.assign(push.global_step, read_value=False)
+            # The first steps of a worker hold their gradients, so without this value they would report step 0.
             know_first_op = known_step.assign(store.clocks[0].read_value(), read_value=False)
             hold = Phase(
                 global_step=known_step.read_value(),
@@ -118,6 +119,7 @@ def _create_sum(gradient: Gradient) -> _Sum:
         return _create_row_sum(name, piece, value)
     held = create_local_variable(name, value.shape, value.dtype)
     total = held.read_value() + value
+    # `tf.zeros_like` of a static shape is a constant, so without this order the sum could be cleared before it is read.
     with tf.control_dependencies([total]):
         clear_op = held.assign(tf.zeros_like(total), read_value=False)
     return _Sum(total, held.assign(total, read_value=False), clear_op)
@@ -140,6 +142,7 @@ def _create_row_sum(name: str, piece: Piece, rows: tf.IndexedSlices) -> _Sum:
 
 def _create_list(name: str, nothing: tf.Tensor) -> tf.Variable:
     """Creates a local variable whose number of rows may change."""
+    # `tf.get_variable` takes no shape beside a constant as its first value, so it could not leave the rows open alone.
     return tf.Variable(
         nothing,
         name=name,

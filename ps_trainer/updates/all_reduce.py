@@ -65,6 +65,7 @@ class AllReduce(UpdateRule):
         create_slots(store, gradients, context)
         ring = Ring(store, context.push.reduce(gradients), context, self._options.fusion_bytes)
         with tf.device(store.worker_device):
+            # Every worker computes with the result of the same last turn, so no gradient is stale.
             no_staleness = tf.zeros([store.num_ps], tf.int64)
         return TrainStep(
             [Phase(ring.global_step, no_staleness, [ring.give_op], None)],

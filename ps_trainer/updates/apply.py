@@ -144,6 +144,8 @@ class Applier:
         ops, slots = [], []
         for index, part in self._by_optimizer(updated):
             optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
+            # The optimizer of `_create_slots` has read the clock too early for this update, so a new one takes over its
+            # slots.
             slotted = self._slotted.get((place, index))
             if slotted is not None:
                 optimizer._slots = slotted._slots
@@ -158,6 +160,7 @@ class Applier:
         return [(index, [part for part in parts if self._index(part[0]) == index]) for index in indices]
 
     def _index(self, piece: Piece) -> int:
+        # One extent is enough: a layout never puts variables of different optimizers into one piece.
         return self._optimizers.index_of(piece.extents[0].name)
 
     def _create(
@@ -191,6 +194,7 @@ def arrived(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices
     An op that takes the result as a control input runs when this value has arrived, and needs no message of its own.
     """
     if isinstance(value, tf.IndexedSlices):
+        # `dense_shape` gets no copy here: no update reads it, so it does not have to travel.
         return tf.IndexedSlices(tf.identity(value.values), tf.identity(value.indices), value.dense_shape)
     return tf.identity(value)
 
@@ -201,6 +205,7 @@ def count_update(clock: tf.Variable) -> tf.Tensor:
     `assign_add` on a resource variable is an add and a separate read, and other workers' adds can fall between the two.
     This op does both under the variable's lock.
     """
+    # The op fails at its limit, which no clock ever reaches.
     return tf.raw_ops.ResourceCountUpTo(resource=clock.handle, limit=2**62, T=tf.int64)
 
 

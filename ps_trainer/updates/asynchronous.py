@@ -38,7 +38,11 @@ class Async(UpdateRule):
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
+                # Apply before count: a pull that sees the count also reads the update, so the staleness is never too
+                # small.
                 before_apply = count_update(store.clocks[ps])
+                # The next pull waits for the count: a clock read before it would take this worker's own update for
+                # staleness.
                 applied.append(before_apply.op)
                 stale = before_apply - store.clock_reads[ps]
                 if ps == 0:  # both numbers in one message

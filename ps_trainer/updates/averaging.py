@@ -93,6 +93,8 @@ class _Rounds:
         self.since = LocalSteps(store, f"{name}/since_round")
         self._applied = LocalSteps(store, f"{name}/num_applied")
         pieces = [gradient.piece for gradient in averaged.gradients]
+        # Fresh only, because ps 0 then decides for all ps tasks, and every part of the average is over the same
+        # workers.
         policy = GroupPolicy(
             required=lambda clock: tf.constant(context.num_workers, tf.int64),
             counts_workers=True,
@@ -120,6 +122,7 @@ class _Rounds:
 
     def build_round(self) -> Phase:
         """Builds a local step that ends with the average of all replicas in place of the replica."""
+        # A round sends what the replica is after this step's gradient, so these reads come after the local step.
         with tf.device(self._store.worker_device), tf.control_dependencies([self._local_op]):
             replicas = [Gradient(g.piece, g.piece.own_replica.read_value()) for g in self._averaged.gradients]
         pushed = self.collector.push(self._averaged.send(replicas))
@@ -172,6 +175,7 @@ class _Rounds:
         with tf.device(self._store.ps_device(ps)):
             updates = [self._averaged.update(piece, value) for piece, value in averages]
             with tf.control_dependencies(updates):
+                # A plain add is enough: rounds close one at a time, in the section of the ps task.
                 return self._store.clocks[ps].assign_add(1, read_value=False)
 
 

@@ -60,7 +60,9 @@ def counted_exclusively(
         nonlocal pulled
         count = apply(*on_ps)
         with tf.control_dependencies([count]):  # the next step reads the parameters with this step's update
+            # Casts to the types of the wire come outside (`ParameterStore.joined`), so that the section stays short.
             pulled = store.read_on(ps)
+        # The section ends after these reads; otherwise another update could fall between the clock and the parameters.
         with tf.control_dependencies([*pulled.clocks, *(value for _, value in pulled.values)]):
             return tf.identity(count)
 
@@ -84,6 +86,7 @@ def counted_phase(store: ParameterStore, steps: Sequence[Counted], targets: Sequ
         pushed = counts[0][0]
     for ps, count in enumerate(counts[1:], 1):
         with tf.device(store.ps_device(ps)):
+            # The slice is on the ps task, because only ps 0 has to send its clock as well.
             staleness.append(count[1:])
     with tf.device(store.worker_device):
         return Phase(

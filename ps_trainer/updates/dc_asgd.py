@@ -107,6 +107,7 @@ class DcAsgd(UpdateRule):
             with tf.device(store.ps_device(ps)):
                 name, dtype = piece.variable.op.name, piece.variable.dtype.base_dtype.as_numpy_dtype
                 mean_squares[name] = create_variable(f"{name}/DcAsgdMeanSquare", piece.variable.shape, dtype)
+            # Checkpoints hold what is in this list, under the name of the variable.
             context.applier.slots.append((piece, mean_squares[name]))
         return mean_squares
 
@@ -115,6 +116,7 @@ class DcAsgd(UpdateRule):
         if mean_square is None:
             return self._options.strength
         updated = _DECAY * mean_square.read_value() + (1 - _DECAY) * gradient * gradient
+        # λ depends on the write, because a section runs only what its results depend on.
         with tf.control_dependencies([mean_square.assign(updated, read_value=False)]):
             return self._options.strength / tf.sqrt(updated + _EPSILON)
 

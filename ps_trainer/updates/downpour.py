@@ -117,8 +117,10 @@ class Downpour(UpdateRule):
     ) -> StartCondition | None:
         if context.is_chief or not self._options.warm_start_steps:
             return None
+        # A chief that ends at `max_steps` never reaches a later warm start, and the others would wait for ever.
         start_at = min(self._options.warm_start_steps, context.max_steps or self._options.warm_start_steps)
         with tf.device(store.ps_device(0)):
+            # The chief may also run out of data before it has made the steps.
             is_met = tf.logical_or(store.clocks[0].read_value() >= start_at, chief_left.read_value())
         return StartCondition(is_met, f"global step {start_at}, until which the chief trains alone")
 
@@ -159,6 +161,7 @@ class _Graph:
         else:
             targets += self._local_sgd()
             if pushes:
+                # Without a fetch, the push is the only news of global_step, which the schedule of local steps follows.
                 targets.append(replica.hear(global_step))
         pushed = self._pushed if pushes else None
         return Phase(global_step, staleness, targets, None, pushed, is_local=not (pushes or fetches))
@@ -176,8 +179,10 @@ class _Graph:
     def _keep_sums(self, *, clears: bool) -> list[tf.Operation]:
         ops = []
         with tf.device(self._store.worker_device):
+            # Not strict: with n_push=1 nothing is accrued, and there is nothing to keep.
             for accrued, total in zip(self.accrued, self._sums, strict=False):
                 with tf.control_dependencies([total.value]):
+                    # The zeros do not depend on the sum, which must be read before it is cleared.
                     kept = tf.zeros_like(total.value) if clears else total.value
                     ops.append(accrued.assign(kept, read_value=False))
         return ops
@@ -194,6 +199,7 @@ class _Graph:
             self._pushed = before[0] + 1
         self._staleness = self.replica.staleness(before)
         with tf.device(store.worker_device):
+            # On the worker, from the count that travels for the staleness anyway: no further message.
             self._pushed_step = before[0] + 1
 
     def _local_sgd(self) -> list[tf.Operation]:

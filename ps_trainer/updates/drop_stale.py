@@ -63,6 +63,7 @@ class DropStale(UpdateRule):
 
         steps = [counted_exclusively(store, context, 0, by_ps[0], decide)]
         with tf.device(store.ps_device(0)):
+            # On ps 0, so that one bool travels to each other ps task, not the count.
             is_fresh = steps[0].count[1] >= 0
         for ps, part in enumerate(by_ps[1:], 1):
 

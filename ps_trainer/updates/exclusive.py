@@ -59,6 +59,7 @@ def exclusive(
         ValueError: `fn` uses an outside tensor that is not among the arguments, or an op that may wait.
     """
     with tf.device(store.ps_device(ps)):
+        # Copies on the ps task: a control edge from an original on the worker would be a message of its own.
         on_ps = [arrived(argument) for argument in arguments]
         lock = Signal(f"updates/exclusive_{ps}")
         with tf.control_dependencies([*_parts(on_ps), *after]):
@@ -70,7 +71,9 @@ def exclusive(
         _check_closed([op for op in graph.get_operations() if op.name not in outside], on_ps)
         with tf.control_dependencies(tf.nest.flatten(results)):
             left = lock.give()
+        # A new accumulator is empty, which means "locked": the chief puts the first gradient into it.
         tf.add_to_collection(_INITIALIZERS, lock.give())
+        # Only through these copies does a fetch depend on `left`; without them the lock might never be given back.
         with tf.control_dependencies([left]):
             return tf.nest.map_structure(tf.identity, results)
 

@@ -29,6 +29,7 @@ class Fusion:
         self._shapes = [value.shape.as_list() for value in values]
         self._dtypes = [value.dtype.base_dtype for value in values]
         # The one-hot vector goes with the first dtype.
+        # A model whose parameters are all tables has no dense gradient, but the turn still has to name its givers.
         self._groups = list(dict.fromkeys(self._dtypes)) or [tf.float32]
         self._cuts: list[list[int]] = []
         self.vectors: list[tf.Tensor] = []
@@ -64,4 +65,5 @@ class Fusion:
 
 def _even_parts(size: int, max_size: int) -> list[int]:
     count = -(-size // max_size)
+    # Even parts: a short last vector would take as many rounds around the ring as a full one.
     return [size * (i + 1) // count - size * i // count for i in range(count)]

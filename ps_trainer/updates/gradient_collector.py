@@ -150,7 +150,10 @@ class GradientCollector:
             after = first.wait(worker, results[0]) if self._policy.waits else results[0].notice.op
             with tf.control_dependencies([after]):
                 version, is_released = first.read()
+                # The version cannot serve as global_step: it starts at 0 with each container, the clock at the
+                # checkpoint's step.
                 clock = self._store.clocks[0].read_value()
+            # The visit's own flag is for a process whose ticket is old: ps 0 lets it go, although nobody is released.
             is_released = tf.maximum(is_released, results[0].is_released) > 0
             global_step = tf.where(is_released, tf.constant(RELEASED, tf.int64), clock)
         ready = [after]
@@ -166,6 +169,7 @@ class GradientCollector:
     def _apply_and_count(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
         apply_op = self._context.applier.apply(ps, averages)
         with tf.device(self._store.ps_device(ps)), tf.control_dependencies([apply_op]):
+            # A plain add is enough: only the section of this ps task counts, one step at a time.
             return self._store.clocks[ps].assign_add(1, read_value=False)
 
 

@@ -114,6 +114,7 @@ class _HybridExchange(RingExchange):
         if turn.global_step != RELEASED:
             if self._is_chief:
                 self._tables.apply(session, turn.num_gradients)
+            # No worker gathers rows for its next step before the chief has updated the tables.
             self._ring.wait_for_all(session)
         return turn.global_step
 
@@ -135,6 +136,7 @@ def _apply(store: ParameterStore, ps: int, sums: GradientSums, share: tf.Tensor,
 
 def _count_bytes(store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> tf.Operation:
     with tf.device(store.worker_device):
+        # Sizes are tensors, because each batch touches another number of rows.
         sizes = [
             tf.size(tensor, out_type=tf.int64) * tensor.dtype.size
             for gradient in gradients

@@ -82,6 +82,7 @@ class LiveWorkers(ChiefService):
         self._is_released = threading.Event()
         self._gone: set[int] = set()  # workers that were last reported as lost or done
         self._error: BaseException | None = None
+        # A daemon: a call that a frozen ps task never answers must not keep the process alive.
         self._thread = threading.Thread(target=self._run_calls, name=f"{name}-service", daemon=True)
 
     def start(self, session: tf.Session) -> None:
@@ -143,6 +144,7 @@ class LiveWorkers(ChiefService):
             try:
                 call.result.set_result(self._session.run(call.fetches, call.feeds))
             except Exception as error:  # noqa: BLE001 - `error` returns it, and the caller that waits for it raises it
+                # After `stop` an error is only the cancellation that `stop` itself has caused.
                 if self._is_open:
                     self._error = self._error or error
                 call.result.set_exception(error)

@@ -66,6 +66,7 @@ class LocalSgd(UpdateRule):
         averaged = averaging.Averaged(
             gradients=gradients,
             send=send,
+            # A plain add: the workers' local steps have applied the optimizer already.
             update=lambda piece, mean: piece.variable.assign_add(mean, read_value=False),
             targets=lambda: context.push.targets,
             bases=bases,

@@ -33,6 +33,7 @@ class Push:
         self._sent: Sequence[Gradient] = ()
         self._count_op: tf.Operation | None = None
         with tf.device(self._worker_device):
+            # int32 would overflow after 2 GiB.
             self.sent_bytes = create_local_variable("push/sent_bytes", [], tf.int64)
 
     def send(self, gradients: Sequence[Gradient]) -> list[Gradient]:

@@ -114,6 +114,7 @@ class LocalSteps:
 
     def advance_op(self) -> tf.Operation:
         """Builds the op of every step for which only `advance` was called."""
+        # `value` is the count before this step (Adam's bias correction), so the add waits for that read.
         with tf.device(self._device), tf.control_dependencies([self.value]):
             return self.variable.assign_add(1, read_value=False)
 

@@ -27,7 +27,9 @@ from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import RELEASED, Exchange, RuleContext
 from ps_trainer.updates.fusion import Fusion
 
+# Each count is a run of its own with all ps tasks, which is too dear for every turn.
 _COUNT_SECS = 0.2  # interval at which the chief writes its step to the clocks of the ps tasks
+# TensorFlow keeps keys as int32.
 _MAX_KEY = 2**31
 
 
@@ -78,6 +80,8 @@ class Ring:
             self._give_nothing_op = self._stage([tf.zeros_like(vector) for vector in fusion.vectors])
             self._turn = self._build_turn(fusion)
             self._barrier = self._reduce(tf.zeros([1]), instance=len(fusion.vectors))
+            # Two runs with the keys of `_turn` and of `_barrier`: TensorFlow numbers the runs of each set of keys
+            # separately.
             self._first_ops = [
                 [self._reduce_alone(i) for i in range(len(fusion.vectors))],
                 [self._reduce_alone(len(fusion.vectors))],
@@ -147,6 +151,7 @@ class Ring:
         vectors = tf.raw_ops.Unstage(dtypes=fusion.dtypes, shared_name=self._stage_name)
         for vector, size in zip(vectors, fusion.sizes, strict=True):
             vector.set_shape([size])
+        # The position of a vector is its key: all workers build the same vectors in the same order.
         reduced = [self._reduce(vector, instance) for instance, vector in enumerate(vectors)]
         # Wait for all vectors before the first is used: if the ring breaks between two of them, nothing is applied.
         with tf.control_dependencies(reduced):
@@ -165,6 +170,7 @@ class Ring:
                     self._step.assign_add(1, read_value=False), self.given.assign_add(givers, read_value=False)
                 )
 
+        # Without a giver the mean would be 0/0, and NaN would spread over the replica.
         update_op = tf.cond(count > 0, update, tf.no_op)
         with tf.control_dependencies([update_op]):
             step = self._step.read_value()
@@ -197,6 +203,7 @@ class Ring:
     def _build_join(self, fusion: Fusion) -> tf.Operation:
         ops = []
         with tf.device(self._store.worker_device):
+            # An earlier session of this process may have staged a gradient that no turn has taken.
             ops.append(tf.raw_ops.StageClear(dtypes=fusion.dtypes, shared_name=self._stage_name))
             ops.append(self.given.initializer)
         for piece, original, copy in [*self._copies, (None, self._store.clocks[0], self._step)]:

@@ -149,6 +149,7 @@ class WorkerClocks:
 
         def visit(*counted: tf.Tensor) -> tf.Tensor:
             now, one_hot = self._read(), self._one_hot(worker)
+            # A worker that was taken out may still push. It goes on at the slowest clock, as a worker that joins does.
             own = tf.maximum(tf.reduce_sum(now.steps * one_hot) + 1, now.slowest)
             steps = now.steps * (1 - one_hot) + own * one_hot
             with tf.control_dependencies([self._settle(now._replace(steps=steps, gone=now.gone * (1 - one_hot)))]):
@@ -158,8 +159,10 @@ class WorkerClocks:
 
         def has_to_wait() -> tf.Tensor:
             now = self._read()
+            # The old step of a lost worker must not stay in the gate, so a worker that has left waits for nobody.
             holds = [own - now.slowest > self._staleness, tf.equal(now.released + now.gone[worker], 0)]
             if self._context.max_steps is not None:
+                # After the last update the workers stop, so the slowest clock would never rise again.
                 holds.append(self._store.clocks[0].read_value() < self._context.max_steps)
             return tf.reduce_all(holds)
 
@@ -224,6 +227,7 @@ class WorkerClocks:
         )
 
     def _set_released(self, value: int) -> tf.Operation:
+        # In the section: `_settle` writes back the whole state, and would undo a release written in between.
         def visit() -> tf.Tensor:
             return self._settle(self._read()._replace(released=tf.constant(value, tf.int64)))
 

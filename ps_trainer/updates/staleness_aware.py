@@ -55,6 +55,7 @@ def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient],
         factor = 1.0 / tf.cast(tf.maximum(staleness, 1), tf.float32)
         pairs = [(gradient.piece, value) for gradient, value in zip(part, values, strict=True)]
         apply_op = context.applier.apply(ps, pairs, rate_factor=factor)
+        # The staleness among the controls serves a ps task without a gradient, whose apply does not wait for it.
         with tf.control_dependencies([apply_op, staleness]):
             return tf.stack([count_update(store.clocks[ps]) + 1, staleness])
 
