@@ -15,6 +15,7 @@ def sync(path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: The path does not exist, or the disk failed.
     """
+    # Read-only suffices for fsync, and a folder cannot be opened in another way.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -32,6 +33,7 @@ def make_folder(directory: pathlib.Path) -> None:
         return
     make_folder(directory.parent)
     directory.mkdir(exist_ok=True)
+    # A new name is only durable once the folder that holds it is on the disk.
     sync(directory.parent)
 
 
@@ -52,10 +54,12 @@ def replace(path: pathlib.Path, write: Callable[[BinaryIO], object], temporary: 
         # The content is on the disk before the name points to it; otherwise a power cut could leave an empty file.
         sync(temporary)
         os.replace(temporary, path)
+    # Also on KeyboardInterrupt: an unfinished file must not stay behind.
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    # Without this, a power cut could undo the rename although the caller counts on it.
     sync(path.parent)
 
 

@@ -93,6 +93,7 @@ def look(directory: pathlib.Path) -> Folder:
     Raises:
         CheckpointError: It is not a folder, or it may not be read.
     """
+    # Listing a dead link raises FileNotFoundError, as for a new folder, and the run would begin at step 0.
     if directory.is_symlink() and not directory.exists():
         raise CheckpointError(
             f"{directory} is a link to {os.readlink(directory)}, which does not exist; is its disk mounted?"
@@ -111,6 +112,7 @@ def look(directory: pathlib.Path) -> Folder:
     data: dict[int, list[str]] = {}
     others: list[str] = []
     for name in names:
+        # The names of temporary files match the pattern of checkpoints, too.
         match = None if name.startswith(TEMPORARY) else _FILE.fullmatch(name)
         if match is None:
             continue

@@ -35,6 +35,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
 
     def __init__(self, prefix: str | os.PathLike[str]):
         self.prefix = os.fspath(prefix)
+        # TensorFlow would notice a missing data file only when a tensor in it is read.
         fault = _file_fault(pathlib.Path(self.prefix))
         if fault:
             raise CheckpointError(f"checkpoint {self.prefix} cannot be read: {fault}")
@@ -151,6 +152,7 @@ def list_prefixes(directory: pathlib.Path) -> list[str]:
 def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:
     """Returns the data files of a checkpoint that exist."""
     start = f"{prefix.name}.data-"
+    # Not `glob`: it would take "[" or "*" in a user's name for a pattern.
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(start) and "-of-" in path.name)
 
 
@@ -176,6 +178,7 @@ def _file_fault(prefix: pathlib.Path) -> str:
                 return f"{path.name} is not a file"
             if path is index and not path.stat().st_size:
                 return f"{path.name} is empty"
+            # Opened only to notice missing permission.
             with path.open("rb"):
                 pass
     except OSError as error:
@@ -198,6 +201,8 @@ def _shard_fault(data: list[pathlib.Path]) -> str:
 
 def _data_fault(error: Exception) -> str:
     """Returns what a failed read of a tensor means, in words."""
+    # A truncated data file raises the same error as the end of a dataset, which ends a MonitoredSession without
+    # failure.
     if isinstance(error, tf.errors.OutOfRangeError | IndexError):
         return "its data file is truncated"
     if isinstance(error, tf.errors.NotFoundError):

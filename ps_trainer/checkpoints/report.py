@@ -44,6 +44,7 @@ def find_folder(path: pathlib.Path) -> pathlib.Path:
     """
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder; give the folder of the checkpoints, or the --logdir of a run")
+    # A folder that itself holds checkpoints is meant, even if it has a subfolder of that name.
     inner = path / "checkpoints"
     return inner if inner.is_dir() and not look(path).remains else path
 

@@ -70,6 +70,7 @@ class StoredState:
         self._specs: dict[str, VariableSpec] = dict(specs)
         self._held = [_SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
         for piece, slot in slots:
+            # Several model variables may share a piece, so each gets a slot name of its own, as in plain TensorFlow.
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
             self._held.append(_SavedVariable(slot, renamed, is_slot=True))
@@ -99,6 +100,7 @@ class StoredState:
         """Sets parameters to `initial_values`, slots to the optimizer's initial values, clocks to 0."""
         session.run(self._slot_initializer)
         for held in self._held:
+            # Slots have initial values of their optimizer, such as Adagrad's 0.1, and no initial value in the model.
             if not held.is_slot:
                 _load(session, held, initial_values)
         session.run([count.variable.initializer for count in self._counts.values()])

@@ -55,6 +55,7 @@ def find(directory: pathlib.Path, worker_index: int | None = None) -> list[pathl
         match = _NAME.fullmatch(path.name)
         if match and worker_index in (None, int(match[1])):
             found.append(path)
+    # By age, not by number: after a rollback newer files have smaller numbers of pushes.
     return sorted(found, key=lambda path: (_written_at(path), path.name))
 
 
@@ -67,6 +68,7 @@ def read(path: pathlib.Path) -> SavedWorkerState:
     """
     try:
         with np.load(path) as file:
+            # All now, because an array of an .npz is read only on access, when the file may be closed.
             values = {name: file[name] for name in file.files}
         step = int(values.pop(STEP))
         if PUSHES not in values:
@@ -75,6 +77,7 @@ def read(path: pathlib.Path) -> SavedWorkerState:
         return SavedWorkerState(values, step, int(lineage), int(pushes))
     except FileNotFoundError:
         raise
+    # A damaged archive raises errors of zipfile, zlib, NumPy or struct, depending on the place of the damage.
     except Exception as error:
         raise CheckpointError(f"{path} is damaged and is not used: {error or type(error).__name__}") from error
 
@@ -92,6 +95,7 @@ def write(path: pathlib.Path, saved: SavedWorkerState) -> None:
     arrays: dict[str, Any] = {**saved.values, **{name: np.int64(mark) for name, mark in marks.items()}}
     durable_files.make_folder(path.parent)
     temporary = path.with_name(f"{path.stem.rpartition('-')[0]}.tmp")  # always the same: overwrites a killed save's
+    # An open file, because `np.savez` appends .npz to a path that ends otherwise.
     durable_files.replace(path, lambda file: np.savez(file, **arrays), temporary)
 
 

@@ -44,16 +44,19 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
     try:
         durable_files.make_folder(directory)
         _remove_temporary(directory)
+        # The save when a run begins or ends often repeats the last one. A good file is not replaced by an equal one.
         if not _holds(prefix, values):
             temporary = prefix.with_name(f"{TEMPORARY}{prefix.name}")
             _write_files(str(temporary), values)
             _put_in_place(temporary, prefix)
+        # Newer ones are damaged checkpoints that the run skipped; counted as kept, they would displace good ones.
         kept = [other for other in look(directory).steps if other <= step][-keep:]
         _write_state(directory, kept)
     except (tf.errors.OpError, OSError, CheckpointError) as error:
         with contextlib.suppress(OSError, CheckpointError):
             _remove_temporary(directory)
         raise SaveError(f"checkpoint {prefix} could not be written: {_reason(error, directory, values)}") from error
+    # After the state file, so that it never names a checkpoint that is removed.
     _remove_older(directory, kept[0])
     return str(prefix)
 
@@ -92,6 +95,7 @@ def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
     with tf.Graph().as_default() as graph:
         arrays = [np.asarray(values[name]) for name in names]
         tensors = [tf.placeholder(array.dtype, array.shape) for array in arrays]
+        # The op itself, because `tf.train.Saver` saves variables, and these values are arrays.
         save_op = tf.raw_ops.SaveV2(
             prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
         )
@@ -104,6 +108,7 @@ def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
     for suffix in _SUFFIXES:
         durable_files.sync(f"{temporary}{suffix}")
     for suffix in _SUFFIXES:
+        # Between the two renames an old index of the same step may stand beside the new data; `_complete` mends that.
         os.replace(f"{temporary}{suffix}", f"{prefix}{suffix}")
     durable_files.sync(prefix.parent)
 
@@ -122,6 +127,7 @@ def _holds(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    # By bytes, because NaN differs from itself, and 0.0 equals -0.0.
     return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
 
 
@@ -190,4 +196,5 @@ def _reason(error: Exception, directory: pathlib.Path, values: Mapping[str, np.n
 
 
 def _is_full(error: Exception) -> bool:
+    # TensorFlow's errors carry the text of the system's error, not its number.
     return any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT))

@@ -157,6 +157,8 @@ class ParameterStore(abc.ABC):
         for piece, value in zip(trained, values, strict=True):
             if value is not None:
                 with tf.device(piece.device):
+                    # A model that gathers from a dense variable has IndexedSlices as its gradient; a dense piece needs
+                    # one full tensor.
                     gradients.append(Gradient(piece, value if piece.is_table else tf.convert_to_tensor(value)))
         if not gradients:
             raise OptionError("the model's loss depends on none of its trainable variables")
@@ -189,6 +191,8 @@ class ParameterStore(abc.ABC):
             # Clock first: an update between the reads then counts as staleness. In the other order the parameters
             # would be older than their clock, and the staleness too small.
             with tf.control_dependencies([clock]):
+                # A read shares the variable's memory. A later update that finds it in use copies it, so the value stays
+                # whole.
                 values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
         return Snapshot([clock], values)
 
@@ -206,6 +210,7 @@ class ParameterStore(abc.ABC):
     def build_prime(self, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None) -> tf.Operation:
         """The op that pulls for a worker's first step; it replaces any pull that an earlier session has left."""
         clears = self.pull.build_clear()
+        # Clear before the read and the stage; otherwise the clear could remove the new pull.
         with tf.control_dependencies(clears):
             return tf.group(*self.pull.build_pull(self.read([tf.group(*clears)] * self.num_ps), on_pull))
 

@@ -100,6 +100,7 @@ def from_pieces(
     Raises:
         ValueError: The extents do not cover every element of `specs` exactly once.
     """
+    # `empty` leaves the old content of the memory, so the check below must find every hole.
     flat = {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
     covered: dict[str, list[tuple[int, int]]] = {spec.name: [] for spec in specs}
     for extents, value in pieces:

@@ -19,6 +19,7 @@ from ps_trainer.store.variables import create_variable
 class PackedOptions:
     """Options of `packed`."""
 
+    # Parts of a large tensor arrive sooner than the whole, and TensorFlow cannot send more than 2 GiB at once.
     max_piece_bytes: int = option(
         4 * 2**20, "largest flat variable in bytes; a larger share of a ps task is sent as several", least=4096
     )
@@ -60,6 +61,7 @@ class Packed(ParameterStore):
         max_size = self.options.max_piece_bytes // specs[0].dtype.itemsize
         plan = []  # (ps, number within the ps, elements)
         for ps in range(self.num_ps):
+            # Differences of rounded-down multiples: the shares add up to the total, and differ by one element at most.
             share = total * (ps + 1) // self.num_ps - total * ps // self.num_ps
             count = max(1, -(-share // max_size))
             sizes = [share * (i + 1) // count - share * i // count for i in range(count)]

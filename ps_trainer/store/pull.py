@@ -68,6 +68,7 @@ class PullStaging:
         if on_pull is not None:
             for piece, value in snapshot.values:
                 with tf.device(self._ps_devices[piece.ps]):
+                    # Cast back, because the rule must see the rounded value that the worker gets.
                     ops.append(on_pull(piece, tf.cast(value, piece.variable.dtype.base_dtype)))
         by_device: dict[str, list[tf.Tensor]] = {}
         for piece, value in snapshot.values:
@@ -76,6 +77,7 @@ class PullStaging:
 
     def build_hold(self) -> list[tf.Operation]:
         """The ops that stage this step's parameters again for the next step, in place of a pull; nothing travels."""
+        # The clocks are still staged on the ps tasks, because a step that pushes nothing takes none out.
         return self._stage(self._unstaged)
 
     def build_clear(self) -> list[tf.Operation]:

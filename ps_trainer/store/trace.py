@@ -45,6 +45,7 @@ class ModelTrace:
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """Runs the model's own initialisers in this process, on the CPU; returns the values by name."""
+        # Without the GPU: TensorFlow would reserve its memory for these few ops.
         with tf.Session(graph=self.graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             session.run([variable.initializer for variable in self._variables.values()])
             # Fetches each variable's own read op: `read_value` would add ops, and workers compare a hash of the graph.
@@ -85,6 +86,7 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
         return variable
 
     with graph.as_default():
+        # For initial values that are tensors of random ops, which have no initializer to give a seed to.
         tf.set_random_seed(seed)
         with tf.variable_scope("", custom_getter=record, use_resource=True):
             build()
@@ -118,6 +120,7 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
         if isinstance(initializer, type):
             initializer = initializer()
         if initializer is not None and hasattr(initializer, "seed") and initializer.seed is None:
+            # A model may give one initializer to several variables, and each needs a seed of its own.
             initializer = copy.copy(initializer)
             initializer.seed = derive_seed(seed, name)
         kwargs["initializer"] = initializer
@@ -128,6 +131,7 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
 
 def derive_seed(seed: int, purpose: str) -> int:
     """Returns a seed in [0, 2**31) that depends on the run's seed and a purpose."""
+    # Not `hash`, which differs from process to process. 31 bits, because TensorFlow truncates longer seeds.
     return zlib.crc32(f"{seed}/{purpose}".encode()) & 0x7FFFFFFF
 
 

@@ -38,6 +38,7 @@ def create_local_variable(name: str, shape: Any, dtype: Any) -> tf.Variable:
 
 def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Extent]]:
     """Returns the parts of a variable, each with its range of the whole; a variable that is not partitioned is one."""
+    # TensorFlow cuts partitions along one axis, rows here, so each part is a contiguous range of the flattened whole.
     if not hasattr(variable, "as_tensor"):  # only a PartitionedVariable has it
         return [(variable, Extent(spec.name, 0, spec.size, 0))]
     parts, start = [], 0
