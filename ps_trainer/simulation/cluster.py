@@ -49,6 +49,7 @@ class ClusterModel:
     def __post_init__(self) -> None:
         options.check(self)
         delays.check_workers(self.compute, self.num_workers, "--compute")
+        # A worker without a distribution is rejected here, not in its first step.
         for worker in range(self.num_workers):
             self.compute_of(worker)
 

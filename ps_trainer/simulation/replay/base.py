@@ -107,5 +107,6 @@ class Arithmetic(abc.ABC):
 
     def _count(self) -> None:
         self.version += 1
+        # A model may be large and a schedule long, so a version that no later step reads is never kept.
         if self._last_reads[self.version] > self._index:
             self._kept[self.version] = self.center.params

@@ -64,6 +64,7 @@ class Bench:
         for name, (load_op, value) in gradients.load_untrained.items():
             self._session.run(load_op, {value: initial[name]})
         self._gradients, self._updates = gradients, updates
+        # Callables: `Session.run` would look up feeds and fetches again in each of many thousand steps.
         make = self._session.make_callable
         self._compute = make(gradients.fetches, gradients.feeds)
         self._apply = make(updates.fetches, updates.feeds)
@@ -133,6 +134,7 @@ class Bench:
         return create_iterator(examples)
 
     def _load(self, state: State) -> None:
+        # Compared by identity, which reads no values. So a state's dict must be replaced, not changed in place.
         if state is not self._loaded and self._load_slots is not None:
             if self._loaded is not None:
                 self._loaded._slots = self._read_slots()

@@ -58,6 +58,7 @@ class ReplayEvaluator:
             except tf.errors.OutOfRangeError:
                 break
             num_examples += int(size)
+            # The loss is the mean of a batch, and the last batch is smaller than the others.
             totals["loss"] += float(loss) * size
             for name, value in zip(self._metrics, sums, strict=True):
                 totals[name] += float(value)

@@ -75,6 +75,7 @@ def dense(gradient: Gradient) -> Values:
 def _sum(values: Sequence[np.ndarray | Rows]) -> np.ndarray | Rows:
     if isinstance(values[0], Rows):
         return Rows(*(np.concatenate(parts) for parts in zip(*values, strict=True)))
+    # A new array, so that the sums in place below change no gradient that another step still needs.
     result = values[0] + values[1]
     for value in values[2:]:
         result += value

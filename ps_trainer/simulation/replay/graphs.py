@@ -43,6 +43,7 @@ class GradientGraph:
         gradients = {}
         for name, value in zip(trained, tf.gradients(output.loss, list(trained.values())), strict=True):
             if value is not None:
+                # A `tf.gather` from a dense variable also gives rows, but on the ps tasks only tables take rows.
                 gradients[name] = value if name in tables else tf.convert_to_tensor(value)
         self.feeds = [handle, *trained.values()]
         self.kinds = {name: isinstance(value, tf.IndexedSlices) for name, value in gradients.items()}
@@ -51,6 +52,7 @@ class GradientGraph:
         for value in gradients.values():
             is_rows = isinstance(value, tf.IndexedSlices)
             self.fetches += [value.values, tf.cast(value.indices, tf.int64)] if is_rows else [value]
+        # Fetched last, so that `result` may ignore their values.
         self.fetches += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
     def result(self, outputs: list[Any]) -> Computed:
@@ -98,6 +100,7 @@ class UpdateGraph:
             pairs.append((value, variables[name]))
         optimizer = training.optimizer.create(self.learning_rate * factor, num_applied)
         with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
+            # `read_value` makes a read behind the dependency; the variable's own value op may run before the update.
             self.fetches = [variable.read_value() for variable in variables.values()]
         slots = [optimizer.get_slot(variable, name) for _, variable in pairs for name in optimizer.get_slot_names()]
         slots = [slot for slot in slots if slot is not None]

@@ -94,6 +94,7 @@ class Replay:
         try:
             self._rule = arithmetic_table.create(update, option_strings, self._bench, schedule, arithmetic)
         except Exception:
+            # The caller gets no object that it could close, and the session has threads for each worker's input.
             self._bench.close()
             raise
         self._evaluator: ReplayEvaluator | None = None

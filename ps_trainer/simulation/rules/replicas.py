@@ -45,6 +45,7 @@ class Downpour(Async):
     def push(self, worker: int, version: int) -> PushOutcome:
         outcome = super().push(worker, version)
         if self.version == self.options.warm_start_steps:
+            # The chief is among them; the others begin their first step only now.
             return outcome._replace(go=range(self.num_workers))
         return outcome
 

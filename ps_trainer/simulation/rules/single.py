@@ -60,6 +60,7 @@ class Ssp(ScheduleRule):
         self._at[clock] += 1
         go = []
         if not self._at[self._slowest]:
+            # The worker that left the slowest clock is at the next one, so the minimum rises by exactly 1.
             del self._at[self._slowest]
             self._slowest += 1
             go = self._waiting.pop(self._slowest, [])

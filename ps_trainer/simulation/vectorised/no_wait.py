@@ -46,6 +46,7 @@ def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[Steps]:
         span = span or _ROUNDS * workers.t_push_done.min()
         until += span
         parts = []
+        # Again and again, because a fast worker ends several steps within the span.
         while len(ending := np.flatnonzero(workers.t_push_done <= until)):
             parts.append(workers.end(ending, 0))
             workers.begin(ending, workers.t_push_done[ending], 0)

@@ -42,16 +42,19 @@ class _TokenQueue:
             parts += self._push(pushing)
             self._go_on(pushing[:-1])
             self._count_update_if_due()
+            # After the count: if this push made the update, its worker reads the new version.
             self._go_on(pushing[-1:])
         if self._version == version:  # no tokens are left, so no worker continues before the update
             (fresh,) = np.nonzero(self._is_computing & (self._stamps == version))
             missing = self._required - self._num_fresh
+            # The fresh push that completes the group is the missing-th to end.
             end = np.partition(self._workers.t_push_done[fresh], missing - 1)[missing - 1]
             (pushing,) = np.nonzero(self._is_computing & (self._workers.t_push_done <= end))
             parts += self._push(pushing)
             self._is_computing[pushing] = False
             self._count_update_if_due()
             (waiting,) = np.nonzero(~self._is_computing)
+            # `_go_on` begins a worker's step at its t_push_done; workers that have waited begin at the update.
             self._workers.t_push_done[waiting] = end
             self._go_on(waiting)
         return in_order(parts, end)
