@@ -69,6 +69,7 @@ def create_parser(module: str, doc: str) -> argparse.ArgumentParser:
         prog=f"python -m {module}",
         description=doc.splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        # A script with an abbreviation would fail on the day when another flag begins with the same letters.
         allow_abbrev=False,
     )
 

@@ -290,5 +290,6 @@ def recorded(logdir: pathlib.Path) -> dict[str, Any] | None:
     try:
         train = json.loads((logdir / "config.json").read_text(encoding="utf-8"))["train"]
     except (OSError, ValueError, KeyError, TypeError):
+        # Another program may have written a config.json of any form; it counts as none.
         return None
     return train if isinstance(train, dict) else None

@@ -126,6 +126,7 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
     try:
         return options_type(**values)
     except OptionError as error:
+        # `__post_init__` does not know which flag the options came from.
         raise OptionError(f"{flag}: {error}") from error
 
 

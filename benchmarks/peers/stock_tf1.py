@@ -76,6 +76,7 @@ def _train(flags: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.
         hooks = [tf.train.StopAtStepHook(last_step=flags.steps)]
         if flags.sync:
             hooks.append(optimizer.make_session_run_hook(is_chief))
+        # Without filters a session waits until all other workers have started.
         config = tf.ConfigProto(device_filters=["/job:ps", worker_device])
         rate = _StepRate(flags.report_file)
         with tf.train.MonitoredTrainingSession(
@@ -84,6 +85,7 @@ def _train(flags: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.
             checkpoint_dir=None,
             hooks=hooks,
             config=config,
+            # By default the chief of a sync run waits 120 s at the end for a thread that sits in `take_grad`.
             stop_grace_period_secs=2,
         ) as sess:
             while not sess.should_stop():
@@ -96,6 +98,7 @@ class _StepRate:
     """Counts steps: a line per second to a file, and the mean of the steady state."""
 
     def __init__(self, path: str | None):
+        # Buffered by lines, because the benchmark reads the file while the worker runs.
         self._file = open(path, "a", buffering=1, encoding="utf-8") if path else None  # noqa: SIM115
         self._step = 0
         self._first_secs = 0.0

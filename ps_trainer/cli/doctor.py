@@ -72,6 +72,7 @@ def _examine(
     with hidden_stderr():
         from ps_trainer.runtime import doctor
 
+    # Only flags that the user gave: the doctor may be called without the flags of the training.
     settings = {name: value for name, value in config.agreement().items() if name in given}
     yield from doctor.examine(cluster, places, settings)
 
