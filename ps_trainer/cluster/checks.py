@@ -99,6 +99,7 @@ def own_ports(places: Sequence[Place]) -> Iterator[ClusterFinding]:
         yield ClusterFinding(OK, "ports", f"free on this machine: {listed(place.name for place in free)}")
     for place in here:
         if place.problem:
+            # The messages of `ports.check_port_free` end with the fix.
             text, _, fix = place.problem.rpartition("; ")
             yield ClusterFinding(FAIL, "ports", f"{place.job_name}-{place.task_index}: {text}", fix)
     low, high = ports.ephemeral_range()
@@ -126,6 +127,7 @@ def others(places: Sequence[Place], *, is_running: bool) -> Iterator[ClusterFind
         is_running: True if some task of the job answers, so that the silent ones are missing.
     """
     away = [place for place in places if not place.is_here and place.resolved.ips and place.problem]
+    # A refused connection shows that the machine is there and only the task is missing.
     closed = [place for place in away if "refused" in place.problem]
     for place in away:
         if place not in closed:

@@ -188,6 +188,7 @@ def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: A
         ClusterConfigError: the job is not in the cluster, or the index is not in the job.
     """
     index_field = task_field_name(source, "index")
+    # To `isinstance`, True is an int.
     if isinstance(task_index, bool) or not isinstance(task_index, int):
         raise ClusterConfigError(f"{index_field}={task_index!r} is not a whole number")
     if task_index < 0:
@@ -208,6 +209,7 @@ def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: A
 
 def _checked_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tuple[str, ...]:
     """The addresses as a tuple; records the field of each address in `seen`, so that duplicates are found."""
+    # TensorFlow accepts this sparse form. Here the number of tasks follows from the list, so it must be complete.
     if isinstance(hosts, Mapping):
         raise ClusterConfigError(
             f"{field}: got index: address pairs {dict(hosts)!r}; write a list with the address of every task"
@@ -220,6 +222,7 @@ def _checked_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> 
         where = f"{field}[{index}]"
         if not isinstance(address, str):
             raise ClusterConfigError(f"{where}={address!r} is not a string; write host:port")
+        # TensorFlow does not notice that two tasks have the same address.
         place = addresses.same_place(address, where)
         if place in seen:
             raise ClusterConfigError(

@@ -195,6 +195,7 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
             f" {text[max(0, error.pos - 10) : error.pos + 10]!r}; names and addresses need double quotes"
         ) from error
     except ValueError as error:
+        # The only other error of this kind: Python limits the number of digits that it converts to an int.
         raise ClusterConfigError(f"{source} contains a number with too many digits; {_FORM}") from error
     except RecursionError as error:
         raise ClusterConfigError(f"{source} is nested too deeply; {_FORM}") from error

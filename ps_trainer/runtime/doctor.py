@@ -209,6 +209,7 @@ def _reach(
         for pair in itertools.permutations([workers[index] for index in circle if index in workers], 2)
     ]
     ps_tasks = [place for place in running if place.job_name == "ps"]
+    # Between ps tasks and workers in both directions, because each fetches tensors from the other.
     asked = [*itertools.product(ps_tasks, workers.values()), *itertools.product(workers.values(), ps_tasks), *partners]
     faults = list(pool.map(lambda pair: reachability.fault_between(pair[0].address, pair[1].device), asked))
     for (one, other), fault in zip(asked, faults, strict=True):

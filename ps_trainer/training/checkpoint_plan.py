@@ -105,6 +105,7 @@ def _steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
 
 def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
     """Lists the flags that had other values in the last run there, among those on which all workers must agree."""
+    # The folder of the checkpoints lies in the logdir, where the chief has written config.json.
     before = recorded(directory.parent) or {}
     now = config.agreement()
     changed = [name for name in now if name in before and before[name] != now[name]]

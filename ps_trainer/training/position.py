@@ -98,6 +98,7 @@ class BatchCounter:
         """Builds the op that counts the held batches after an exchange."""
         with tf.device(self._device):
             places = self.held.read_value()
+            # Without this edge, the variable could be reset before its places are read.
             with tf.control_dependencies([places]):
                 reset_op = self.held.assign(self._none, read_value=False)
         return tf.group(self._add(places, None), reset_op)

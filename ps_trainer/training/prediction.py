@@ -89,6 +89,7 @@ def predict(
         examples = dataset.test(batch_size=_BATCH_SIZE) if source is None else dataset.read(source, _BATCH_SIZE)
         iterator = tf.data.make_initializable_iterator(examples)
         batch = iterator.get_next()
+        # These tensors are for this file. The model must get the same batch as in training.
         told = {name: batch.pop(name) for name in (NUM_PLACES, IS_CUT) if name in batch}
         predictions = build_plain(components.model, batch).predictions
         variables = tf.global_variables()
@@ -129,6 +130,7 @@ def _not_empty(parts: Iterator[Predicted], source: pathlib.Path | None, num_plac
     for part in parts:
         num_examples += len(part.values)
         yield part
+    # Raised while the file is written, so the error leaves no empty file behind.
     if not num_examples:
         raise DataError(
             f"{source}: too short for a prediction: this model needs {num_places} characters or words;"

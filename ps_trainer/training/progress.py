@@ -102,9 +102,11 @@ class WorkerProgress:
         """
         self.is_in_step = False
         self.local_steps += 1
+        # A phase that pushes nothing has no staleness (`updates.base.Phase`).
         self.sent_steps += np.size(staleness) > 0
         self.global_step = int(global_step)
         self.last_step_at = self._clock()
+        # Only collected here: the histogram is computed once per report, so that steps stay cheap.
         self._since_report.append((float(loss), staleness))
         self._delay_secs += self.injected_delay
         if not math.isfinite(loss):
@@ -151,6 +153,7 @@ class WorkerProgress:
     def summary(self) -> dict[str, Any]:
         """Returns the figures since this worker last joined, as JSON values."""
         self._fold_staleness()
+        # Without the exchanges that it joined after its own data had ended, which would lower its rates.
         secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
         examples = self.examples_of(self.local_steps)
         delays = {"injected_delay_mean": self._delay_secs / max(1, self.local_steps)} if self._read_delay else {}

@@ -61,8 +61,10 @@ class PushCounts:
         with tf.device(ps_device):
             self._variable = create_variable(PUSHES, [2, 1 + num_workers], tf.int64)
             self._read = self._variable.read_value()[_ALL]
+            # Two numbers travel to the worker, not the counts of all workers.
             self._own = tf.gather(self._read, [0, self._place])
             mark_op = self._variable.scatter_nd_update([[_SINCE_SAVE]], tf.zeros([1, 1 + num_workers], tf.int64)).op
+            # A push between the mark and the read adds to both rows, so their difference stays the count at the mark.
             with tf.control_dependencies([mark_op]):
                 saved = _pushes_at_save(self._variable.read_value())
         self.count = Count(self._variable, functools.partial(_adapt, num_workers), saved)

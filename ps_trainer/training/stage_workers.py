@@ -39,6 +39,7 @@ def wait_for_servers(
         StartTimeoutError: a server is missing after that time; the message names it.
     """
     wait = Wait(limit_secs)
+    # The first member of the group is this worker.
     stages = list(zip(group.names, group.addresses, group.devices, strict=True))[1:]
     while True:
         faults = {name: _fault(cluster, address, device) for name, address, device in stages}
@@ -117,6 +118,7 @@ def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
     fault = network.fault_of(address)
     if fault:
         return f"no connection: {fault}"
+    # Both directions are asked, because the receiver of a tensor fetches it.
     own = f"{cluster.task_name} ({cluster.own_address})"
     fault = reachability.fault_between(cluster.own_address, device, REACH_SECS)
     if fault:

@@ -57,11 +57,13 @@ class TargetWatch:
     def summary(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Returns the entry about the target in summary.json, given the metrics at the end."""
         if self._reached is None:
+            # The final parameters count as well, because the run may end before a checkpoint of them is evaluated.
             self._reached = self._judge(step, metrics)
         return {"wanted": str(self._target), "is_reached": self._reached is not None, **(self._reached or {})}
 
     def close(self) -> None:
         """Ends the thread; does not wait for an evaluation in progress."""
+        # An evaluation may take longer than a stopped job has time to end.
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _evaluate(self, values: Mapping[str, np.ndarray]) -> tuple[int, dict[str, float]]:

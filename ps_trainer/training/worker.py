@@ -150,6 +150,7 @@ class Worker(WorkerTask):
                 self._stall_watch.stop()  # the time until the next try is not a stall
                 error = explained(raised, stop, self._has_state)
                 self._rescue(run, error)
+                # An error must not be its own cause.
                 raise error from (None if error is raised else raised)
 
     def _agree_on_model(self, model: TaskFacts) -> None:
@@ -216,6 +217,7 @@ class Worker(WorkerTask):
             knows_first=not train.step.worker_state,
             kept=self._kept_state,
         )
+        # `_keeping` is outermost: it reads the worker's variables after the session is closed.
         with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
             # Before the wait, because every worker waits for this report of all others.
             self._say(Status.TRAINING)

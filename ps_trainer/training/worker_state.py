@@ -88,6 +88,7 @@ class WorkerState:
         self._pushes = mark.pushes
         self._take_up(session, global_step, mark)
         self._remove_abandoned(mark)
+        # Last, so that the copies have the restored values.
         session.run(self._after_pushes.begin_op)
 
     def _take_up(self, session: tf.Session, global_step: int, mark: PushMark) -> None:
@@ -152,6 +153,7 @@ class WorkerState:
         """
         if self._counts is None or self._after_pushes is None:
             return ()
+        # The worker failed before it joined, so an earlier state is still the newest one.
         if self._joined_at is None:
             return self._kept
         lineage, pushes = self._joined_at
@@ -204,6 +206,7 @@ class WorkerState:
             yield "memory", saved
         if self._folder is None:
             return
+        # Only the first of these files can fit. The others are read so that the warning names what is there.
         likely = worker_file.path_of(self._folder, self._index, mark.pushes)
         others = worker_file.find(self._folder, self._index)[-1:]
         for path in dict.fromkeys([likely, *others, worker_file.old_path_of(self._folder, self._index)]):

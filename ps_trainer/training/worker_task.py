@@ -131,6 +131,8 @@ class WorkerTask(abc.ABC):
         """
         state = self._controls[0].read(is_patient=True)
         before = preflight.last_joining(state, self._current_run.run_id, self._cluster.worker_index)
+        # ps 0 knows the joinings of earlier processes, and this process knows those that a restarted ps 0 has
+        # forgotten.
         self._joining = max(self._joining, before) + 1
         self._say(Status.JOINED)
 
