@@ -62,6 +62,7 @@ def same_place(address: str, where: str) -> tuple[str, int]:
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
+        # A final dot only says that the name is complete.
         return ("localhost" if host == "localhost" else host.rstrip("."), port)
     return ("localhost" if ip.is_loopback else ip.compressed, port)
 

@@ -12,6 +12,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
 from ps_trainer.errors import ClusterConfigError
 
+# A host that does not answer costs seconds, so many are probed at the same time.
 _POOL = 32
 _NAMES_SHOWN = 8
 

@@ -133,6 +133,7 @@ def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
 
 
 def _identity(gradient: Gradient) -> Gradient:
+    # With stages a gradient may be on another worker. It stays there, so that the delay costs no message.
     with tf.device(gradient.piece.device):
         value = gradient.value
         if isinstance(value, tf.IndexedSlices):

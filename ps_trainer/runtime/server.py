@@ -28,6 +28,7 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
     finding = checks.listening([(cluster.task_name, cluster.own_port)], config.isolation)
     if finding.level == WARNING:
         logging.warning("%s", finding.message)
+    # Only the cores that this process may use: Slurm or a container may allow it a part of the machine.
     share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
     server_config = tf.ConfigProto(
         intra_op_parallelism_threads=config.intra_op_threads or share,

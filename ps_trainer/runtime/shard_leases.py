@@ -211,6 +211,7 @@ class Counts:
         self._plan = plan
         graph = tf.Graph()
         with graph.as_default():
+            # By name: the workers' graphs create these variables, and the chief initialises them.
             seen, recycled, retired = (
                 tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, container=run_id, shared_name=name)
                 for name, shape, dtype in specs(plan)

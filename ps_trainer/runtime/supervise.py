@@ -71,6 +71,7 @@ class StopRequest:
                 raise self.reason
             self.reason = None
             self._event.clear()
+            # The callbacks belong to the sessions of the round that is over.
             self._callbacks = {"release": [], "abort": []}
             self.rounds += 1
 

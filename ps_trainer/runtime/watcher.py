@@ -219,6 +219,7 @@ class Watcher:
         if status is not Status.DONE:
             reason = f"worker {index} {status}: {entry.reason or 'it gave no reason'}"
             logging.warning("%s", reason)
+            # A lost chief may come back, and continue the run.
             if index == 0 and status is not Status.LOST:
                 self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
         self._reactions.on_worker_end(index, status, joining)

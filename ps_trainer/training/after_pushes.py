@@ -54,6 +54,7 @@ def _copy_of(variable: tf.Variable, which: str) -> tf.Variable:
             tf.zeros([0], variable.dtype.base_dtype),
             name=f"after_push/{which}/{variable.op.name}",
             shape=tf.TensorShape(None),
+            # The session of the steps initialises local variables, so the chief need not know them.
             collections=[tf.GraphKeys.LOCAL_VARIABLES],
             trainable=False,
             use_resource=True,

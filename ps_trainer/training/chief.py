@@ -203,6 +203,7 @@ class Chief(Worker):
             # The chief pushes nothing more, so no update of the other workers may wait for it.
             service.worker_left(self._cluster.worker_index, self._joining)
         run.peers.wait_for_end(lambda: int(run.session.run(run.train.current_step)))
+        # After the wait, when no worker pushes any more.
         counts = service.summary() if service is not None else {}
         checkpointer = self._checkpointer or Checkpointer(run.train, self._config)
         self._results = _Results(checkpointer.save(run.session), counts, run.peers)

@@ -243,6 +243,8 @@ class ShardReader:
             if lease is NoLease.END:
                 return
             with self._lock:
+                # `is_outdated` may have ended this generator during the question. The first question of the next
+                # generator gives the lease back.
                 if closing.is_set():
                     return
                 self._is_outdated |= self._generation not in (None, answer.generation)

@@ -111,6 +111,7 @@ class LoggedProgress(WorkerProgress):
             "t_end": ended_at,
             "wall_time": wall_time,
             "injected_delay": self.injected_delay,
+            # JSON has neither NaN nor infinity.
             "loss": float(loss) if math.isfinite(loss) else None,
             "examples": self.examples_of(self.local_steps + 1) - self.examples_of(self.local_steps),
             "cpu_user": round(self._cpu.user - cpu.user, 3),
