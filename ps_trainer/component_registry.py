@@ -135,6 +135,7 @@ def _import(module_name: str) -> types.ModuleType:
     except ModuleNotFoundError as error:
         if not (module_name.startswith("models.") and _is_missing(module_name, error)):
             raise
+        # If this name fails, too, the error must be about the name that was given.
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(f"ps_trainer.{module_name}")
         raise

@@ -134,6 +134,7 @@ class NetnsHosts:
             OptionError: more tasks than addresses.
             RunError: a command failed; leaving removes what was made before.
         """
+        # Without the first and the last address, which name the network itself and all hosts.
         if len(tasks) > _NETWORK.num_addresses - 2:
             raise OptionError(f"{len(tasks)} tasks exceed the {_NETWORK.num_addresses - 2} hosts of {_NETWORK}")
         switch = self._add_namespace(_SWITCH)

@@ -122,6 +122,7 @@ class Injector:
         Raises:
             RunError: the link of a host cannot be set.
         """
+        # Once the tasks are asked to end, no fault may hit one that saves its last checkpoint.
         if self._is_over or not (self._pending or self._ongoing):
             return
         self._board.refresh()

@@ -99,6 +99,7 @@ class TaskProcess:
             RunError: the program cannot be run, or the log file cannot be written.
         """
         try:
+            # Appended, so that after a restart the log still says why the process before has ended.
             with self.log_path.open("ab") as log:
                 if log.tell():
                     with contextlib.suppress(OSError):  # a full disk must not keep a task from starting

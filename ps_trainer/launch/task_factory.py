@@ -100,6 +100,7 @@ def task_environment(environ: Mapping[str, str], temporary: str | None = None) -
         temporary: Folder for temporary files; None keeps the folder that `environ` names.
     """
     defaults = {"PYTHONUNBUFFERED": "1"}
+    # The pid comes last: in a launcher that is itself a child of one, `environ` has the pid of that other launcher.
     environment = {**defaults, **environ, PARENT_PID_VARIABLE: str(os.getpid())}
     if temporary is not None:
         environment["TMPDIR"] = temporary

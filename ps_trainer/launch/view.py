@@ -226,6 +226,7 @@ class LiveView(View):
             return ""
         parts = [f"step {board.global_step:,}"]
         if board.max_steps:
+            # Steps that other workers had begun before the last one may lead beyond max_steps.
             share = min(1.0, board.global_step / board.max_steps)
             parts = [f"[{'#' * round(20 * share):<20}] {board.global_step:,}/{board.max_steps:,} steps"]
         if board.global_steps_per_sec is not None:
@@ -242,6 +243,7 @@ class LiveView(View):
 
 def create_view(board: Board, console: Console, clock: Callable[[], float] = time.monotonic, *, plain: bool) -> View:
     """A live table if the console is a terminal and `plain` is false, else plain lines."""
+    # A dumb terminal cannot move its cursor, so a table would be printed again and again.
     if console.is_terminal and not console.is_dumb_terminal and not plain:
         return LiveView(board, console, clock)
     return PlainView(board, console, clock)
