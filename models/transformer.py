@@ -138,6 +138,7 @@ class Transformer:
         is_symbol_BT = tf.cast(tf.not_equal(target_BT, layers.PADDING_ID), tf.float32)
         loss_BT = self._loss_of_symbols(logits_BTV, target_BT, training=training) * is_symbol_BT
         num_symbols = tf.reduce_sum(is_symbol_BT)
+        # At least 1, so that a text without symbols has the loss 0 and not 0 / 0.
         num_symbols_B = tf.maximum(tf.reduce_sum(is_symbol_BT, axis=1), 1)
         return layers.ModelOutput(
             loss=tf.reduce_sum(loss_BT) / tf.maximum(num_symbols, 1),

@@ -66,6 +66,7 @@ class Vgg:
                     activation=tf.nn.relu,
                     kernel_initializer=tf.initializers.he_normal(),
                 )
+            # A small image is down to one pixel before the last stage, and pooling would not change it.
             if max(x_BHWC.shape[1:3].as_list()) > 1:
                 x_BHWC = layers.max_pool2d(x_BHWC)
         x_BD = layers.flatten(x_BHWC)

@@ -104,6 +104,7 @@ class WideDeep:
         rows = []
         for number, (one, other) in enumerate(self.options.pairs()):
             pair_B = ids_BC[:, one] * self.options.num_buckets + ids_BC[:, other]
+            # The product overflows on purpose: hashing needs only its upper bits.
             mixed_B = tf.bitwise.right_shift(pair_B * _MULTIPLIER, tf.constant(_SHIFT, tf.int64))
             rows.append(tf.math.floormod(mixed_B, self.options.cross_buckets) + number * self.options.cross_buckets)
         return tf.stack(rows, axis=1)

@@ -171,6 +171,7 @@ def _recur(
         kernel_UG = kernel[num_features:]
         x_TBG = tf.tensordot(tf.transpose(x_BTD, [1, 0, 2]), kernel[:num_features], axes=1) + bias_G
         num_steps = tf.shape(x_TBG)[0]
+        # Arrays: a slice at the loop's counter would have a gradient as large as the whole tensor in each step.
         inputs = tf.TensorArray(tf.float32, num_steps, element_shape=x_TBG.shape[1:]).unstack(x_TBG)
         outputs = tf.TensorArray(tf.float32, num_steps, element_shape=state[-1].shape)
 

@@ -42,6 +42,7 @@ def embedding(
     table = tf.get_variable(
         name,
         [vocab_size, dim],
+        # The length of a row is then about 1, whatever `dim` is.
         initializer=initializer or tf.truncated_normal_initializer(stddev=dim**-0.5),
         collections=[tf.GraphKeys.GLOBAL_VARIABLES, EMBEDDING_TABLES],
     )
@@ -49,6 +50,7 @@ def embedding(
     with tf.name_scope(f"{name}_lookup"):
         ids_R, position = tf.unique(tf.reshape(ids, [-1]))
         with tf.control_dependencies([_assert_ids(f"{scope}/{name}" if scope else name, vocab_size, ids_R)]):
+            # The identity makes the look-up wait for the check; nothing else connects the two.
             ids_R = tf.identity(ids_R)
         # A partitioned table is cut into ranges of consecutive rows, which is what "div" reads. The default,
         # "mod", takes row i from part i % parts: the wrong rows, without an error.
