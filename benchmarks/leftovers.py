@@ -24,6 +24,7 @@ def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
 
 def files(logdir: pathlib.Path, temporary: pathlib.Path) -> list[str]:
     """Half-written files in the run's folder, and all entries of its folder for temporary files."""
+    # A file under such a name is renamed when it is complete, so one that is left was never completed.
     found = [path for pattern in _PARTS for path in logdir.rglob(pattern)]
     return sorted(map(str, [*found, *temporary.iterdir()]))
 
