@@ -114,6 +114,7 @@ def libsvm_set(path: pathlib.Path) -> DetectedFormat | None:
 def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
     """Clicks in the format of Criteo."""
     found = _line_files(path, criteo.LINE, "clicks in the format of Criteo", "criteo")
+    # Eight decimal digits match the pattern of hexadecimal hashes as well.
     if found is None or any(map(criteo.has_decimal_ids, _files_of(path))):
         found = _line_files(path, criteo.TEXT_LINE, "clicks in the format of Criteo, with other ids", "criteo")
         found = found and found._replace(options=(*found.options, "categories=text"))
@@ -197,6 +198,7 @@ def parallel_set(path: pathlib.Path) -> DetectedFormat | None:
     )
 
 
+# Strict tests come first. Criteo's training file has the name train.txt, too, which `text_set` would accept.
 KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
     idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
     text_set, parallel_set,

@@ -63,6 +63,7 @@ def _examples(source: DataSource, *, reads_all: bool) -> Iterator[str]:
 
 def _read(source: DataSource, split: str, max_batches: int | None) -> Mapping[str, np.ndarray]:
     """Reads up to `max_batches` batches in file order, or all, and returns the first."""
+    # Without the GPU, whose memory TensorFlow would reserve for a few examples.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         iterator = tf.data.make_initializable_iterator(source.in_order(split, batch_size=_BATCH_SIZE))
         batch = iterator.get_next()

@@ -205,6 +205,7 @@ def encode_all(codecs: Sequence[Codec], values: tf.Tensor, scope: Scope) -> Enco
 
     def decode(values: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
         end = len(side)
+        # The last codec decodes first, and its side vectors are the last ones.
         for num_side, decode_one in reversed(layers):
             values = decode_one(values, side[end - num_side : end])
             end -= num_side

@@ -12,6 +12,7 @@ from ps_trainer.options import option
 
 def clipped(values: list[tf.Tensor], norm: float) -> list[tf.Tensor]:
     """Scales `values` to a global norm of at most `norm`; the values may have different types."""
+    # One type for `tf.global_norm`, and at least 32 bits, because squares of 16-bit values may overflow.
     dtype = tf.float64 if tf.float64 in {value.dtype for value in values} else tf.float32
     global_norm = tf.global_norm([tf.cast(value, dtype) for value in values])
     return tf.clip_by_global_norm(values, norm, use_norm=global_norm)[0]

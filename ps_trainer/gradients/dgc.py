@@ -110,9 +110,11 @@ class Dgc(Codec):
         sampled = magnitudes
         if num_sampled < size:
             seed = scope.state.seed(purpose)
+            # Drawn with repetition, at the cost of the sample. A draw without it would sort the whole variable.
             at = tf.random.stateless_uniform([num_sampled], seed, minval=0, maxval=size, dtype=INDEX_DTYPE)
             sampled = tf.gather(magnitudes, at)
         threshold = tf.math.top_k(sampled, self._wanted(num_sampled, scope)).values[-1]
+        # Above 0, because a sample of zeros gives the threshold 0, which every element reaches.
         reached = tf.where_v2((magnitudes >= threshold) & (magnitudes > 0))[:, 0]
         wanted, found = self._wanted(size, scope), tf.size(reached)
         best = tf.math.top_k(tf.gather(magnitudes, reached), tf.where_v2(found > _MAX_EXCESS * wanted, wanted, found))

@@ -39,6 +39,7 @@ def pack(parts: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Callable[[tf.Tensor], l
         reader = _Reader(message)
         counts = [reader.take(_COUNT_DTYPE, 1)[0] for _ in dynamic[:-1]]
         found = {i: reader.take(*kinds[i]) for i in fixed}
+        # Not strict: without a vector of dynamic size the None, for "all the rest", has no partner.
         found |= {i: reader.take(kinds[i][0], count) for i, count in zip(dynamic, [*counts, None], strict=False)}
         return [found[i] for i in range(len(kinds))]
 
@@ -73,4 +74,5 @@ def _to_bytes(part: tf.Tensor) -> tf.Tensor:
 def _from_bytes(data: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if dtype == tf.uint8:
         return data
+    # `tf.bitcast` takes the bytes of a number from the last dimension, which it needs only for longer types.
     return tf.bitcast(tf.reshape(data, [-1, dtype.size] if dtype.size > 1 else [-1]), dtype)

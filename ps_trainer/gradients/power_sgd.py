@@ -75,6 +75,7 @@ class PowerSgd(Codec):
             if matrix is None:
                 plain += segment.size
                 continue
+            # Another ps task holds the beginning of a row that is cut; the rest of that row is sent as it is.
             head = -segment.start % matrix.columns
             blocks += [MatrixBlock(plain + head, 0), matrix]
             plain = segment.size - head - matrix.size
@@ -100,6 +101,7 @@ class PowerSgd(Codec):
         def start(shape: Sequence[int], dtype: tf.DType, **_: Any) -> tf.Tensor:
             return tf.random.stateless_normal(shape, tf.constant(seed, tf.int64), dtype=dtype)
 
+        # The first Q follows from the run's seed, so a run with a fixed seed repeats its numbers.
         last = scope.state.variable(f"q_{i}", shape, dtype, start)
         matrix = tf.cast(tf.reshape(part, block), dtype)
         p, _ = tf.linalg.qr(tf.matmul(matrix, last.read_value()))

@@ -69,6 +69,7 @@ class Qsgd(Codec):
         """Reshapes a vector into rows of one bucket each; zeros fill the last row."""
         bucket_size = self.options.bucket_size
         if isinstance(num_values, int):
+            # A bucket that is longer than the vector would only be filled with zeros.
             bucket_size = max(1, min(bucket_size, num_values))
         return tf.reshape(tf.pad(values, [[0, -num_values % bucket_size]]), [-1, bucket_size])
 

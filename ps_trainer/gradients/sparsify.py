@@ -13,6 +13,7 @@ from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
 from ps_trainer.gradients.state import step_seed
 from ps_trainer.options import option
 
+# Four bytes per index are enough: a variable of 2**31 elements exceeds TensorFlow's limit of 2 GiB per message.
 INDEX_DTYPE = tf.int32
 
 
@@ -64,6 +65,7 @@ class TopK(Codec):
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         k = num_kept(self.options.ratio, values.shape.num_elements())
+        # Unsorted, because every value travels with its index.
         return keep(values, tf.math.top_k(tf.abs(values), k, sorted=False).indices)
 
 
@@ -102,6 +104,7 @@ class RandomK(Codec):
         k = num_kept(self.options.ratio, size)
         scale = size / k if self.options.scale else 1.0
         seed = scope.state.static_seed()
+        # A vector, as all that travels; the ps needs the step to draw the same indices.
         step = tf.reshape(scope.state.step(), [1])
 
         def decode(kept: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:

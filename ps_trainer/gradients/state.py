@@ -49,12 +49,14 @@ class TransformState:
         if self._step is None:
             counter = self.create("step", [], tf.int64)
             self._step = counter.read_value()
+            # The read comes first; otherwise a draw of this step might use the number of the next one.
             with tf.control_dependencies([self._step]):
                 self.updates.append(counter.assign_add(1, read_value=False))
         return self._step
 
     def static_seed(self, purpose: str) -> int:
         """Returns a seed of 63 bits that depends on run, worker and purpose."""
+        # Not `hash`, which differs from process to process: a restarted worker must draw the same numbers.
         text = f"{self._seed}/{self._worker_index}/{purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 

@@ -44,6 +44,7 @@ class TernGrad(Codec):
         scales = tf.stack([tf.reduce_max(tf.abs(part)) for part in parts])
         chances = joined([tf.math.divide_no_nan(tf.abs(part), scales[i]) for i, part in enumerate(parts)])
         random = tf.random.stateless_uniform(tf.shape(values), scope.state.seed(), dtype=dtype)
+        # Strictly less, because the draw is in [0, 1): an element of chance 0 is never sent, one of chance 1 always.
         is_kept = random < chances
         is_positive = values > 0
         pairs = tf.stack([is_kept & is_positive, is_kept & ~is_positive], axis=1)
@@ -52,6 +53,7 @@ class TernGrad(Codec):
             flags = bits_lib.unpack(packed, 2 * (size if size is not None else side[1][0]))
             pairs = tf.cast(tf.reshape(flags, [-1, 2]), dtype)
             signs = pairs[:, 0] - pairs[:, 1]
+            # `split` needs the static size, which the unpacked message may not have.
             signs.set_shape([size])
             return scaled(scope.split(signs), side[0])
 

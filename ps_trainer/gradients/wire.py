@@ -125,6 +125,7 @@ class Wire:
         with tf.device(self._ps_device(site.ps)):
             indices, values, *side = unpack(message)
             values = tf.reshape(encoded.decode(values, side), [-1, *site.shape[1:]])
+            # The shape is a constant of the ps, so an op that reads it there needs no message from the worker.
             return tf.IndexedSlices(values, tf.cast(indices, rows.indices.dtype), tf.constant(site.shape, tf.int64))
 
     def _when_noted(self, message: tf.Tensor, num_before: int) -> tf.Tensor:

@@ -60,9 +60,11 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
         self._beta_powers = (tf.pow(self._beta1_t, update_number), tf.pow(self._beta2_t, update_number))
 
     def _get_beta_accumulators(self) -> tuple[tf.Tensor, tf.Tensor]:
+        # The dense updates of the stock class ask for its two variables here.
         return self._beta_powers
 
     def _finish(self, update_ops: list[tf.Operation], name_scope: str) -> tf.Operation:
+        # The stock class multiplies its two variables here after every update; there are none to multiply.
         return tf.group(*update_ops, name=name_scope)
 
     def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:

@@ -56,6 +56,7 @@ class Optimizers:
 
     def index_of(self, name: str) -> int:
         """Returns the index in `all` of a variable's optimizer."""
+        # Index 0 is the run's own optimizer, which takes what no pattern matches. `fnmatch` ignores case on Windows.
         matching = (i for i, one in enumerate(self.all) if i and fnmatch.fnmatchcase(name, one.pattern))
         return next(matching, 0)
 

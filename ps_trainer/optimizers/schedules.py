@@ -60,6 +60,7 @@ class LearningRateSchedule(abc.ABC):
         """
         with tf.name_scope("learning_rate"):
             rate = tf.cast(self._decayed(learning_rate, step), tf.float32)
+            # With one step of warm-up the ramp is 1 everywhere, so the ops would change nothing.
             if self.options.warmup_steps > 1:
                 ramp = tf.cast(step + 1, tf.float32) / float(self.options.warmup_steps)
                 rate *= tf.minimum(ramp, 1.0)

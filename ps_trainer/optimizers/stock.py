@@ -52,6 +52,7 @@ class Sgd(PsOptimizer):
         """Creates the SGD optimizer, which does not use `step`."""
         if use_locking:
             return LockedSgdOptimizer(learning_rate, use_locking=True)
+        # The stock op holds a shared lock, which is what `hogwild` asks for.
         return tf.train.GradientDescentOptimizer(learning_rate, use_locking=False)
 
 

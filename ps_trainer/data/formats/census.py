@@ -105,10 +105,12 @@ class Census(LineSource):
         super().__init__([train], [test], pattern=LINE, form=form)
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
+        # Only adult.test begins with a comment; `predict` may read either form.
         return text_file(path, num_header_lines=1 if first_line(path).startswith("|") else 0)
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         kinds = [tf.constant([0.0] if words == NUMBER else [""]) for words in COLUMNS.values()]
+        # `decode_csv` keeps a space before a word, and the words of `COLUMNS` have none.
         line_B = tf.strings.regex_replace(line_B, ", ", ",")
         *columns, label_B = tf.io.decode_csv(line_B, [*kinds, tf.constant([""])], use_quote_delim=False)
         of = dict(zip(COLUMNS, columns, strict=True))

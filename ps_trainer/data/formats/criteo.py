@@ -91,6 +91,7 @@ class Criteo(LineSource):
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         kinds = [tf.constant([0], tf.int64), *[tf.constant([0.0])] * NUM_NUMBERS, *[tf.constant([""])] * NUM_HASHES]
+        # Without quotes: a category may contain one, and `decode_csv` would fail or join columns.
         columns = tf.io.decode_csv(line_B, kinds, field_delim="\t", use_quote_delim=False)
         numbers_BN = tf.stack(columns[1 : 1 + NUM_NUMBERS], axis=1)
         hashes_BN = tf.stack(columns[1 + NUM_NUMBERS :], axis=1)

@@ -67,6 +67,7 @@ class MovieLens(LineSource):
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         kinds = [tf.constant([0], tf.int64), tf.constant([0], tf.int64), tf.constant([0.0]), tf.constant([""])]
+        # `decode_csv` takes only one character as its separator.
         line_B = tf.strings.regex_replace(line_B, self._format.separator, ",")
         user_B, item_B, rating_B, _ = tf.io.decode_csv(line_B, kinds)
         return {"user": user_B, "item": item_B, "rating": rating_B}

@@ -139,6 +139,7 @@ def write(folder: pathlib.Path, name: str, texts: Mapping[str, Sequence[str]]) -
 
 
 def _joined(texts: Sequence[tf.Tensor]) -> tf.Tensor:
+    # The tab stands between the two texts, so neither may contain one.
     return tf.strings.join([tf.strings.regex_replace(text, "\t", " ") for text in texts], "\t")
 
 

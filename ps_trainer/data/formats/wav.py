@@ -204,6 +204,7 @@ def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longe
     """Checks every line of a list and returns the largest lengths so far."""
     with path.open(encoding="utf-8", newline="") as file:
         try:
+            # Not `splitlines`: it also cuts at characters such as U+2028, where TensorFlow's reader does not.
             header, *lines = file.read().rstrip("\r\n").split("\n")
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: byte {error.start}: not UTF-8; convert the file") from error

@@ -123,6 +123,7 @@ class FileSource(DataSource):
         return chunks.enumerate().map(choose).unbatch()
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        # In the list, so that messages can name the file by its number; "other" belongs to no split.
         self._files.append(("other", self._counted(path)))
         return self._records_of(tf.constant(len(self._files) - 1, tf.int64))
 

@@ -137,6 +137,7 @@ class DataSource(abc.ABC):
             own = records.shard(plan.num_shards, shard)
             num_shuffled = tf.minimum(size, self.max_shuffled or plan.num_examples)
             shard_seed = base_seed + epoch * plan.num_shards + shard
+            # `flat_map` builds this dataset anew for each lease, so the seed carries epoch and shard.
             own = own.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
             # Batches of equal size, to within one example: `ShardPlan.batch_sizes` computes the same in Python.
             ends = size * tf.range(num_batches + 1) // num_batches

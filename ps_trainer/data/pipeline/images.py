@@ -20,6 +20,7 @@ def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.
     Returns:
         float32 [height, width, channels] in 0..1.
     """
+    # Without `expand_animations` every file gives one picture; a GIF would have four dimensions.
     image = tf.io.decode_image(data, channels=channels, expand_animations=False)
     image.set_shape([None, None, channels])
     resized = tf.compat.v2.image.resize(image, [height, width], method="bilinear", antialias=True)

@@ -169,6 +169,7 @@ def head(path: pathlib.Path) -> bytes:
 
 def first_line(path: pathlib.Path) -> str:
     """Reads the first line of a text file; "" if the line is not text in UTF-8."""
+    # A line with "\0" is binary data, even if it is valid UTF-8.
     line = head(path).partition(b"\n")[0].removesuffix(b"\r")
     try:
         return "" if b"\0" in line else line.decode("utf-8")

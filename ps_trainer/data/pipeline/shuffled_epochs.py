@@ -31,6 +31,7 @@ def shuffled(
             beyond the last epoch.
     """
     start = tf.convert_to_tensor(start, tf.int64)
+    # Two numbers for each epoch, drawn for skipped epochs as well.
     seeds = tf.data.Dataset.random(seed=seed).batch(2, drop_remainder=True)
     seeds = seeds.take(-1 if num_epochs is None else num_epochs).skip(start // num_examples)
     return seeds.flat_map(lambda pair: _shuffled_once(records, num_shuffled, pair)).skip(start % num_examples)
