@@ -23,7 +23,7 @@ NUM_WORKERS = 3
 # Seconds between two checkpoints of the chief, and seconds that it takes to write one.
 SAVE_SECS = 2.0
 SAVE_SLACK_SECS = 2.0
-# 3 of the 360 test examples.
+# At most 3 of the 360 test examples.
 MAX_ACCURACY_LOST = 0.01
 
 UNDISTURBED = -1  # value of the seed for a run without kills

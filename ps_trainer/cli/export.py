@@ -40,7 +40,7 @@ def _run(argv: Sequence[str]) -> int:
     if not export_flags.out:
         raise UsageError("export: missing --out; name a new folder for the SavedModel")
     out = pathlib.Path(export_flags.out)
-    # `exists` is False for a link to a missing path, and an export would replace that link.
+    # `exists` is False for a link to a missing path, although the name is taken.
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UsageError(
             f"--out={out} already exists, and export does not overwrite it; name a new folder, or remove this one"

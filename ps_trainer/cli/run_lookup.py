@@ -51,6 +51,7 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
         raise CheckpointError("no checkpoints: give --logdir of the run, or --checkpoint_dir")
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder; give --logdir or --checkpoint_dir of a run that has saved")
+    # Checkpoints lie in <logdir>/checkpoints, so the config.json of their run is in the folder above.
     config = _completed(config, given, config_lib.recorded(path.parent) or {}, path.parent / "config.json")
     config.check()
     return config, path

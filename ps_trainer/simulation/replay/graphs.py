@@ -100,7 +100,7 @@ class UpdateGraph:
             pairs.append((value, variables[name]))
         optimizer = training.optimizer.create(self.learning_rate * factor, num_applied)
         with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
-            # `read_value` makes a read behind the dependency; the variable's own value op may run before the update.
+            # New reads, which wait for the update. A fetch of the variable itself would run an older read op.
             self.fetches = [variable.read_value() for variable in variables.values()]
         slots = [optimizer.get_slot(variable, name) for _, variable in pairs for name in optimizer.get_slot_names()]
         slots = [slot for slot in slots if slot is not None]
