@@ -92,6 +92,7 @@ class Events:
             self._await_link(self._pull_link, self._have_pulled)
 
     def _have_pulled(self, when: float, worker: int) -> None:
+        # The end of a pull needs no event: it concerns this worker alone, so its computation can be planned at once.
         self._pulled[worker] = when
         if self._plans[worker].pulls_last:
             self._at(when, self._push, worker)

@@ -54,6 +54,7 @@ class Bench:
             self._names = [spec.name for spec in self.specs if spec.trainable]
             gradients = GradientGraph(training.model, self.specs, iterators[0])
             updates = UpdateGraph(training, self.specs, gradients.kinds)
+            # One gradient graph serves all workers: the fed handle selects whose next batch it reads.
             handles = [iterator.string_handle() for iterator in iterators]
             init_ops = [iterator.initializer for iterator in iterators]
             init_ops += [tf.local_variables_initializer(), tf.tables_initializer(), *updates.init_ops]

@@ -73,6 +73,7 @@ def train(
         for step in replay.steps():
             recorded.add(step)
             has_diverged = not np.isfinite(step.loss)
+            # The gradient of such a loss spoils the parameters for good, so later steps would say nothing.
             if has_diverged:
                 break
             if step.has_updated and evaluate_every and step.version % evaluate_every == 0:
