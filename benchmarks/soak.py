@@ -219,6 +219,8 @@ def processes_of(logdir: pathlib.Path, launcher_pid: int) -> Iterator[tuple[str,
     yield _LAUNCHER, launcher_pid
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
+            # A forked task keeps the command line of its fork server, which ends with the folder. Only `comm` names the
+            # task.
             name = (process / "comm").read_text().strip()
             if name in TASKS and os.fsencode(str(logdir)) in (process / "cmdline").read_bytes():
                 yield name, int(process.name)
