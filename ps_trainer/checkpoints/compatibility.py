@@ -69,6 +69,7 @@ def compare(wanted: Sequence[VariableSpec], checkpoint: Checkpoint) -> Fit:
             fit.missing.append(spec)
             continue
         shape, dtype = checkpoint.shape(spec.name), checkpoint.dtype(spec.name)
+        # "same_kind" lets a float change its width, but rejects a float where the run has an integer.
         if shape != spec.shape or not np.can_cast(dtype, spec.dtype, "same_kind"):
             fit.differing.append((spec, shape, dtype))
             continue

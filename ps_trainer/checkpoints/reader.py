@@ -201,8 +201,7 @@ def _shard_fault(data: list[pathlib.Path]) -> str:
 
 def _data_fault(error: Exception) -> str:
     """Returns what a failed read of a tensor means, in words."""
-    # A truncated data file raises the same error as the end of a dataset, which ends a MonitoredSession without
-    # failure.
+    # A truncated data file raises the error of a dataset's end, which ends a MonitoredSession without failure.
     if isinstance(error, tf.errors.OutOfRangeError | IndexError):
         return "its data file is truncated"
     if isinstance(error, tf.errors.NotFoundError):

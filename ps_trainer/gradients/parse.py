@@ -85,6 +85,7 @@ def _create(string: str) -> Transform:
     flag = f"--{registry.GRADIENT_TRANSFORMS.flag}"
     name, option_strings = split_inline(string)
     registered = name.partition(":")[0]
+    # The registry would take `dgc:momentum`, without "=", for `module:Class`.
     if registered != name and registered in registry.GRADIENT_TRANSFORMS.names():
         raise OptionError(f"{flag} {string}: write options as key=value, {registered}:key=value,key=value")
     cls = registry.GRADIENT_TRANSFORMS.load(name)

@@ -104,6 +104,7 @@ class PowerSgd(Codec):
         # The first Q follows from the run's seed, so a run with a fixed seed repeats its numbers.
         last = scope.state.variable(f"q_{i}", shape, dtype, start)
         matrix = tf.cast(tf.reshape(part, block), dtype)
+        # QR gives a basis of a zero matrix as well, so the iteration recovers from a gradient of zeros.
         p, _ = tf.linalg.qr(tf.matmul(matrix, last.read_value()))
         q = tf.matmul(matrix, p, transpose_a=True)
         scope.state.update(last, q)

@@ -191,8 +191,7 @@ class ParameterStore(abc.ABC):
             # Clock first: an update between the reads then counts as staleness. In the other order the parameters
             # would be older than their clock, and the staleness too small.
             with tf.control_dependencies([clock]):
-                # A read shares the variable's memory. A later update that finds it in use copies it, so the value stays
-                # whole.
+                # A read shares the variable's memory. An update that finds it in use copies it, so the value stays.
                 values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
         return Snapshot([clock], values)
 

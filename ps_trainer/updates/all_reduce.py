@@ -76,6 +76,7 @@ class AllReduce(UpdateRule):
 
 def create_slots(store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> None:
     """Creates the optimizer's slots on the ps tasks; every worker copies them when it joins."""
+    # No update reads these slots; initial values, checkpoints and workers that join all go through the ps tasks.
     for ps, part in enumerate(grouped_by_ps(gradients, store.num_ps)):
         if part:
             context.applier.create_slots(ps, [gradient.piece for gradient in part])

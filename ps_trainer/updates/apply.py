@@ -144,8 +144,7 @@ class Applier:
         ops, slots = [], []
         for index, part in self._by_optimizer(updated):
             optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
-            # The optimizer of `_create_slots` has read the clock too early for this update, so a new one takes over its
-            # slots.
+            # The optimizer of `_create_slots` reads the clock too early; a new one takes over its slots.
             slotted = self._slotted.get((place, index))
             if slotted is not None:
                 optimizer._slots = slotted._slots

@@ -38,11 +38,9 @@ class Async(UpdateRule):
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
-                # Apply before count: a pull that sees the count also reads the update, so the staleness is never too
-                # small.
+                # Apply before count: a pull that sees the count reads the update, so staleness is never too small.
                 before_apply = count_update(store.clocks[ps])
-                # The next pull waits for the count: a clock read before it would take this worker's own update for
-                # staleness.
+                # The next pull waits for the count; otherwise this worker's own update could count as staleness.
                 applied.append(before_apply.op)
                 stale = before_apply - store.clock_reads[ps]
                 if ps == 0:  # both numbers in one message

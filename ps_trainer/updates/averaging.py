@@ -93,8 +93,7 @@ class _Rounds:
         self.since = LocalSteps(store, f"{name}/since_round")
         self._applied = LocalSteps(store, f"{name}/num_applied")
         pieces = [gradient.piece for gradient in averaged.gradients]
-        # Fresh only, because ps 0 then decides for all ps tasks, and every part of the average is over the same
-        # workers.
+        # Fresh only: ps 0 then decides for all ps tasks, so every part of the average is over the same workers.
         policy = GroupPolicy(
             required=lambda clock: tf.constant(context.num_workers, tf.int64),
             counts_workers=True,

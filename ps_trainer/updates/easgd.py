@@ -187,8 +187,7 @@ class _Exchange:
         for ps, part in enumerate(grouped_by_ps(sent, store.num_ps)):
             with tf.device(store.ps_device(ps)):
                 adds = [gradient.piece.variable.assign_add(gradient.value, read_value=False) for gradient in part]
-                # A ps task without parameters adds nothing. Its count still waits for the gradient, and for the read of
-                # its clock.
+                # On a ps task without parameters the count still waits for the gradient, and for the read of the clock.
                 with tf.control_dependencies([*adds, snapshot.clocks[ps]]):
                     before = count_update(store.clocks[ps])
                 stale = before - snapshot.clocks[ps]

@@ -150,8 +150,7 @@ class GradientCollector:
             after = first.wait(worker, results[0]) if self._policy.waits else results[0].notice.op
             with tf.control_dependencies([after]):
                 version, is_released = first.read()
-                # The version cannot serve as global_step: it starts at 0 with each container, the clock at the
-                # checkpoint's step.
+                # Not the version: it starts at 0 in each container, but the clock at the step of the checkpoint.
                 clock = self._store.clocks[0].read_value()
             # The visit's own flag is for a process whose ticket is old: ps 0 lets it go, although nobody is released.
             is_released = tf.maximum(is_released, results[0].is_released) > 0

@@ -188,8 +188,7 @@ class GradientGroup:
         return tf.one_hot(worker, self._num_workers, dtype=tf.int64)
 
     def _set_released(self, value: int) -> tf.Tensor:
-        # In the section: a visit writes back the whole state that it has read, and would undo a release between the
-        # two.
+        # In the section: a visit writes back the whole state that it has read, and would undo a release in between.
         def visit() -> tf.Tensor:
             with tf.control_dependencies([self._variables.released.assign(value, read_value=False)]):
                 opened = self._gate.open()

@@ -56,6 +56,7 @@ class Hogwild(UpdateRule):
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             pairs = [(gradient.piece, gradient.value) for gradient in part]
             apply_op = context.applier.apply(ps, pairs, use_locking=False)
+            # No exclusive section, so τ is an upper bound, as in `async`.
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
                 before = count_update(store.clocks[ps])
                 counts.append(Counted(tf.stack([before + 1, before - store.clock_reads[ps]])))

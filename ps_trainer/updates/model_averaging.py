@@ -63,6 +63,7 @@ class ModelAveraging(UpdateRule):
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         pieces = [gradient.piece for gradient in gradients]
 
+        # The replicas do not pass `push.send`, which counts what other rules send.
         def count_sent() -> list[tf.Operation]:
             return [context.push.sent_bytes.assign_add(averaging.num_bytes(pieces), read_value=False)]
 

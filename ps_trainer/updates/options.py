@@ -142,6 +142,7 @@ class KBatchOptions(RuleOptions):
 
     def largest_k(self, num_workers: int) -> int:
         """Returns the largest k in a cluster of `num_workers` workers."""
+        # A k above the number of workers stays, because here k counts batches, not workers.
         return max(self.max_k or num_workers, self.k) if self.grow_every else self.k
 
 

@@ -80,8 +80,7 @@ class Ring:
             self._give_nothing_op = self._stage([tf.zeros_like(vector) for vector in fusion.vectors])
             self._turn = self._build_turn(fusion)
             self._barrier = self._reduce(tf.zeros([1]), instance=len(fusion.vectors))
-            # Two runs with the keys of `_turn` and of `_barrier`: TensorFlow numbers the runs of each set of keys
-            # separately.
+            # Two runs, with the keys of `_turn` and `_barrier`: TensorFlow numbers the runs of each set of keys.
             self._first_ops = [
                 [self._reduce_alone(i) for i in range(len(fusion.vectors))],
                 [self._reduce_alone(len(fusion.vectors))],

@@ -76,6 +76,7 @@ def read_idx(path: str | pathlib.Path, *, num_dims: int) -> np.ndarray:
 def write_idx(path: pathlib.Path, array: np.ndarray) -> None:
     """Writes an array, uint8 of any shape, as an IDX file."""
     header = struct.pack(f">4B{array.ndim}I", 0, 0, UNSIGNED_BYTE, array.ndim, *array.shape)
+    # "equiv" fails for another type; a plain cast would wrap its values.
     path.write_bytes(header + array.astype(np.uint8, casting="equiv").tobytes())
 
 

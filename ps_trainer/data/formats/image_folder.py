@@ -85,9 +85,11 @@ class ImageFolder(DataSource):
         return len(self._examples["test"])
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
+        # Names of this shard only, and relative to the folder, because they become part of the graph.
         examples = self._examples[split][shard.index :: shard.count]
         return tf.data.Dataset.from_tensor_slices(
             {
+                # The type is given, because an empty list would become float32.
                 "path": tf.constant([path for path, _ in examples], tf.string),
                 "label": tf.constant([label for _, label in examples], tf.int64),
             }

@@ -120,6 +120,7 @@ class TextWindows(DataSource):
 
     def _thin(self, place: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         end = place + tf.size(ids, out_type=tf.int64)
+        # An overflow of int64 does no harm, because the mask keeps the low 32 bits.
         drawn = tf.bitwise.bitwise_and(tf.range(place, end) * _GOLDEN, _MASK)
         return end, tf.boolean_mask(ids, drawn < tf.gather(self._kept, ids))
 
@@ -174,4 +175,5 @@ def _most_similar(information: np.ndarray, words: np.ndarray, count: int) -> np.
     """Finds for each word the words with the largest cosine, the largest first, int64 [words, count]."""
     cosine = information[words] @ information.T
     cosine[np.arange(len(words)), words] = -1  # no word is its own neighbour
+    # Stable, so that every worker finds the same order of equal cosines.
     return np.argsort(-cosine, axis=1, kind="stable")[:, :count]

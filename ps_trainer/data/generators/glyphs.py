@@ -111,6 +111,7 @@ def _draw(character: str, options: Glyphs.Options, path: str | None, random: np.
         + covered * (ink - background)
         + options.noise * random.normal(size=(options.size, options.size, options.channels))
     )
+    # A cast of a value beyond 0..255 would wrap around: noise would turn white into black.
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 

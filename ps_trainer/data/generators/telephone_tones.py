@@ -116,4 +116,5 @@ def _dial(digits: np.ndarray, options: Tones.Options, random: np.random.RandomSt
         parts += [AMPLITUDE * np.sum(tones, axis=0), np.zeros(draw_samples(Tones.pause_secs))]
     audio = np.concatenate(parts)
     audio += options.noise * random.normal(size=len(audio))
+    # A cast beyond the range of 16 bits would wrap around, and be heard as a click.
     return np.clip(np.rint(audio * 2**15), -(2**15), 2**15 - 1).astype(np.int16)

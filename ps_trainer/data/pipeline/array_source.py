@@ -66,6 +66,7 @@ class ArraySource(DataSource):
         return self._lengths["test"]
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
+        # Cut in NumPy, so that the graph holds only this worker's shard.
         arrays = self.arrays[split]
         return tf.data.Dataset.from_tensor_slices({k: v[shard.index :: shard.count] for k, v in arrays.items()})
 

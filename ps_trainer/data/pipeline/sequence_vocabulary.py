@@ -91,6 +91,7 @@ class SequenceVocabulary:
         table = tf.lookup.StaticHashTable(known, UNKNOWN)
         numbers = symbols.with_values(table.lookup(symbols.values))
         ends = tf.fill([tf.shape(text_B)[0], 1], tf.constant(END, tf.int64))
+        # `to_tensor` with a shape pads shorter texts and cuts longer ones.
         return tf.concat([numbers, ends], axis=1).to_tensor(PADDING, shape=[None, length])
 
 
@@ -102,4 +103,5 @@ def check_unit(name: str, unit: str) -> None:
 
 def split(text: bytes, unit: str) -> list[bytes]:
     """Splits a text in UTF-8 into symbols."""
+    # Bytes, not `str`: `str.split` also cuts at Unicode's spaces, where `tf.strings.split` does not.
     return text.split() if unit == "word" else [symbol.encode() for symbol in text.decode(errors="replace")]

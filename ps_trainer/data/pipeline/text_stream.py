@@ -42,6 +42,7 @@ class Document(NamedTuple):
         if self.path is None:
             yield self.text
             return
+        # Incremental, because the end of a chunk may cut a character.
         decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
         with unpacked(self.path) as (file, _):
             while True:
