@@ -53,6 +53,7 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
         kept = [other for other in look(directory).steps if other <= step][-keep:]
         _write_state(directory, kept)
     except (tf.errors.OpError, OSError, CheckpointError) as error:
+        # On a full disk, unfinished files would take the space that the next save needs.
         with contextlib.suppress(OSError, CheckpointError):
             _remove_temporary(directory)
         raise SaveError(f"checkpoint {prefix} could not be written: {_reason(error, directory, values)}") from error

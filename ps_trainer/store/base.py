@@ -105,6 +105,7 @@ class ParameterStore(abc.ABC):
             group_of: Maps the name of a model variable to the number of its group. Variables of different groups never
                 share a variable on a ps task.
         """
+        # Stages that one worker computes count as one, so that they share a pull.
         is_split = len(self._stage_devices) > 1
         self.specs = trace.specs if is_split else tuple(spec._replace(stage=0) for spec in trace.specs)
         self._group_of = group_of

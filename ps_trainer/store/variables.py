@@ -16,6 +16,7 @@ def create_variable(name: str, shape: Sequence[int], dtype: Any) -> tf.Variable:
         name,
         shape,
         tf.as_dtype(dtype),
+        # The chief overwrites the zeros of parameters, so their initial values do not depend on the layout.
         initializer=tf.zeros_initializer(),
         collections=[tf.GraphKeys.GLOBAL_VARIABLES],
         trainable=False,

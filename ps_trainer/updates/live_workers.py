@@ -102,10 +102,12 @@ class LiveWorkers(ChiefService):
         self._call(self._ops.leave, feeds, f"{self._name}: worker {worker_index} left")
 
     def release(self) -> None:
+        # First, so that the thread drops calls to leave that are still in the queue.
         self._is_released.set()
         self._call(self._ops.release).result()
 
     def stop(self) -> None:
+        # With the lock, so that no call follows the None below and waits for ever.
         with self._lock:
             was_open, self._is_open = self._is_open, False
         if not was_open:

@@ -190,6 +190,7 @@ class TfRecord(FileSource):
         size = f"{num_bytes} bytes, the size of shape {feature.shape}"
         problem = tf.strings.join([first, f": feature {feature.key} must have {size}"])
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_right_B), [problem])]):
+            # The static batch size in training; -1 where the last batch may be smaller.
             raw = tf.reshape(tf.io.decode_raw(value, tf.uint8), [value.shape[0] or -1, *feature.sizes])
         return scale_image(raw, 1 / 255)
 

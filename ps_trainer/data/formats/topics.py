@@ -63,6 +63,7 @@ class Topics(ArraySource):
     def _pieces(self, topic: str, length: int) -> np.ndarray:
         numbers = {token: number for number, token in enumerate(self.vocabulary.tokens)}
         ids = [numbers.get(character, self.vocabulary.unknown) for character in topic]
+        # A byte per character, because the arrays become part of the graph; `_MAX_VOCAB` keeps the ids below 256.
         return np.array(ids[: len(ids) // length * length], np.uint8).reshape(-1, length)
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

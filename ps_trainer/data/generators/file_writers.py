@@ -76,6 +76,7 @@ def planted_weights(options: PlantedWeights.Options, folder: pathlib.Path) -> li
     source, files = PlantedWeights(options), []
     for split, arrays in source.arrays.items():
         files.append(folder / f"{split}.libsvm")
+        # LIBSVM itself reads only ascending indices.
         order = np.argsort(arrays["ids"], axis=1)
         ids, values = (np.take_along_axis(arrays[key], order, axis=1) for key in ("ids", "values"))
         libsvm.write(files[-1], np.where(arrays["label"], 1, -1), ids + 1, values)

@@ -84,6 +84,7 @@ def generate(name: str, option_strings: Sequence[str], folder: pathlib.Path) -> 
     try:
         partial.mkdir(parents=True)
         files = generator(options, partial)
+        # A folder may replace an empty one, and `_check_free` has found no other.
         os.replace(partial, folder)
     except OSError as error:
         raise DataError(
