@@ -77,7 +77,7 @@ def read(path: pathlib.Path) -> SavedWorkerState:
         return SavedWorkerState(values, step, int(lineage), int(pushes))
     except FileNotFoundError:
         raise
-    # A damaged archive raises errors of zipfile, zlib, NumPy or struct, depending on the place of the damage.
+    # Damage raises BadZipFile, ValueError, EOFError, NotImplementedError or RuntimeError, depending on its place.
     except Exception as error:
         raise CheckpointError(f"{path} is damaged and is not used: {error or type(error).__name__}") from error
 

@@ -158,8 +158,7 @@ class ParameterStore(abc.ABC):
         for piece, value in zip(trained, values, strict=True):
             if value is not None:
                 with tf.device(piece.device):
-                    # A model that gathers from a dense variable has IndexedSlices as its gradient; a dense piece needs
-                    # one full tensor.
+                    # A gather from a dense variable has IndexedSlices as its gradient, but a piece needs a full tensor.
                     gradients.append(Gradient(piece, value if piece.is_table else tf.convert_to_tensor(value)))
         if not gradients:
             raise OptionError("the model's loss depends on none of its trainable variables")
@@ -192,7 +191,7 @@ class ParameterStore(abc.ABC):
             # Clock first: an update between the reads then counts as staleness. In the other order the parameters
             # would be older than their clock, and the staleness too small.
             with tf.control_dependencies([clock]):
-                # A read shares the variable's memory. An update that finds it in use copies it, so the value stays.
+                # A read shares the variable's memory. A dense update copies memory that is in use, so the value stays.
                 values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
         return Snapshot([clock], values)
 

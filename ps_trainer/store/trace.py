@@ -17,8 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.store.extents import VariableSpec
 
-# Collection in which `models.layers.embedding` puts a table. Models name it by this text, so they need not import
-# ps_trainer.
+# Collection in which `models.layers.embedding` puts a table. Models write the text, so as not to import ps_trainer.
 EMBEDDING_TABLES = "embedding_tables"
 # Collections that `models.layers.stages` fills or reads.
 _STAGES = "model_stages"

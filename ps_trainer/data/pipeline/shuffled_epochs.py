@@ -39,8 +39,7 @@ def shuffled(
 
 def _shuffled_once(records: tf.data.Dataset, num_shuffled: int, seeds: tf.Tensor) -> tf.data.Dataset:
     """Shuffles `records` from two seeds, int64 [2]."""
-    # `Dataset.shuffle` has only one argument for the seed and derives the second one from the graph's, so the op itself
-    # is needed.
+    # The op itself, because `Dataset.shuffle` takes only one seed and derives the other from the graph's.
     components = tf.nest.flatten(records.element_spec)
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(records),
