@@ -12,6 +12,7 @@ def pack(bits: tf.Tensor) -> tf.Tensor:
     size = bits.shape.num_elements()
     missing = -(tf.size(bits) if size is None else size) % 8
     padded = tf.pad(tf.cast(bits, tf.uint8), [[0, missing]])
+    # Each weight occurs at most once in a sum, so a byte cannot overflow.
     return tf.reduce_sum(tf.reshape(padded, [-1, 8]) * tf.constant(_WEIGHTS, tf.uint8), axis=1)
 
 

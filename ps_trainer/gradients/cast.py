@@ -42,4 +42,5 @@ class Cast(Codec):
         def decode(values: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
             return tf.cast(values, dtype)
 
+        # A plain cast would turn values beyond the range of float16 into infinity.
         return Encoded(tf.saturate_cast(values, _DTYPES[self.options.dtype]), (), decode)

@@ -47,5 +47,6 @@ class _Feedback(Codec):
         residual = scope.state.variable("residual", values.shape, values.dtype)
         corrected = values + residual.read_value()
         encoded = encode_all(self._inner, corrected, scope)
+        # The worker decodes its own message, so the residual is exactly what the ps does not receive.
         scope.state.update(residual, corrected - encoded.decode(encoded.values, encoded.side))
         return encoded

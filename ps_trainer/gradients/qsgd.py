@@ -52,6 +52,7 @@ class Qsgd(Codec):
         norms = self._norms(buckets)
         expected = tf.reshape(tf.math.divide_no_nan(buckets, norms[:, tf.newaxis]) * levels, [-1])[:num_values]
         random = tf.random.stateless_uniform(tf.shape(values), scope.state.seed(), dtype=dtype)
+        # ⌊a + u⌋ with u uniform in [0, 1) rounds up with the probability a − ⌊a⌋.
         # If the norm was rounded down, the quotient can exceed 1, and the result the largest level.
         magnitudes = tf.cast(tf.minimum(tf.floor(expected + random), levels), tf.uint8)
         packed = magnitudes + tf.cast(values < 0, tf.uint8) * tf.constant(_SIGN_BIT, tf.uint8)

@@ -102,6 +102,7 @@ class Wire:
         if not self._codecs:
             self._count(item.value)
             return item
+        # A message waits for the updates of its own site only, not for the encoding of others.
         num_before = len(self._state.updates)
         with tf.device(self._worker_device):
             encoded = self._encode(item.site, self._codecs, tf.reshape(item.value, [-1]), item.site.segments)

@@ -32,6 +32,7 @@ class Gate:
 
     def __init__(self, store: ParameterStore, ps: int, num_workers: int, name: str):
         with tf.device(store.ps_device(ps)):
+            # One for each worker, because a signal wakes only one of the ops that wait for it.
             self._signals = [Signal(f"{name}/gate_{ps}/worker_{worker}") for worker in range(num_workers)]
 
     def wait(self, worker: int, has_to_wait: Callable[[], tf.Tensor]) -> tf.Operation:

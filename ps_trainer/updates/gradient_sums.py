@@ -100,6 +100,7 @@ class _Rows:
             ]
         with tf.control_dependencies(cleared):
             shape = tf.constant(self.piece.variable.shape.as_list(), tf.int64)
+            # Copies, so that an op that uses the rows runs after the lists are cleared, as with dense sums.
             return tf.IndexedSlices(tf.identity(average), tf.identity(indices), shape)
 
 

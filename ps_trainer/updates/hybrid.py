@@ -124,6 +124,7 @@ def _push(store: ParameterStore, ps: int, sums: GradientSums, values: Sequence[t
         with tf.control_dependencies([sums.add(arrived, tf.constant(True))]):
             return tf.constant(True)
 
+    # In the section, because adding rows reads a list and writes it back.
     return exclusive(store, ps, visit, *values).op
 
 

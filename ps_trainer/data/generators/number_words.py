@@ -70,6 +70,7 @@ class Numbers(ArraySource):
         self.source_vocabulary, self.target_vocabulary = vocabularies.values()
         arrays = [
             {
+                # A byte per number, because the arrays become part of the graph; both vocabularies are small.
                 side: np.array(
                     [vocabulary.encode(text.encode(), MAX_LENGTH) for text in texts[split][language]], np.int8
                 )
