@@ -137,6 +137,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of the kills")
     parser.add_argument("--update", default="async", help="update rule")
     parser.add_argument("--model", default="softmax", help="model to train")
+    parser.add_argument("--step_ms", type=float, default=0.0, help="wait in each step, which leaves cores to others")
     arguments.add_out_dir(parser)
     plan = parser.parse_args(argv)
     if not 0 <= plan.warmup_secs < plan.minutes * 60:
@@ -158,6 +159,7 @@ def flags_of(plan: argparse.Namespace) -> list[str]:
         "--max_steps=1000000000",
         "--save_checkpoint_secs=10",
         f"--fault=chaos:kills={kills},roles={plan.roles},seed={plan.seed},every_secs={plan.kill_every_secs:g}",
+        *([f"--straggler=det:mean_ms={plan.step_ms:g}"] if plan.step_ms else []),
     ]
 
 

@@ -33,7 +33,13 @@ def test_run_with_tasks_killed_at_random_is_as_good_as_the_undisturbed_one(tmp_p
 def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(soak, "MAX_GROWTH", 0.15)  # a quarter of two minutes contains few processes
     out_dir = tmp_path / "out"
-    flags = [f"--minutes={2.5 if IS_FULL else 1.25}", "--kill_every_secs=18", "--warmup_secs=30", "--sample_secs=2"]
+    flags = [
+        f"--minutes={2.5 if IS_FULL else 1.25}",
+        "--kill_every_secs=18",
+        "--warmup_secs=30",
+        "--sample_secs=2",
+        "--step_ms=5",
+    ]
     code = soak.main([*flags, f"--out_dir={out_dir}"])
     results = json.loads((out_dir / "results.json").read_text())
     assert results["problems"] == []

@@ -88,7 +88,8 @@ def test_a_batch_whose_exchange_broke_is_not_counted_and_is_read_again(tmp_path,
 
 def test_the_shards_of_a_worker_that_never_came_are_read_by_the_other():
     with InProcessCluster(1, 2) as cluster:
-        config = _config(join_wait_secs=0.0, num_epochs=1)
+        # The chief waits for so long for a worker that has never come, because it has data left.
+        config = _config(join_wait_secs=0.0, num_epochs=1, start_timeout_secs=15.0)
         call = cluster.start(config, 0)
         outcome = cluster.finish(call)
         assert outcome.error is None

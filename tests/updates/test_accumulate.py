@@ -100,7 +100,10 @@ def test_gradients_held_at_the_end_of_the_data_are_lost(cluster):
 @pytest.mark.parametrize(
     ("strings", "message"),
     [
-        (["replicas_to_aggregate=2"], "replicas_to_aggregate=2 is for rule=sync, not for rule=async"),
+        (
+            ["replicas_to_aggregate=2"],
+            "replicas_to_aggregate=2 is only for rule=sync, not for rule=async; leave it out",
+        ),
     ],
 )
 def test_contradicting_options_are_rejected(strings, message):
