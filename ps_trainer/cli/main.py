@@ -30,6 +30,8 @@ _COMMANDS = {
     "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
     "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
     "predict": _Command("ps_trainer.cli.predict", "main_predict", "write a checkpoint's predictions for examples"),
+    "compare": _Command("ps_trainer.cli.compare", "main_compare", "compare runs: curves, staleness, bytes, faults"),
+    "plot": _Command("ps_trainer.cli.compare", "main_plot", "draw the curves of one run"),
     "checkpoint": _Command(
         "ps_trainer.cli.checkpoint",
         "main_checkpoint",

@@ -1,0 +1,1 @@
+"""Curves and figures of finished or running training runs, from the files in their folders."""

@@ -1,0 +1,193 @@
+"""Figures of one or several runs, drawn with matplotlib (extra `plots`)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ps_trainer.comparison.recorded_run import X_AXES, Curve, RecordedRun
+from ps_trainer.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_POINTS = 120  # a curve with more is smoothed: noise of single steps would hide the difference of two runs
+MAX_STALENESS = 24  # greater values share the last bar
+# Of the colour-blind safe palette by Okabe and Ito; dashes tell more runs apart than there are colours.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ("-", "--", ":")
+_STYLE = {
+    "figure.constrained_layout.use": True,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text, so that a reader can search the page
+    "svg.hashsalt": "ps_trainer",  # the same runs give the same file
+}
+
+
+class NamedFigure(NamedTuple):
+    """A figure with the name of its file and a title."""
+
+    name: str
+    title: str
+    figure: Figure
+
+
+def check_available() -> None:
+    """Raises UsageError where matplotlib is not installed; imports nothing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("curves need matplotlib, which is not installed; run `pip install 'ps_trainer[plots]'`")
+
+
+def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
+    """Draws all figures for which the runs have data: loss, test metrics, throughput, staleness, gradients, bytes."""
+    yield _curves("loss", "Training loss", runs, lambda run: run.loss, "loss")
+    for name in dict.fromkeys(name for run in runs for name in run.metrics):
+        yield _curves(f"test-{name}", f"Test {name}", runs, lambda run, name=name: run.metrics.get(name), name)
+    yield _figure("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
+    if any(run.staleness for run in runs):
+        yield _figure("staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs))
+    for name, title, parts in _BARS:
+        rows = [[value(run) for value in parts.values()] for run in runs]
+        if any(value is not None for row in rows for value in row):
+            yield _figure(
+                name, title, (7.0, 1.2 + 0.5 * len(runs)), lambda figure, p=parts, r=rows: _bars(figure, runs, list(p), r)
+            )
+
+
+_BARS: Sequence[tuple[str, str, dict[str, Callable[[RecordedRun], float | None]]]] = (
+    (
+        "gradients",
+        "Gradients that the workers pushed",
+        {"used": lambda run: _used(run), "dropped": lambda run: run.total("gradients_dropped")},
+    ),
+    (
+        "bytes",
+        "Bytes per local step of a worker, measured on its sockets",
+        {"push": lambda run: run.mean("push_bytes_per_step"), "pull": lambda run: run.mean("pull_bytes_per_step")},
+    ),
+)
+
+
+def _used(run: RecordedRun) -> int | None:
+    pushes = run.total("pushes")
+    return None if pushes is None else pushes - (run.total("gradients_dropped") or 0)
+
+
+def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Figure], None]) -> NamedFigure:
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=size)
+        FigureCanvasAgg(figure)
+        fill(figure)
+    return NamedFigure(name, title, figure)
+
+
+def _curves(
+    name: str, title: str, runs: Sequence[RecordedRun], choose: Callable[[RecordedRun], Curve | None], label: str
+) -> NamedFigure:
+    """One panel for each of the `X_AXES`, with the same y axis."""
+
+    def fill(figure: Figure) -> None:
+        panels = figure.subplots(1, len(X_AXES), sharey=True)
+        for key, axes in zip(X_AXES, panels, strict=True):
+            for index, run in enumerate(runs):
+                curve = choose(run)
+                if curve is not None and len(curve.y):
+                    _line(axes, curve.x[key], curve.y, index, run.name)
+                _mark_events(axes, run, key, index)
+            axes.set_xlabel(X_AXES[key])
+        panels[0].set_ylabel(label)
+        _legend(figure, panels[0])
+
+    return _figure(name, title, (11.0, 3.8), fill)
+
+
+def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
+    axes = figure.subplots()
+    for index, run in enumerate(runs):
+        _line(axes, run.throughput.x["secs"], run.throughput.y, index, run.name)
+        _mark_events(axes, run, "secs", index)
+    axes.set(xlabel=X_AXES["secs"], ylabel="examples per second, all workers")
+    axes.set_ylim(bottom=0.0)
+    _legend(figure, axes)
+
+
+def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
+    axes = figure.subplots()
+    width = 0.8 / len(runs)
+    highest = min(MAX_STALENESS, max(max(run.staleness, default=0) for run in runs))
+    for index, run in enumerate(runs):
+        total = sum(run.staleness.values())
+        shares = np.zeros(highest + 1)
+        for value, count in run.staleness.items():
+            shares[min(value, highest)] += count / total
+        axes.bar(
+            np.arange(highest + 1) + (index - (len(runs) - 1) / 2) * width, shares, width, **_colour(index), label=run.name
+        )
+    if highest == MAX_STALENESS:
+        axes.set_xticks([*range(0, highest, 4), highest], [*map(str, range(0, highest, 4)), f"{highest} and more"])
+    axes.set(xlabel="updates by other workers between pull and apply", ylabel="share of the used gradients")
+    _legend(figure, axes)
+
+
+def _bars(
+    figure: Figure, runs: Sequence[RecordedRun], labels: Sequence[str], rows: Sequence[Sequence[float | None]]
+) -> None:
+    """A horizontal bar for each run, made of parts with a label each; the parts' values stand beside it."""
+    axes = figure.subplots()
+    names = [run.name for run in runs]
+    left = np.zeros(len(runs))
+    for part, label in enumerate(labels):
+        values = np.array([row[part] or 0.0 for row in rows], np.float64)
+        axes.barh(names, values, left=left, color=_COLOURS[part], label=label)
+        left += values
+    for index, row in enumerate(rows):
+        words = " + ".join("unknown" if value is None else f"{value:,.0f}" for value in row)
+        axes.annotate(words, (left[index], index), xytext=(4, 0), textcoords="offset points", va="center")
+    axes.set_xlim(0.0, 1.35 * max(left.max(), 1.0))
+    axes.invert_yaxis()  # the first run on top, as in the legend
+    axes.grid(axis="y", visible=False)
+    figure.legend(loc="outside upper right", ncols=len(labels))
+
+
+def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str) -> None:
+    x, y = _smoothed(x, y)
+    axes.plot(x, y, _DASHES[index // len(_COLOURS) % len(_DASHES)], marker="o" if len(x) < 3 else "", label=label, **_colour(index))
+
+
+def _mark_events(axes: Axes, run: RecordedRun, key: str, index: int) -> None:
+    """A vertical line for each disturbance; a run's examples at that moment are not recorded."""
+    for event in run.events if key != "examples" else ():
+        x = event.secs if key == "secs" else event.step
+        if x is not None:
+            axes.axvline(x, linestyle=(0, (1, 3)), linewidth=1.0, gid=f"event {event.text}", **_colour(index))
+
+
+def _smoothed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means over neighbouring points, so that at most `MAX_POINTS` are left."""
+    if len(x) <= MAX_POINTS:
+        return x, y
+    edges = np.linspace(0, len(x), MAX_POINTS + 1).astype(int)[:-1]
+    sizes = np.diff([*edges, len(x)])
+    return np.add.reduceat(x, edges) / sizes, np.add.reduceat(y, edges) / sizes
+
+
+def _colour(index: int) -> dict[str, str]:
+    return {"color": _COLOURS[index % len(_COLOURS)]}
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=3)

@@ -1,0 +1,128 @@
+"""Writes a comparison: one HTML page that needs no network and no script, and a PNG file of each figure."""
+
+from __future__ import annotations
+
+import html
+import io
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+
+from ps_trainer.comparison import figures
+from ps_trainer.comparison.figures import NamedFigure
+from ps_trainer.comparison.recorded_run import RecordedRun
+
+PAGE_NAME = "index.html"
+_PNG_DPI = 110
+# Settings that differ between any two runs, and so say nothing about the difference of their results.
+_UNINTERESTING = frozenset({"logdir"})
+_STYLE = """
+body { font-family: system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { border-bottom: 1px solid #ddd; padding: .25rem .75rem; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+svg { max-width: 100%; height: auto; }
+"""
+_FIGURES: dict[str, Callable[[RecordedRun], object]] = {
+    "status": lambda run: run.summary.get("status", "still training"),
+    "update rule": lambda run: run.settings.get("update"),
+    "ps tasks": lambda run: run.settings.get("num_ps"),
+    "workers": lambda run: run.settings.get("num_workers"),
+    "global step": lambda run: run.summary.get("global_step"),
+    "examples": lambda run: run.total("examples"),
+    "examples per second": lambda run: run.summary.get("examples_per_sec"),
+    "mean staleness": lambda run: run.mean("staleness_mean"),
+    "gradients dropped": lambda run: run.total("gradients_dropped"),
+    "bytes pushed per step": lambda run: run.mean("push_bytes_per_step"),
+    "bytes pulled per step": lambda run: run.mean("pull_bytes_per_step"),
+    "restarts": lambda run: sum(run.summary.get("restarts", {}).values()) or None,
+    "faults": lambda run: len(run.events) or None,
+}
+
+
+def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
+    """Writes the page and the PNG files.
+
+    Args:
+        runs: Runs to show, in this order.
+        out_dir: Folder of the files; made if it does not exist. Files of the same names are overwritten.
+
+    Returns:
+        Path of the page.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    sections = []
+    for drawn in figures.draw(runs):
+        drawn.figure.savefig(out_dir / f"{drawn.name}.png", dpi=_PNG_DPI)
+        sections.append(f"<h2>{html.escape(drawn.title)}</h2>\n{_svg(drawn)}")
+    title = html.escape(" and ".join(run.name for run in runs))
+    page = "\n".join(
+        [
+            f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',
+            f'<link rel="icon" href="data:,">\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>',
+            _table("Result", runs, results(runs)),
+            _table("Settings that differ", runs, differences(runs)) if len(runs) > 1 else "",
+            *sections,
+            _event_list(runs),
+            "</body>\n</html>\n",
+        ]
+    )
+    path = out_dir / PAGE_NAME
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def results(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
+    """Figures of the runs by name, as text; figures that no run has are left out."""
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
+    rows = {name: [value(run) for run in runs] for name, value in _FIGURES.items()}
+    rows |= {f"test {name}": [run.metrics[name].y[-1] if name in run.metrics else None for run in runs] for name in metrics}
+    return {name: [_text(value) for value in row] for name, row in rows.items() if any(v is not None for v in row)}
+
+
+def differences(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
+    """Flags whose values differ between the runs, as text."""
+    names = dict.fromkeys(name for run in runs for name in run.settings if name not in _UNINTERESTING)
+    rows = {f"--{name}": [_text(run.settings.get(name)) for run in runs] for name in names}
+    return {name: row for name, row in rows.items() if len(set(row)) > 1}
+
+
+def _table(title: str, runs: Sequence[RecordedRun], rows: dict[str, list[str]]) -> str:
+    if not rows:
+        return f"<h2>{title}</h2>\n<p>None.</p>"
+    head = "".join(f"<th>{html.escape(run.name)}</th>" for run in runs)
+    body = "\n".join(
+        f"<tr><td>{html.escape(name)}</td>{''.join(f'<td>{html.escape(value)}</td>' for value in row)}</tr>"
+        for name, row in rows.items()
+    )
+    return f"<h2>{title}</h2>\n<table>\n<tr><th></th>{head}</tr>\n{body}\n</table>"
+
+
+def _event_list(runs: Sequence[RecordedRun]) -> str:
+    items = [
+        f"<li>{html.escape(run.name)}: {html.escape(event.text)} after {event.secs:.1f} s"
+        + ("" if event.step is None else f", at step {event.step:,}")
+        + "</li>"
+        for run in runs
+        for event in run.events
+    ]
+    return "<h2>Faults</h2>\n<p>Dotted vertical lines mark them.</p>\n<ul>\n" + "\n".join(items) + "\n</ul>" if items else ""
+
+
+def _svg(drawn: NamedFigure) -> str:
+    """A figure as an SVG element. Its ids get the figure's name, because ids are unique within a page."""
+    buffer = io.StringIO()
+    drawn.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{drawn.name}-", svg)
+    return re.sub("<svg ", f'<svg id="{drawn.name}" role="img" aria-label="{html.escape(drawn.title)}" ', svg, count=1)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value)) or "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,271 @@
+"""`RecordedRun`: the curves and figures of one run, read from the files in its folder.
+
+A run with `--step_log` gives a point per step, any other run one per report (`--report_secs`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.errors import RunError
+
+X_AXES = {
+    "step": "global step",
+    "examples": "examples of all workers",
+    "secs": "seconds since the first step",
+}
+# Events of the launcher that disturb a run. Their counterparts, such as `restore` after `cut`, are not drawn.
+DISTURBANCES = ("kill", "term", "freeze", "cut", "slow", "raise")
+
+
+class Curve(NamedTuple):
+    """Values over each of the `X_AXES`.
+
+    Attributes:
+        x: float64 [n] for each key of `X_AXES`.
+        y: float64 [n].
+    """
+
+    x: Mapping[str, np.ndarray]
+    y: np.ndarray
+
+
+class Event(NamedTuple):
+    """A disturbance: seconds since the first step, global step or None, and words such as "kill worker-1"."""
+
+    secs: float
+    step: int | None
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """One run.
+
+    Attributes:
+        name: Name of its folder, or a longer part of the path where two runs have the same.
+        settings: Flags of the run by name, with `num_ps` and `num_workers`.
+        summary: Contents of summary.json; empty while the run trains.
+        loss: Training loss, mean over the steps of a report.
+        metrics: Test metrics by name, one point per evaluation.
+        throughput: Examples per second of all workers.
+        events: Disturbances, in order of time.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    loss: Curve
+    metrics: Mapping[str, Curve]
+    throughput: Curve
+    events: Sequence[Event]
+
+    @property
+    def staleness(self) -> Counter[int]:
+        """Number of used gradients by staleness, over all workers and ps tasks."""
+        total: Counter[int] = Counter()
+        for worker in self._workers:
+            total.update({int(value): count for value, count in (worker.get("staleness") or {}).items()})
+        return total
+
+    def total(self, key: str) -> int | None:
+        """Sum over the workers of a count in summary.json; None where no worker has it."""
+        values = [worker[key] for worker in self._workers if worker.get(key) is not None]
+        return sum(values) if values else None
+
+    def mean(self, key: str) -> float | None:
+        """Mean over the workers of a figure in summary.json, weighted by local steps; None where no worker has it."""
+        pairs = [(worker[key], worker["local_steps"]) for worker in self._workers if worker.get(key) is not None]
+        steps = sum(count for _, count in pairs)
+        return sum(value * count for value, count in pairs) / steps if steps else None
+
+    @property
+    def _workers(self) -> list[Mapping[str, Any]]:
+        return list(self.summary.get("workers", {}).values())
+
+
+def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
+    """Reads a run, also one that still trains.
+
+    Args:
+        logdir: `--logdir` of the run.
+        name: Name to show; None = the folder's.
+
+    Raises:
+        RunError: the folder holds no run, a file is damaged, or no worker has reported a step.
+    """
+    if not (logdir / "metrics").is_dir():
+        raise RunError(f"{logdir} holds no run: it has no folder metrics/; give the --logdir of a run")
+    records = {path.stem: list(_records(path)) for path in sorted((logdir / "metrics").glob("*.jsonl"))}
+    workers = {task: _worker_points(logdir, task, lines) for task, lines in records.items() if _is_worker(task)}
+    workers = {task: points for task, points in workers.items() if len(points.wall_time)}
+    if not workers:
+        raise RunError(f"no worker of {logdir} has reported a step yet; wait for --report_secs, or give another run")
+    config = _json(logdir / "config.json")
+    settings = {f"num_{job}s" if job == "worker" else f"num_{job}": len(tasks) for job, tasks in _cluster(config)}
+    axes = _Axes(workers)
+    lines = [line for of_task in records.values() for line in of_task]
+    return RecordedRun(
+        name=name or logdir.resolve().name,
+        settings=settings | config.get("train", {}),
+        summary=_json(logdir / "summary.json"),
+        loss=axes.loss(),
+        metrics=axes.metrics([line for line in lines if line["kind"] == "eval"]),
+        throughput=axes.throughput(),
+        events=axes.events([line for line in lines if line["kind"] == "event"]),
+    )
+
+
+def read_all(logdirs: Sequence[pathlib.Path]) -> list[RecordedRun]:
+    """Reads several runs and gives each a name of its own.
+
+    Raises:
+        RunError: a folder is given twice, or `read` rejects one.
+    """
+    paths = [path.resolve() for path in logdirs]
+    if len(set(paths)) < len(paths):
+        raise RunError("a run is given twice; give each folder once")
+    depth = 1
+    while len({path.parts[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return [read(path, "/".join(path.parts[-depth:])) for path in paths]
+
+
+class _Points(NamedTuple):
+    """Reports of one worker in order of time: arrays [n]. `examples` counts over all joinings of the worker."""
+
+    wall_time: np.ndarray
+    step: np.ndarray
+    examples: np.ndarray
+    loss: np.ndarray
+    started_at: float
+
+
+class _Axes:
+    """Relates time, step and examples of a run to each other, by the reports of all workers."""
+
+    def __init__(self, workers: Mapping[str, _Points]):
+        self._workers = workers
+        self._start = min(points.started_at for points in workers.values())
+        times = np.concatenate([points.wall_time for points in workers.values()])
+        steps = np.concatenate([points.step for points in workers.values()])
+        order = np.argsort(times, kind="stable")
+        self._time, self._step = times[order], steps[order]
+
+    def loss(self) -> Curve:
+        """The workers' losses, in order of time."""
+        losses = np.concatenate([points.loss for points in self._workers.values()])
+        times = np.concatenate([points.wall_time for points in self._workers.values()])
+        order = np.argsort(times, kind="stable")
+        return Curve(self._x(self._time, self._step), losses[order])
+
+    def throughput(self) -> Curve:
+        """Examples per second of all workers, between points at equal distances in time."""
+        ends = np.linspace(self._start, self._time[-1], num=1 + max(1, min(60, len(self._time) // len(self._workers))))
+        examples, middles = self._examples(ends), (ends[1:] + ends[:-1]) / 2
+        return Curve(self._x(middles, self._step_at(middles)), np.diff(examples) / np.maximum(np.diff(ends), 1e-9))
+
+    def metrics(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+        """Test metrics. An evaluation belongs to the moment at which the run reached its step."""
+        curves = {}
+        for name in dict.fromkeys(name for line in lines for name in line["metrics"]):
+            chosen = sorted((line["global_step"], line["metrics"][name]) for line in lines if name in line["metrics"])
+            steps, values = (np.array(column, np.float64) for column in zip(*chosen, strict=True))
+            curves[name] = Curve(self._x(self._time_of(steps), steps), values)
+        return curves
+
+    def events(self, lines: Sequence[Mapping[str, Any]]) -> list[Event]:
+        """The disturbances among the events."""
+        return [
+            Event(line["wall_time"] - self._start, line.get("global_step"), f"{line['event']} {line['task']}")
+            for line in sorted(lines, key=lambda line: line["wall_time"])
+            if line["event"] in DISTURBANCES
+        ]
+
+    def _x(self, times: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            "step": np.asarray(steps, np.float64),
+            "examples": self._examples(times),
+            "secs": times - self._start,
+        }
+
+    def _examples(self, times: np.ndarray) -> np.ndarray:
+        """Examples that all workers have processed at these times; between two reports in proportion to the time."""
+        return sum(
+            np.interp(times, [points.started_at, *points.wall_time], [0.0, *points.examples])
+            for points in self._workers.values()
+        )
+
+    def _step_at(self, times: np.ndarray) -> np.ndarray:
+        return np.interp(times, [self._start, *self._time], [min(self._step[0], 0.0), *self._step])
+
+    def _time_of(self, steps: np.ndarray) -> np.ndarray:
+        """The time at which the run first reached each step; a rolled-back run reaches some steps twice."""
+        highest = np.maximum.accumulate(self._step)
+        return np.interp(steps, [0.0, *highest], [self._start, *self._time])
+
+
+def _worker_points(logdir: pathlib.Path, task: str, lines: Sequence[Mapping[str, Any]]) -> _Points:
+    reports = [line for line in lines if line["kind"] == "train" and line.get("loss") is not None]
+    path = logdir / "steps" / f"{task}.jsonl"
+    steps = [line for line in _records(path) if line.get("loss") is not None] if path.is_file() else []
+    chosen: Sequence[Mapping[str, Any]] = steps or reports
+    if not chosen:
+        return _Points(*[np.zeros(0)] * 4, 0.0)
+    wall_time = np.array([line["wall_time"] for line in chosen])
+    if steps:
+        examples = np.cumsum([line["examples"] for line in steps], dtype=np.float64)
+        started_at = steps[0]["wall_time"] - (steps[0]["t_end"] - steps[0]["t_start"])
+    else:
+        examples, started_at = _examples_of_reports(reports)
+    step, loss = (np.array([line[key] for line in chosen], np.float64) for key in ("global_step", "loss"))
+    return _Points(wall_time, step, examples, loss, started_at)
+
+
+def _examples_of_reports(reports: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, float]:
+    """Examples that a worker has processed at each report, and when it began with the first.
+
+    `local_step` starts at 0 again when the worker rejoins, so each report adds its own steps only.
+    """
+    total, totals, previous = 0.0, [], 0
+    for line in reports:
+        steps = line["local_step"] - previous if line["local_step"] > previous else line["local_step"]
+        total += steps * line["examples_per_sec"] / line["steps_per_sec"]
+        totals.append(total)
+        previous = line["local_step"]
+    first = reports[0]
+    return np.array(totals), first["wall_time"] - first["local_step"] / first["steps_per_sec"]
+
+
+def _is_worker(task: str) -> bool:
+    return task.startswith(("worker-", "chief-"))
+
+
+def _cluster(config: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+    return [(job, tasks) for job, tasks in config.get("cluster", {}).items() if job in ("ps", "worker")]
+
+
+def _records(path: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a file. A last line without its end is being written at this moment, and is left out."""
+    text = path.read_text(encoding="utf-8")
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise RunError(f"{path}, line {number} is not JSON ({error}); restore the file or remove the line") from error
+
+
+def _json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise RunError(f"{path} is not JSON ({error}); restore it or remove it") from error
