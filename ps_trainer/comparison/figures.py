@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_POINTS = 120  # a curve with more is smoothed: noise of single steps would hide the difference of two runs
+_PNG_DPI = 110
 MAX_STALENESS = 24  # greater values share the last bar
 # Of the colour-blind safe palette by Okabe and Ito; dashes tell more runs apart than there are colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -40,6 +42,14 @@ class NamedFigure(NamedTuple):
     title: str
     figure: Figure
 
+    def save(self, file: pathlib.Path | BinaryIO, form: str) -> None:
+        """Writes the figure as "png" or "svg"."""
+        import matplotlib
+
+        # Matplotlib reads settings such as `svg.fonttype` at this moment, not when it draws.
+        with matplotlib.rc_context(_STYLE):
+            self.figure.savefig(file, format=form, dpi=_PNG_DPI, metadata={"Date": None} if form == "svg" else None)
+
 
 def check_available() -> None:
     """Raises UsageError where matplotlib is not installed; imports nothing."""
@@ -54,12 +64,17 @@ def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
         yield _curves(f"test-{name}", f"Test {name}", runs, lambda run, name=name: run.metrics.get(name), name)
     yield _figure("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
     if any(run.staleness for run in runs):
-        yield _figure("staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs))
+        yield _figure(
+            "staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs)
+        )
     for name, title, parts in _BARS:
         rows = [[value(run) for value in parts.values()] for run in runs]
         if any(value is not None for row in rows for value in row):
             yield _figure(
-                name, title, (7.0, 1.2 + 0.5 * len(runs)), lambda figure, p=parts, r=rows: _bars(figure, runs, list(p), r)
+                name,
+                title,
+                (7.0, 1.2 + 0.5 * len(runs)),
+                lambda figure, p=parts, r=rows: _bars(figure, runs, list(p), r),
             )
 
 
@@ -134,7 +149,11 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
         for value, count in run.staleness.items():
             shares[min(value, highest)] += count / total
         axes.bar(
-            np.arange(highest + 1) + (index - (len(runs) - 1) / 2) * width, shares, width, **_colour(index), label=run.name
+            np.arange(highest + 1) + (index - (len(runs) - 1) / 2) * width,
+            shares,
+            width,
+            **_colour(index),
+            label=run.name,
         )
     if highest == MAX_STALENESS:
         axes.set_xticks([*range(0, highest, 4), highest], [*map(str, range(0, highest, 4)), f"{highest} and more"])
@@ -164,15 +183,24 @@ def _bars(
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str) -> None:
     x, y = _smoothed(x, y)
-    axes.plot(x, y, _DASHES[index // len(_COLOURS) % len(_DASHES)], marker="o" if len(x) < 3 else "", label=label, **_colour(index))
+    axes.plot(
+        x,
+        y,
+        _DASHES[index // len(_COLOURS) % len(_DASHES)],
+        marker="o" if len(x) < 3 else "",
+        label=label,
+        **_colour(index),
+    )
 
 
 def _mark_events(axes: Axes, run: RecordedRun, key: str, index: int) -> None:
     """A vertical line for each disturbance; a run's examples at that moment are not recorded."""
-    for event in run.events if key != "examples" else ():
+    for number, event in enumerate(run.events if key != "examples" else ()):
         x = event.secs if key == "secs" else event.step
         if x is not None:
-            axes.axvline(x, linestyle=(0, (1, 3)), linewidth=1.0, gid=f"event {event.text}", **_colour(index))
+            axes.axvline(
+                x, linestyle=(0, (1, 3)), linewidth=1.0, gid=f"{key}-run{index}-event{number}", **_colour(index)
+            )
 
 
 def _smoothed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ from ps_trainer.comparison.figures import NamedFigure
 from ps_trainer.comparison.recorded_run import RecordedRun
 
 PAGE_NAME = "index.html"
-_PNG_DPI = 110
 # Settings that differ between any two runs, and so say nothing about the difference of their results.
 _UNINTERESTING = frozenset({"logdir"})
 _STYLE = """
@@ -53,7 +52,7 @@ def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
     out_dir.mkdir(parents=True, exist_ok=True)
     sections = []
     for drawn in figures.draw(runs):
-        drawn.figure.savefig(out_dir / f"{drawn.name}.png", dpi=_PNG_DPI)
+        drawn.save(out_dir / f"{drawn.name}.png", "png")
         sections.append(f"<h2>{html.escape(drawn.title)}</h2>\n{_svg(drawn)}")
     title = html.escape(" and ".join(run.name for run in runs))
     page = "\n".join(
@@ -76,7 +75,9 @@ def results(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     """Figures of the runs by name, as text; figures that no run has are left out."""
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
     rows = {name: [value(run) for run in runs] for name, value in _FIGURES.items()}
-    rows |= {f"test {name}": [run.metrics[name].y[-1] if name in run.metrics else None for run in runs] for name in metrics}
+    rows |= {
+        f"test {name}": [run.metrics[name].y[-1] if name in run.metrics else None for run in runs] for name in metrics
+    }
     return {name: [_text(value) for value in row] for name, row in rows.items() if any(v is not None for v in row)}
 
 
@@ -106,14 +107,18 @@ def _event_list(runs: Sequence[RecordedRun]) -> str:
         for run in runs
         for event in run.events
     ]
-    return "<h2>Faults</h2>\n<p>Dotted vertical lines mark them.</p>\n<ul>\n" + "\n".join(items) + "\n</ul>" if items else ""
+    return (
+        "<h2>Faults</h2>\n<p>Dotted vertical lines mark them.</p>\n<ul>\n" + "\n".join(items) + "\n</ul>"
+        if items
+        else ""
+    )
 
 
 def _svg(drawn: NamedFigure) -> str:
     """A figure as an SVG element. Its ids get the figure's name, because ids are unique within a page."""
-    buffer = io.StringIO()
-    drawn.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+    buffer = io.BytesIO()
+    drawn.save(buffer, "svg")
+    svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue().decode(), flags=re.DOTALL)
     svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{drawn.name}-", svg)
     return re.sub("<svg ", f'<svg id="{drawn.name}" role="img" aria-label="{html.escape(drawn.title)}" ', svg, count=1)
 

@@ -156,15 +156,16 @@ class _Axes:
         self._start = min(points.started_at for points in workers.values())
         times = np.concatenate([points.wall_time for points in workers.values()])
         steps = np.concatenate([points.step for points in workers.values()])
-        order = np.argsort(times, kind="stable")
-        self._time, self._step = times[order], steps[order]
+        self._order = np.argsort(times, kind="stable")
+        self._time, self._step = times[self._order], steps[self._order]
 
     def loss(self) -> Curve:
-        """The workers' losses, in order of time."""
-        losses = np.concatenate([points.loss for points in self._workers.values()])
-        times = np.concatenate([points.wall_time for points in self._workers.values()])
-        order = np.argsort(times, kind="stable")
-        return Curve(self._x(self._time, self._step), losses[order])
+        """The mean loss of all workers: each point is the mean of as many neighbours in time as there are workers."""
+        losses = np.concatenate([points.loss for points in self._workers.values()])[self._order]
+        groups = np.arange(0, len(losses), len(self._workers))
+        sizes = np.diff([*groups, len(losses)])
+        times, steps, means = (np.add.reduceat(v, groups) / sizes for v in (self._time, self._step, losses))
+        return Curve(self._x(times, steps), means)
 
     def throughput(self) -> Curve:
         """Examples per second of all workers, between points at equal distances in time."""
@@ -259,7 +260,9 @@ def _records(path: pathlib.Path) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(line)
         except ValueError as error:
-            raise RunError(f"{path}, line {number} is not JSON ({error}); restore the file or remove the line") from error
+            raise RunError(
+                f"{path}, line {number} is not JSON ({error}); restore the file or remove the line"
+            ) from error
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""The page of a comparison: its tables, curves and files."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+
+import pytest
+
+from ps_trainer.cli import main
+from ps_trainer.comparison import page, recorded_run
+from tests.comparison.run_folder import START, report, write
+
+FIGURES = ["loss", "test-accuracy", "throughput", "staleness", "gradients", "bytes"]
+
+
+def write_run(folder, *, update="async", rate=2.0, num_dropped=0, name="run <b>"):
+    reports = [report(secs, int(secs * rate), int(secs * rate), 1.0 / secs, rate) for secs in (1, 2, 3)]
+    reports.append({"wall_time": START + 4, "kind": "eval", "global_step": 6, "metrics": {"accuracy": 0.5}})
+    kill = {"wall_time": START + 2, "kind": "event", "event": "kill", "task": "worker-1", "global_step": 4}
+    worker = {
+        "local_steps": 6, "pushes": 6, "gradients_dropped": num_dropped, "staleness": {"0": 3, "40": 3 - num_dropped},
+        "staleness_mean": 2.0, "push_bytes_per_step": 1000.0, "pull_bytes_per_step": 2000.0, "examples": 60,
+    }  # fmt: skip
+    return write(
+        folder / name,
+        {"worker-0": reports, "launcher": [kill]},
+        summary={"status": "done", "global_step": 6, "workers": {"0": worker}},
+        settings={"update": update, "logdir": str(folder), "seed": 0},
+    )
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return recorded_run.read_all([write_run(tmp_path / "a"), write_run(tmp_path / "b", update="sync", num_dropped=1)])
+
+
+class Page(html.parser.HTMLParser):
+    """Ids, open elements and everything that a page would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.loaded, self.scripts = [], [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.ids += [values["id"]] if "id" in values else []
+        self.scripts += tag == "script"
+        self.loaded += [
+            values[key] for key in ("src", "href", "xlink:href") if values.get(key, "#").strip()[:1] not in "#"
+        ]
+
+
+def test_page_holds_every_figure_and_loads_nothing(runs, tmp_path):
+    path = page.write(runs, tmp_path / "out")
+    text = path.read_text()
+    parsed = Page(text)
+    assert [name for name in FIGURES if name not in parsed.ids] == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert parsed.loaded == ["data:,"] and parsed.scripts == 0
+    assert "url(http" not in text and "@import" not in text
+    assert sorted(file.name for file in path.parent.glob("*.png")) == sorted(f"{name}.png" for name in FIGURES)
+
+
+def test_names_are_escaped(runs, tmp_path):
+    text = page.write(runs, tmp_path / "out").read_text()
+    assert "run &lt;b&gt;" in text and "<b>" not in text
+
+
+def test_references_within_the_page_lead_to_an_id(runs, tmp_path):
+    text = page.write(runs, tmp_path / "out").read_text()
+    used = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text))
+    assert used
+    assert {a or b for a, b in used} <= set(Page(text).ids)
+
+
+def test_each_run_has_its_curve_and_its_disturbance_in_the_picture(runs, tmp_path):
+    text = page.write(runs, tmp_path / "out").read_text()
+    loss = text[text.index('<svg id="loss"') : text.index("</svg>")]
+    for panel in ("step", "secs"):
+        assert [f'id="loss-{panel}-run{index}-event0"' in loss for index in range(2)] == [True, True]
+    assert "loss-examples-run0-event0" not in loss  # how many examples were read at that moment is not recorded
+    assert "kill worker-1 after 2.0 s, at step 4" in text
+
+
+def test_only_settings_that_differ_are_listed(runs):
+    assert page.differences(runs) == {"--update": ["async", "sync"]}
+
+
+def test_results_are_those_of_the_files(runs):
+    results = page.results(runs)
+    assert results["gradients dropped"] == ["0", "1"]
+    assert results["test accuracy"] == ["0.5", "0.5"]
+    assert results["bytes pulled per step"] == ["2,000", "2,000"]
+    assert "restarts" not in results
+
+
+class TestCommands:
+    def test_compare_writes_a_page(self, tmp_path, capsys):
+        folders = [str(write_run(tmp_path / name)) for name in "ab"]
+        assert main.main(["ps_trainer", "compare", *folders, f"--out_dir={tmp_path}/out"]) == 0
+        assert (tmp_path / "out" / "index.html").is_file()
+        assert re.search(r"gradients dropped +0 +0\n", capsys.readouterr().out)
+
+    def test_plot_writes_into_the_runs_folder(self, tmp_path):
+        folder = write_run(tmp_path)
+        assert main.main(["ps_trainer", "plot", str(folder)]) == 0
+        assert (folder / "plots" / "index.html").is_file()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["compare", "{run}"], "compare takes at least two runs, got 1; to see one, use plot"),
+            (["plot", "{run}", "{run}"], "plot takes one run, got 2; to see several, use compare"),
+            (["plot"], "plot takes one run, got 0"),
+            (["plot", "{run}", "--out_dir={run}/config.json"], "the page cannot be written"),
+            (["plot", "{run}/none"], "holds no run"),
+        ],
+    )
+    def test_wrong_arguments_are_rejected(self, tmp_path, capsys, arguments, message):
+        run = write_run(tmp_path)
+        assert main.main(["ps_trainer", *(argument.format(run=run) for argument in arguments)]) in (1, 2)
+        assert message in capsys.readouterr().err
+
+    def test_without_matplotlib_the_extra_is_named(self, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        assert main.main(["ps_trainer", "plot", str(write_run(tmp_path))]) == 2
+        assert "pip install 'ps_trainer[plots]'" in capsys.readouterr().err

@@ -1,0 +1,128 @@
+"""Curves and figures of a run, from files with known numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer.comparison import recorded_run
+from ps_trainer.errors import RunError
+from tests.comparison.run_folder import START, report, write
+
+# Two workers at 2 and 1 steps per second of 10 examples, for 4 s.
+WORKERS = {
+    "worker-0": [report(2, 4, 6, 3.0, 2.0), report(4, 8, 12, 1.0, 2.0)],
+    "worker-1": [report(2, 2, 6, 5.0, 1.0), report(4, 4, 12, 2.0, 1.0)],
+}
+
+
+def line(kind, secs, **values):
+    return {"wall_time": START + secs, "kind": kind, **values}
+
+
+def test_loss_is_the_mean_of_the_workers_over_step_examples_and_time(tmp_path):
+    loss = recorded_run.read(write(tmp_path, WORKERS)).loss
+    assert loss.y.tolist() == [(3 + 5) / 2, (1 + 2) / 2]
+    assert loss.x["step"].tolist() == [6, 12]
+    assert loss.x["secs"].tolist() == [2, 4]
+    assert loss.x["examples"].tolist() == [2 * (2 + 1) * 10, 4 * (2 + 1) * 10]
+
+
+def test_throughput_counts_the_examples_of_all_workers(tmp_path):
+    throughput = recorded_run.read(write(tmp_path, WORKERS)).throughput
+    np.testing.assert_allclose(throughput.y, [(2 + 1) * 10] * 2)
+    np.testing.assert_allclose(throughput.x["secs"], [1, 3])
+
+
+def test_a_restarted_worker_counts_on(tmp_path):
+    reports = {"worker-0": [report(2, 4, 4, 3.0, 2.0), report(9, 2, 6, 2.0, 1.0)]}  # its local steps begin at 0 again
+    loss = recorded_run.read(write(tmp_path, reports)).loss
+    assert loss.x["examples"].tolist() == [4 * 10, (4 + 2) * 10]
+
+
+def test_steps_of_a_step_log_replace_the_reports(tmp_path):
+    steps = [
+        {
+            "wall_time": START + end,
+            "t_start": end - 1.0,
+            "t_end": end,
+            "global_step": end,
+            "loss": 1.0 / end,
+            "examples": 3,
+        }
+        for end in (1, 2, 3)
+    ]
+    run = recorded_run.read(write(tmp_path, {"worker-0": WORKERS["worker-0"]}, steps={"worker-0": steps}))
+    np.testing.assert_allclose(run.loss.y, [1, 1 / 2, 1 / 3])
+    np.testing.assert_allclose(run.loss.x["examples"], [3, 6, 9])
+    np.testing.assert_allclose(run.loss.x["secs"], [1, 2, 3])
+
+
+def test_an_evaluation_belongs_to_the_time_of_its_step(tmp_path):
+    evaluated = [
+        line("eval", 50, global_step=9, metrics={"accuracy": 0.5}),
+        line("eval", 60, global_step=12, metrics={"accuracy": 0.75}),
+    ]
+    run = recorded_run.read(write(tmp_path, {**WORKERS, "evaluator-0": evaluated}))
+    assert run.metrics["accuracy"].y.tolist() == [0.5, 0.75]
+    np.testing.assert_allclose(run.metrics["accuracy"].x["secs"], [3, 4])
+    np.testing.assert_allclose(run.metrics["accuracy"].x["examples"], [90, 120])
+
+
+def test_disturbances_are_events_and_their_ends_are_not(tmp_path):
+    events = [line("event", 3, event=event, task="worker-1", global_step=8) for event in ("kill", "restart", "restore")]
+    run = recorded_run.read(write(tmp_path, {**WORKERS, "launcher": events}))
+    assert run.events == [(3.0, 8, "kill worker-1")]
+
+
+def test_figures_of_the_summary_are_over_all_workers(tmp_path):
+    workers = {
+        "0": {"local_steps": 30, "pushes": 30, "gradients_dropped": 1, "push_bytes_per_step": 100.0,
+              "staleness": {"0": 20, "1": 9}},
+        "1": {"local_steps": 10, "pushes": 10, "gradients_dropped": 2, "push_bytes_per_step": 300.0,
+              "staleness": {"1": 8}},
+        "2": {"status": "failed"},
+    }  # fmt: skip
+    run = recorded_run.read(write(tmp_path, WORKERS, summary={"workers": workers}))
+    assert run.staleness == {0: 20, 1: 9 + 8}
+    assert (run.total("pushes"), run.total("gradients_dropped"), run.total("examples")) == (40, 3, None)
+    assert run.mean("push_bytes_per_step") == (30 * 100 + 10 * 300) / 40
+
+
+def test_a_line_that_is_still_written_is_left_out(tmp_path):
+    write(tmp_path, WORKERS)
+    with (tmp_path / "metrics" / "worker-0.jsonl").open("a") as file:
+        file.write('{"wall_time": 12')
+    assert len(recorded_run.read(tmp_path).loss.y) == 2
+
+
+def test_runs_of_the_same_name_are_told_apart_by_more_of_their_paths(tmp_path):
+    folders = [tmp_path / name / "run" for name in ("a", "b")]
+    assert [run.name for run in recorded_run.read_all([write(folder, WORKERS) for folder in folders])] == [
+        "a/run",
+        "b/run",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("break_run", "message"),
+    [
+        (lambda folder: (folder / "metrics").rename(folder / "m"), "holds no run: it has no folder metrics/"),
+        (
+            lambda folder: (folder / "metrics" / "worker-0.jsonl").write_text("{\n"),
+            r"worker-0.jsonl, line 1 is not JSON",
+        ),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda folder: [path.write_text("") for path in (folder / "metrics").iterdir()], "has reported a step yet"),
+    ],
+)
+def test_a_folder_without_a_readable_run_is_rejected(tmp_path, break_run, message):
+    break_run(write(tmp_path, WORKERS))
+    with pytest.raises(RunError, match=message):
+        recorded_run.read(tmp_path)
+
+
+def test_a_run_that_is_given_twice_is_rejected(tmp_path):
+    write(tmp_path, WORKERS)
+    with pytest.raises(RunError, match="twice"):
+        recorded_run.read_all([tmp_path, tmp_path / "." / ""])
