@@ -21,7 +21,7 @@ class _Command(NamedTuple):
     summary: str
 
 
-_COMMANDS = {
+COMMANDS = {
     "local": _Command("ps_trainer.cli.local", "main_local", "train on a whole cluster on this machine"),
     "task": _Command("ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)"),
     "doctor": _Command(
@@ -61,9 +61,9 @@ def main(argv: Sequence[str]) -> int:
     if name == "--version":
         print(f"ps_trainer {ps_trainer.__version__}")
         return EXIT_DONE
-    if name not in _COMMANDS:
+    if name not in COMMANDS:
         return run_main(lambda: _reject(name))
-    command = _COMMANDS[name]
+    command = COMMANDS[name]
     function = getattr(importlib.import_module(command.module), command.function)
     return function([f"{argv[0]} {name}", *argv[2:]])
 
@@ -74,15 +74,15 @@ def console() -> None:
 
 
 def _reject(name: str) -> int:
-    known = ", ".join(_COMMANDS)
+    known = ", ".join(COMMANDS)
     if not name:
         raise UsageError(f"missing command; choose from {known}; --help explains them")
-    raise UsageError(f"unknown command {name!r}; {did_you_mean(name, _COMMANDS)}known: {known}")
+    raise UsageError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)}known: {known}")
 
 
 def _help() -> str:
-    width = max(len(name) for name in _COMMANDS) + 2
-    commands = "\n".join(f"  {name.ljust(width)}{command.summary}" for name, command in _COMMANDS.items())
+    width = max(len(name) for name in COMMANDS) + 2
+    commands = "\n".join(f"  {name.ljust(width)}{command.summary}" for name, command in COMMANDS.items())
     return (
         "usage: python -m ps_trainer <command> [flags]\n\n"
         f"{commands}\n\n"

@@ -1,0 +1,121 @@
+"""Writes the generated pages of `docs/reference/` from the code: the command line and every component.
+
+    python docs/generate_reference.py            # writes the pages
+    python docs/generate_reference.py --check    # exits with 1 if a page is out of date
+
+A test calls the check, so the pages never contradict the code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import pathlib
+import sys
+import typing
+from collections.abc import Iterator
+
+from ps_trainer import registry
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli import main as cli
+from ps_trainer.component_registry import Registry
+from ps_trainer.options import format_value, key_of
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "reference"
+NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: change the code's docstrings. -->\n"
+
+# Page -> title, introduction and the tables of components on it.
+COMPONENT_PAGES = {
+    "models": ("Models", "Values of `--model`. [What each model reaches](../../models/README.md) says how to train it.", [registry.MODELS]),
+    "datasets": ("Datasets", "Values of `--dataset`. `ps_trainer data info PATH` names the dataset that reads a file.", [registry.DATASETS]),
+    "update-rules": (
+        "Update rules",
+        "Values of `--update`: how gradients become updates. [Which one to choose](../../ps_trainer/updates/README.md).",
+        [registry.UPDATES],
+    ),
+    "gradient-transforms": (
+        "Gradient transforms",
+        "Values of `--gradient_transform`: what a worker does to a gradient before it sends it."
+        " [How to combine them](../../ps_trainer/gradients/README.md).",
+        [registry.GRADIENT_TRANSFORMS],
+    ),
+    "optimizers": (
+        "Optimizers and schedules",
+        "Values of `--optimizer`, `--optimizer_for` and `--schedule`. The ps tasks apply them.",
+        [registry.OPTIMIZERS, registry.SCHEDULES],
+    ),
+    "layouts": ("Layouts", "Values of `--layout`: where the parameters lie on the ps tasks.", [registry.LAYOUTS]),
+    "delays": (
+        "Delay distributions",
+        "Values of `--straggler`, which delays real workers, and of `--compute` of the simulator.",
+        [registry.DELAYS],
+    ),
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> int:
+    """Writes or checks all pages; returns the exit code."""
+    pages = {"cli": command_line(), **{name: components(*page) for name, page in COMPONENT_PAGES.items()}}
+    outdated = [name for name, text in pages.items() if _text(FOLDER / f"{name}.md") != text]
+    if "--check" in argv:
+        for name in outdated:
+            print(f"docs/reference/{name}.md is out of date; run: python docs/generate_reference.py", file=sys.stderr)
+        return 1 if outdated else 0
+    for name in outdated:
+        (FOLDER / f"{name}.md").write_text(pages[name], encoding="utf-8")
+    return 0
+
+
+def command_line() -> str:
+    """The page with the help of each command."""
+    parts = [NOTE + "# Command line\n\n" + _code(_help())]
+    for command in cli.COMMANDS:
+        parts.append(f"## {command}\n\n" + _code(_help(command)))
+    return "\n".join(parts)
+
+
+def components(title: str, introduction: str, tables: list[Registry]) -> str:
+    """The page of one or several tables of components."""
+    parts = [f"{NOTE}# {title}\n\n{introduction}\n"]
+    for table in tables:
+        for name in table.names():
+            parts.append("\n".join([f"## {name}\n", *_component(table, name)]))
+    return "\n".join(parts)
+
+
+def _component(table: Registry, name: str) -> Iterator[str]:
+    """One component: summary, options, and the rest of its docstring as it stands in the code."""
+    cls = table.load(name)
+    summary, _, rest = inspect.getdoc(cls).partition("\n")
+    yield f"{summary}\n"
+    options = getattr(cls, "Options", None)
+    if options is not None:
+        yield "| option | default | meaning |\n|---|---|---|"
+        hints = typing.get_type_hints(options)
+        for field in dataclasses.fields(options):
+            text = f"{field.metadata.get('help', '')} ({flags_lib.values_of(field, hints[field.name])})"
+            yield f"| `{key_of(field)}` | `{format_value(field.default)}` | {text.replace('|', '&#124;')} |"
+        yield ""
+    if rest.strip():
+        yield _code(rest.strip("\n"))
+
+
+def _help(*command: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        cli.main(["ps_trainer", *command, "--help"])
+    return out.getvalue().strip()
+
+
+def _code(text: str) -> str:
+    return f"```text\n{text}\n```\n"
+
+
+def _text(path: pathlib.Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

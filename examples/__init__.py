@@ -1,0 +1,1 @@
+"""Components of a user's own, to copy: see README.md."""
