@@ -28,11 +28,20 @@ NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: chang
 
 # Page -> title, introduction and the tables of components on it.
 COMPONENT_PAGES = {
-    "models": ("Models", "Values of `--model`. [What each model reaches](../../models/README.md) says how to train it.", [registry.MODELS]),
-    "datasets": ("Datasets", "Values of `--dataset`. `ps_trainer data info PATH` names the dataset that reads a file.", [registry.DATASETS]),
+    "models": (
+        "Models",
+        "Values of `--model`. [What each model reaches](../../models/README.md) says how to train it.",
+        [registry.MODELS],
+    ),
+    "datasets": (
+        "Datasets",
+        "Values of `--dataset`. `ps_trainer data info PATH` names the dataset that reads a file.",
+        [registry.DATASETS],
+    ),
     "update-rules": (
         "Update rules",
-        "Values of `--update`: how gradients become updates. [Which one to choose](../../ps_trainer/updates/README.md).",
+        "Values of `--update`: how gradients become updates."
+        " [Which one to choose](../../ps_trainer/updates/README.md).",
         [registry.UPDATES],
     ),
     "gradient-transforms": (
@@ -52,7 +61,7 @@ COMPONENT_PAGES = {
         "Values of `--straggler`, which delays real workers, and of `--compute` of the simulator.",
         [registry.DELAYS],
     ),
-}  # fmt: skip
+}
 
 
 def main(argv: list[str]) -> int:

@@ -21,8 +21,9 @@ class HalfWhenStale(UpdateRule):
         w_{t+1} = w_t − η · g(w_{t−τ})         if τ ≤ bound
         w_{t+1} = w_t − η/2 · g(w_{t−τ})       otherwise
 
-    Worker: 1. read each ps task's clock and parameters; 2. compute the gradient; 3. push it; 4. wait until every ps task has
-    applied its part. ps: 1. enter the exclusive section; 2. compute τ; 3. apply; 4. count; 5. read the next parameters.
+    Worker: 1. read each ps task's clock and parameters; 2. compute the gradient; 3. push it; 4. wait until every ps
+    task has applied its part.
+    ps: 1. enter the exclusive section; 2. compute τ; 3. apply; 4. count; 5. read the next parameters.
 
     `global_step` counts gradients applied.
     """

@@ -1,0 +1,36 @@
+"""The components in examples/ train, as its README says."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from tests.testing.processes import ROOT, START_SECS
+
+README = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+COMMAND = shlex.split(re.search(r"`python -m ps_trainer local ([^`]+)`", README)[1])
+ADDED = [shlex.split(flags) for flags in re.findall(r"the same, with `([^`]+)`", README)]
+
+
+def test_readme_names_every_example():
+    files = {path.name for path in pathlib.Path(ROOT, "examples").glob("*.py")} - {"__init__.py"}
+    assert files == set(re.findall(r"\]\((\w+\.py)\)", README))
+
+
+@pytest.mark.parametrize("added", ADDED, ids=lambda flags: flags[0].partition("=")[0])
+def test_command_of_the_readme_trains(create_run, added):
+    run = create_run()
+    training = [
+        "--learning_rate=0.05",
+        "--optimizer=momentum",
+    ]  # the commands show the components, not the best training
+    launcher = run.start_local(*COMMAND, *training, *added)
+    assert launcher.wait(START_SECS) == 0, launcher.log
+    assert run.summary()["metrics"]["accuracy"] > 0.9
+    if "--hook=examples.slow_steps:SlowSteps" in added:
+        chief_log = (run.logdir / "logs" / "worker-0.log").read_text()
+        steps = run.summary()["workers"]["0"]["local_steps"]
+        assert f"slow steps: watched {steps} steps" in chief_log
