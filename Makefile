@@ -3,6 +3,7 @@
 # make test         every test, with a covering part of the crossed parameters
 # make test-full    every test with every combination of parameters
 # make lint         style, types, docstrings and spelling
+# make docs         the documentation as a site, docs/_build/index.html
 # make bench        step rates, side by side with hand-written TF1
 # make experiments  experiments of the literature, each with a verdict; --quick by EXPERIMENT_FLAGS
 # make clean        remove what these targets made (not runs/)
@@ -22,7 +23,7 @@ TEST_WORKERS ?= 4
 CHECK_WORKERS ?= 2
 EXPERIMENT_FLAGS ?=
 
-.PHONY: train test test-full check lint bench experiments clean
+.PHONY: train test test-full check lint docs bench experiments clean
 
 train: $(VENV)/.installed
 	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
@@ -41,6 +42,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/generate_reference.py --check
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.step_rate

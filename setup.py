@@ -33,6 +33,7 @@ setup(
     extras_require={
         "plots": PLOTS,
         "tensorboard": ["tensorboard"],
+        "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
         "test": TEST,
         # A new minor version of these brings new rules: change the bounds and mend what it finds in one commit.
         "dev": [*TEST, "ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "codespell[toml]>=2.4,<2.5"],

@@ -30,7 +30,7 @@ NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: chang
 COMPONENT_PAGES = {
     "models": (
         "Models",
-        "Values of `--model`. [What each model reaches](../../models/README.md) says how to train it.",
+        "Values of `--model`. `models/README.md` in the repository says how to train each, and what it reaches.",
         [registry.MODELS],
     ),
     "datasets": (
@@ -40,14 +40,14 @@ COMPONENT_PAGES = {
     ),
     "update-rules": (
         "Update rules",
-        "Values of `--update`: how gradients become updates."
-        " [Which one to choose](../../ps_trainer/updates/README.md).",
+        "Values of `--update`: how gradients become updates. `ps_trainer/updates/README.md` in the repository helps to"
+        " choose one.",
         [registry.UPDATES],
     ),
     "gradient-transforms": (
         "Gradient transforms",
         "Values of `--gradient_transform`: what a worker does to a gradient before it sends it."
-        " [How to combine them](../../ps_trainer/gradients/README.md).",
+        " `ps_trainer/gradients/README.md` in the repository says how to combine them.",
         [registry.GRADIENT_TRANSFORMS],
     ),
     "optimizers": (

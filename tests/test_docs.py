@@ -1,0 +1,66 @@
+"""The pages in docs/: generated ones are current, and every command that a page shows exists with its flags."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from ps_trainer.cli import main
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+PROGRAM = re.compile(r"^(?:ps_trainer|python -m ps_trainer) (\w+)(.*)$")
+
+
+def commands(text: str) -> list[tuple[str, str]]:
+    """(command, rest of the line) of each call of ps_trainer in the shell blocks of a page."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [part.strip() for block in blocks for line in block.splitlines() for part in re.split(r"[;|]|\bdo\b", line)]
+    return [match.groups() for line in lines if (match := PROGRAM.match(line))]
+
+
+def help_of(command: str) -> str:
+    """The help text of a command; raises SystemExit or returns an empty text for an unknown one."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main.main(["ps_trainer", command, "--help"])
+    return out.getvalue()
+
+
+def test_generated_pages_are_current():
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate_reference.py"), "--check"],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_pages_show_commands():
+    assert sum(len(commands(page.read_text(encoding="utf-8"))) for page in PAGES) > 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT / "docs")))
+def test_commands_and_flags_exist(page):
+    for command, rest in commands(page.read_text(encoding="utf-8")):
+        text = help_of(command)
+        assert text, command
+        for flag in re.findall(r"--(\w+)", " ".join(shlex.split(rest))):
+            assert re.search(rf"--(\[no\])?{flag.removeprefix('no')}\b", text), f"{command} has no flag --{flag}"
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^(\w+/[\w*-]+)$", index, flags=re.MULTILINE)
+    assert {page for entry in listed for page in (ROOT / "docs").glob(f"{entry}.md")} == set(PAGES) - {ROOT / "docs/index.md"}
