@@ -21,8 +21,10 @@ PROGRAM = re.compile(r"^(?:ps_trainer|python -m ps_trainer) (\w+)(.*)$")
 
 def commands(text: str) -> list[tuple[str, str]]:
     """(command, rest of the line) of each call of ps_trainer in the shell blocks of a page."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    lines = [part.strip() for block in blocks for line in block.splitlines() for part in re.split(r"[;|]|\bdo\b", line)]
+    shell = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
+    for name, value in re.findall(r'^(\w+)="(.*)"$', shell, flags=re.MULTILINE):
+        shell = shell.replace(f"${name}", value)
+    lines = [part.strip() for part in re.split(r"[;|\n]|\bdo\b", shell)]
     return [match.groups() for line in lines if (match := PROGRAM.match(line))]
 
 
@@ -63,4 +65,6 @@ def test_commands_and_flags_exist(page):
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     listed = re.findall(r"^(\w+/[\w*-]+)$", index, flags=re.MULTILINE)
-    assert {page for entry in listed for page in (ROOT / "docs").glob(f"{entry}.md")} == set(PAGES) - {ROOT / "docs/index.md"}
+    assert {page for entry in listed for page in (ROOT / "docs").glob(f"{entry}.md")} == set(PAGES) - {
+        ROOT / "docs/index.md"
+    }
