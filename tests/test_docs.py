@@ -36,9 +36,10 @@ def help_of(command: str) -> str:
     return out.getvalue()
 
 
-def test_generated_pages_are_current():
+@pytest.mark.parametrize("script", ["generate_reference.py", "draw_diagrams.py"])
+def test_generated_files_are_current(script):
     result = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate_reference.py"), "--check"],
+        [sys.executable, str(ROOT / "docs" / script), "--check"],
         cwd=ROOT,
         env={"PYTHONPATH": str(ROOT), "PATH": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,

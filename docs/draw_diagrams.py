@@ -1,0 +1,135 @@
+"""Draws the diagrams of the pages as SVG files in docs/images/, from the descriptions in this file.
+
+python docs/draw_diagrams.py            # writes the files
+python docs/draw_diagrams.py --check    # exits with 1 if a file is out of date
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "images"
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
+FONT = 'font-family="system-ui, sans-serif" font-size="14"'
+
+
+class Drawing:
+    """An SVG picture that grows shape by shape; positions are pixels from the top left corner."""
+
+    def __init__(self, width: int, height: int, title: str):
+        self._shapes = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {FONT}>',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{width}" height="{height}" fill="white"/>',
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+            f'<path d="M0 0 L8 4 L0 8 z" fill="{GREY}"/></marker></defs>',
+        ]
+
+    def box(self, x: float, y: float, width: float, height: float, lines: Sequence[str], colour: str) -> None:
+        """A rectangle with lines of text in its middle."""
+        self._shapes.append(
+            f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{colour}" fill-opacity="0.15"'
+            f' stroke="{colour}"/>'
+        )
+        for number, line in enumerate(lines):
+            middle = y + height / 2 + 5 + 18 * (number - (len(lines) - 1) / 2)
+            self.text(x + width / 2, middle, line, anchor="middle")
+
+    def text(self, x: float, y: float, text: str, *, anchor: str = "start", colour: str = "#222222") -> None:
+        """A line of text; `anchor` is start, middle or end."""
+        self._shapes.append(f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>')
+
+    def arrow(self, x: float, y: float, to_x: float, to_y: float) -> None:
+        """A straight arrow."""
+        self._shapes.append(
+            f'<line x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}" stroke="{GREY}" stroke-width="1.5"'
+            ' marker-end="url(#tip)"/>'
+        )
+
+    def line(self, x: float, y: float, to_x: float, to_y: float) -> None:
+        """A thin dashed line."""
+        self._shapes.append(f'<line x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}" stroke="{GREY}" stroke-dasharray="3 4"/>')
+
+    def svg(self) -> str:
+        """The whole picture."""
+        return "\n".join([*self._shapes, "</svg>", ""])
+
+
+def cluster() -> str:
+    """Two ps tasks, three workers, and what travels between them."""
+    drawing = Drawing(720, 300, "Workers pull parameters from every ps task and push gradients to it")
+    for index, half in enumerate(("first half", "second half")):
+        drawing.box(130 + 260 * index, 20, 220, 64, [f"ps {index}", f"{half} of the parameters"], BLUE)
+    for index in range(3):
+        name = "worker 0, the chief" if index == 0 else f"worker {index}"
+        drawing.box(40 + 230 * index, 210, 180, 64, [name, f"part {index + 1} of 3 of the data"], ORANGE)
+        for ps in range(2):
+            drawing.arrow(222 + 260 * ps + 12 * index, 84, 112 + 230 * index + 22 * ps, 208)
+            drawing.arrow(148 + 230 * index + 22 * ps, 210, 252 + 260 * ps + 12 * index, 86)
+    drawing.text(20, 140, "pull: parameters", colour=BLUE)
+    drawing.text(20, 160, "push: gradients", colour=ORANGE)
+    return drawing.svg()
+
+
+def timelines() -> str:
+    """Three workers of different speed, asynchronous and synchronous."""
+    drawing = Drawing(760, 345, "Asynchronous workers never wait; synchronous workers wait for the slowest")
+    scale, left = 7.0, 110.0
+    durations = (12.0, 18.0, 30.0)
+    for top, title, is_sync in ((20, "asynchronous", False), (180, "synchronous", True)):
+        drawing.text(10, top + 14, title)
+        for worker, secs in enumerate(durations):
+            y = top + 24 + 36 * worker
+            drawing.text(left - 12, y + 19, f"worker {worker}", anchor="end")
+            start = 0.0
+            while start + secs <= 90:
+                drawing.box(left + scale * start, y, scale * secs - 2, 28, ["gradient"], (BLUE, ORANGE, GREEN)[worker])
+                start = start + max(durations) if is_sync else start + secs
+        if is_sync:
+            for update in (1, 2, 3):
+                x = left + scale * max(durations) * update - 1
+                drawing.line(x, top + 16, x, top + 136)
+                drawing.text(x, top + 148, f"update {update}", anchor="end")
+    return drawing.svg()
+
+
+def staleness() -> str:
+    """One gradient of worker 0, and the updates of others that make it stale."""
+    drawing = Drawing(720, 210, "The staleness of a gradient counts the updates between its pull and its apply")
+    drawing.text(20, 40, "ps task")
+    drawing.line(100, 35, 700, 35)
+    drawing.text(20, 150, "worker 0")
+    drawing.box(150, 125, 400, 40, ["computes its gradient with the parameters of clock 7"], BLUE)
+    drawing.arrow(150, 40, 150, 122)
+    drawing.text(142, 90, "pull, clock 7", anchor="end")
+    drawing.arrow(550, 125, 550, 40)
+    drawing.text(560, 90, "push")
+    for x, worker in ((240, 1), (340, 2), (450, 1)):
+        drawing.text(x, 26, f"worker {worker} +1", anchor="middle", colour=ORANGE)
+        drawing.line(x, 30, x, 46)
+    drawing.text(552, 26, "apply at clock 10", colour=BLUE)
+    drawing.text(150, 195, "staleness = 10 − 7 = 3: the three updates of other workers in between")
+    return drawing.svg()
+
+
+DIAGRAMS = {"cluster": cluster, "timelines": timelines, "staleness": staleness}
+
+
+def main(argv: list[str]) -> int:
+    """Writes or checks all files; returns the exit code."""
+    texts = {FOLDER / f"{name}.svg": draw() for name, draw in DIAGRAMS.items()}
+    outdated = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" not in argv:
+        for path in outdated:
+            path.write_text(texts[path], encoding="utf-8")
+        return 0
+    for path in outdated:
+        print(f"docs/images/{path.name} is out of date; run: python docs/draw_diagrams.py", file=sys.stderr)
+    return 1 if outdated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
