@@ -25,6 +25,8 @@ CORE = {
 # TensorFlow-free interfaces beside the TensorFlow code in the same folder: they belong to the core.
 CORE_MODULES = {f"ps_trainer.disturbances.{name}" for name in ("delays", "delay_distributions", "faults")}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
+# Reads the files of runs; no task imports it.
+READERS = {"comparison"}
 MIDDLE = {"updates", "checkpoints", "disturbances", "runtime", "simulation"}
 TOP = {"training", "launch", "experiments"}
 
@@ -32,13 +34,13 @@ TOP = {"training", "launch", "experiments"}
 ALLOWED = {
     "core": set(),
     "cluster": set(),
-    **{part: set() for part in COMPONENTS},
+    **{part: set() for part in COMPONENTS | READERS},
     **{part: COMPONENTS | {"cluster"} for part in MIDDLE},
     "simulation": {"store", "optimizers", "data"},
     "training": COMPONENTS | MIDDLE | {"cluster"},
     "experiments": COMPONENTS | MIDDLE | {"cluster", "launch"},
     "launch": {"cluster"},
-    "cli": COMPONENTS | MIDDLE | TOP | {"cluster"},
+    "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster"},
 }
 
 WITHOUT_TENSORFLOW = {"core", "cluster", "launch"}
