@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -59,9 +60,9 @@ def check_available() -> None:
 
 def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
     """Draws all figures for which the runs have data: loss, test metrics, throughput, staleness, gradients, bytes."""
-    yield _curves("loss", "Training loss", runs, lambda run: run.loss, "loss")
+    yield _curves("loss", "Training loss", runs, [run.loss for run in runs], "loss")
     for name in dict.fromkeys(name for run in runs for name in run.metrics):
-        yield _curves(f"test-{name}", f"Test {name}", runs, lambda run, name=name: run.metrics.get(name), name)
+        yield _curves(f"test-{name}", f"Test {name}", runs, [run.metrics.get(name) for run in runs], name)
     yield _figure("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
     if any(run.staleness for run in runs):
         yield _figure(
@@ -70,12 +71,8 @@ def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
     for name, title, parts in _BARS:
         rows = [[value(run) for value in parts.values()] for run in runs]
         if any(value is not None for row in rows for value in row):
-            yield _figure(
-                name,
-                title,
-                (7.0, 1.2 + 0.5 * len(runs)),
-                lambda figure, p=parts, r=rows: _bars(figure, runs, list(p), r),
-            )
+            fill = functools.partial(_bars, runs=runs, labels=list(parts), rows=rows)
+            yield _figure(name, title, (7.0, 1.2 + 0.5 * len(runs)), fill)
 
 
 _BARS: Sequence[tuple[str, str, dict[str, Callable[[RecordedRun], float | None]]]] = (
@@ -110,15 +107,14 @@ def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Fi
 
 
 def _curves(
-    name: str, title: str, runs: Sequence[RecordedRun], choose: Callable[[RecordedRun], Curve | None], label: str
+    name: str, title: str, runs: Sequence[RecordedRun], curves: Sequence[Curve | None], label: str
 ) -> NamedFigure:
     """One panel for each of the `X_AXES`, with the same y axis."""
 
     def fill(figure: Figure) -> None:
         panels = figure.subplots(1, len(X_AXES), sharey=True)
         for key, axes in zip(X_AXES, panels, strict=True):
-            for index, run in enumerate(runs):
-                curve = choose(run)
+            for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
                 if curve is not None and len(curve.y):
                     _line(axes, curve.x[key], curve.y, index, run.name)
                 _mark_events(axes, run, key, index)
@@ -178,7 +174,7 @@ def _bars(
     axes.set_xlim(0.0, 1.35 * max(left.max(), 1.0))
     axes.invert_yaxis()  # the first run on top, as in the legend
     axes.grid(axis="y", visible=False)
-    figure.legend(loc="outside upper right", ncols=len(labels))
+    figure.legend(loc="outside upper left", ncols=len(labels))
 
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str) -> None:

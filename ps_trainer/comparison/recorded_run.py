@@ -219,7 +219,8 @@ def _worker_points(logdir: pathlib.Path, task: str, lines: Sequence[Mapping[str,
     steps = [line for line in _records(path) if line.get("loss") is not None] if path.is_file() else []
     chosen: Sequence[Mapping[str, Any]] = steps or reports
     if not chosen:
-        return _Points(*[np.zeros(0)] * 4, 0.0)
+        none = np.zeros(0)
+        return _Points(none, none, none, none, 0.0)
     wall_time = np.array([line["wall_time"] for line in chosen])
     if steps:
         examples = np.cumsum([line["examples"] for line in steps], dtype=np.float64)
