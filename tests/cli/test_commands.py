@@ -144,7 +144,7 @@ def test_evaluate_rejects_a_missing_folder(calls, capsys, args, expected):
         (
             main.main,
             [],
-            "missing command; choose from local, task, doctor, evaluate, export, predict, checkpoint, data",
+            "missing command; choose from local, task, doctor, evaluate, export, predict, compare, plot, checkpoint,",
         ),
     ],
 )
