@@ -41,7 +41,7 @@ NUM_WORKERS = 2
 
 _MIN_GAP_SECS = 1.0  # a shorter gap between two steps is not an interruption
 _LOG_LINE = re.compile(r"[IWE]\d{4} (\d\d:\d\d:\d\d\.\d{6}) +\d+ \S+\] (.*)")
-_NOTICED = re.compile(r"\blost\b|has not answered|restarted|started a(new|gain)|begun .*anew|interrupted|ring .* broke")
+_NOTICED = re.compile(r"\blost\b|has not answered|restarted|has replaced the run|interrupted|ring .* broke")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

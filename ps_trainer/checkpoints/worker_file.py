@@ -22,7 +22,7 @@ class SavedWorkerState(NamedTuple):
     Attributes:
         values: Values by name of the variable.
         step: Last global_step that the worker knew.
-        lineage: Number of the run that saved the state (`training.push_counts.Mark`).
+        lineage: Number of the run that saved the state (`training.push_counts.PushMark`).
         pushes: Number of pushes that the worker had made. None in files of older versions, which did not record it.
     """
 

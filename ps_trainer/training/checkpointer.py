@@ -45,7 +45,7 @@ class Checkpointer:
             The saved values; None if nothing was saved.
 
         Raises:
-            SaveError: `max_failed_saves` saves in a row have failed.
+            SaveError: `max_failed_saves` consecutive saves have failed.
             NanLossError: A value is not finite.
         """
         directory = self._config.checkpoint_dir
@@ -96,11 +96,11 @@ class Checkpointer:
             self._saved_at, self._tried_step = self._clock(), global_step
             if self._failed_saves >= self._config.max_failed_saves:
                 raise SaveError(
-                    f"{self._failed_saves} saves in a row have failed (--max_failed_saves): {error};"
+                    f"{self._failed_saves} consecutive saves have failed (--max_failed_saves): {error};"
                     f" {_describe_newest(directory)}"
                 ) from error
             logging.warning(
-                "%s. Training goes on; save %d of --max_failed_saves=%d in a row has failed",
+                "%s. Training continues after failed save %d of --max_failed_saves=%d",
                 error,
                 self._failed_saves,
                 self._config.max_failed_saves,

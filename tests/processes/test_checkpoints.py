@@ -58,7 +58,9 @@ def test_a_missing_disk_ends_the_run_after_some_saves_and_a_restart_continues(cr
     checkpoints.write_text("")
     assert chief.wait(LOST_SECS) == FAILED
     assert [f"save {count} of --max_failed_saves" in chief.log for count in (1, 2, 3)] == [True, True, False]
-    assert re.search(r"error: 3 saves in a row have failed \(--max_failed_saves\): checkpoint .* could not", chief.log)
+    assert re.search(
+        r"error: 3 consecutive saves have failed \(--max_failed_saves\): checkpoint .* could not", chief.log
+    )
     assert ps.wait(END_SECS) == FAILED
 
     again = run.start_command("evaluate", "--model=softmax", f"--logdir={run.logdir}")
@@ -76,8 +78,8 @@ def test_a_full_disk_leaves_the_last_good_checkpoint_and_training_continues_for_
     with small_disk(run.logdir, "300k"):
         ps, chief = run.start_all(UNLIMITED, *OFTEN, "--keep_checkpoints=1000", "--max_failed_saves=5")
         assert chief.wait(START_SECS) == FAILED
-        assert chief.log.count("Training goes on") >= 4
-        assert re.search(r"error: 5 saves in a row have failed .*is full \([\d,]+ bytes are free.*newest", chief.log)
+        assert chief.log.count("Training continues") >= 4
+        assert re.search(r"error: 5 consecutive saves have failed .*is full \([\d,]+ bytes are free.*newest", chief.log)
         assert ps.wait(END_SECS) == FAILED
         saved = saved_steps(run)
         assert not list((run.logdir / "checkpoints").glob("writing-*"))

@@ -119,6 +119,17 @@ def test_finds_the_users_model_of_a_file_models(installed, tmp_path):
     assert pathlib.Path(mine) == tmp_path / "models.py"
 
 
+def test_finds_the_users_model_in_a_folder_models_without_init(installed, own_package):
+    (own_package / "models" / "__init__.py").unlink()
+    shipped, recorded, mine = installed.run(
+        own_package, "-c", FIND, "cnn", "models.cnn:Cnn", "models.mine:Mine"
+    ).split()
+    # In a clone `models` and `ps_trainer.models`, a link to it, are two names of one file.
+    assert pathlib.Path(shipped).resolve() == pathlib.Path(recorded).resolve()
+    assert own_package not in pathlib.Path(shipped).parents
+    assert pathlib.Path(mine) == own_package / "models" / "mine.py"
+
+
 @pytest.mark.parametrize("installed", ["clone"], indirect=True)
 def test_a_script_of_the_clone_finds_the_users_model_beside_its_own(installed, own_package, monkeypatch):
     monkeypatch.delitem(installed.environ, "PYTHONPATH")

@@ -98,8 +98,8 @@ class TestFailedSaves:
             True,
             True,
         ]
-        assert "model.ckpt-2 could not be written" in lines[0] and "Training goes on" in lines[0]
-        with pytest.raises(SaveError, match=r"3 saves in a row have failed \(--max_failed_saves\)") as caught:
+        assert "model.ckpt-2 could not be written" in lines[0] and "Training continues" in lines[0]
+        with pytest.raises(SaveError, match=r"3 consecutive saves have failed \(--max_failed_saves\)") as caught:
             run.step(4)
         assert caught.value.exit_code == 1
         run.mend_disk()
