@@ -10,23 +10,26 @@ from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from .cases import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES, CurvePoint, Scale, SyncAndAsync, ThroughputCurve
 
 NOTES = (
-    "A step is pull, compute, push, one after the other. A ceiling of pB/(2M) steps per second holds for synchronous"
-    " workers, who use one direction of a link at a time. Asynchronous ones get out of step, one's pull passes beside"
-    " another's push, and the ceiling is pB/M. So the sum's 2nM/(pB) is up to twice too long for them beyond the knee:"
-    " the sum is refuted there, by up to 1 − 1/2; the simulator, in which pulls and pushes have a link each, is not.",
-    "The closed form and the simulator share a link evenly. A real one serves its queue in order, so that of several"
-    " workers that pull at once the first has its parameters long before the last and computes meanwhile. A"
-    " synchronous step is shorter by that where transfers fit into the queue (half a second of data): with 8 workers"
-    " and 1 MB.",
-    "Fig. 8's shape, sync near async at the median and far above it in the tail, is a statement about the delays. The"
-    " slowest of n is long at the median, too, when every worker's time varies a little (lognormal), and then the tail"
-    " is relatively *shorter*, as the maximum of many varies less than one. It takes delays that are long and rarer"
-    " than one in n steps, so that most rounds have none.",
-    "In virtual time transfers and compute times do not overlap within a worker; TensorFlow begins to push the last"
-    " layers' gradients while the first ones' are still computed, which hides a part of them.",
-    f"Real runs have {ROUNDS} steps per worker and {NUM_REAL_SEEDS} seeds, virtual ones, also those that real ones are"
-    " compared with, as many steps as percentiles need: in a short run of few asynchronous workers it matters how they"
-    " began. The simulator does not count what a step costs on the machine beside its transfers, some 20 to 40 ms.",
+    "A step pulls, computes and pushes, one after the other. Synchronous workers use one direction of a link at a"
+    " time, so their ceiling is pB/(2M) steps per second. Asynchronous workers get out of step: one worker's pull"
+    " passes at the same time as another's push. Their ceiling is therefore pB/M. The predicted step time is a sum"
+    " with the term 2nM/(pB). Beyond the knee, this term is up to twice too long for asynchronous workers: there, the"
+    " sum is refuted by up to 1 − 1/2. The simulator is not refuted, because its pulls and pushes have a link each.",
+    "The closed form and the simulator share a link evenly. A real link serves its queue in order. When several"
+    " workers pull at once, the first has its parameters long before the last and computes in the meantime. This"
+    " shortens a synchronous step where transfers fit into the queue (half a second of data): with 8 workers and 1"
+    " MB.",
+    "The shape of Fig. 8 depends on the delays: sync is near async at the median and far above it in the tail. When"
+    " every worker's time varies a little (lognormal), the slowest of n workers is slow at the median, too. The tail"
+    " is then relatively *shorter*, because the maximum of many times varies less than one time. The shape needs"
+    " delays that are long and rarer than one in n steps, so that most rounds have none.",
+    "In virtual time, transfers and compute times of one worker do not overlap. TensorFlow begins to push the"
+    " gradients of the last layers while it still computes those of the first layers. This overlap hides a part of"
+    " the transfers.",
+    f"Real runs have {ROUNDS} steps per worker and {NUM_REAL_SEEDS} seeds. Virtual runs have as many steps as"
+    " percentiles need, even where they are compared with real runs. In a short run of a few asynchronous workers,"
+    " the result depends on how the workers began. The simulator does not count the cost of a step on the machine"
+    " besides its transfers, some 20 to 40 ms.",
 )
 
 

@@ -13,22 +13,23 @@ from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, s
 from .cases import MOMENTUM, NUM_REAL_LEARNERS, NUM_TEST_EXAMPLES, RateTraining, RateTrainings, RealArm, Updates
 
 _NOTES = (
-    "Why α₀/τ cannot restore what synchronous updates do at their limit: on a quadratic with momentum μ the largest"
-    " stable rate is 2 (1 + μ) without staleness, but 1 − μ with a staleness of 1, which is what 1-softsync has and"
-    " for which α₀/τ is α₀. For larger τ it falls nearly as 1/τ, so that the limit of α₀ with α₀/τ is much the same"
-    " for all n: the rule does what it says for an α₀ that staleness 1 can stand, 38 times below the synchronous limit"
-    " at μ = 0.9. The sources' α₀ = 0.001 is that of their single learner; how far below the limit of their network it"
-    " lies was not measured here.",
-    "A standard error is that of the difference of means between seeds, with that of the 360 test digits added:"
-    " differences below about 2 % in test error are not seen.",
-    "n-softsync with c = λ/n gradients per update makes n times as many updates per epoch as synchronous training;"
-    " with α₀/n and α₀/τ the parameters move about as far per epoch.",
-    "“α₀/τ of the rule” is `--update=staleness_aware`, which divides the optimizer's whole step, velocity included.",
+    "On a quadratic with momentum μ, the largest stable rate is 2 (1 + μ) without staleness, and 1 − μ at a staleness"
+    " of 1. 1-softsync has a staleness of 1, at which α₀/τ is α₀. Therefore α₀/τ cannot restore the result of"
+    " synchronous updates at their limit. For larger τ, the largest stable rate falls nearly as 1/τ, so with α₀/τ the"
+    " limit of α₀ is nearly the same for all n. The rule works if α₀ is stable at a staleness of 1. At μ = 0.9, this"
+    " limit is 38 times below the synchronous limit. The sources use α₀ = 0.001, the rate of their single learner."
+    " How far this rate lies below the limit of their network was not measured here.",
+    "A standard error is the error of the difference of means between seeds, with the error of the 360 test digits"
+    " added. It hides differences below about 2 % in test error.",
+    "n-softsync with c = λ/n gradients per update makes n times as many updates per epoch as synchronous training."
+    " With α₀/n and α₀/τ, the parameters move about as far per epoch as in synchronous training.",
+    "“α₀/τ of the rule” is `--update=staleness_aware`, which divides the optimizer's whole step, including the"
+    " velocity.",
 )
 
 
 def of_virtual_time(trainings: RateTrainings) -> list[Table]:
-    """Test errors, and what a quadratic says of momentum and staleness; none without trainings."""
+    """Test errors, and the stable rates of a quadratic with momentum and staleness; none without trainings."""
     by_mode = [case for case in trainings.cases if case.mode != Updates.SOFTSYNC]
     return [
         _training_table("Synchronous updates by learning rate, and one learner with the whole batch", by_mode),
@@ -59,8 +60,8 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
 def notes(trainings: RateTrainings) -> list[str]:
     """Sentences for the report."""
     return [
-        f"The largest rate of the grid up to which no synchronous run fails is {trainings.largest_stable_rate:g}. A"
-        " run has failed when more than half of the test examples are wrong.",
+        f"No synchronous run fails up to the rate {trainings.largest_stable_rate:g} of the grid, the largest such rate."
+        " A run has failed when it gets more than half of the test examples wrong.",
         *_NOTES,
     ]
 
@@ -88,7 +89,7 @@ def _training_table(title: str, cases: Sequence[RateTraining]) -> Table:
 
 
 def _theory_table(taus: Sequence[int]) -> Table:
-    """What a quadratic says of momentum and staleness together."""
+    """Largest stable rates of a quadratic with both momentum and staleness."""
     columns = (
         *numbers("d", "τ"),
         *numbers(".4f", "largest stable rate", "largest α₀ with α₀/τ", "over that without staleness"),

@@ -13,17 +13,21 @@ from ps_trainer.experiments.toolkit.statistics import spread, standard_error
 from .cases import FIXED_RATE, Kind, StaleTraining, best, by_depth, select, tuned_pairs
 
 NOTES = (
-    "Geometric staleness is what asynchronous workers with exponential steps have. On the quadratic its mean alone"
-    " would be stable up to the rate 2 (1 + 2τ), which grows with τ: it acts as momentum, not as delay. What ends"
-    " stability is the noise of which old version comes up: it feeds in η² w² per update while the momentum damps at 1"
-    " / (1 + τ), so the boundary falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
-    "A ramp does not move the boundary: the loss falls while the staleness at that time is inside and rises again once"
-    " it is outside, long after the beginning. A ramp helps where only the beginning is hard, as with the source's"
-    " deep networks, whose gradients are largest there; here the whole course is.",
-    "In medians a run that does not reach the target counts with the updates after which it gave up, a lower bound. In"
-    " slowdowns a model that fails with staleness in most seeds counts as infinitely slow; where both of a pair fail,"
-    " nothing is compared. The target is a moving mean over a window: no run reaches it in fewer updates.",
-    "At its best rate a stale run may use a much smaller rate: the grid's table has the slowdown both ways.",
+    "Asynchronous workers with exponential steps have geometric staleness. On the quadratic, the mean of the"
+    " parameter alone would be stable up to the rate 2 (1 + 2τ). This limit grows with τ, because the staleness acts"
+    " on the mean as momentum, not as delay. The random choice of the old version adds noise, and this noise limits"
+    " the stable learning rate. The noise feeds in η² w² per update, while the momentum damps at 1 / (1 + τ). The"
+    " boundary therefore falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
+    "A ramp does not move the stability boundary. The loss falls while the current staleness is inside the boundary."
+    " The loss rises again once the staleness is outside, long after the beginning. A ramp helps where only the"
+    " beginning of training is hard. The source's deep networks are such a case, because their gradients are largest"
+    " at the beginning. Here, the whole course is hard.",
+    "A run that does not reach the target counts in medians with the number of updates after which it gave up. This"
+    " number is a lower bound. In slowdowns, a model that fails with staleness in most seeds counts as infinitely"
+    " slow. Where both models of a pair fail, the report compares nothing. The target is a moving mean over a window,"
+    " so no run reaches it in fewer updates than one window takes.",
+    "The best rate of a stale run may be much smaller than the best rate without staleness. The grid's table"
+    " therefore gives the slowdown at both rates.",
 )
 
 
@@ -82,7 +86,7 @@ def _grid_table(cases: Sequence[StaleTraining]) -> Table:
 
 
 def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
-    """Cases one by one."""
+    """A row per case."""
     columns = (
         *texts("staleness"),
         *numbers("d", "τ", "hidden layers"),
