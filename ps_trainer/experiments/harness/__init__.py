@@ -1,1 +1,1 @@
-"""What is the same for every experiment: claims and verdicts, runs and their files, progress, tables, plots, pages."""
+"""Common parts of all experiments: claims and verdicts, runs and their files, progress, tables, plots, pages."""

@@ -1,9 +1,9 @@
-"""`Experiment` and its parts: which runs there are, how one is executed, and what comes of all of them.
+"""`Experiment` and its parts: the runs, the execution of a run, and the analysis of all results.
 
     part.runs ─► part.execute, once per run ─► part.cases ─► claims, tables, plots, notes
 
-An experiment consists of parts, one for each kind of runs. Order, files, repetition, progress, verdicts and pages are
-the harness's: `runner.py`, `store.py`, `claims.py`, `report.py`.
+An experiment consists of parts, one for each kind of runs. The harness is responsible for order, files, repetition,
+progress, verdicts and pages: `runner.py`, `store.py`, `claims.py`, `report.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ps_trainer.experiments.toolkit.statistics import spread
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run: what it is and how long it may take.
+    """One run: its settings and its expected duration.
 
     Attributes:
         key: Unique name in the experiment; a file name (letters, digits, `.`, `_`, `-`, `=`).
-        settings: JSON values that decide what it measures. A finished run with other settings is repeated.
+        settings: JSON values that define the measurement. A finished run with other settings is repeated.
         seed: Seed of this repetition.
         expected_secs: Expected duration on two cores, for the estimate of the time left.
-        level: What of it is real.
+        level: Level that says which parts of the run are real.
     """
 
     key: str
@@ -45,19 +45,19 @@ class Run:
     level: Level = Level.VIRTUAL
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a finished run to be taken again, as JSON values."""
+        """JSON values that must be the same for the harness to reuse a finished run."""
         return {"level": self.level.value, "seed": self.seed, "settings": json.loads(json.dumps(dict(self.settings)))}
 
 
 def repeated(
     seeds: Sequence[int], key: str, settings: Mapping[str, Any], expected_secs: float, level: Level = Level.VIRTUAL
 ) -> list[Run]:
-    """Runs that differ only in their seed, which their keys end with."""
+    """Runs that differ only in their seed; each key ends with the seed."""
     return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level) for seed in seeds]
 
 
 def keyed(level: str, settings: Mapping[str, Any], without: Sequence[str] = ()) -> str:
-    """A key of runs that says their settings, without those that are None."""
+    """A key of runs made of their settings, without settings that are None."""
     shown = {name: value for name, value in settings.items() if value is not None and name not in without}
     return "-".join([level, *(f"{name}={value}" for name, value in shown.items())])
 
@@ -67,8 +67,8 @@ class Measured(NamedTuple):
 
     Attributes:
         figures: JSON values by name.
-        steps: A JSON object per step, in the order of time, kept as a file. It may be empty, or of the first steps
-            only.
+        steps: A JSON object per step, in order of time, kept as a file. It may be empty, or have only the first
+            steps.
         window: Wall time, in seconds since the epoch, in which the machine's CPU use matters; None = the whole run.
     """
 
@@ -88,7 +88,7 @@ class RunResult(NamedTuple):
 
     @property
     def is_contended(self) -> bool:
-        """Whether tasks waited for cores, so that its times say nothing; virtual time cannot be."""
+        """Whether tasks waited for cores, so that the times are invalid; never true in virtual time."""
         return self.run.level is not Level.VIRTUAL and self.cpu is not None and self.cpu.share > CONTENDED_SHARE
 
     def steps(self) -> Iterator[dict[str, Any]]:
@@ -103,18 +103,18 @@ class Results(tuple[RunResult, ...]):
     """Finished runs, in the order of the experiment's runs."""
 
     def where(self, **settings: Any) -> Results:
-        """Those with these settings; `level` and `seed` may be among them. A setting that is missing is None."""
+        """Results with these settings, which may include `level` and `seed`. A missing setting counts as None."""
         return Results(r for r in self if all(_setting(r.run, name) == value for name, value in settings.items()))
 
     def by(self, *names: str) -> dict[tuple[Any, ...], Results]:
-        """Groups of the same values of these settings, in the order in which they first come."""
+        """Groups of results with equal values of these settings, in the order in which they first occur."""
         groups: dict[tuple[Any, ...], list[RunResult]] = {}
         for result in self:
             groups.setdefault(tuple(_setting(result.run, name) for name in names), []).append(result)
         return {key: Results(group) for key, group in groups.items()}
 
     def uncontended(self) -> Results:
-        """Those whose times count."""
+        """Results whose times count."""
         return Results(result for result in self if not result.is_contended)
 
     def figures(self, name: str) -> list[Any]:
@@ -122,21 +122,21 @@ class Results(tuple[RunResult, ...]):
         return [result.figures[name] for result in self]
 
     def setting(self, name: str) -> Any:
-        """A setting, `level` or `seed` that all of these runs share; there is at least one run."""
+        """A setting, `level` or `seed` that all of these runs share; needs at least one run."""
         return _setting(self[0].run, name)
 
     def median(self, name: str) -> float:
-        """Median of one figure over the runs, of which there is at least one."""
+        """Median of one figure over the runs; needs at least one run."""
         return spread(self.figures(name)).median
 
     def mean(self, name: str) -> float:
-        """Mean of one figure over the runs, of which there is at least one."""
+        """Mean of one figure over the runs; needs at least one run."""
         return float(np.mean(self.figures(name)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What the results say."""
+    """Tables, checked claims and notes that an experiment's results give."""
 
     tables: Sequence[Table]  # tables of the report
     checked: Sequence[Checked]  # every claim with its outcome
@@ -144,7 +144,7 @@ class Analysis:
 
 
 class Part(abc.ABC):
-    """Runs of one kind: how one is executed, and what the results say.
+    """Runs of one kind: their execution and their analysis.
 
     `cases`, `tables` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
@@ -155,7 +155,7 @@ class Part(abc.ABC):
         cases: Function that makes of the results what claims, tables, plots and notes use; the results by default.
         tables: Function that makes the report's tables.
         plots: Plots of the report.
-        notes: Sentences for the report where there are cases, or a function of the cases that gives them.
+        notes: Sentences for the report if the part has cases, or a function of the cases that returns them.
         why_none: Function that explains why a claim was not measured, where the claim itself does not.
     """
 

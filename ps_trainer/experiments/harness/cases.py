@@ -1,4 +1,4 @@
-"""`Case`: runs that are alike but for their seed. What an experiment looks at is a subclass with a name of its own.
+"""`Case`: runs that differ only in their seed. Each experiment defines named subclasses for its analysis.
 
 class TimedRule(Case):
     num_backups = setting("b")  # a setting that all of the runs share
@@ -18,7 +18,7 @@ from ps_trainer.experiments.harness.base import Results
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Runs that are alike but for their seed."""
+    """Runs that differ only in their seed."""
 
     runs: Results  # at least one
 
@@ -32,7 +32,7 @@ def cases_by(kind: type[CaseT], results: Results, *names: str) -> list[CaseT]:
 
 
 def grouped(kind: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
-    """The `cases` of a part that are one for each combination of these settings."""
+    """A function for `Part.cases` that makes one case for each combination of these settings."""
     return lambda results: cases_by(kind, results, *names)
 
 

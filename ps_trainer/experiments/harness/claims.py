@@ -1,7 +1,7 @@
-"""Claims: a sentence, what is measured for it, and the threshold beyond which it is refuted.
+"""Claims: a sentence, its measure, and the threshold beyond which the claim is refuted.
 
-A claim is written down, threshold and measure included, in the experiment's `claims.py` before anything is run. What
-the measured values mean for it is decided here, by the threshold alone.
+A claim is written down, threshold and measure included, in the experiment's `claims.py` before anything is run.
+This module judges the measured values by the threshold alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Finding(enum.Enum):
-    """What the measured values say of a claim."""
+    """Judgement of a claim by its measured values."""
 
     OK = "ok"
     PARTLY = "partly"
@@ -33,18 +33,18 @@ class Word(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A range of values, ends included; without an end it is open there."""
+    """A range of values that includes its ends; a missing end leaves the range open there."""
 
     low: float = -math.inf
     high: float = math.inf
 
     def margin(self, value: float) -> float:
-        """How far inside a value is, negative outside; -inf for NaN."""
+        """Distance of a value from the nearest end, negative outside of the range; -inf for NaN."""
         return -math.inf if math.isnan(value) else min(value - self.low, self.high - value)
 
     @property
     def beyond(self) -> str:
-        """Where a value is that lies outside, in words."""
+        """Values outside of the range, in words."""
         if math.isinf(self.low):
             return f"above {self.high:g}"
         return f"below {self.low:g}" if math.isinf(self.high) else f"outside {self.low:g} to {self.high:g}"
@@ -63,7 +63,7 @@ class Measure(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A claim and what came of it."""
+    """A claim and its outcome."""
 
     claim: Claim
     finding: Finding  # judgement by the claim's limits
@@ -130,7 +130,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_on(checked: Sequence[Checked]) -> Verdict:
-    """What its claims make of an experiment; claims that could not be tested count neither way."""
+    """The verdict on an experiment from its claims; claims that could not be tested count neither way."""
     findings = {check.finding for check in checked} - {Finding.NOT_TESTABLE}
     if not findings:
         return Verdict(Word.NOT_TESTABLE, "; ".join(dict.fromkeys(check.text for check in checked)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-CONTENDED_SHARE = 0.7  # of all cores; above, tasks wait for each other and times say nothing about the algorithm
+CONTENDED_SHARE = 0.7  # share of all cores above which tasks wait for each other, so that times are invalid
 
 _PROC = pathlib.Path("/proc")
 _SAMPLE_SECS = 0.5
@@ -44,7 +44,7 @@ class CpuMeter:
     def sample(self, pids: Iterable[int]) -> None:
         """Reads the counters of the machine and of `pids`, those that have ended left out.
 
-        A process counts from the first sample it is in; what it used before counts as used just then.
+        A process counts from its first sample on. The CPU time that it used earlier counts at that sample.
         """
         for pid in pids:
             with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ class CpuMeter:
     def between(self, start: float, end: float) -> CpuUse | None:
         """The use in a window, interpolated between samples; None for a window without length or samples.
 
-        The times are seconds since the epoch. What lies outside of the samples does not count.
+        The times are seconds since the epoch. Times outside of the samples do not count.
         """
         if len(self._samples) < 2:
             return None
@@ -104,7 +104,7 @@ class CpuWatch:
             self._sample()
 
     def between(self, start: float, end: float) -> CpuUse | None:
-        """The use in a window, after leaving; None where nothing was sampled."""
+        """The use in a window, after leaving; None without samples."""
         return self._meter.between(start, end) if self._meter is not None else None
 
     def _watch(self) -> None:

@@ -1,10 +1,10 @@
 """The code on which a run's figures depend: when it changes, the run is done again.
 
-Two parts, as imports tell only of one:
+The code has two parts, because imports reveal only one:
 
 * The experiment's own: its file, those of the classes that it inherits from, and what these import of the experiments
   (or of the package that an experiment of one's own is in), directly or not. A text that names a module, as
-  `--model=package.module:Class` does, is an import, too. Left out is what only says what came of finished runs: the
+  `--model=package.module:Class` does, is an import, too. Code that only presents finished runs is left out: the
   harness, and the modules `PRESENTING` where the experiment's file imports them.
 * The core: components are loaded by name and tasks are started by command lines, so their files are taken whole. Runs
   in virtual time execute the simulation only, so a change in what starts, connects or recovers tasks keeps them.
@@ -46,7 +46,7 @@ def code_version(experiment_type: type, level: Level) -> str:
 
 
 def own_files(experiment_type: type) -> set[pathlib.Path]:
-    """The experiment's own part: see above. Imports nothing."""
+    """Files of the experiment's own part, found without importing anything."""
     own = [cls for cls in experiment_type.__mro__ if _is_own(cls)]
     roots = {_package_of(cls.__module__): _root_of(cls) for cls in own}
     left_out = {f"{cls.__module__.rpartition('.')[0]}.{name}" for cls in own for name in PRESENTING}
@@ -99,7 +99,7 @@ def _core_files(level: Level) -> frozenset[pathlib.Path]:
 
 @functools.cache
 def _code_of(source: str) -> str:
-    """The code without what does not count."""
+    """The code without comments, docstrings and layout."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
@@ -126,7 +126,7 @@ def _absolute(node: ast.ImportFrom, path: pathlib.Path) -> str:
 
 
 def _package_of(module: str) -> str:
-    """What an experiment's own code lies in: the experiments, or the top package of one's own."""
+    """The package of an experiment's own code: the experiments, or the top package of a user's module."""
     return _EXPERIMENTS if f"{module}.".startswith(f"{_EXPERIMENTS}.") else module.partition(".")[0]
 
 
@@ -136,7 +136,7 @@ def _root_of(cls: type) -> pathlib.Path:
 
 
 def _file_of(module: str, root: pathlib.Path) -> pathlib.Path | None:
-    """The module's file; None where that is no module, as in `from module import name`."""
+    """The module's file; None where the name is not a module, as in `from module import name`."""
     path = root.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 

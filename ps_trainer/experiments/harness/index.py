@@ -1,4 +1,4 @@
-"""The page over all experiments: `index.html` and `index.md`, made of the conclusions that lie in the folder."""
+"""The page over all experiments: `index.html` and `index.md`, made of the conclusions in the folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = texts("experiment", "source", "claim", "measured", "outcome", "verdic
 
 
 def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
-    """The conclusions that are there, in the order of `names`."""
+    """The conclusions that the folder has, in the order of `names`."""
     paths = [path for name in names if (path := out_dir / name / "conclusion.json").exists()]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return [Conclusion(**{**one, "claims": [ClaimLine(**claim) for claim in one["claims"]]}) for one in found]
@@ -51,7 +51,7 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
 
 
 def _rows(conclusion: Conclusion, report_name: str) -> list[list[str]]:
-    """A row per claim; what is the experiment's stands in the first one."""
+    """A row per claim; the first row also has the cells of the experiment."""
     has_report = not conclusion.verdict.startswith(FAILED)
     link = f"[{conclusion.name}]({conclusion.name}/{report_name})" if has_report else conclusion.name
     num_contended = len(conclusion.contended)

@@ -1,4 +1,4 @@
-"""`Label`: names that settings, tables and plots have in common; and `Level`, what of a run is real."""
+"""`Label`: names that settings, tables and plots have in common; and `Level`, which tells how real a run is."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import enum
 
 
 class Label(str, enum.Enum):
-    """A name of a fixed set. It is its value in JSON, in file names and in all texts."""
+    """A name of a fixed set, written as its value in JSON, in file names and in all texts."""
 
     __str__ = str.__str__  # under every version of Python
 
 
 class Level(Label):
-    """What of a run is real; printed on every table and plot."""
+    """Real and emulated parts of a run; printed on every table and plot."""
 
     VIRTUAL = "L0 virtual time"  # gradients and updates are real, all time is emulated
     IN_PROCESS = "L1 in-process cluster"  # servers of one process: machines are emulated

@@ -1,7 +1,7 @@
-"""Marks: published results that a later change of the code makes differently are shown as made before it.
+"""Marks: notes on published results that precede a change of the code which affects them.
 
 `results/marks.json` holds them, each with the commit of the results that it is about. A page shows a mark as long as
-that commit made the results; when they are made again, it is gone. Nothing of it is written into a page by hand.
+that commit made the results, and drops it when they are made again. Nobody writes marks into a page by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLOT = re.compile(r"(\]\(\w+/(\w+)-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\.
 
 
 class Mark(NamedTuple):
-    """What is to be known of a published result."""
+    """A note on a published result that a later change affects."""
 
     page: str  # page, relative to the package's folder
     after: str  # beginning of the line above the mark: a heading, a verdict, a plot's or a table's title
@@ -42,10 +42,10 @@ def read(package: pathlib.Path) -> list[Mark]:
 
 
 def with_marks(page: str, marks: Iterable[Mark]) -> str:
-    """The page with these marks, those of results that are no longer there left out, and with no others.
+    """The page with only these marks, without marks of results that the page no longer has.
 
     Raises:
-        UsageError: a mark's line is there more than once; or not at all, though the result is.
+        UsageError: a mark's line occurs more than once, or is missing although its result is on the page.
     """
     sections = _SECTION.split(_OLD_MARK.sub("", page))
     for mark in marks:

@@ -1,6 +1,6 @@
 """Pages made of blocks, rendered as Markdown and as HTML that needs no other file.
 
-In texts, `code` and [words](target) mean what they mean in Markdown; everything else is taken as it is.
+In texts, `code` and [words](target) mean what they mean in Markdown; all other text is literal.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _html_table(table: Table) -> str:
 
 
 def _html_plot(files: PlotFiles) -> str:
-    # As an image, so that the names inside of one SVG do not meet those of another.
+    # As an image, so that names inside of one SVG do not clash with names in another.
     data = base64.b64encode(files.svg.read_bytes()).decode("ascii")
     drawing, caption = files.drawing, str(files.drawing.plot.caption)
     return (

@@ -1,6 +1,6 @@
 """Plots: one style, the words below each, PNG and SVG files. Only drawing needs the extra `plots`.
 
-A caption is a constant that is written before anything is run, so it states nothing as seen.
+A caption is a constant that is written before anything is run, so it does not state any result as observed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Drawing(NamedTuple):
     """A plot with its data."""
 
     plot: Plot
-    data: Any  # what the plot draws
+    data: Any  # data that the plot draws
 
     @property
     def level(self) -> str:

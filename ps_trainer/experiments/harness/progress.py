@@ -1,4 +1,4 @@
-"""What a person sees while experiments run: a bar with the time left on a terminal, plain lines elsewhere."""
+"""Display of progress while experiments run: a bar with the time left on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ps_trainer.launch.view import duration
 
 
 class TimeLeft:
-    """Estimates the time left, from how long the finished runs took against what was expected."""
+    """Estimates the time left from the actual and the expected durations of the finished runs."""
 
     def __init__(self, expected_secs: float, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._left = expected_secs  # expected, of runs that have not ended
+        self._left = expected_secs  # expected duration of the runs that have not ended
         self._done_expected = self._done_taken = 0.0
-        self._current: tuple[float, float] | None = None  # expected, began at
+        self._current: tuple[float, float] | None = None  # expected duration, start time
 
     def begin(self, expected_secs: float) -> None:
-        """A run begins."""
+        """Notes that a run begins."""
         self._current = (expected_secs, self._clock())
 
     def end(self) -> None:
-        """It has ended, however."""
+        """Notes that the current run has ended, with success or not."""
         if self._current is None:
             return
         expected, began_at = self._current
@@ -68,19 +68,19 @@ class Progress(abc.ABC):
         self.close()
 
     def plan(self, runs: Sequence[Run]) -> None:
-        """Told once which runs are to be done, of all experiments."""
+        """Announces the planned runs of all experiments; called once."""
         self._num_runs = len(runs)
         self._time_left = TimeLeft(sum(run.expected_secs for run in runs), self._clock)
         self._planned()
 
     def begin(self, experiment: str, run: Run) -> None:
-        """A run begins."""
+        """Shows that a run begins."""
         self._began_at = self._clock()
         self._time_left.begin(run.expected_secs)
         self._shown(f"{experiment} {run.key}")
 
     def end(self, experiment: str, run: Run, remark: str = "") -> None:
-        """A run has ended; `remark` says what was unusual about it."""
+        """Shows that a run has ended; `remark` names anything unusual about it."""
         self._time_left.end()
         self._num_done += 1
         self._ended(f"{experiment} {run.key}", self._clock() - self._began_at, remark)
@@ -151,7 +151,7 @@ class LiveProgress(Progress):
 
 
 class _LeftColumn(ProgressColumn):
-    """The time left by our own guess: rich's takes all runs for equally long."""
+    """The time left by `TimeLeft`, because rich's own estimate assumes equally long runs."""
 
     def __init__(self, progress: Progress):
         self._progress = progress

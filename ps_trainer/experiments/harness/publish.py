@@ -2,9 +2,9 @@
 
     python -m ps_trainer.experiments.harness.publish runs/experiments
 
-writes `RESULTS.md` and `results/*.png` into `ps_trainer/experiments`, in place of those that are there. Without a
-folder it brings the pages that are there up to date with the captions and the marks (`marks.py`) of now. The runs' own
-files are not in the repository, so numbers and plots stay as they are.
+writes `RESULTS.md` and `results/*.png` into `ps_trainer/experiments`, and replaces the existing files.
+Without a folder, it updates the existing pages with the current captions and marks (`marks.py`). The runs' own files
+are not in the repository, so numbers and plots stay as they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of the literature, each with how sure we are that it is the source's number."""
+"""Numbers of the literature, each with a tag for the certainty that it is the source's number."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Published:
 
     @property
     def origin(self) -> str:
-        """Where the number comes from, in words; also what a plot's legend says of it."""
+        """Where the number comes from, in words; also used in the legends of plots."""
         return {
             Tag.READ: f"{self.source}",
             Tag.SUMMARY: f"a summary of {self.source}",

@@ -5,7 +5,7 @@
 <out_dir>/<experiment>/results.csv     a line per run: settings, figures, CPU share
 <out_dir>/<experiment>/steps.jsonl     a line per step of the runs that kept them
 <out_dir>/<experiment>/provenance.json
-<out_dir>/<experiment>/conclusion.json what the index page is made of
+<out_dir>/<experiment>/conclusion.json input of the index page
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClaimLine:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What came of an experiment, as `conclusion.json` holds it."""
+    """Outcome of an experiment, as `conclusion.json` holds it."""
 
     name: str  # name of the experiment
     title: str  # title of the experiment
@@ -150,7 +150,7 @@ def levels_of(results: Results) -> str:
 
 
 def _remarks(job: Job, results: Results) -> list[str]:
-    """What the harness itself has to say of the runs."""
+    """Remarks of the harness on the runs."""
     secs = sum(result.wall_secs for result in results)
     said = [
         f"{len(results)} runs, {len(job.seeds)} seeds each where a seed matters, {duration(secs)} together;"
@@ -175,7 +175,7 @@ def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
 
 
 def _cost(result: RunResult) -> dict[str, Any]:
-    """Time and CPU of a run; `cpu_tasks_secs` is of its own processes, `cpu_share` of the whole machine."""
+    """Time and CPU of a run; `cpu_tasks_secs` counts its own processes, `cpu_share` the whole machine."""
     cpu = result.cpu
     return {
         "wall_secs": round(result.wall_secs, 3),

@@ -1,4 +1,4 @@
-"""Carries out an experiment's runs, one after the other; what is finished is not done again."""
+"""Executes an experiment's runs, one after the other; finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """An experiment with its runs and what is there of them."""
+    """An experiment with its planned runs and its finished runs."""
 
     experiment: Experiment
     quick: bool  # whether it is the quick form
@@ -44,12 +44,12 @@ class Job:
 
     @property
     def missing(self) -> list[Run]:
-        """The runs that are to be done."""
+        """The runs that have not finished."""
         return [run for run in self.runs if run.key not in self.finished]
 
 
 class Executed(NamedTuple):
-    """What came of a job."""
+    """Results and failures of a job."""
 
     results: Results  # all finished runs, earlier ones included
     failures: Sequence[Failure]  # the runs that failed
@@ -58,7 +58,7 @@ class Executed(NamedTuple):
 def prepare(
     experiment: Experiment, out_dir: pathlib.Path, *, quick: bool, num_seeds: int | None, keep_runs: bool
 ) -> Job:
-    """Looks for finished runs; starts nothing.
+    """Looks for finished runs without starting any run.
 
     Args:
         experiment: Experiment.
@@ -90,10 +90,10 @@ def prepare(
 
 
 def execute(job: Job, progress: Progress) -> Executed:
-    """Does the runs that are missing; a run that fails does not keep the others from being done.
+    """Executes the missing runs; after a failed run, it goes on with the other runs.
 
     Raises:
-        Interrupted, KeyboardInterrupt: what is finished stays so.
+        Interrupted, KeyboardInterrupt: A signal came; finished runs are kept.
     """
     results = dict(job.finished)
     failures = []
@@ -103,7 +103,7 @@ def execute(job: Job, progress: Progress) -> Executed:
             result = _one(job, run)
         except Interrupted:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's; it is shown and kept
+        except Exception as error:  # noqa: BLE001 - any error fails only this run; it is shown and kept
             failures.append(_failure(job, run, error))
             progress.end(job.experiment.name, run, "failed")
             progress.note(f"{job.experiment.name} {run.key} failed: {failures[-1].reason}", style="bold red")
@@ -115,7 +115,7 @@ def execute(job: Job, progress: Progress) -> Executed:
 
 
 def contended_sentence(results: Results) -> str:
-    """Which runs were CPU-contended; empty when none was."""
+    """A sentence that names the CPU-contended runs; empty without any."""
     keys = [result.run.key for result in results if result.is_contended]
     if not keys:
         return ""
@@ -126,7 +126,7 @@ def contended_sentence(results: Results) -> str:
 
 
 def others_sentence(results: Results) -> str:
-    """How much of the cores others had while real runs were made; empty where that is not known."""
+    """A sentence on the share of the cores that other processes used during real runs; empty where it is unknown."""
     used = [r.cpu for r in results if r.run.level is not Level.VIRTUAL and r.cpu is not None]
     shares = [100 * cpu.share * cpu.others_secs / max(cpu.tasks_secs + cpu.others_secs, 1e-9) for cpu in used]
     if not shares:

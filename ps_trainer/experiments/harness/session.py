@@ -33,7 +33,7 @@ _FINDING_WIDTH = max(len(finding.value) for finding in Finding)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for."""
+    """Options of one call of `experiment`."""
 
     quick: bool = False  # whether to run the quick form
     # folder of all files; None = a fixed one under `runs`, so that the same call goes on there
@@ -48,7 +48,7 @@ def create(names: Sequence[str]) -> list[Experiment]:
     """The experiments of these names, registered ones or `package.module:Class`.
 
     Raises:
-        UnknownNameError: there is none of that name.
+        UnknownNameError: No experiment has that name.
     """
     for name in names:
         registry.EXPERIMENTS.check(name)
@@ -117,7 +117,7 @@ def _conclude(job: Job, progress: Progress, origin: Mapping[str, Any]) -> tuple[
     executed = execute(job, progress)
     try:
         return report.write(job, executed, origin)
-    except Exception:  # noqa: BLE001 - the others' hours of runs must not be lost to this one's analysis
+    except Exception:  # noqa: BLE001 - a failed analysis must not lose hours of other experiments' runs
         text = traceback.format_exc()
         progress.note(f"{job.experiment.name}: its runs are kept, but the report failed:\n{text}", style="bold red")
         conclusion = report.conclude(job, executed, [], "report")
@@ -146,7 +146,7 @@ def _exit_code(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], reques
 
 @contextlib.contextmanager
 def _raising_on_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into `Interrupted`, so that what a run has started is ended first."""
+    """Turns SIGTERM into `Interrupted`, so that the processes of a run are ended first."""
 
     def handle(signum: int, _frame: FrameType | None) -> None:
         raise Interrupted(signum)

@@ -1,6 +1,6 @@
-"""Files of finished runs, from which a half-finished experiment goes on.
+"""Files of finished runs, with which an interrupted experiment resumes.
 
-<out_dir>/<experiment>/runs/<key>/result.json   written last and at once: there, the run is finished
+<out_dir>/<experiment>/runs/<key>/result.json   written last and atomically; marks the run as finished
 <out_dir>/<experiment>/runs/<key>/steps.jsonl   the step records, if any
 <out_dir>/<experiment>/runs/<key>/…             logs, and whatever else the run leaves
 """
@@ -27,7 +27,7 @@ _KEY = re.compile(r"[A-Za-z0-9._=-]+")
 
 
 class Found(NamedTuple):
-    """What is there of a run."""
+    """The stored result of a run, or the reason why it does not count."""
 
     result: RunResult | None  # finished run; None where no run counts
     why_not: str = ""  # reason why an existing run does not count; empty without one
@@ -43,7 +43,7 @@ class RunStore:
     keeps_versions: bool = False  # whether runs of other code versions count too
 
     def find(self, run: Run) -> Found:
-        """The finished run with these settings, of this code."""
+        """The finished run with these settings and this code version."""
         path = self._folder_of(run) / "result.json"
         if not path.exists():
             return Found(None)
@@ -61,7 +61,7 @@ class RunStore:
         return Found(self._result(run, record), version=record["version"])
 
     def begin(self, run: Run) -> pathlib.Path:
-        """An empty folder for the run; what an earlier attempt has left there is removed."""
+        """Makes an empty folder for the run, without the files of an earlier attempt."""
         folder = self._folder_of(run)
         if folder.exists():
             shutil.rmtree(folder)
@@ -69,7 +69,7 @@ class RunStore:
         return folder
 
     def finish(self, run: Run, measured: Measured, wall_secs: float, cpu: CpuUse | None) -> RunResult:
-        """Keeps what a run has given; from now on it is finished."""
+        """Stores the result of a run and so marks the run as finished."""
         folder = self._folder_of(run)
         steps = iter(measured.steps)
         if (first := next(steps, None)) is not None:
@@ -89,7 +89,7 @@ class RunStore:
 
     def _folder_of(self, run: Run) -> pathlib.Path:
         if not _KEY.fullmatch(run.key) or run.key.startswith("."):
-            raise ValueError(f"run key {run.key!r} is no file name of letters, digits, '.', '_', '=', '-'")
+            raise ValueError(f"run key {run.key!r} is not a file name of letters, digits, '.', '_', '=', '-'")
         return self.folder / "runs" / run.key
 
     def _result(self, run: Run, record: Mapping[str, Any]) -> RunResult:
@@ -98,7 +98,7 @@ class RunStore:
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
-    """Writes a file so that it is there as a whole or not at all, also after a crash."""
+    """Writes a file so that it exists as a whole or not at all, even after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -109,10 +109,10 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Makes a folder, and keeps other processes of this kind out of it while inside.
+    """Makes a folder and locks it against other `experiment` commands.
 
     Raises:
-        UsageError: it cannot be made, or another process is in it.
+        UsageError: The folder cannot be made, or another process has locked it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,7 @@ def test_a_repeated_run_begins_in_an_empty_folder(store):
 
 @pytest.mark.parametrize("key", ["a/b", "..", ".hidden", "", "a b"])
 def test_a_key_that_is_not_a_file_name_is_rejected(store, key):
-    with pytest.raises(ValueError, match="no file name"):
+    with pytest.raises(ValueError, match="not a file name"):
         store.begin(dataclasses.replace(RUN, key=key))
 
 
