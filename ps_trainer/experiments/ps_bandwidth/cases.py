@@ -1,4 +1,4 @@
-"""Cases of the experiment on bandwidth: what is run for each, what the closed forms say of it, seeds pooled."""
+"""Cases of the experiment on bandwidth: settings, predictions by closed forms, and measurements with pooled seeds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_p
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
 from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
 
-LARGEST_SHARE = 0.75  # of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
+LARGEST_SHARE = 0.75  # share of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
 
-# Of a step that computes nothing, beside its transfers; exponential, so that workers do not stay in step.
+# Time of a step besides its transfers, without computation. It is exponential, so that workers do not stay in step.
 _IDLE_STEP = "exp:mean_ms=20"
 _VIRTUAL_UPDATES = 20_000
 
@@ -33,7 +33,7 @@ class Arm(Label):
 
 
 class LinkSetting(NamedTuple):
-    """What a run measures."""
+    """The cluster and the model of a run."""
 
     arm: Arm
     n: int  # number of workers
@@ -53,7 +53,7 @@ class LinkSetting(NamedTuple):
 
     @property
     def num_hosts(self) -> int:
-        """Hosts that take part."""
+        """Number of hosts that take part."""
         return self.n if self.arm in (Arm.RING, Arm.COLOCATED) else self.n + self.p
 
     @property
@@ -105,7 +105,7 @@ class LinkSetting(NamedTuple):
         m, n, p = self.num_bytes, self.n, self.p
         if self.arm is Arm.RING:
             payload = 2 * (n - 1) / n * m
-        elif self.arm is Arm.COLOCATED:  # what n - 1 others push, and what this worker pulls from p - 1 others
+        elif self.arm is Arm.COLOCATED:  # pushes of n - 1 other workers, and pulls from p - 1 other ps tasks
             payload = (n - 1) / p * m + (p - 1) / p * m
         else:
             payload = max(n * (max(self.bytes_by_ps) if self.arm is Arm.UNSHARDED else m / p), m)
@@ -164,20 +164,19 @@ def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> floa
 def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
     """A pull and a push with ps task i < p ≤ n on worker i's host: 2 · max((n − 1)/p, 1 − [p = n]/n) · M/B.
 
-    With p = n that is the ring's 2(n − 1)M/(nB). What a worker exchanges with the ps task on its own host passes no
-    link.
-    With p < n there are workers without a ps task, which need the whole model.
+    With p = n this is the ring's 2(n − 1)M/(nB), because transfers within a host pass no link.
+    With p < n some workers have no ps task on their host and need the whole model.
     """
     of_worker = (p - 1) / p if p == n else 1.0
     return 2 * max((n - 1) / p, of_worker) * num_bytes / bytes_per_sec
 
 
 class LinkCase(Case):
-    """A setting and what its runs have measured."""
+    """A setting and the measurements of its runs."""
 
     @functools.cached_property
     def setting(self) -> LinkSetting:
-        """What was run."""
+        """Setting that the runs share."""
         return setting_of(self.runs[0].run.settings)
 
     @functools.cached_property
@@ -188,14 +187,14 @@ class LinkCase(Case):
 
     @property
     def timed_secs(self) -> Spread:
-        """`secs` of a case that has one, as all of `timed` have."""
+        """`secs` of a case that has a time; every case from `timed` has one."""
         if self.secs is None:
             raise ValueError(f"{self.setting.name}: every run was CPU-contended")
         return self.secs
 
     @property
     def most_bytes(self) -> float:
-        """Bytes that the busiest host received in a round; of all runs, as bytes need no quiet cores."""
+        """Bytes that the busiest host received in a round; all runs count, because CPU load does not change bytes."""
         by_run = self.runs.figures("bytes_per_round")
         return spread([max(received for received, _ in hosts.values()) for hosts in by_run]).median
 
@@ -210,7 +209,7 @@ class LinkCase(Case):
 
 
 def setting_of(settings: Mapping[str, Any]) -> LinkSetting:
-    """Of a run's settings."""
+    """The `LinkSetting` that a run's settings describe."""
     return LinkSetting(**{**settings, "arm": Arm(settings["arm"])})
 
 
@@ -220,7 +219,7 @@ def cases_of(results: Results) -> list[LinkCase]:
 
 
 def timed(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
-    """Those of some arms whose times count."""
+    """Cases of some arms whose times count."""
     return [case for case in cases if case.setting.arm in arms and case.secs is not None]
 
 
@@ -235,7 +234,7 @@ def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCas
 
 
 def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
-    """Each bar with its published and its measured time over those of the last one; empty unless all were measured."""
+    """Each bar with its published and its measured time over the last bar's times; empty unless all were measured."""
     by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in cases if c.secs is not None}
     own = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
     if len(own) < len(D2L_BARS):

@@ -1,4 +1,4 @@
-"""What the literature says of the ps tasks' links: its numbers, and the claims with their measures."""
+"""Published numbers about the ps tasks' links, and the claims with their measures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CLAIMS = (
         measure=lambda cases: [
             Measure(c.setting.name, c.most_bytes / c.setting.predicted_bytes())
             for c in cases
-            if c.setting.arm is not Arm.ASYNC  # its rounds are no steps of all workers
+            if c.setting.arm is not Arm.ASYNC  # in its rounds, the workers do not step together
         ],
     ),
     Claim(

@@ -1,4 +1,4 @@
-"""Experiment: bandwidth of the ps tasks' links, and a ring all-reduce instead of them. What is run, and how."""
+"""Experiment: bandwidth of the ps tasks' links, and a ring all-reduce instead of them; its runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL: dict[str, Any] = {"num_bytes": 8_000_000, "rate": "100mbit"}
 _QUICK: dict[str, Any] = {"num_bytes": 6_000_000, "rate": "100mbit"}
 _MIN_ROUNDS = 5
 _MIN_SECS = 4.0  # counters of bytes are read four times a second
-# Asynchronous workers need a while until they are out of step, and their steps differ.
+# Asynchronous workers need some time to get out of step, and their step times differ.
 _ASYNC_ROUNDS = 8
 _ARMS = (
     *((Arm.PS, n, p) for n, p in ((1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (4, 4), (2, 4))),
@@ -38,12 +38,12 @@ class ShapedLinks(Part):
     claims = claims.CLAIMS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """None where there are no shaped hosts."""
+        """No runs where shaped hosts are not available."""
         if shaped.why_not():
             return []
         common, arms = (_QUICK, _QUICK_ARMS) if quick else (_FULL, _ARMS)
         settings = [_long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common)) for arm, n, p in arms]
-        # Seed by seed, so that what changes on the machine meanwhile is in all of them.
+        # Seed by seed, so that a change on the machine in the meantime affects all settings alike.
         return [run for seed in (seeds[:1] if quick else seeds) for one in settings for run in _runs([seed], one)]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:

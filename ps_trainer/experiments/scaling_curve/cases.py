@@ -1,4 +1,4 @@
-"""Clusters of the scaling curve, real ones and virtual ones, what closed forms say of them, and curves of them."""
+"""Real and virtual clusters of the scaling curve, their predictions by closed forms, and their curves."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class ClusterSetting(NamedTuple):
 
     @property
     def compute(self) -> str:
-        """As for `--compute` and `--straggler`."""
+        """Value for `--compute` and `--straggler`."""
         return with_mean(self.shape, self.mean_ms)
 
     @property
     def mean_secs(self) -> float:
-        """T."""
+        """Mean compute time T in seconds."""
         return self.mean_ms / 1000
 
     def cluster(self, rate: str, rounds: int, seed: int) -> ShapedCluster:
-        """The same cluster on shaped hosts; each worker makes so many rounds."""
+        """The same cluster on shaped hosts; each worker makes `rounds` steps."""
         return ShapedCluster(
             num_workers=self.n,
             num_ps=self.p,
@@ -70,11 +70,11 @@ class ClusterSetting(NamedTuple):
         )
 
     def num_updates(self, rounds: int) -> int:
-        """global_step when each worker has made so many steps, on average."""
+        """global_step when each worker has made `rounds` steps on average."""
         return rounds * (1 if self.update == SYNC else self.n)
 
     def simulated(self, rounds: int, seed: int) -> StepTimes:
-        """The same in virtual time; with the same seed the workers compute for the same times."""
+        """Step times of the same cluster in virtual time; the same seed gives the same compute times."""
         run = virtual.run(
             self.update,
             num_workers=self.n,
@@ -96,7 +96,7 @@ class ClusterSetting(NamedTuple):
         return StepTimes(update_secs * self.n, percentiles(np.concatenate(own)))
 
     def simulated_long(self, seed: int) -> StepTimes:
-        """In virtual time, for as long as percentiles need."""
+        """Step times of a virtual run that is long enough for percentiles."""
         return self.simulated(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
 
     def predicted_secs(self) -> float:
@@ -106,7 +106,7 @@ class ClusterSetting(NamedTuple):
         return theory.step_secs(compute_secs, transfer_secs)
 
     def ceiling(self) -> float:
-        """Most steps per second that the ps tasks' links carry, of all workers together.
+        """Most steps per second of all workers together that the ps tasks' links carry.
 
         A synchronous round uses one direction at a time, pB/(2M); asynchronous workers can fill both, pB/M.
         """
@@ -126,12 +126,12 @@ class StepTimes(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """A setting and what its runs gave; medians over the seeds."""
+    """A setting and the results of its runs; medians over the seeds."""
 
-    level: Level  # what of it is real
+    level: Level  # how real the point is
     setting: ClusterSetting  # simulated or real cluster
     times: StepTimes  # its step times
-    simulated_secs: float  # the simulator's round; of virtual ones the same
+    simulated_secs: float  # the simulator's round; equal to `times.round_secs` for virtual points
     num_seeds: int  # number of runs
 
     @property
@@ -145,7 +145,7 @@ class CurvePoint(NamedTuple):
 
 
 class ThroughputCurve(NamedTuple):
-    """Points that differ in the number of workers only, in its order."""
+    """Points that differ only in the number of workers, in increasing order."""
 
     points: Sequence[CurvePoint]
 
@@ -162,7 +162,7 @@ class ThroughputCurve(NamedTuple):
         return next((point for point in self.points if point.setting.n == n), None)
 
     def efficiency(self, point: CurvePoint) -> float:
-        """Rate per worker over that of one worker."""
+        """Rate per worker, divided by the rate of one worker."""
         return point.rate / point.setting.n / (self.first.rate / self.first.setting.n)
 
     def measured_knee(self) -> float:
@@ -182,12 +182,12 @@ class SyncAndAsync(NamedTuple):
         return f"{self.sync.level.value[:2]}, n={one.n}, p={one.p}, {SHAPE_NAMES[one.shape]}"
 
     def ratio(self, percent: int) -> float:
-        """Sync over async of a percentile of step times, one of `PERCENTILES`."""
+        """A percentile of sync step times over the same percentile of async; one of `PERCENTILES`."""
         place = PERCENTILES.index(percent)
         return self.sync.times.percentiles[place] / self.other.times.percentiles[place]
 
     def is_(self, shape: str, n: int) -> bool:
-        """Whether it is of that distribution and number of workers."""
+        """Whether the pair has this distribution and this number of workers."""
         return (self.sync.setting.shape, self.sync.setting.n) == (shape, n)
 
 
@@ -209,12 +209,12 @@ class Scale(NamedTuple):
 
 
 def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
-    """At `PERCENTILES`."""
+    """Step times at `PERCENTILES`."""
     return np.percentile(np.asarray(secs, float), PERCENTILES).tolist()
 
 
 def setting_of(settings: Mapping[str, Any], n: int | None = None) -> ClusterSetting:
-    """Of a run's settings; `n` where a run is a whole curve."""
+    """The cluster that a run's settings describe; `n` selects the point where a run is a whole curve."""
     fields = {name: settings[name] for name in ClusterSetting._fields if name in settings}
     return ClusterSetting(**(fields if n is None else {**fields, "n": n}))
 
@@ -236,7 +236,7 @@ def points_of(results: Results) -> list[CurvePoint]:
 
 
 def pairs_of(points: Sequence[CurvePoint]) -> list[SyncAndAsync]:
-    """Of more than one worker, in the order of the synchronous points."""
+    """Pairs with more than one worker, in the order of the synchronous points."""
     others = {(p.level, p.setting): p for p in points if p.setting.update == ASYNC}
     found = []
     for point in points:
@@ -265,7 +265,7 @@ def expected_max(setting: ClusterSetting) -> float:
 
 
 def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> list[CurvePoint]:
-    """One worker's point of another rule or number of ps tasks: its own link alone is what limits it."""
+    """One worker's point of another rule or number of ps tasks; only its own link limits one worker."""
     alone = [point for point in points if point.level is level and point.setting.n == 1]
     like = [point for point in alone if point.setting._replace(update=key.update, p=key.p, n=key.n) == key]
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]

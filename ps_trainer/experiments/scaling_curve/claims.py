@@ -1,4 +1,4 @@
-"""What the literature says of scaling with the number of workers: its numbers, and the claims with their measures."""
+"""Published numbers about scaling with the number of workers, and the claims with their measures."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Speedup(NamedTuple):
     """A published speed-up over one worker, for the plot."""
 
     label: str  # source, and how certain its number is
-    num_workers: int  # there
-    speedup: float  # throughput over that of one worker
+    num_workers: int  # number of workers in the source
+    speedup: float  # throughput over the throughput of one worker
 
 
 _RATE_1 = Published("images/s of one worker, Inception-v3, about", 28, "", Tag.SUMMARY, _OSDI)
@@ -59,7 +59,7 @@ def _concave(curve: ThroughputCurve) -> Iterable[Measure]:
 
 
 def _knees(scale: Scale) -> list[Measure]:
-    """Of curves from one worker to twice the knee or beyond, whose largest rate is the ceiling then."""
+    """Measured over predicted knees of curves from one worker to at least twice the knee, which reach the ceiling."""
     return [
         Measure(curve.name, curve.measured_knee() / curve.first.setting.knee())
         for curve in scale.curves

@@ -1,4 +1,4 @@
-"""Experiment: throughput against the number of workers, synchronous and asynchronous. What is run, and how."""
+"""Experiment: throughput against the number of workers, synchronous and asynchronous; its runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VIRTUAL_SECS_PER_POINT = 0.4
 
 
 class _ScalePart(Part):
-    """One scale."""
+    """Base of the parts, one for each scale of clusters."""
 
     cases = staticmethod(cases.scale_of)
 
@@ -54,7 +54,7 @@ class OurScale(_ScalePart):
     notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """Without shaped hosts in virtual time only."""
+        """Runs on real and virtual clusters; only virtual ones where shaped hosts are not available."""
         runs = [
             _virtual_run("ours", _ours(update, 0, p, megabytes), _COUNTS[:5] if quick else _COUNTS, seed)
             for update in (cases.SYNC, cases.ASYNC)

@@ -14,16 +14,16 @@ from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, s
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 NUM_TEST_EXAMPLES = 360
-FAILED_ERROR = 0.5  # of the test examples; above, a run has failed
+FAILED_ERROR = 0.5  # test error above which a run has failed
 NEAR_RATE = 0.64  # α₀ within a factor 2 of the largest stable synchronous rate
-SMALL_RATE = 0.02  # α₀ that staleness 1 can stand with this momentum: below (1 − μ) / (2 (1 + μ)) of that rate
+SMALL_RATE = 0.02  # α₀ that is stable at staleness 1 with this momentum: below (1 − μ) / (2 (1 + μ)) of that rate
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
 MOMENTUM = 0.9
 NUM_REAL_LEARNERS = 8
 
 
 class Updates(Label):
-    """What makes an update."""
+    """Kinds of updates."""
 
     SINGLE = "single"  # one worker with the whole batch
     SYNC = "sync"
@@ -46,11 +46,11 @@ class RateTraining(Case):
     splits = setting("splits")  # n of n-softsync; None otherwise
     arm = setting("arm")  # how the learning rate follows the staleness
     rate = setting("lr")  # α₀
-    shape = setting("shape")  # of the step times
+    shape = setting("shape")  # shape of the step times
     staleness = mean("staleness")
-    errors = figures("test_error")  # on the test examples, 0..1, of each seed; of the last parameters where it diverged
+    errors = figures("test_error")  # each seed's test error, 0..1; with the last parameters where it diverged
     error = mean("test_error")
-    losses = figures("loss", missing=math.nan)  # of the training, in the last window of each seed that did not diverge
+    losses = figures("loss", missing=math.nan)  # training loss in the last window of each seed that did not diverge
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class RateTraining(Case):
 
     @property
     def num_failed(self) -> int:
-        """Seeds with more than half of the test examples wrong."""
+        """Number of seeds with more than half of the test examples wrong."""
         return sum(error > FAILED_ERROR for error in self.errors)
 
 
@@ -75,22 +75,22 @@ class RateTrainings(NamedTuple):
 
     @property
     def sync(self) -> dict[float, RateTraining]:
-        """Synchronous ones by learning rate."""
+        """Synchronous trainings by learning rate."""
         return {case.rate: case for case in self.cases if case.mode == Updates.SYNC}
 
     @property
     def soft(self) -> list[RateTraining]:
-        """n-softsync."""
+        """Trainings by n-softsync."""
         return [case for case in self.cases if case.mode == Updates.SOFTSYNC]
 
     @property
     def even(self) -> list[RateTraining]:
-        """n-softsync with nearly even steps."""
+        """Trainings by n-softsync with nearly even steps."""
         return [case for case in self.soft if case.shape == Shape.NEARLY_EVEN]
 
     @property
     def largest_stable_rate(self) -> float:
-        """Of synchronous updates: the largest of the grid below the first at which a seed fails, or 0."""
+        """Largest rate of the grid below the first rate at which a synchronous seed fails; 0 without one."""
         stable = 0.0
         for rate, case in sorted(self.sync.items()):
             if case.num_failed:
@@ -108,7 +108,7 @@ class RealArm(real.RealCase):
 
     @property
     def both(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Figures of the cluster and of the simulator; there is one seed."""
+        """Figures of the cluster and of the simulator, from the only seed."""
         figures = self.runs[0].figures
         return figures["measured"], figures["simulated"]
 
@@ -121,7 +121,8 @@ def trainings_of(results: Results) -> list[RateTraining]:
 def excess(case: RateTraining, baseline: RateTraining) -> float:
     """Test error above the baseline's, in standard errors of the difference.
 
-    Its square has the seeds' part of both, and that of a finite test set, √(a (1 − a) / 360) of the baseline.
+    The square of the standard error is the sum of three variances: between the seeds of the case, between the seeds of
+    the baseline, and of a finite test set. The last one is a (1 − a) / 360, with the baseline's test error a.
     """
     test_set = accuracy_standard_error(baseline.error, NUM_TEST_EXAMPLES)
     return (case.error - baseline.error) / math.sqrt(case.variance + baseline.variance + test_set**2)

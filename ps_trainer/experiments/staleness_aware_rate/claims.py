@@ -1,4 +1,4 @@
-"""What the literature says of staleness-aware learning rates: its numbers, and the claims with their measures."""
+"""Published numbers about staleness-aware learning rates, and the claims with their measures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _not_near(trainings: RateTrainings) -> str:
 
 
 def _excess(trainings: RateTrainings, rate: float, arm: str, *, top_only: bool = False) -> list[Measure]:
-    """Of an arm over synchronous updates, at every n of n-softsync or at the largest only."""
+    """Excess error of an arm over synchronous updates, at every n of n-softsync or only at the largest n."""
     top = max((case.splits for case in trainings.even), default=0)
     return [
         Measure(case.name, excess(case, trainings.sync[rate]))

@@ -1,4 +1,4 @@
-"""Experiment: learning rates that follow the staleness. What is run, and how."""
+"""Experiment: learning rates that follow the staleness; its runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate
 _MEAN_MS = 100.0
 _NUM_LEARNERS, _BATCH_SIZE = 30, 4
 _NUM_QUICK_LEARNERS, _QUICK_BATCH_SIZE = 8, 15
-# A small rate needs more epochs to come to an end: (full form, short form).
+# Training at a small rate needs more epochs to converge: (full form, short form).
 _NUM_EPOCHS, _NUM_SMALL_RATE_EPOCHS = (12, 6), (24, 16)
 _NUM_EXAMPLES = 1437
 _MODEL_OPTIONS = ("hidden=32",)
@@ -116,7 +116,7 @@ class RealArms(real.RealPart):
     claims = claims.OF_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """λ-softsync, where each gradient is an update, with each arm's learning rate; none in the quick form."""
+        """λ-softsync, where each gradient is an update, with each arm's learning rate; no runs in the quick form."""
         num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
         settings = {
             "learners": learners,
@@ -149,7 +149,7 @@ class RealArms(real.RealPart):
         return real.DelayedTraining(update, options, learners, num_updates, delays, settings=model)
 
     def train(self, run: Run, folder: pathlib.Path) -> Training:
-        """Trains on the cluster. A loss of NaN, which ends the run, is what some arms are to show."""
+        """Trains on the cluster. A loss of NaN ends the run, but is an expected result of some arms."""
         try:
             return super().train(run, folder)
         except RunError:
@@ -218,7 +218,7 @@ def _virtual_runs(seeds: Sequence[int], settings: Mapping[str, Any]) -> list[Run
 
 
 def _rule_of(arm: str, splits: int) -> tuple[str, list[str]]:
-    """Values of `--update` and `--update_option`."""
+    """Values of `--update` and `--update_option` for an arm."""
     return ("staleness_aware", []) if arm == Rate.BY_RULE else ("softsync", [f"splits={splits}"])
 
 
@@ -233,6 +233,6 @@ def _training(lr: float, arm: str, splits: int, batch_size: int, seed: int) -> d
 
 
 def _updates_per_sec(update_secs: np.ndarray) -> float:
-    """After warm-up."""
+    """Updates per second after warm-up."""
     warm, _ = without_warmup(update_secs)
     return (len(warm) - 1) / float(warm[-1] - warm[0])

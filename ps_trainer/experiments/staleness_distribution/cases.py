@@ -1,4 +1,4 @@
-"""What a run measures of the staleness, and the cases that the runs make."""
+"""Cases of the experiment on the distribution of gradient staleness, and the format of its histograms."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Staleness(Case):
 
     level = setting("level")
     n = setting("n")
-    shape = setting("shape")  # of the step times
+    shape = setting("shape")  # shape of the step times
 
     @property
     def per_update(self) -> int:
-        """Gradients that make an update; 1 = asynchronous."""
+        """Number of gradients per update; 1 = asynchronous."""
         splits = self.runs.setting("splits")
         return -(-self.n // splits) if splits else 1
 
@@ -52,30 +52,30 @@ class Staleness(Case):
 
     @functools.cached_property
     def counts(self) -> Counter[int]:
-        """Histogram of all gradients."""
+        """Histogram of the staleness of all gradients."""
         return sum(self.by_worker.values(), Counter())
 
     @functools.cached_property
     def summary(self) -> HistogramSummary:
-        """Of all gradients."""
+        """Summary of the staleness of all gradients."""
         return of_histogram(self.counts)
 
     @property
     def predicted_mean(self) -> float:
-        """(n − 1)/c."""
+        """Mean staleness (n − 1)/c in updates."""
         return theory.mean_staleness(self.n, self.per_update)
 
     def share_above(self, staleness: int) -> float:
-        """Gradients that are staler, 0..1."""
+        """Share of gradients with a greater staleness, 0..1."""
         return sum(count for value, count in self.counts.items() if value > staleness) / self.counts.total()
 
     def ks_to_geometric(self) -> float:
-        """Distance to the distribution that exponential steps should give."""
+        """Kolmogorov-Smirnov distance to the distribution that exponential steps should give."""
         return ks_distance(self.counts, lambda staleness: theory.geometric_cdf(staleness, self.n))
 
 
 def compute_of(shape: str, mean_ms: float, *, is_slow: bool) -> list[str]:
-    """Step times as for `--compute` and `--straggler`, of all workers, and then of the slow one."""
+    """Values for `--compute` and `--straggler`: step times of all workers, and then of the slow one."""
     slow_worker = [with_mean(Shape(shape).text, mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
     return [with_mean(Shape(shape).text, mean_ms), *slow_worker]
 
@@ -94,7 +94,7 @@ def by_level(cases: Iterable[Staleness]) -> list[list[Staleness]]:
 
 
 def histograms_as_json(by_worker: Mapping[int, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """What `Staleness.by_worker` reads."""
+    """Histograms as JSON values, which `Staleness.by_worker` reads."""
     return {
         str(worker): {str(value): counts[value] for value in sorted(counts)} for worker, counts in by_worker.items()
     }

@@ -1,4 +1,4 @@
-"""What the literature says of the staleness: its numbers, and the claims with their measures."""
+"""Published numbers about the staleness, and the claims with their measures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUBLISHED = (
 
 
 def _alike(cases: Sequence[Staleness], shape: str) -> list[Staleness]:
-    """Asynchronous workers that are all as fast."""
+    """Cases of asynchronous workers with equal speeds."""
     return [case for case in cases if case.per_update == 1 and case.shape == shape and not case.is_slow]
 
 

@@ -1,4 +1,4 @@
-"""Experiment: the distribution of gradient staleness. What is run, and how."""
+"""Experiment: the distribution of gradient staleness; its runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VirtualStaleness(Part):
 
 
 class RealStaleness(Part):
-    """The same on real clusters, and what both together say."""
+    """The same on real clusters, and the claims about both."""
 
     claims = claims.CLAIMS
     notes = tables.NOTES
@@ -59,7 +59,7 @@ class RealStaleness(Part):
         settings = [{"n": n, "shape": shape} for n in _COUNTS for shape in SHAPES]
         settings += [{"n": 4, "shape": Shape.EXPONENTIAL, "is_slow": True}]
         settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4)]
-        # Means and spikes need few updates. To know a distribution, exponential steps have two seeds.
+        # A mean or a spike needs few updates. Exponential steps have two seeds, because a distribution needs more data.
         return [
             run
             for one in settings
@@ -80,7 +80,7 @@ class RealStaleness(Part):
         return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
     def cases(self, results: Results) -> list[Staleness]:
-        """Of the runs whose times count."""
+        """Cases of the runs whose times count."""
         return staleness_of(results.uncontended())
 
     tables = staticmethod(tables.tables)

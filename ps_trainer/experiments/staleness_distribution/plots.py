@@ -18,7 +18,7 @@ from .cases import SLOW_RATES, Staleness
 _MARKERS = {Shape.EVEN: "s", Shape.MODERATE: "^", Shape.EXPONENTIAL: "o"}
 _COLOURS = {Shape.EVEN: "tab:blue", Shape.MODERATE: "tab:orange", Shape.EXPONENTIAL: "tab:green"}
 _HISTOGRAM_WORKERS = (4, 8, 16)
-_SHOWN_MEANS = 4  # histograms end at so many times n
+_SHOWN_MEANS = 4  # histograms end at this multiple of n
 
 
 def _alike(case: Staleness) -> bool:

@@ -1,1 +1,1 @@
-"""Experiment: what staleness does to training."""
+"""Experiment: effect of staleness on training."""

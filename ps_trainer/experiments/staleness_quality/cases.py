@@ -26,25 +26,25 @@ class Kind(Label):
 class StaleTraining(Case):
     """Trainings of one kind, all their seeds together."""
 
-    kind = setting("kind")  # of staleness, one of `Kind`
-    tau = setting("tau")  # its mean, in updates
-    depth = setting("depth")  # hidden layers
+    kind = setting("kind")  # kind of staleness, one of `Kind`
+    tau = setting("tau")  # mean staleness in updates
+    depth = setting("depth")  # number of hidden layers
     optimizer = setting("optimizer")
     lr = setting("lr")
-    ramp = setting("ramp")  # updates in which the staleness grows; None = the run ends at the target instead
-    num_updates = setting("num_updates")  # after which a run gave up
-    accuracies = figures("accuracy", missing=0.0)  # of the training, in the last window of each seed
-    num_lost = count("target_version", None)  # seeds that did not reach the target
+    ramp = setting("ramp")  # updates in which the staleness grows; None = no ramp, and the run ends at the target
+    num_updates = setting("num_updates")  # number of updates after which a run gave up
+    accuracies = figures("accuracy", missing=0.0)  # training accuracy in the last window of each seed
+    num_lost = count("target_version", None)  # number of seeds that did not reach the target
 
     @property
     def updates(self) -> list[float]:
-        """Until the target, of each seed; `num_updates` where it was not reached: a lower bound."""
+        """Each seed's number of updates to the target; where it missed the target, `num_updates` as a lower bound."""
         versions = self.runs.figures("target_version")
         return [self.num_updates if version is None else version for version in versions]
 
     @property
     def median(self) -> float:
-        """Updates to the target."""
+        """Median number of updates to the target."""
         return spread(self.updates).median
 
     @property
@@ -59,13 +59,13 @@ def trainings_of(results: Results) -> list[StaleTraining]:
 
 
 def select(cases: Iterable[StaleTraining], **fields: Any) -> list[StaleTraining]:
-    """Those with these values; `depth` 1, `optimizer` "sgd" and no `ramp` unless they are given."""
+    """Cases with these values; `depth` is 1, `optimizer` "sgd" and `ramp` None unless they are given."""
     wanted = {"depth": 1, "optimizer": "sgd", "ramp": None} | fields
     return [case for case in cases if all(getattr(case, name) == value for name, value in wanted.items())]
 
 
 def best(cases: Sequence[StaleTraining]) -> StaleTraining:
-    """The one with the learning rate that needs fewest updates."""
+    """The case whose learning rate needs the fewest updates."""
     return min(cases, key=lambda case: (case.median, case.num_lost))
 
 
@@ -75,7 +75,7 @@ def by_depth(cases: Sequence[StaleTraining]) -> list[StaleTraining]:
 
 
 def tuned_pairs(cases: Sequence[StaleTraining]) -> dict[str, tuple[StaleTraining, StaleTraining]]:
-    """Optimizer -> its best cases without staleness and with `OPTIMIZER_TAU`; nothing where Adagrad was not run."""
+    """Optimizer -> its best cases without staleness and with `OPTIMIZER_TAU`; empty where Adagrad was not run."""
     found = {}
     for optimizer in dict.fromkeys(case.optimizer for case in cases):
         groups = [select(cases, kind=Kind.CONSTANT, optimizer=optimizer, tau=one) for one in (0, OPTIMIZER_TAU)]

@@ -1,4 +1,4 @@
-"""What the literature says of staleness and model quality: its numbers, and the claims with their measures."""
+"""Published numbers about staleness and model quality, and the claims with their measures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PUBLISHED = (
 
 
 def _rising_share(cases: Sequence[StaleTraining]) -> float:
-    """Pairs of two staleness values of which the greater needs more updates, of all pairs; NaN without a pair.
+    """Share of pairs of staleness values in which the greater value needs more updates; NaN without a pair.
 
-    Pairs that both do not reach the target are no evidence and left out.
+    A pair is left out where neither value reaches the target, because it is not evidence.
     """
     ordered = sorted(cases, key=lambda case: case.tau)
     pairs = [(one, other) for one, other in itertools.combinations(ordered, 2) if not (one.is_lost and other.is_lost)]
@@ -32,7 +32,7 @@ def _rising_share(cases: Sequence[StaleTraining]) -> float:
 
 
 def _variation(rates: Mapping[int, float]) -> float:
-    """Largest over smallest product of rate and 1 + τ, of a rate for each τ."""
+    """Largest over smallest product of rate and 1 + τ; `rates` has a rate for each τ."""
     products = [rate * (1 + tau) for tau, rate in rates.items()]
     return max(products) / min(products)
 
@@ -51,14 +51,14 @@ def _rising_shares(cases: Sequence[StaleTraining]) -> list[Measure]:
 
 
 def _slowdown(stale: StaleTraining, fresh: StaleTraining) -> float:
-    """Updates over those without staleness; infinite where most seeds fail with staleness, NaN where without."""
+    """Ratio of updates with and without staleness; infinite if most seeds fail with it, NaN if they fail without it."""
     if fresh.is_lost:
         return math.nan
     return math.inf if stale.is_lost else stale.median / fresh.median
 
 
 def depth_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
-    """Slowdown of four hidden layers over that of none, for each τ of 4 and more at which not both fail."""
+    """Slowdown with four hidden layers over the slowdown with none, for each τ ≥ 4 at which not both fail."""
     at = {(case.depth, case.tau): case for case in cases}
     measures = []
     for tau in sorted({case.tau for case in cases if case.tau >= 4}):
@@ -70,7 +70,7 @@ def depth_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
 
 
 def _ramp_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
-    """Median accuracy with a ramp, of the cases in which it is below the target without."""
+    """Median accuracy with a ramp, of the cases whose accuracy without a ramp is below the target."""
     by_ramp = {
         (case.tau, case.lr, case.ramp): sorted(case.accuracies)[len(case.accuracies) // 2]
         for case in cases
@@ -84,7 +84,7 @@ def _ramp_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
 
 
 def _adagrad_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
-    """Slowdown of momentum and Adam over that of Adagrad, unless both fail."""
+    """Slowdowns of momentum and Adam over the slowdown of Adagrad, unless both fail."""
     slowdowns = {optimizer: _slowdown(stale, fresh) for optimizer, (fresh, stale) in tuned_pairs(cases).items()}
     return [
         Measure(optimizer, slowdowns[optimizer] / slowdowns["adagrad"])

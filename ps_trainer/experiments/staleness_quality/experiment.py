@@ -1,4 +1,4 @@
-"""Experiment: what staleness does to training. What is run, and how."""
+"""Experiment: effect of staleness on training; its runs."""
 
 from __future__ import annotations
 

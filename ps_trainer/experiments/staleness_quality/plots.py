@@ -47,7 +47,7 @@ def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 
 def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
-    for kind, size in zip(Kind, (15, 10, 5), strict=True):  # around each other where they are equal
+    for kind, size in zip(Kind, (15, 10, 5), strict=True):  # equal values are drawn around each other
         own = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
         reached = [case for case in own if not case.is_lost]
         medians, p10, p90 = np.array([spread(case.updates) for case in reached]).reshape(-1, 3).T

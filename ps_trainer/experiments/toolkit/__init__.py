@@ -1,1 +1,1 @@
-"""What experiments measure with: clusters, virtual time, theory, statistics, models of a given size."""
+"""Tools with which experiments measure: clusters, virtual time, theory, statistics, models of a given size."""

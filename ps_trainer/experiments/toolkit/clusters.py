@@ -19,9 +19,9 @@ QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_
 
 
 class Training(NamedTuple):
-    """What a cluster has done."""
+    """A finished training of a cluster."""
 
-    summary: Mapping[str, Any]  # what summary.json holds
+    summary: Mapping[str, Any]  # content of summary.json
     # a record per step of any worker, in the order in which they ended, warm-up included; fields as in
     # `training/step_log.py`
     steps: Sequence[Mapping[str, Any]]
@@ -79,7 +79,7 @@ class Cluster:
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """Fields of `TrainConfig` as flags; one for each entry of a list."""
+    """Fields of `TrainConfig` as flags; a list gives one flag per entry."""
     return [
         f"--{name}={entry}"
         for name, value in settings.items()
@@ -88,10 +88,10 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
-    """Reads what a cluster with `--step_log` has left when it has ended.
+    """Reads the files of a cluster with `--step_log` after its end.
 
     Raises:
-        RunError: It made too few steps.
+        RunError: The cluster made too few steps.
     """
     summary = json.loads((logdir / "summary.json").read_text(encoding="utf-8"))
     steps = read_steps(logdir)
@@ -109,6 +109,6 @@ def read_steps(logdir: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def read_records(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The JSON lines of a file that is no longer written."""
+    """The JSON lines of a complete file."""
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]

@@ -39,7 +39,7 @@ class SwitchWatch:
         self.sample()
 
     def sample(self) -> None:
-        """Takes a reading; none where the system does not tell."""
+        """Takes a reading, if the system counts context switches."""
         try:
             lines = self._stat.read_text().splitlines()
         except OSError:

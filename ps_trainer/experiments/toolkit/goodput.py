@@ -1,4 +1,4 @@
-"""What a shaped link really carries: a plain TCP transfer between two hosts, nothing of this package in between."""
+"""Measured rate of a shaped link: a plain TCP transfer between two hosts, without other code of this package."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
 
 _SENDER, _RECEIVER = "worker-0", "ps-0"
-_MOVED_SECS = 1.0  # of data; a transfer's first 64 KiB do not wait, which is then nothing
+_MOVED_SECS = 1.0  # duration of a transfer at the link's rate; long, because its first 64 KiB do not wait
 _DEADLINE_SECS = 60.0
-# Takes what comes, then answers with one byte.
+# Receives all data, then answers with one byte.
 _RECEIVE = """
 import socket
 with socket.create_server(("", 0)) as server:
@@ -24,7 +24,7 @@ with socket.create_server(("", 0)) as server:
     while connection.recv(1 << 18): pass
     connection.sendall(b".")
 """
-# Sends so many bytes; prints the seconds until the answer.
+# Sends the given number of bytes; prints the seconds until the answer.
 _SEND = """
 import socket, sys, time
 with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:

@@ -1,7 +1,7 @@
 """The control of every experiment on real clusters: one worker with ps tasks trains as one process without them.
 
 With one worker nothing is stale, so the losses of all steps have to be the same, to the last bit where the same
-kernels run on as many threads. Where they are not, what an experiment finds may be a fault of the machinery.
+kernels run on as many threads. If the losses differ, an experiment may measure a fault of the machinery.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Comparison(NamedTuple):
     """One training, done in one process and on a cluster of one worker."""
 
     local: Sequence[Mapping[str, Any]]  # a record per step of the one process; see `single_process.train`
-    cluster: Training  # what the cluster did
+    cluster: Training  # training on the cluster
 
     @property
     def loss_difference(self) -> float:
-        """Largest |difference| of a step's loss; inf where one of them made fewer steps, or a loss is no number."""
+        """Largest |difference| of a step's loss; inf if one of them made fewer steps or a loss is NaN."""
         losses = [[step["loss"] for step in steps] for steps in (self.local, self.cluster.steps)]
         if len(losses[0]) != len(losses[1]) or None in losses[0] + losses[1]:
             return float("inf")
@@ -37,11 +37,11 @@ class Comparison(NamedTuple):
         return self.loss_difference <= LARGEST_DIFFERENCE
 
     def local_ms(self) -> list[float]:
-        """How long each step took in one process, without warm-up."""
+        """Duration of each step in one process, without warm-up."""
         return _step_ms(self.local)
 
     def cluster_ms(self) -> list[float]:
-        """How long each step took on the cluster, without warm-up."""
+        """Duration of each step on the cluster, without warm-up."""
         return _step_ms(self.cluster.steps)
 
 

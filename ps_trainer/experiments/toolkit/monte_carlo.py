@@ -1,7 +1,7 @@
 """The analytic models that have no closed form, for any step time, each with its error.
 
 A *sampler* is a callable that gives the next step time of one worker in seconds; each worker has its own. These
-are models of an algorithm on paper, a few lines each: what the cluster and the event simulation are compared with.
+are models of an algorithm on paper, a few lines each. Cluster and event simulation are compared with them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Estimate(NamedTuple):
 
 
 class BackupEstimate(NamedTuple):
-    """What a model of backup workers gives."""
+    """Result of a model of backup workers."""
 
-    step_secs: Estimate  # from update to update
-    dropped_share: float  # gradients that came too late, of all that were computed, 0..1
+    step_secs: Estimate  # time from update to update
+    dropped_share: float  # share of the computed gradients that came too late, 0..1
 
 
 def order_statistic(samplers: Sequence[Sampler], k: int, num_steps: int) -> Estimate:
     """E[X_(k:n)], the k-th arrival of n workers that begin together, in seconds.
 
-    With k = n the slowest of n (A1); with k = N of N + b the model in which stragglers are cancelled (A3).
-    All draw `num_steps` times; the error falls as 1/√num_steps.
+    With k = n it is the slowest of n (A1). With k = N of N + b it is the model in which stragglers are cancelled (A3).
+    Each worker draws `num_steps` times; the error falls as 1/√num_steps.
     """
     draws = np.array([[sample() for sample in samplers] for _ in range(num_steps)])
     return _batch_means(np.partition(draws, k - 1, axis=1)[:, k - 1])
@@ -48,13 +48,13 @@ def order_statistic(samplers: Sequence[Sampler], k: int, num_steps: int) -> Esti
 def backup_not_cancelled(samplers: Sequence[Sampler], num_needed: int, num_steps: int) -> BackupEstimate:
     """True barrier (A4): the first N fresh gradients of N + b workers make an update.
 
-    A late worker finishes its step, its gradient is dropped, and it joins the update of that moment. Of the updates the
-    first 20 % are left out.
+    A late worker finishes its step, loses its gradient, and joins the current update. The first 20 % of the updates are
+    left out.
     """
     queue = [(sample(), worker, 0) for worker, sample in enumerate(samplers)]
     heapq.heapify(queue)
     ends: list[float] = []
-    drops: list[int] = [0]  # by update
+    drops: list[int] = [0]  # number of dropped gradients by update
     arrived: list[int] = []
     while len(ends) < num_steps:
         now, worker, version = heapq.heappop(queue)
@@ -73,15 +73,15 @@ def backup_not_cancelled(samplers: Sequence[Sampler], num_needed: int, num_steps
 
 
 def token_queue(samplers: Sequence[Sampler], num_needed: int, num_steps: int) -> BackupEstimate:
-    """The same by `SyncReplicasOptimizer`: a queue of N + b tokens per update, which any free worker takes.
+    """Backup workers by `SyncReplicasOptimizer`: a queue of N + b tokens per update, which any free worker takes.
 
     A token's number is the step that the gradient counts for; a worker that takes an old one is late from the
     start. Source: TensorFlow 2.21, `python/training/sync_replicas_optimizer.py`, where N is `replicas_to_aggregate`.
-    Of the updates the first 20 % are left out.
+    The first 20 % of the updates are left out.
     """
     running = [(sample(), worker, 0) for worker, sample in enumerate(samplers)]
     heapq.heapify(running)
-    tokens = deque([0] * num_needed)  # what the chief puts in at the start; the first steps take none
+    tokens = deque([0] * num_needed)  # tokens that the chief adds at the start; the first steps take none
     idle: deque[int] = deque()
     ends: list[float] = []
     drops: list[int] = [0]

@@ -10,7 +10,7 @@ from ps_trainer.simulation.replay.gradients import Gradient, Values
 class PerGradient(shared_parameters.Mean):
     """w ← optimizer(w, (1/c) Σ g_i / max(1, τ_i)), as Zhang et al. 2016 have it (their α₀/τ for each of c gradients).
 
-    The velocity of momentum gets the divided gradient: what its equation says when the rate is inside of the velocity.
+    The velocity of momentum gets the divided gradient, as in the equation with the rate inside of the velocity.
     """
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:

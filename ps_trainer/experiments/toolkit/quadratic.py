@@ -14,19 +14,18 @@ _OVERFLOW = 1e100
 
 
 def largest_stable_rate(tau: int) -> float:
-    """The learning rate at which w ← w − η w_{t−τ} stops to contract, with the curvature 1: 2 sin(π / (2 (2τ + 1))).
+    """The learning rate at which w ← w − η w_{t−τ} stops contracting at curvature 1: 2 sin(π / (2 (2τ + 1))).
 
-    2 without staleness, then 1, 0.618, …, π / (2τ + 1) for large τ, the staleness in updates. Source: Levin and May
-    1976,
-    "A note on difference-delay equations": z^{τ+1} − z^τ + η has a root on the unit circle there.
+    It is 2 without staleness, then 1, 0.618, …, π / (2τ + 1) for large τ, the staleness in updates. Source: Levin and
+    May 1976, "A note on difference-delay equations": z^{τ+1} − z^τ + η has a root on the unit circle there.
     """
     return 2.0 * math.sin(math.pi / (2 * (2 * tau + 1)))
 
 
 def largest_stable_momentum_rate(tau: int, momentum: float) -> float:
-    """The same with momentum μ, whose velocity is on the ps: 2 (1 + μ) for τ = 0, but only 1 − μ for τ = 1.
+    """The largest stable rate with momentum μ and velocity on the ps: 2 (1 + μ) for τ = 0, but only 1 − μ for τ = 1.
 
-    The smallest η with a root of z^{τ+1} − (1 + μ) z^τ + μ z^{τ−1} + η on the unit circle (times z for τ = 0).
+    It is the smallest η with a root of z^{τ+1} − (1 + μ) z^τ + μ z^{τ−1} + η on the unit circle (times z for τ = 0).
     """
     polynomial = np.zeros(max(tau + 2, 3))
     polynomial[:3] = 1.0, -(1.0 + momentum), momentum
@@ -41,10 +40,10 @@ def largest_stable_momentum_rate(tau: int, momentum: float) -> float:
 
 
 def largest_stable_geometric_mean_rate(tau: float) -> float:
-    """The same of the mean of w when the staleness is geometric with mean τ: 2 (1 + 2τ).
+    """The largest stable rate for the mean of w with a geometric staleness of mean τ: 2 (1 + 2τ).
 
     With p = 1 / (1 + τ) and q = 1 − p the mean follows z² − (1 + q − ηp) z + q: momentum q (A9), whose roots stay in
-    the unit circle while ηp < 2 (1 + q). It grows with τ: the mean is not what bounds the learning rate.
+    the unit circle while ηp < 2 (1 + q). It grows with τ, so the mean does not bound the learning rate.
     """
     return 2.0 * (1.0 + 2.0 * tau)
 
@@ -52,7 +51,7 @@ def largest_stable_geometric_mean_rate(tau: float) -> float:
 def measured_stable_rate(staleness_of: Callable[[int], np.ndarray], mean_staleness: int) -> float:
     """The learning rate between runs that shrink and runs that grow, by bisection.
 
-    `staleness_of` gives the staleness of each of so many updates, the same ones at each call.
+    `staleness_of` maps a number of updates to the staleness of each, with the same values at each call.
     """
     num_updates = 1000 + 300 * mean_staleness
     staleness = staleness_of(num_updates).tolist()

@@ -1,8 +1,8 @@
-"""Real clusters of processes on one machine, whose workers sleep instead of computing: what all experiments share.
+"""Real clusters of processes on one machine, whose workers sleep instead of computing; shared by all experiments.
 
-A run's delays depend on nothing but its seed, its workers and their step times, so that the simulator, given the
-same ones, takes the very delays that the cluster's workers slept: the two differ by what a step costs beside its
-delay, and by the order of arrivals that this changes.
+A run's delays depend only on its seed, its workers and their step times. With the same values, the simulator takes the
+very delays that the cluster's workers slept. The two differ only by the cost of a step besides its delay, which also
+changes the order of arrivals.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _IDLE = {"model": "softmax", "batch_size": 4, "learning_rate": 0.001}
 _START_SECS = 10.0
 _START_SECS_PER_WORKER = 2.0
 _DEADLINE_FACTOR = 10
-_MIN_PERCENT = 5  # of the steps: under a barrier of 8 workers an eighth of them waits for nobody
+_MIN_PERCENT = 5  # percentile of steps; under a barrier of 8 workers, an eighth of the steps does not wait
 
 
 def mean_ms(num_workers: int, least_ms: float = 80.0) -> float:
-    """A mean step with which there are at most 85 gradients per second, which leave two cores mostly idle."""
+    """Mean step time for at most 85 gradients per second, which leave two cores mostly idle."""
     return max(least_ms, 12.0 * num_workers)
 
 
 def expected_secs(num_workers: int, steps_secs: float) -> float:
-    """Of a run whose steps take so long."""
+    """Expected duration of a run whose steps together take `steps_secs`."""
     return _START_SECS + num_workers * _START_SECS_PER_WORKER + steps_secs
 
 
@@ -61,7 +61,7 @@ class DelayedTraining(NamedTuple):
         """Trains on a cluster, with the seed of the run.
 
         Raises:
-            RunError: the run failed.
+            RunError: The run failed.
         """
         options = {"update": self.update, "update_option": self.options, "straggler": self.compute}
         settings = {**_SETTINGS, **self.settings, **options, "max_steps": self.num_updates, "seed": run.seed}
@@ -84,7 +84,7 @@ class DelayedTraining(NamedTuple):
 
 
 def update_secs(training: Training) -> np.ndarray:
-    """When each value of global_step from 1 on was first seen by a worker at the end of a step, in seconds.
+    """Time in seconds at which a worker first saw each value of global_step ≥ 1 at the end of a step.
 
     Updates that are first seen together count as made at the same moment. Float64 [num_updates].
     """
@@ -97,7 +97,7 @@ def update_secs(training: Training) -> np.ndarray:
 def as_schedule(training: Training, num_workers: int) -> Schedule:
     """The steps as the simulator has them, with the earliest time at which each push can have been done.
 
-    That is when its delay was over. So nobody is counted as slower than it was.
+    A push cannot end before its step's delay is over. This time therefore never overstates the duration of a step.
     """
     steps = sorted(training.steps, key=lambda step: step["t_start"] + step["injected_delay"])
     starts = [step["t_start"] for step in steps]
@@ -109,7 +109,7 @@ def as_schedule(training: Training, num_workers: int) -> Schedule:
 
 
 def overhead_secs(training: Training) -> float:
-    """What a step that waits for nobody takes beside its delay: the 5th percentile over all steps after warm-up."""
+    """Time of a step without waiting, besides its delay: the 5th percentile over all steps after warm-up."""
     rest = [step["t_end"] - step["t_start"] - step["injected_delay"] for step in training.warm_steps]
     return float(np.percentile(rest, _MIN_PERCENT))
 
@@ -120,7 +120,7 @@ class Pair(NamedTuple):
     case: str  # name of the case
     measured: float  # on the cluster
     simulated: float  # in virtual time, in the same unit
-    overhead_ms: float  # what a step takes beside its delay
+    overhead_ms: float  # time of a step besides its delay
     cpu_share: float | None  # busy share of the machine's cores, 0..1; None = unknown
     num_seeds: int  # number of runs
 
@@ -130,7 +130,7 @@ class Pair(NamedTuple):
 
 
 def pair(case: str, runs: Results, name: str) -> Pair:
-    """A figure of runs that are alike but for their seed, whose figures are `both`'s.
+    """A figure of runs that differ only in their seed and have the figures of `both`.
 
     A figure is None where a run never reached something; it then counts as infinite.
     """
@@ -150,7 +150,7 @@ def pair(case: str, runs: Results, name: str) -> Pair:
 
 
 class RealCase(Case):
-    """Real runs that are alike but for their seed, whose figures are `both`'s."""
+    """Real runs that differ only in their seed and have the figures of `both`."""
 
     @property
     def name(self) -> str:
@@ -190,18 +190,18 @@ class RealPart(Part):
         return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
     def why_none(self, cases: Any) -> str:
-        """Why nothing was measured: too few runs, or too few cores."""
+        """Reason why nothing was measured: too few runs, or too few cores."""
         del cases
         return WHY_NONE
 
 
 def both(training: Training, measured: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a real run: the same ones of the cluster and of the simulator, and what a step costs."""
+    """The figures of a real run: equal ones of the cluster and of the simulator, and the overhead of a step."""
     return {"measured": measured, "simulated": simulated, "overhead_secs": overhead_secs(training)}
 
 
 def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
-    """How near the simulator comes to the cluster."""
+    """Table that compares the simulator's timing with the cluster's."""
     columns = (
         *texts("real clusters"),
         *numbers(".3f", "measured", "simulated", unit=unit),

@@ -1,4 +1,4 @@
-"""Real clusters on shaped hosts: training, and the bytes that pass each host in the meantime."""
+"""Real clusters on shaped hosts: training, and the bytes that pass each host during it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.launch.local_cluster import LocalCluster
 
 PAYLOAD_SHARE = 1448 / 1514
-"""Of the bytes of a full frame, which the links count, those that TCP carries."""
+"""Share of a full frame's bytes that TCP carries as payload; the links count the whole frame."""
 
-# Nothing but the steps takes time, and all processes are on the same few cores.
+# Only the steps should take time, because all processes share a few cores.
 _SETTINGS = {
     "dataset": "ps_trainer.experiments.toolkit.sized_models:RandomIds",
     "dataset_option": ("num_ids=64",),
@@ -43,24 +43,24 @@ _INTERRUPTED = {128 + signum: signum for signum in (signal.SIGINT, signal.SIGTER
 
 
 class ShapedTraining(NamedTuple):
-    """What a cluster on shaped hosts has done."""
+    """A finished training of a cluster on shaped hosts, with its traffic."""
 
     training: Training
-    # mean rates of each host after warm-up; a host is named by the task that has it, or has it first
+    # mean rates of each host after warm-up; a host has the name of its task, or of its first task
     traffic: Mapping[str, BytesPerSec]
 
     @property
     def round_secs(self) -> float:
         """Time in which every worker makes a step, after warm-up.
 
-        Of workers that wait for each other that is a step's time, of others n over all steps per second.
+        If workers wait for each other, it is the time of a step. Otherwise, it is n over all steps per second.
         """
         rates = [1 / (sum(secs) / len(secs)) for secs in self.step_secs.values()]
         return len(rates) / sum(rates)
 
     @property
     def step_secs(self) -> dict[int, list[float]]:
-        """For each worker the times from the end of a step to the end of its next, after warm-up."""
+        """Each worker's times from the end of a step to the end of its next step, after warm-up."""
         return {
             worker: [after["t_end"] - before["t_end"] for before, after in itertools.pairwise(steps)]
             for worker, steps in self.training.by_worker().items()
@@ -68,7 +68,7 @@ class ShapedTraining(NamedTuple):
 
     @property
     def bytes_per_round(self) -> dict[str, BytesPerSec]:
-        """What each host receives and sends in `round_secs`, headers included."""
+        """Bytes that each host receives and sends in `round_secs`, headers included."""
         secs = self.round_secs
         return {host: BytesPerSec(*(rate * secs for rate in rates)) for host, rates in self.traffic.items()}
 
@@ -81,7 +81,7 @@ class ShapedCluster:
     num_ps: int  # number of ps tasks
     rate: str  # rate of each host's link, each way: "200mbit"
     shared: Mapping[str, str] = dataclasses.field(default_factory=dict)  # task -> the task on whose host it is
-    # fields of `TrainConfig`, beside those that all such runs have in common
+    # fields of `TrainConfig`, in addition to those that all such runs share
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def train(self, folder: pathlib.Path) -> ShapedTraining:
@@ -125,12 +125,12 @@ class ShapedCluster:
 
 
 def why_not() -> str:
-    """Why there can be no shaped hosts on this machine; empty where there can."""
+    """Reason why this machine cannot have shaped hosts; empty if it can."""
     return hosts_iproute.probe().problem
 
 
 def dense_model(num_bytes: int) -> dict[str, Any]:
-    """Settings of a model of so many bytes, all of which each step pulls and pushes, with nothing to compute."""
+    """Settings of a model of `num_bytes` that computes nothing; each step pulls and pushes all bytes."""
     return {
         "model": "ps_trainer.experiments.toolkit.sized_models:Dense",
         "model_option": (f"num_values={num_bytes // 4}",),
@@ -138,14 +138,14 @@ def dense_model(num_bytes: int) -> dict[str, Any]:
 
 
 def payload_bytes_per_sec(rate: str) -> float:
-    """What TCP carries over a link of a rate such as "200mbit", each way."""
+    """Bytes per second that TCP carries each way over a link of a rate such as "200mbit"."""
     return parse_rate(rate, "--rate") / 8 * PAYLOAD_SHARE
 
 
 def _whole_steps(training: Training) -> tuple[float, float]:
-    """Wall time from the end of a worker's first step after warm-up to that of its last: whole rounds, pull and push.
+    """Wall times at which a worker's first and last steps after warm-up end; whole rounds of pull and push lie between.
 
-    The window of all workers begins with the first one's pull and ends with the last one's.
+    A window of all workers would begin with the first worker's pull and end with the last worker's.
     """
     steps = next(iter(training.by_worker().values()))
     if len(steps) < 2:

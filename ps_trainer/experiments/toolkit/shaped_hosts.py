@@ -1,4 +1,4 @@
-"""`MeteredHosts`: shaped hosts that tasks may share, and whose traffic is read all along."""
+"""`MeteredHosts`: shaped hosts that tasks may share, with continuous readings of their traffic."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class BytesPerSec(NamedTuple):
 
 
 class MeteredHosts:
-    """Hosts with links of limited rate, as `launch.hosts.Hosts`; several tasks may be on one.
+    """Hosts with links of limited rate, as `launch.hosts.Hosts`; several tasks may share a host.
 
-    Between tasks on the same host nothing passes its link.
+    Data between tasks on the same host do not pass its link.
 
     Args:
         rate: Bits per second and direction of each host's link.
-        shared: Task -> the task on whose host it is: {"ps-0": "worker-0"}. All others have hosts of their own.
+        shared: Task -> the task whose host it shares: {"ps-0": "worker-0"}. All other tasks have hosts of their own.
         hosts: Maker of the hosts; None = network namespaces.
         sample_secs: Time between two readings of the counters.
         clock: Seconds since the epoch.
@@ -68,21 +68,21 @@ class MeteredHosts:
 
     @property
     def has_links(self) -> bool:
-        """See `Hosts`; not where tasks share one."""
+        """Whether each task has a network link of its own; false if tasks share a host."""
         return not self._shared
 
     def set_link(self, task: str, *, is_up: bool) -> None:
-        """See `Hosts`."""
+        """Cuts or restores the link of a task's host; only if `has_links`."""
         self._hosts.set_link(task, is_up=is_up)
 
     @property
     def summary(self) -> str:
-        """See `Hosts`."""
+        """Description of the hosts and of the shared ones, for the launcher's first line."""
         together = ", ".join(f"{task} with {host}" for task, host in self._shared.items())
         return f"{self._hosts.summary}{f', {together}' if together else ''}"
 
     def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
-        """See `Hosts`; tasks on the same host have ports that follow each other."""
+        """Makes the hosts and starts the readings; tasks on the same host have consecutive ports."""
         placed = self._hosts.place([task for task in tasks if task not in self._shared])
         num_more = dict.fromkeys(placed, 0)
         for task, host in self._shared.items():
@@ -93,7 +93,7 @@ class MeteredHosts:
         return {task: placed[task] for task in tasks}
 
     def write_report(self, logdir: Path) -> None:
-        """See `Hosts`; by host, not by task."""
+        """Writes a report about the traffic of each host, not of each task."""
         self._hosts.write_report(logdir)
 
     def between(self, start: float, end: float) -> dict[str, BytesPerSec]:
@@ -116,6 +116,6 @@ class MeteredHosts:
         while not self._ended.wait(self._sample_secs):
             try:
                 traffic = self._hosts.traffic()
-            except RunError:  # once in a while a command takes too long; the next reading has what this one misses
+            except RunError:  # a command sometimes takes too long; the next reading includes the missed traffic
                 continue
             self._samples.append((self._clock(), traffic))

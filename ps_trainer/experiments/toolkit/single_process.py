@@ -2,7 +2,7 @@
 
     python -m ps_trainer.experiments.toolkit.single_process CONFIG.json STEPS.jsonl
 
-Model, data, initial values, optimizer and schedule are those that a cluster's run has with the same settings.
+Model, data, initial values, optimizer and schedule equal those of a cluster's run with the same settings.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
     """The run's configuration from JSON values of its fields.
 
     Raises:
-        OptionError: a value is out of range, or `max_steps` is none, which alone ends the loop here.
-        UnknownNameError: a component is not registered.
+        OptionError: A value is out of range, or `max_steps` is None although only it ends the loop here.
+        UnknownNameError: A component is not registered.
     """
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
     config = TrainConfig(**fields)
@@ -41,7 +41,7 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
 
 
 def train_in_child(settings: Mapping[str, Any], folder: pathlib.Path, deadline_secs: float) -> list[dict[str, Any]]:
-    """Trains in a process of its own, so that no state of an earlier training is in it.
+    """Trains in a process of its own, so that no state of an earlier training remains.
 
     Args:
         settings: Fields of `TrainConfig`.
@@ -52,7 +52,7 @@ def train_in_child(settings: Mapping[str, Any], folder: pathlib.Path, deadline_s
         A record per step, as `train` gives it.
 
     Raises:
-        RunError: It failed or was too slow; the message holds the end of the output.
+        RunError: The process failed or was too slow; the message holds the end of the output.
     """
     config_path, steps_path, output = folder / "config.json", folder / "steps.jsonl", folder / "output.txt"
     config_path.write_text(json.dumps(config_of(settings).to_json(), indent=2) + "\n", encoding="utf-8")
@@ -78,9 +78,8 @@ def train_in_child(settings: Mapping[str, Any], folder: pathlib.Path, deadline_s
 def train(config: TrainConfig) -> Iterator[dict[str, Any]]:
     """Trains in this process for `max_steps`; yields a record per step as soon as it is made.
 
-    The fields are those of `training/step_log.py` that make sense here: local_step, t_start, t_end (seconds,
-    monotonic),
-    wall_time, loss (of the step's own batch, before its update). Settings of clusters have no effect.
+    A record has the fields of `training/step_log.py` that apply here: local_step, t_start, t_end (seconds,
+    monotonic), wall_time, loss (of the step's own batch, before its update). Settings of clusters have no effect.
     """
     import tensorflow.compat.v1 as tf
 
@@ -103,7 +102,7 @@ def train(config: TrainConfig) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains as a configuration file says; writes the steps when all of them are made."""
+    """Trains by a configuration file; writes the steps after the last one."""
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=False)
@@ -112,7 +111,7 @@ def main(argv: Sequence[str]) -> None:
 
     import tensorflow.compat.v1 as tf
 
-    # The first device of a process decides, and to build a graph with a dataset makes one: a session comes too late.
+    # TensorFlow takes thread counts from the process's first device. A graph with a dataset already makes one.
     # With other threads a product of large matrices is summed in another order, and its last bit differs.
     tf.config.threading.set_intra_op_parallelism_threads(config.intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
@@ -148,7 +147,7 @@ def _build(config: TrainConfig) -> tuple[Any, Any, Any, Any]:
 
 
 def _session_config(config: TrainConfig) -> Any:
-    """The cluster's settings: as many threads, and the graph as it was built, so that the same kernels run."""
+    """The cluster's settings: equal thread counts and an unoptimized graph, so that the same kernels run."""
     import tensorflow.compat.v1 as tf
 
     session_config = tf.ConfigProto(

@@ -1,9 +1,9 @@
 """Models of a null training step: pull parameters, compute next to nothing, push an update of the same size.
 
 Given to `--model` and `--dataset` as `ps_trainer.experiments.toolkit.sized_models:Dense` and so on. Each loss is half
-the sum of the squares of what was pulled, so the gradient is the pulled values themselves: it cannot be computed
-before they are there, and no constant can stand for it. With gradient descent at the rate η, every value that is in
-the batch of all workers is 1 − η times what it was.
+the sum of the squares of what was pulled, so the gradient equals the pulled values. TensorFlow can therefore
+neither compute it before the pull nor replace it by a constant. With gradient descent at the rate η, an update
+multiplies every value that is in the batch of all workers by 1 − η.
 
 Shape suffixes: V values, B batch, D features.
 """
@@ -25,7 +25,7 @@ from ps_trainer.store.trace import EMBEDDING_TABLES
 
 
 class Output(NamedTuple):
-    """What `build` gives, as any model's."""
+    """Result of `build`, with the fields that every model returns."""
 
     loss: tf.Tensor  # scalar float32
     predictions: tf.Tensor  # float32 [B], zeros
@@ -33,7 +33,7 @@ class Output(NamedTuple):
 
 
 class NullModel(abc.ABC):
-    """A model whose loss is half the sum of the squares of what a step pulls.
+    """A model whose loss is half the sum of the squares of the pulled values.
 
     Args:
         options: Options of the model.
@@ -47,7 +47,7 @@ class NullModel(abc.ABC):
         """Values that the step of a batch of ids pulls."""
 
     def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
-        """The graph of one batch, of which "id" is int64 [B]; the same in training and in evaluation."""
+        """The graph of one batch with "id", int64 [B]; the same in training and in evaluation."""
         del training
         pulled = self.pull(batch["id"])
         loss = 0.5 * tf.add_n([tf.reduce_sum(tf.square(values)) for values in pulled])
@@ -56,7 +56,7 @@ class NullModel(abc.ABC):
 
 
 class Dense(NullModel):
-    """A vector of ones, all of which a step pulls and pushes; with one value per ps task it is the scalar step."""
+    """A vector of ones that each step pulls and pushes as a whole; one value per ps task makes the scalar step."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -69,7 +69,7 @@ class Dense(NullModel):
 
 
 class Sparse(NullModel):
-    """A table of ones of which a step pulls and pushes the rows of its batch only."""
+    """A table of ones; a step pulls and pushes only the rows of its batch."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -90,7 +90,7 @@ class Sparse(NullModel):
 
 
 class RandomIds(ArraySource):
-    """Random ids, other ones for each worker: batches of "id", int64 [B] in 0 .. 2^31 − 1."""
+    """Random ids that differ between workers: batches of "id", int64 [B] in 0 .. 2^31 − 1."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:

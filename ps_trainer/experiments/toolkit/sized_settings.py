@@ -1,4 +1,4 @@
-"""What the models without computation have in common with the runs of them; needs no TensorFlow."""
+"""Settings that the models without computation share with their runs; needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER_PS = 16
 
 
 class Curve(Label):
-    """Curves of the source's figure, and what is measured for the prediction."""
+    """Curves of the source's figure, and the measurement for the prediction."""
 
     SCALAR = "scalar"  # one float32 value on each ps task
     DENSE = "dense"  # all parameters, both ways
@@ -38,7 +38,7 @@ PAPER_STEP_SECS = {
 """Median step of the source by curve, MB of parameters and number of workers, in seconds."""
 
 PAPER_BYTES_PER_SEC = 10e9 / 8 * 1448 / 1514
-"""What TCP carries over 10 Gbit/s, the network card that the source's numbers fit; an assumption of ours."""
+"""Bytes per second of TCP over 10 Gbit/s; we assume this network card because the source's numbers fit it."""
 
 
 def variable_rows(num_rows: int, num_variables: int, largest_share: float) -> list[int]:

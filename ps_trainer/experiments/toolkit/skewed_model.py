@@ -1,4 +1,4 @@
-"""A null model, as those of `sized_models.py`, of several variables of which the first has most of the bytes."""
+"""A null model, as in `sized_models.py`, with several variables; the first has most of the bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.options import option
 
 
 class Skewed(NullModel):
-    """Matrices of ones, all of which a step pulls and pushes; whole rows, so that they can be cut into parts."""
+    """Matrices of ones that each step pulls and pushes; they have whole rows, so that they can be cut into parts."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:

@@ -1,4 +1,4 @@
-"""The statistics of the experiments: spread, standard errors, distances, warm-up. One place, one definition."""
+"""The statistics of the experiments: spread, standard errors, distances, warm-up; each defined only here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Spread(NamedTuple):
 
 
 class Line(NamedTuple):
-    """y = a + b·x: `a` in the unit of y, `b` in that of y per unit of x."""
+    """y = a + b·x: `a` in the unit of y, `b` in units of y per unit of x."""
 
     a: float
     b: float
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class HistogramSummary(NamedTuple):
-    """What a histogram of whole numbers says of all observations."""
+    """Summary of the observations in a histogram of whole numbers."""
 
     num_values: int
     mean: float
@@ -45,20 +45,20 @@ class HistogramSummary(NamedTuple):
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Of at least one value; percentiles between two values are interpolated."""
+    """Spread of at least one value; percentiles between two values are interpolated."""
     p10, median, p90 = np.percentile(np.asarray(values, float), [10, 50, 90])
     return Spread(float(median), float(p10), float(p90))
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of the mean: s/√n with the sample's s; NaN for fewer than two values."""
+    """Standard error of the mean: s/√n with the sample's s; NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
     return float(np.std(np.asarray(values, float), ddof=1)) / math.sqrt(len(values))
 
 
 def accuracy_standard_error(accuracy: float, num_examples: int) -> float:
-    """Of a share of right answers on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits."""
+    """Standard error of an accuracy on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits."""
     return math.sqrt(accuracy * (1.0 - accuracy) / num_examples)
 
 
@@ -71,16 +71,15 @@ def without_warmup(values: SeriesT, share: float = WARMUP_SHARE) -> tuple[Series
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
     """The line with the least squares of errors *relative to it*, Σ(y/(a + b·x) − 1)², so that small values count too.
 
-    Relative to the values themselves, one that is too small by chance would pull the line down to it. There are at
-    least two
-    different x, and every y is above 0.
+    With errors relative to the values, a value that is too small by chance would pull the line down. The fit needs at
+    least two different x, and every y must be above 0.
     """
     columns = np.stack([np.ones(len(x)), np.asarray(x, float)], axis=1)
     values = np.asarray(y, float)
     level = values
     for _ in range(_FIT_ROUNDS):
         a, b = np.linalg.lstsq(columns / level[:, None], values / level, rcond=None)[0]
-        level = np.maximum(columns @ [a, b], values.min() / 2)  # a line below 0 somewhere would have no relative error
+        level = np.maximum(columns @ [a, b], values.min() / 2)  # relative errors need a line above 0 everywhere
     return Line(float(a), float(b))
 
 
@@ -105,7 +104,7 @@ def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
 def ks_distance(counts: Mapping[int, int], cdf: Callable[[np.ndarray], np.ndarray]) -> float:
     """Largest distance, 0..1, between a histogram of whole numbers ≥ 0 and a distribution P(X ≤ k).
 
-    Kolmogorov and Smirnov's distance. Both distributions step at whole numbers only, so it is taken there.
+    Kolmogorov and Smirnov's distance. Both distributions step at whole numbers only, so the maximum is taken there.
     """
     grid = np.arange(max(counts) + 1)
     weights = np.array([counts.get(value, 0) for value in grid.tolist()], float)

@@ -1,4 +1,4 @@
-"""Step times of workers as texts for `--compute` and `--straggler`, and the samplers that a run draws them from."""
+"""Step times of workers as texts for `--compute` and `--straggler`, and the samplers from which a run draws them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shape(Label):
 
     @property
     def text(self) -> str:
-        """As for `--compute`, without a mean."""
+        """Value for `--compute`, without a mean."""
         return _TEXTS[self]
 
 
@@ -47,9 +47,9 @@ def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
 
 
 def samplers(compute: Sequence[str], num_workers: int, seed: int) -> list[Callable[[], float]]:
-    """Each worker's sampler of step times in seconds: those that a run with this seed takes.
+    """Each worker's sampler of step times in seconds, with the values of a run with this seed.
 
-    Of the texts that apply to a worker, the last one counts.
+    If several texts apply to a worker, the last one counts.
     """
     specs = [delays.parse(text) for text in compute]
     of_workers = [[spec for spec in specs if spec.applies_to(worker)][-1] for worker in range(num_workers)]

@@ -1,7 +1,7 @@
 """Closed forms of parameter-server training. Plots draw them as lines and call them A1 to A18.
 
 Times are in seconds, sizes in bytes, rates in bytes per second of one network interface and direction. n is the number
-of workers, p that of ps tasks, X the time of one worker's step, M the bytes of all parameters, B the rate of a link.
+of workers, p the number of ps tasks, X the time of one worker's step, M the bytes of all parameters, B a link's rate.
 Models without a closed form are in `monte_carlo.py`.
 """
 
@@ -59,7 +59,7 @@ def geometric_cdf(staleness: np.ndarray, n: int) -> np.ndarray:
 
 
 def geometric_sd(n: int) -> float:
-    """Standard deviation √(n(n − 1)) of that staleness (A7)."""
+    """Standard deviation √(n(n − 1)) of the geometric staleness (A7)."""
     return math.sqrt(n * (n - 1))
 
 
@@ -98,7 +98,7 @@ def byteps_secs(model_bytes: float, n: int, num_extra: int, bytes_per_sec: float
 def step_secs(compute_secs: float, transfer_secs: float, overlap: float = 0.0) -> float:
     """T_comp + T_comm − overlap · min(T_comp, T_comm) (A13).
 
-    An overlap of 0 is one after the other, as TensorFlow 1's pull and push; 1 hides the shorter one.
+    With an overlap of 0 they follow each other, as in TensorFlow 1's pull and push. An overlap of 1 hides the shorter.
     """
     return compute_secs + transfer_secs - overlap * min(compute_secs, transfer_secs)
 

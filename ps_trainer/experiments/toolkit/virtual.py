@@ -1,4 +1,4 @@
-"""Runs in virtual time: a schedule of the simulator as an experiment wants it."""
+"""Runs in virtual time: schedules of the simulator for experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ps_trainer.simulation.simulate import simulate
 class VirtualRun(NamedTuple):
     """A run in virtual time."""
 
-    schedule: Schedule  # all that happened
+    schedule: Schedule  # all steps and updates
 
     @property
     def warm_steps(self) -> Steps:
@@ -38,7 +38,7 @@ class VirtualRun(NamedTuple):
         }
 
     def step_records(self, num_steps: int) -> Iterator[dict[str, Any]]:
-        """A record for each of the first steps, of the fields that real clusters' records have."""
+        """A record for each of the first steps, with the fields of real clusters' records."""
         steps = self.schedule.steps.select(slice(num_steps))
         for step in zip(*(column.tolist() for column in steps), strict=True):
             one = Steps(*step)

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 from ps_trainer import registry
 from ps_trainer.simulation.schedule import Schedule
 
-# TensorFlow is behind these names only when a run is executed: lists and reports do without it.
+# Only the execution of a run imports TensorFlow; lists and reports work without it.
 TARGET_ACCURACY = 0.9
 WINDOW_EXAMPLES = 640
 
 
 class Course(NamedTuple):
-    """How a training went."""
+    """Result of a training in virtual time."""
 
-    target_step: int | None  # steps of workers until the target was reached; None = it was not
-    target_version: int | None  # updates until then
-    num_steps: int  # steps that were replayed
-    has_diverged: bool  # whether it was ended by a loss that is not finite
+    target_step: int | None  # steps of workers until the target; None = not reached
+    target_version: int | None  # updates until the target; None = not reached
+    num_steps: int  # number of replayed steps
+    has_diverged: bool  # whether a loss that is not finite ended the training
     losses: list[float]  # mean training loss of each `WINDOW_EXAMPLES` examples, in order; the last may be of fewer
     accuracy: float  # training accuracy in the last window, 0..1
 
@@ -78,8 +78,8 @@ def replayed(
 def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURACY) -> Course:
     """Replays steps until the mean accuracy of the last `WINDOW_EXAMPLES` training examples reaches the target.
 
-    The accuracy is that of the gradients' own batches, at the parameters that the workers read. So the target is
-    reached no sooner than after a whole window. Without a target the replay goes on to the end of the schedule.
+    Each gradient's own batch gives the accuracy, at the parameters that the worker read. The target can therefore be
+    reached only after a whole window. Without a target the replay goes on to the end of the schedule.
     """
     window = math.ceil(WINDOW_EXAMPLES / batch_size)
     recent: deque[float] = deque(maxlen=window)
