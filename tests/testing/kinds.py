@@ -13,12 +13,18 @@ KINDS = ("light", "cluster", "process")
 _CLUSTER = "InProcessCluster"  # tests/testing/cluster.py
 _PROCESS_FIXTURE = "create_run"
 _PROCESS_FOLDER = "processes"
+# A test module that imports one of these starts processes, or stands beside tests that do.
+_STARTERS = ("subprocess", "multiprocessing", "ForkServer", "run_local")
 
 
 def kind_of(item: pytest.Item) -> str:
-    """One of `KINDS`. A test of real processes has the fixture for them, or the mark `pytest.mark.process`."""
+    """One of `KINDS`.
+
+    A test of real processes has the fixture for them, a module that imports what starts them, or the mark
+    `pytest.mark.process`.
+    """
     is_process = item.get_closest_marker("process") or _PROCESS_FIXTURE in getattr(item, "fixturenames", ())
-    if is_process or item.path.parent.name == _PROCESS_FOLDER:
+    if is_process or item.path.parent.name == _PROCESS_FOLDER or any(name in vars(item.module) for name in _STARTERS):
         return "process"
     return "cluster" if _uses_cluster(item.module) else "light"
 

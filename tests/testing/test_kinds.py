@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from tests.launch import test_forkserver
 from tests.processes import test_signals
 from tests.store import test_extents
 from tests.testing.kinds import kind_of
@@ -28,6 +29,7 @@ def item(module, *, mark=None, fixtures=(), folder="updates"):
         (item(test_conformance), "cluster"),  # through a helper
         (item(test_signals, folder="processes"), "process"),
         (item(test_extents, fixtures=("create_run",)), "process"),
+        (item(test_forkserver, folder="launch"), "process"),  # imports ForkServer
         (item(test_gate, mark=pytest.mark.process), "process"),
     ],
 )
