@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
-from ps_trainer.comparison.recorded_run import X_AXES, Curve, RecordedRun
+from ps_trainer.comparison.recorded_run import X_AXES, RecordedRun, RunCurve
 from ps_trainer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Fi
 
 
 def _curves(
-    name: str, title: str, runs: Sequence[RecordedRun], curves: Sequence[Curve | None], label: str
+    name: str, title: str, runs: Sequence[RecordedRun], curves: Sequence[RunCurve | None], label: str
 ) -> NamedFigure:
     """One panel for each of the `X_AXES`, with the same y axis."""
 

@@ -25,7 +25,7 @@ X_AXES = {
 DISTURBANCES = ("kill", "term", "freeze", "cut", "slow", "raise")
 
 
-class Curve(NamedTuple):
+class RunCurve(NamedTuple):
     """Values over each of the `X_AXES`.
 
     Attributes:
@@ -37,7 +37,7 @@ class Curve(NamedTuple):
     y: np.ndarray
 
 
-class Event(NamedTuple):
+class Disturbance(NamedTuple):
     """A disturbance: seconds since the first step, global step or None, and words such as "kill worker-1"."""
 
     secs: float
@@ -62,10 +62,10 @@ class RecordedRun:
     name: str
     settings: Mapping[str, Any]
     summary: Mapping[str, Any]
-    loss: Curve
-    metrics: Mapping[str, Curve]
-    throughput: Curve
-    events: Sequence[Event]
+    loss: RunCurve
+    metrics: Mapping[str, RunCurve]
+    throughput: RunCurve
+    events: Sequence[Disturbance]
 
     @property
     def staleness(self) -> Counter[int]:
@@ -159,33 +159,33 @@ class _Axes:
         self._order = np.argsort(times, kind="stable")
         self._time, self._step = times[self._order], steps[self._order]
 
-    def loss(self) -> Curve:
+    def loss(self) -> RunCurve:
         """The mean loss of all workers: each point is the mean of as many neighbours in time as there are workers."""
         losses = np.concatenate([points.loss for points in self._workers.values()])[self._order]
         groups = np.arange(0, len(losses), len(self._workers))
         sizes = np.diff([*groups, len(losses)])
         times, steps, means = (np.add.reduceat(v, groups) / sizes for v in (self._time, self._step, losses))
-        return Curve(self._x(times, steps), means)
+        return RunCurve(self._x(times, steps), means)
 
-    def throughput(self) -> Curve:
+    def throughput(self) -> RunCurve:
         """Examples per second of all workers, between points at equal distances in time."""
         ends = np.linspace(self._start, self._time[-1], num=1 + max(1, min(60, len(self._time) // len(self._workers))))
         examples, middles = self._examples(ends), (ends[1:] + ends[:-1]) / 2
-        return Curve(self._x(middles, self._step_at(middles)), np.diff(examples) / np.maximum(np.diff(ends), 1e-9))
+        return RunCurve(self._x(middles, self._step_at(middles)), np.diff(examples) / np.maximum(np.diff(ends), 1e-9))
 
-    def metrics(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+    def metrics(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, RunCurve]:
         """Test metrics. An evaluation belongs to the moment at which the run reached its step."""
         curves = {}
         for name in dict.fromkeys(name for line in lines for name in line["metrics"]):
             chosen = sorted((line["global_step"], line["metrics"][name]) for line in lines if name in line["metrics"])
             steps, values = (np.array(column, np.float64) for column in zip(*chosen, strict=True))
-            curves[name] = Curve(self._x(self._time_of(steps), steps), values)
+            curves[name] = RunCurve(self._x(self._time_of(steps), steps), values)
         return curves
 
-    def events(self, lines: Sequence[Mapping[str, Any]]) -> list[Event]:
+    def events(self, lines: Sequence[Mapping[str, Any]]) -> list[Disturbance]:
         """The disturbances among the events."""
         return [
-            Event(line["wall_time"] - self._start, line.get("global_step"), f"{line['event']} {line['task']}")
+            Disturbance(line["wall_time"] - self._start, line.get("global_step"), f"{line['event']} {line['task']}")
             for line in sorted(lines, key=lambda line: line["wall_time"])
             if line["event"] in DISTURBANCES
         ]
