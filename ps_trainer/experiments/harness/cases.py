@@ -20,7 +20,7 @@ from ps_trainer.experiments.harness.base import Results
 class Case:
     """Runs that differ only in their seed."""
 
-    runs: Results  # at least one
+    runs: Results  # at least one run
 
 
 CaseT = TypeVar("CaseT", bound=Case)

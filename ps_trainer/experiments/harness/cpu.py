@@ -17,8 +17,8 @@ CONTENDED_SHARE = 0.7  # share of all cores above which tasks wait for each othe
 
 _PROC = pathlib.Path("/proc")
 _SAMPLE_SECS = 0.5
-_BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # of "cpu" in /proc/stat: user nice system irq softirq steal
-_PPID, _UTIME, _STIME = 1, 11, 12  # in /proc/<pid>/stat, counted from behind the command's ")"
+_BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # fields of "cpu" in /proc/stat: user nice system irq softirq steal
+_PPID, _UTIME, _STIME = 1, 11, 12  # fields of /proc/<pid>/stat, counted from behind the command's ")"
 
 
 class CpuUse(NamedTuple):
@@ -36,7 +36,7 @@ class CpuMeter:
         self._clock = clock
         self._proc = proc
         self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
-        self._seen: dict[int, float] = {}  # by pid
+        self._seen: dict[int, float] = {}  # CPU seconds at the last sample, by pid
         self._tasks_secs = 0.0
         self._num_cores = 0
         self._samples: list[tuple[float, float, float]] = []  # time, tasks, machine

@@ -2,12 +2,12 @@
 
 The code has two parts, because imports reveal only one:
 
-* The experiment's own: its file, those of the classes that it inherits from, and what these import of the experiments
-  (or of the package that an experiment of one's own is in), directly or not. A text that names a module, as
+* The experiment's own: its file, the files of its base classes, and the modules that these import from the experiments
+  (or from the package of a user's own experiment), directly or not. A text that names a module, as
   `--model=package.module:Class` does, is an import, too. Code that only presents finished runs is left out: the
   harness, and the modules `PRESENTING` where the experiment's file imports them.
-* The core: components are loaded by name and tasks are started by command lines, so their files are taken whole. Runs
-  in virtual time execute the simulation only, so a change in what starts, connects or recovers tasks keeps them.
+* The core: components are loaded by name and tasks are started by command lines, so all of their files count. Runs in
+  virtual time execute only the simulation, so code that starts, connects or recovers tasks does not affect them.
   All other runs depend on the package, without its commands.
 
 Comments, docstrings and layout do not count.
@@ -30,7 +30,7 @@ PRESENTING = ("claims", "plots", "tables")
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _EXPERIMENTS = "ps_trainer.experiments"
 _HARNESS = f"{_EXPERIMENTS}.harness"
-_CPU_WATCH = "cpu.py"  # of the harness; tells which runs were contended
+_CPU_WATCH = "cpu.py"  # file of the harness that decides which runs were contended
 _NOT_MEASURING = ("cli", "experiments")
 _SIMULATED = ("simulation", "store", "optimizers", "data")
 _SIMULATED_FILES = ("updates/options.py", "disturbances/delays.py", "disturbances/delay_distributions.py")

@@ -45,7 +45,7 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
     """The page with only these marks, without marks of results that the page no longer has.
 
     Raises:
-        UsageError: a mark's line occurs more than once, or is missing although its result is on the page.
+        UsageError: A mark's line occurs more than once, or is missing although its result is on the page.
     """
     sections = _SECTION.split(_OLD_MARK.sub("", page))
     for mark in marks:

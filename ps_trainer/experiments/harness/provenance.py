@@ -16,7 +16,7 @@ _PACKAGES = ("tensorflow", "numpy", "grpcio", "protobuf", "matplotlib")
 _CPUINFO = pathlib.Path("/proc/cpuinfo")
 _MEMINFO = pathlib.Path("/proc/meminfo")
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-_GIB = 1024**2  # in the kB of meminfo
+_GIB = 1024**2  # kB of meminfo in a GiB
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def origin_sentence(origin: Mapping[str, Any]) -> str:
 
 
 def _git(*args: str) -> str | None:
-    """Output of a git command; None where there is no repository or no git."""
+    """Output of a git command; None without a repository or without git."""
     try:
         done = subprocess.run(["git", *args], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):

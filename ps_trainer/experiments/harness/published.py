@@ -9,8 +9,8 @@ import enum
 class Tag(enum.Enum):
     """How a number came to us."""
 
-    READ = "V"  # in the primary text
-    SUMMARY = "S"  # in somebody's summary of it
+    READ = "V"  # read in the primary text
+    SUMMARY = "S"  # read in a summary of the source
     RECALLED = "K"  # from memory, not read again
     MEASURED = "M"  # measured or simulated by us
     DERIVED = "D"  # computed from other numbers

@@ -121,7 +121,7 @@ class ClusterSetting(NamedTuple):
 class StepTimes(NamedTuple):
     """Times of steps after warm-up."""
 
-    round_secs: float  # in which each worker makes a step
+    round_secs: float  # time in which each worker makes a step
     percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
 
 
@@ -204,7 +204,7 @@ class Scale(NamedTuple):
 
     @property
     def pairs(self) -> list[SyncAndAsync]:
-        """Synchronous beside asynchronous workers."""
+        """Pairs of synchronous and asynchronous workers on the same cluster."""
         return pairs_of(self.points)
 
 

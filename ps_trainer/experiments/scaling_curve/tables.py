@@ -1,4 +1,4 @@
-"""The tables of the scaling curve, sync beside async, and the explanations."""
+"""The tables and the explanations of the scaling curve, with sync and async side by side."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def of_ours(scale: Scale) -> list[Table]:
 
 
 def of_papers(scale: Scale) -> list[Table]:
-    """Percentiles of step times, sync beside async; a table per level."""
+    """Percentiles of step times, sync and async side by side; a table per level."""
     columns = (
         *texts("compute times"),
         *numbers("d", "n", "p"),
@@ -66,7 +66,7 @@ def of_papers(scale: Scale) -> list[Table]:
 
 
 def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
-    """Efficiency: rate per worker over that of one worker; a table per level."""
+    """Efficiency: rate per worker over the rate of one worker; a table per level."""
     tables = []
     for level in dict.fromkeys(curve.first.level for curve in curves):
         own = [curve for curve in curves if curve.first.level is level]

@@ -20,7 +20,7 @@ from . import cases, claims, plots, tables
 from .cases import Rate, RateTrainings, RealArm, Updates
 
 REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
-_NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # in keys of runs
+_NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # for run keys
 
 _MEAN_MS = 100.0
 _NUM_LEARNERS, _BATCH_SIZE = 30, 4
@@ -111,7 +111,7 @@ class VirtualArms(Part):
 
 
 class RealArms(real.RealPart):
-    """One training of each arm on a real cluster, beside one in virtual time."""
+    """One training of each arm on a real cluster, and a simulation of it in virtual time."""
 
     claims = claims.OF_REAL_CLUSTERS
 

@@ -47,7 +47,7 @@ class VirtualStaleness(Part):
 
 
 class RealStaleness(Part):
-    """The same on real clusters, and the claims about both."""
+    """Asynchronous workers and n-softsync on real clusters, and the claims about all runs."""
 
     claims = claims.CLAIMS
     notes = tables.NOTES

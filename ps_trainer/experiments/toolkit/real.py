@@ -71,7 +71,7 @@ class DelayedTraining(NamedTuple):
         )
 
     def simulate(self, run: Run) -> virtual.VirtualRun:
-        """The same delays in virtual time."""
+        """Simulates the same delays in virtual time."""
         compute, num_workers = self.simulated_compute or self.compute, self.num_workers
         return virtual.run(
             self.update,
@@ -118,8 +118,8 @@ class Pair(NamedTuple):
     """A time or a rate of real runs and of the simulator with the same delays; medians over the seeds."""
 
     case: str  # name of the case
-    measured: float  # on the cluster
-    simulated: float  # in virtual time, in the same unit
+    measured: float  # value on the cluster
+    simulated: float  # value in virtual time, in the same unit
     overhead_ms: float  # time of a step besides its delay
     cpu_share: float | None  # busy share of the machine's cores, 0..1; None = unknown
     num_seeds: int  # number of runs
@@ -162,7 +162,7 @@ class RealCase(Case):
 
 
 class RealPart(Part):
-    """The runs of an experiment on real clusters, each beside a simulation of the same delays."""
+    """The runs of an experiment on real clusters, each with a simulation of the same delays."""
 
     selects = {"level": LEVEL}
 
