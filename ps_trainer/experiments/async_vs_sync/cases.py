@@ -1,4 +1,4 @@
-"""What a run of asynchronous or synchronous SGD measures, and the cases that the runs make."""
+"""Figures of a run of asynchronous or synchronous SGD, and the cases that group the runs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ps_trainer.experiments.toolkit.statistics import standard_error
 
 
 class Mode(Label):
-    """How workers update, and what an update has in common with an asynchronous one."""
+    """Update rule of the workers, with the size of its batches relative to asynchronous SGD."""
 
     ASYNC = "asynchronous"
-    SYNC_SAME = "synchronous"  # each worker has the batch of an asynchronous one, an update n of them
-    SYNC_GLOBAL = "synchronous, same batch per update"  # a worker has the n-th part of an asynchronous one's batch
+    SYNC_SAME = "synchronous"  # a worker has the batch of an asynchronous worker, so an update has n
+    SYNC_GLOBAL = "synchronous, same batch per update"  # a worker has one n-th of that batch
 
 
 ALPHAS = (0.05, 0.3, 1.0)
 TRAINED_ALPHAS = (0.05, 1.0)
 
-TARGET_LOSS = 0.55  # about that of a training accuracy of 90 % here; steps of clusters log the loss only
+TARGET_LOSS = 0.55  # about the loss at a training accuracy of 90 %; the steps of clusters log no accuracy
 NUM_REAL_WORKERS = 8
 UNEVEN = 1.0
 
 
 class Throughput(Case):
-    """Gradients per second of both kinds in virtual time."""
+    """Gradients per second of asynchronous and synchronous SGD in virtual time."""
 
     n = setting("n")
     alpha = setting("alpha")  # share of the step that is exponential
@@ -42,22 +42,22 @@ class Throughput(Case):
 
     @property
     def ratio(self) -> float:
-        """Asynchronous over synchronous, of means."""
+        """Mean asynchronous rate over mean synchronous rate."""
         return self.runs.mean("async_rate") / self.runs.mean("sync_rate")
 
 
 class TrainedArm(Case):
-    """Trainings of one kind with one learning rate, all seeds together."""
+    """Trainings of all seeds with one mode and one learning rate."""
 
     mode = setting("mode")
     n = setting("n")
-    alpha = setting("alpha")  # None for synchronous ones, whose updates do not depend on it
+    alpha = setting("alpha")  # None for synchronous trainings, whose updates do not depend on it
     rate = setting("lr")
-    examples = figures("examples")  # until the target, of each seed; all that were seen where it was not reached
+    examples = figures("examples")  # of each seed until the target; all examples of a seed that missed the target
     num_lost = count("is_reached", value=False)  # seeds that did not reach the target
 
     def secs_at(self, alpha: float) -> list[float]:
-        """Virtual seconds to the target with these step times, of each seed."""
+        """Return each seed's virtual seconds to the target with these step times."""
         return [secs[f"{alpha:g}"] for secs in self.runs.figures("secs")]
 
 
@@ -72,21 +72,22 @@ class RealTraining(real.RealCase):
 
     @property
     def secs(self) -> real.Pair | None:
-        """Until the target, of the runs whose times count."""
+        """Seconds to the target in the runs whose times count; None without such runs."""
         timed = self.runs.uncontended()
         return real.pair(self.name, timed, "secs") if timed else None
 
 
 def tuned(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
-    """The one that needs fewest examples with its best learning rate."""
+    """Return the arm whose learning rate needs the fewest examples."""
     own = [arm for arm in arms if (arm.mode, arm.n, arm.alpha) == (mode, n, alpha)]
     return min(own, key=lambda arm: (arm.num_lost, float(np.mean(arm.examples))))
 
 
 def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
-    """Examples that the first needs more than the second, in standard errors of the difference.
+    """Return how many more examples the first arm needs than the second, in standard errors of the difference.
 
-    The seeds' variances, or with a single seed that of a tenth of the window in which the target is measured.
+    The variance comes from the seeds. With a single seed, a tenth of the window that measures the target replaces the
+    standard error.
     """
     variance = sum(standard_error(arm.examples) ** 2 for arm in (one, other))
     if math.isnan(variance) or not variance:
@@ -95,12 +96,12 @@ def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
 
 
 def predicted_ratio(n: int, alpha: float) -> float:
-    """E[max] / E[X] of n shifted exponential times, 1 − α + α H_n."""
+    """Return E[max] / E[X] of n shifted exponential times, 1 − α + α H_n."""
     return theory.async_over_sync((1.0 - alpha) + alpha * theory.harmonic(n), 1.0)
 
 
 def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]]:
-    """Throughput of the runs whose times count, by n and α, and by mode."""
+    """Return the throughput of the runs whose times count, by n and α, and then by mode."""
     made: dict[tuple[int, float], dict[str, real.Pair]] = {}
     for (n, alpha, mode), group in results.uncontended().by("n", "alpha", "mode").items():
         made.setdefault((n, alpha), {})[mode] = real.pair(f"L2, n={n}, α={alpha:g}, {mode}", group, "rate")
@@ -108,14 +109,15 @@ def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]
 
 
 def ratio_of(pairs: Mapping[str, real.Pair], of: str) -> float:
-    """Asynchronous over synchronous throughput, "measured" or "simulated"."""
+    """Return the ratio of asynchronous to synchronous throughput, "measured" or "simulated"."""
     return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
 
 
 def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> dict[str, float | None]:
-    """Examples, and seconds from the end of the first step, until the loss of the last examples is low enough.
+    """Return the examples and the seconds until the mean loss of the last examples reaches the target.
 
-    The first step of a cluster builds its graph, which takes longer than any other. None where it never is.
+    Seconds count from the end of the first step: in that step a cluster builds its graph, so it takes longest. Both
+    values are None if the loss never reaches the target.
     """
     window = math.ceil(virtual_training.WINDOW_EXAMPLES / batch_size)
     losses = [math.inf if step["loss"] is None else step["loss"] for step in steps]

@@ -1,4 +1,4 @@
-"""What the literature says of asynchronous against synchronous SGD: its numbers, the claims and their measures."""
+"""Published numbers on asynchronous against synchronous SGD, and the claims with their measures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PUBLISHED = (
 
 
 def _asynchronous(arms: Sequence[TrainedArm]) -> list[TrainedArm]:
-    """The best one at each number of workers and α."""
+    """Return the best asynchronous arm for each number of workers and each α."""
     return [tuned(arms, Mode.ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
 
 

@@ -1,4 +1,4 @@
-"""Experiment: asynchronous against synchronous SGD. What is run, and how."""
+"""Runs of the experiment on asynchronous against synchronous SGD."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .cases import Mode, RealTraining, Throughput, TrainedArm
 
 RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
-REAL_RATES, REAL_TRAINING = "rates", "training"  # what a real run is of
+REAL_RATES, REAL_TRAINING = "rates", "training"  # purposes of real runs
 _NAMES = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}  # in keys of virtual runs
 
 _BATCH_SIZE = 32
@@ -36,8 +36,8 @@ _REAL_ALPHAS = (0.05, cases.UNEVEN)
 _STEPS_OF_WORKER = {0.05: 50, cases.UNEVEN: 80}
 _NUM_UNEVEN_SEEDS = 3
 _NUM_QUICK_STEPS = 60
-_QUICK_ALPHA = 0.3  # with which few steps are enough to know a ratio
-# The best learning rates of the virtual part at n = 8; an example count that is twice what it takes there.
+_QUICK_ALPHA = 0.3  # few steps are enough for a ratio with this share
+# Learning rates are the best of the virtual part at n = 8. Example counts are twice the virtual ones.
 _REAL_ARMS = (
     (Mode.ASYNC, 0.05, 0.05, 19_200),
     (Mode.ASYNC, cases.UNEVEN, 0.1, 19_200),
@@ -48,7 +48,7 @@ _REAL_ARMS = (
 
 
 class VirtualThroughput(Part):
-    """Gradients per second of both kinds."""
+    """Gradients per second of asynchronous and synchronous SGD."""
 
     selects = {"level": Level.VIRTUAL, "mode": "rates"}
     claims = claims.OF_THROUGHPUT
@@ -107,7 +107,7 @@ class VirtualTraining(Part):
         alphas = cases.ALPHAS if settings["alpha"] is None else (settings["alpha"],)
         num_updates = _NUM_EXAMPLES // per_update
         schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, run.seed) for alpha in alphas}
-        # Which of the workers is the slowest changes nothing in a synchronous update: one schedule stands for all.
+        # A synchronous update does not depend on which worker is slowest, so one schedule serves all alphas.
         with _replayed(run, next(iter(schedules.values()))) as replay:
             course = virtual_training.follow(replay, batch_size)
             version = replay.version
@@ -127,7 +127,7 @@ class VirtualTraining(Part):
 
 
 class _RealUpdates(real.RealPart):
-    """Real clusters of both kinds."""
+    """Asynchronous and synchronous updates on real clusters."""
 
     def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
         delays = [f"shifted_exp:alpha={settings['alpha']:g},mean_ms={settings['mean_ms']:g}"]
@@ -141,10 +141,10 @@ class RealThroughput(_RealUpdates):
     claims = claims.OF_REAL_THROUGHPUT
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """Both rules at every number of workers; in the quick form two workers only.
+        """Plan both modes at every number of workers; the quick form has two workers only.
 
-        A run and its simulation take the same delays, so that few seeds tell whether they agree. Exponential steps,
-        which also have to agree with a mean, have three.
+        A run and its simulation use the same delays, so few seeds show whether they agree. Exponential steps have three
+        seeds, because their rates must also agree with a mean.
         """
         settings = [(n, alpha, _STEPS_OF_WORKER[alpha]) for n in _COUNTS for alpha in _REAL_ALPHAS[: 2 if n > 1 else 1]]
         return [
@@ -170,7 +170,7 @@ class RealThroughput(_RealUpdates):
 
 
 class RealTrainings(_RealUpdates):
-    """One training of each arm to a loss; none in the quick form."""
+    """One training of each arm to a target loss; the quick form has none."""
 
     selects = {"level": real.LEVEL, "what": REAL_TRAINING}
     claims = claims.OF_REAL_TRAINING
@@ -193,13 +193,13 @@ class RealTrainings(_RealUpdates):
         return cases.to_target(training.steps, run.settings["batch_size"])
 
     def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
-        """With TensorFlow along the schedule of the same delays."""
+        """Train with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
         with _replayed(run, done.schedule) as replay:
             steps = [{"loss": step.loss, "t_end": ends[step.step_index]} for step in replay.steps()]
         return cases.to_target(steps, run.settings["batch_size"])
 
-    cases = staticmethod(grouped(RealTraining, "mode", "alpha"))  # of all runs; only times need the cores
+    cases = staticmethod(grouped(RealTraining, "mode", "alpha"))  # from all runs: contention affects only times
     tables = staticmethod(tables.of_real_training)
 
 
@@ -236,21 +236,21 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
 
 
 def _replayed(run: Run, schedule: Schedule) -> AbstractContextManager[Any]:
-    """A training in virtual time, with the settings of a run."""
+    """Return a training in virtual time with the settings of a run."""
     training = {"model_options": (_MODEL_OPTION,), "batch_size": run.settings["batch_size"], "seed": run.seed}
     update, lr = _update_of(run.settings), run.settings["lr"]
     return virtual_training.replayed(schedule, update, model="mlp", learning_rate=lr, **training)
 
 
 def _rate(update_secs: np.ndarray, settings: Mapping[str, Any]) -> float:
-    """Gradients per mean step, after warm-up."""
+    """Return the gradients per mean step after warm-up."""
     warm, _ = without_warmup(update_secs)
     per_update = 1 if settings["mode"] == Mode.ASYNC else settings["n"]
     return per_update * (len(warm) - 1) / float(warm[-1] - warm[0]) * (settings["mean_ms"] / 1000)
 
 
 def _real_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_steps: int) -> list[Run]:
-    """Runs in which each worker makes so many steps."""
+    """Plan runs in which each worker makes `num_steps` steps."""
     n, alpha, mode = settings["n"], settings["alpha"], settings["mode"]
     mean_ms = real.mean_ms(n, _REAL_MEAN_MS)
     name = mode.replace(", ", "_").replace(" ", "_")

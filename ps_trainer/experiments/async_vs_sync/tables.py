@@ -14,21 +14,24 @@ from . import cases as measured
 from .cases import Mode, RealTraining, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
 
 NOTES = (
-    "With the same batch per worker a synchronous update has n batches. Where that is more than the task can use per"
-    " update, its examples go to waste, and asynchronous SGD, one batch per update, needs fewer where its staleness"
-    " costs little: with exponential steps, whose geometric staleness stands larger rates than the same staleness in"
-    " each update (experiment staleness_quality). With the same batch per update staleness is the only difference.",
-    "Times are of the same batch per worker: a synchronous worker with the n-th part of it would have shorter steps.",
-    "The real trainings end at a loss instead, as steps of clusters log no accuracy; the virtual ones beside them do,"
-    " too. Time counts from the end of the first step, in which a cluster still builds its graph.",
-    "The simulator's steps take their delay and nothing else. A real step takes more, so that a real cluster makes"
+    "With the same batch per worker, a synchronous update uses n batches and an asynchronous update uses one. If n"
+    " batches are more than one update can use, synchronous SGD wastes examples. Asynchronous SGD then needs fewer"
+    " examples where its staleness costs little. This is so with exponential steps, whose staleness is geometric."
+    " Geometric staleness tolerates larger learning rates than the same staleness in every update (experiment"
+    " staleness_quality). With the same batch per update, staleness is the only difference.",
+    "Times refer to the same batch per worker. A synchronous worker with one n-th of that batch would have shorter"
+    " steps.",
+    "The target of the real trainings is a loss, because the steps of clusters log no accuracy. The virtual trainings"
+    " beside them have the same target. Time counts from the end of the first step, because a cluster still builds"
+    " its graph in that step.",
+    "A step of the simulator takes its delay and nothing else. A real step takes longer, so a real cluster makes"
     " fewer steps.",
-    "An arm that does not reach the target counts with all examples it may see: a lower bound.",
+    "An arm that misses the target counts with all examples that it may see. This number is a lower bound.",
 )
 
 
 def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
-    """Throughput of both and their ratio."""
+    """Make the table of the throughputs of both modes and of their ratio."""
     columns = (
         *numbers("d", "n"),
         *numbers("g", "α"),
@@ -45,7 +48,7 @@ def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
 
 
 def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
-    """Examples and time to the target, of the best learning rates and of all."""
+    """Make the tables of examples and time to the target, for the best and for all learning rates."""
     best = [tuned(arms, *key) for key in dict.fromkeys((arm.mode, arm.n, arm.alpha) for arm in arms)]
     return [
         _arms_table("To the target, each at its best learning rate", best),
@@ -54,7 +57,7 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
 
 
 def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> list[Table]:
-    """Throughput, and the simulator's timing; none without runs."""
+    """Make the tables of real throughput and of the simulator's timing; both are empty without runs."""
     columns = (
         *numbers("d", "n"),
         *numbers("g", "α"),
@@ -72,7 +75,7 @@ def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]
 
 
 def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
-    """Examples and time to the target; none without runs."""
+    """Make the table of examples and time to the target; it is empty without runs."""
     columns = (
         *texts("mode"),
         *numbers("g", "α", "lr"),
@@ -89,7 +92,7 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
 
 
 def _arms_table(title: str, arms: Sequence[TrainedArm]) -> Table:
-    """Examples and virtual seconds to the target."""
+    """Make a table of examples and virtual seconds to the target."""
     columns = (
         *texts("mode"),
         *numbers("d", "n"),

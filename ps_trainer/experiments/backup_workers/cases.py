@@ -1,4 +1,4 @@
-"""What a run with backup workers measures, what the models predict, and the cases that the runs make."""
+"""Figures of runs with backup workers, predictions of the models, and the cases that group the runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ps_trainer.simulation.schedule import DROPPED
 
 # TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
 class Rule(Label):
-    """What a run is of: an update rule, or the models of both."""
+    """Subject of a run: one update rule, or the models of both rules."""
 
     TOKENS = "token_queue"
     BARRIER = "backup"
@@ -35,27 +35,27 @@ class Rule(Label):
 
 
 OF_50, OF_100 = "N = 50", "N + b = 100"
-SLOW_WORKER = 0  # of `persistent`
+SLOW_WORKER = 0  # index of the slow worker of `persistent`
 
-TRAINING = "training"  # what a run is of
+TRAINING = "training"  # purpose of a run
 NUM_NEEDED = 8  # N of the trainings and of the real clusters
-MEAN_MS = 120.0  # of real clusters: with up to 12 workers at most 85 gradients per second, which leave cores idle
+MEAN_MS = 120.0  # on real clusters; up to 12 workers then make at most 85 gradients per second, which leaves cores idle
 
-# Chen et al.'s 2 s in units of the mean step. Of independent steps a share F(2 s) are over by then, which decides
-# both recalled quantiles: P(100th < 2 s) = F^100 and P(98th < 2 s) = P(at most 2 of 100 are later). F = 0.9865 comes
-# equally near to both; of a lognormal with sigma = 0.2 that is the point exp(0.2 · 2.2115 − 0.2²/2).
+# Chen et al.'s 2 s in units of the mean step. A share F(2 s) of independent steps ends by then, and F decides both
+# recalled quantiles: P(100th < 2 s) = F^100 and P(98th < 2 s) = P(at most 2 of 100 are later). F = 0.9865 comes
+# equally near to both. A lognormal with sigma = 0.2 reaches this F at exp(0.2 · 2.2115 − 0.2²/2).
 DEADLINE = math.exp(0.2 * 2.2115 - 0.2**2 / 2)
 RECALLED_ARRIVALS = {98: 0.8, 100: 0.3}
 
 QUANTILES = tuple(range(0, 101, 5))
-_SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, where there are too many to show all
-_MEAN_SECS = 0.1  # of step times without a mean
+_SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, if there are too many to show all
+_MEAN_SECS = 0.1  # mean of step times whose text names no mean
 
 
 def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[str, Any]:
-    """Figures of a run after warm-up; times in units of the mean step.
+    """Return the figures of a run after warm-up, with times in units of the mean step.
 
-    `has_arrivals` says whether all workers begin each update together, so that arrivals can be counted from there.
+    `has_arrivals` says whether all workers begin each update together. Only then do arrivals count from a common start.
     """
     steps, updates = run.warm_steps, run.schedule.update_secs
     is_dropped = steps.update == DROPPED
@@ -72,16 +72,16 @@ def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[
 
 
 def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
-    """Values of `--update_option` with which a rule has this number of backup workers among all workers."""
+    """Return the values of `--update_option` that give a rule this number of backup workers among all workers."""
     needed = num_workers - num_backup
     return [f"replicas_to_aggregate={needed}" if rule == Rule.TOKENS else f"backup_workers={num_backup}"]
 
 
 def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> dict[str, Any]:
-    """The models' times per update, in units of the mean step: cancelled stragglers, true barrier, token queue.
+    """Return the models' times per update, in mean steps: cancelled stragglers, true barrier, token queue.
 
-    The models take the step times that the run with the same seed takes. So a few steps suffice for a comparison,
-    even where the step times have a heavy tail.
+    The models use the step times of the run with the same seed. A comparison therefore needs few steps, even if the
+    step times have a heavy tail.
     """
 
     def samplers() -> list[monte_carlo.Sampler]:
@@ -97,7 +97,7 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
 
 
 def figures_of_training(training: Training, mean_secs: float) -> dict[str, Any]:
-    """What a cluster's run gives: the same figures as a simulated one, times after warm-up and in mean steps."""
+    """Return the figures of a cluster's run as of a simulated run, with times after warm-up in mean steps."""
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
     used = [worker["gradients_used"] for worker in workers]
     return {
@@ -134,35 +134,35 @@ class TimedRule(Case):
 
     @property
     def share_by_worker(self) -> list[float]:
-        """Of the gradients used, each worker's."""
+        """Share of each worker in the used gradients."""
         return np.mean(self.runs.figures("share_by_worker"), axis=0).tolist()
 
     @property
     def predicted(self) -> float | None:
-        """Time per update that the rule's model gives; None = not computed."""
+        """Time per update of the rule's model; None = not computed."""
         return self._model(self.rule)
 
     @property
     def cancelled(self) -> float | None:
-        """Time per update where stragglers are cancelled, an order statistic; None = not computed."""
+        """Time per update with cancelled stragglers, an order statistic; None = not computed."""
         return self._model("cancelled")
 
     @property
     def predicted_dropped_share(self) -> float | None:
-        """Dropped share that the true barrier's model gives; None for the other rule."""
+        """Dropped share of the true barrier's model; None for the token queue."""
         return self._model("dropped_share") if self.rule == Rule.BARRIER else None
 
     @property
     def token_drop_share(self) -> float:
-        """B / (N + b): what is dropped when every update is made of N + b gradients."""
+        """Dropped share b / (N + b) if workers compute N + b gradients per update."""
         return self.num_backups / (self.num_needed + self.num_backups)
 
     @property
     def barrier_drop_share(self) -> float:
-        """B / (b + N τ), τ the mean staleness of the dropped gradients.
+        """Dropped share b / (b + N τ), where τ is the mean staleness of the dropped gradients.
 
-        At every update b workers are computing, and what they compute is dropped: that is b per update, each
-        dropped gradient counted once for every update in its step, of which its staleness is the number.
+        At every update b workers are computing, and their gradients will be dropped. Counting b per update counts a
+        gradient once for every update during its step, so τ times on average. The real number is b/τ per update.
         """
         return self.num_backups / (self.num_backups + self.num_needed * (self.dropped_staleness or 1.0))
 
@@ -176,7 +176,7 @@ class Sweep(NamedTuple):
     shape: str  # of the step times
     size: str  # "N = 8" or "N + b = 100"
     rule: Rule  # `TOKENS` or `BARRIER`
-    cases: Sequence[TimedRule]  # by rising number of backup workers, the first without any
+    cases: Sequence[TimedRule]  # by rising number of backup workers, from none
 
     @property
     def name(self) -> str:
@@ -186,25 +186,28 @@ class Sweep(NamedTuple):
         return f"{self.name}, b = {case.num_backups}"
 
     def at(self, num_backup: int) -> TimedRule | None:
-        """With this number of backup workers, if that was run."""
+        """Return the case with this number of backup workers, or None if no run has it."""
         return next((case for case in self.cases if case.num_backups == num_backup), None)
 
     def speedup(self, case: TimedRule) -> float:
-        """Normalised by the workers that are paid for."""
+        """Return the speed-up of a case, normalised by its number of workers."""
         return theory.normalised_speedup(self.cases[0].step, case.step, case.num_needed, case.num_backups)
 
     @property
     def best(self) -> TimedRule:
-        """With the largest normalised speed-up."""
+        """Case with the largest normalised speed-up."""
         return max(self.cases, key=self.speedup)
 
     @property
     def best_with_backups(self) -> float:
-        """The largest normalised speed-up of any number of backup workers but none."""
+        """Largest normalised speed-up of the cases with backup workers."""
         return max(map(self.speedup, self.cases[1:]))
 
     def lost_gains(self) -> list[tuple[TimedRule, float]]:
-        """For each case but the first two how much less its backup workers save, each, than those before: of t(0)."""
+        """Return how much less each backup worker of a case saves than of the case before, as a share of t(0).
+
+        The first two cases have no such number.
+        """
         gains = [
             (before.step - case.step) / (case.num_backups - before.num_backups) for before, case in pairwise(self.cases)
         ]
@@ -219,7 +222,7 @@ class Timings(NamedTuple):
     alone: Results  # runs of the token queue without backup workers, whose arrivals are known
 
     def where(self, *, sizes: Sequence[str] = (), shapes: Sequence[str] = (), rule: str = "") -> list[Sweep]:
-        """The sweeps of these sizes, shapes and rule; empty = any."""
+        """Return the sweeps of these sizes, shapes and rule; an empty argument admits all."""
         return [
             sweep
             for sweep in self.sweeps
@@ -230,7 +233,7 @@ class Timings(NamedTuple):
 
 
 def timings_of(results: Results) -> Timings:
-    """The sweeps that begin without backup workers and have some."""
+    """Return the sweeps that have a case without and a case with backup workers."""
     sweeps = []
     for (shape, size, rule), group in results.by("shape", "size", "rule").items():
         if rule != Rule.MODELS:
@@ -249,12 +252,12 @@ class TrainedRule(Case):
     rule = setting("rule", Rule)
     num_backups = setting("b")
 
-    updates = figures("updates", missing=math.inf)  # to the target, of each seed
+    updates = figures("updates", missing=math.inf)  # of each seed to the target
     name = described("{0.rule.words}, {0.shape}, b = {0.num_backups}")
 
     @property
     def mean(self) -> float:
-        """Updates to the target, of the seeds."""
+        """Mean over the seeds of the updates to the target."""
         return float(np.mean(self.updates))
 
 
@@ -268,17 +271,17 @@ class RealBarrier(real.RealCase):
     name = described("L2, true barrier, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
 
     def model(self, name: str) -> float:
-        """What a model says of the same delays, in mean steps: "cancelled" stragglers, or the true `Rule.BARRIER`."""
+        """Return a model's time for the same delays, in mean steps: "cancelled" stragglers or `Rule.BARRIER`."""
         return spread([one[name] for one in self.runs.figures("models")]).median
 
     @property
     def share_by_worker(self) -> list[float]:
-        """Of the gradients used, each worker's; means over the seeds."""
+        """Share of each worker in the used gradients, mean over the seeds."""
         return np.mean([one["share_by_worker"] for one in self.runs.figures("measured")], axis=0).tolist()
 
 
 def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured") -> dict[int, float]:
-    """Normalised speed-up in mean time per update by number of backup workers above 0; empty without a run of 0."""
+    """Return the normalised speed-up by number of backup workers above 0; empty without a case of 0."""
     own = {case.num_backups: case for case in cases if case.shape == shape}
     if 0 not in own:
         return {}
@@ -287,14 +290,14 @@ def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured"
 
 
 def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, float]:
-    """Mean and percentiles of the time per update after warm-up, in mean steps."""
+    """Return the mean and percentiles of the time per update after warm-up, in mean steps."""
     num_warmup = int(WARMUP_SHARE * len(update_secs))
     secs = np.diff(update_secs[max(0, num_warmup - 1) :]) / mean_secs
     return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
 
 
 def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, Any]:
-    """Quantiles of the time from an update to the k-th gradient of the next; and how often some come in time."""
+    """Return quantiles of the time from an update to the k-th gradient of the next, and shares of timely arrivals."""
     updates = run.schedule.update_secs
     begins = np.concatenate([[0.0], updates[:-1]])
     ends = run.schedule.steps.t_push_done

@@ -1,4 +1,4 @@
-"""Experiment: stragglers and backup workers. What is run, and how."""
+"""Runs of the experiment on stragglers and backup workers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SECS_PER_GRADIENT = 1e-5
 class _Plan(NamedTuple):
     """Runs of several numbers of backup workers."""
 
-    size: str  # as `Sweep.size`
+    size: str  # value of `Sweep.size`
     num_workers: int  # N, or N + b where `is_total`
     backups: Sequence[int]
     shapes: Sequence[str]
     rules: Sequence[str]
     num_updates: int
     is_total: bool = False  # whether backup workers are taken from `num_workers`
-    num_model_seeds: int = 5  # repetitions of the models, at most
+    num_model_seeds: int = 5  # largest number of repetitions of the models
 
 
 _SMALL_SHAPES = tuple(shape for shape in Shape if shape not in (Shape.NEARLY_EVEN, Shape.FITTED))
@@ -65,12 +65,12 @@ _MODEL_OPTIONS = ("hidden=32",)
 _MAX_UPDATES = 250
 _TRAINING_SECS = 3.0
 
-_NUM_REAL_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; drops are counted to one in a hundred
+_NUM_REAL_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; enough to count drops to one in a hundred
 _NUM_DECIDING_SEEDS = 3
-_NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, where an update takes ten mean steps
+_NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, because an update then takes ten mean steps
 _NUM_QUICK_UPDATES = 80
 _QUICK_MS = 80.0
-# Mean steps that an update takes at most, for the time left.
+# Upper bounds of the mean steps per update, for the estimate of the remaining time.
 _LONGEST_STEPS: dict[str, float] = {
     Shape.EXPONENTIAL: 2.7,
     Shape.MODERATE: 1.9,
@@ -113,7 +113,7 @@ class BackupTraining(Part):
     claims = claims.OF_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """Both rules with every number of backup workers; in the quick form the token queue with none and two."""
+        """Plan both rules with every number of backup workers; the quick form has the token queue with 0 and 2."""
         kinds = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
         quick_kinds = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
         runs = []
@@ -126,7 +126,7 @@ class BackupTraining(Part):
         return runs
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Trains a perceptron on digits along a schedule. Imports TensorFlow."""
+        """Train a perceptron on digits along a schedule. Imports TensorFlow."""
         shape, rule, n, b, batch_size = (run.settings[name] for name in ("shape", "rule", "n", "b", "batch_size"))
         options, compute = cases.options_of(rule, n, b), [Shape(shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
@@ -143,15 +143,15 @@ class BackupTraining(Part):
 
 
 class RealBackupClusters(real.RealPart):
-    """The true barrier of a few processes that sleep."""
+    """The true barrier on real processes that sleep."""
 
     claims = claims.OF_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """N = 8 workers with 0 to 4 backup workers; one short run in the quick form.
+        """Plan N = 8 workers with 0 to 4 backup workers; the quick form has one short run.
 
-        A run and its simulation take the same delays, so that one seed decides whether they agree. Whether backup
-        workers pay under lognormal steps is what the delays decide: those runs have three seeds.
+        A run and its simulation use the same delays, so one seed decides whether they agree. The delays themselves
+        decide whether backup workers pay under lognormal steps, so those runs have three seeds.
         """
         if quick:
             return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
@@ -175,13 +175,13 @@ class RealBackupClusters(real.RealPart):
         return cases.figures_of(done, run.settings["n"] - run.settings["b"], has_arrivals=False)
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """As every real run, and what the models say of the same delays; times in units of the mean step."""
+        """Execute a real run, and add the models' times for the same delays, in units of the mean step."""
         done = super().execute(run, folder)
         shape, n, b, num_updates = (run.settings[name] for name in ("shape", "n", "b", "num_updates"))
         return done._replace(figures={**done.figures, "models": cases.predict(shape, n - b, b, num_updates, run.seed)})
 
     def cases(self, results: Results) -> list[RealBarrier]:
-        """The cases of the runs whose times count."""
+        """Return the cases of the runs whose times count."""
         return cases_by(RealBarrier, results.uncontended(), "shape", "n", "b")
 
     tables = staticmethod(tables.of_real_clusters)

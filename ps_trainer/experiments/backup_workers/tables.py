@@ -15,41 +15,43 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 from .cases import NUM_NEEDED, SLOW_WORKER, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
 
 NOTES = (
-    "Times are in units of the mean step; a table's line and a point of a plot are medians over the seeds of a run's"
-    " mean. The first 20 % of each run are left out.",
-    "Why the two rules drop differently: the token queue hands out N + b tokens per update, in order, so that N + b"
-    " gradients are computed for each and b of them are too late, whatever the delays. Behind a true barrier b workers"
-    " are computing whenever an update is made, and what they compute will be dropped; but a step so long that τ"
-    " updates pass in it is dropped once, not τ times. So b/τ gradients per update are dropped, τ being the mean"
-    " staleness of the dropped ones: with even steps τ = 1, and with heavy tails or a slow worker fewer are dropped"
-    " than b/(N + b).",
-    "That the token queue computes more is also why it is the faster rule under exponential steps, which are"
-    " memoryless: a worker that is late goes on with a token at once, and none of those that are early waits while"
-    " there are tokens. With 8 workers it is the slower one when single steps are long (spikes, from b = 2 on) and"
-    " with a slow worker: a token that a slow worker left is old when somebody takes it.",
-    "'Each saves less than the one before' does not hold for spikes with 50 workers: 5 % of 50 steps are long, 2.5 in"
-    " each update, so that a first backup worker seldom suffices, and the ones after it save more.",
-    "Whether backup workers pay is a matter of the slowest of N steps, not of the tail alone: the shifted exponential"
-    " steps with which none pays among 8 workers make them pay among 50.",
-    "Fitted lognormal: its one fitted number is the share of steps that are over within 2 s, from the two recalled"
-    " quantiles of the arrivals; sigma = 0.2 is our choice, which those quantiles leave open. The gain depends on it:"
-    " see the lognormal steps with sigma = 0.5 beside it. No traffic is modelled, so a plain step time never rises"
-    " with b, as the fifth backup worker's did in the published measurement.",
-    "A real run and its simulation take the same delays, but from the first gradient on that comes in another order"
-    " they go different ways. Simulations that differ by 4 ms per step only say how far: their means over 60 updates"
-    " differ by up to 4 %, one standard deviation, and their medians by up to 6 %, so that the claim is on means in"
-    " each case and on medians over the cases of a rule.",
-    "On a real cluster --update=sync with replicas_to_aggregate=N is the same barrier as backup, so that the real runs"
-    " are of the barrier alone: the token queue is in virtual time.",
-    "The simulator's steps take their delay and nothing else. A real step takes more, and 8 to 12 workers on few cores"
-    " also wait for a core.",
-    "The published best number of backup workers among 100 is one of time to convergence; here it is one of examples"
-    " per second, which is the same only if the updates that are needed fall as 1/N.",
+    "Times are in units of the mean step. Each line of a table and each point of a plot is a median over the seeds."
+    " The median is over the means of the runs. Each mean leaves out the first 20 % of its run.",
+    "The two rules drop different shares of gradients. Per update, the token queue hands out N + b tokens in order,"
+    " so workers compute N + b gradients. Of these gradients b are too late, whatever the delays. Behind a true"
+    " barrier, b workers are still computing when an update is made, and their gradients will be dropped. If τ"
+    " updates happen during one step, the ps task drops one gradient, not τ. The barrier therefore drops b/τ"
+    " gradients per update, where τ is the mean staleness of the dropped gradients. Even steps give τ = 1. With heavy"
+    " tails or a slow worker, the dropped share is below b/(N + b).",
+    "The token queue computes more gradients, so it is the faster rule under exponential steps, which are memoryless."
+    " A late worker takes a new token at once, and no early worker waits while tokens remain. With 8 workers, long"
+    " single steps (spikes, from b = 2 on) and a slow worker make the token queue the slower rule. The reason is that"
+    " a token left by a slow worker is old when another worker takes it.",
+    "The claim that each backup worker saves less than the one before does not hold for spikes with 50 workers. Of 50"
+    " steps 5 % are long, which gives 2.5 long steps per update. A first backup worker is therefore seldom enough,"
+    " and the next ones save more.",
+    "The slowest of N steps decides whether backup workers pay, not the tail alone. With shifted exponential steps,"
+    " no backup worker pays among 8 workers, but backup workers pay among 50.",
+    "The fitted lognormal has one fitted number: the share of steps that end within 2 s. The two recalled quantiles"
+    " of the arrivals determine this share. They leave sigma open, so sigma = 0.2 is our choice. The gain depends on"
+    " sigma, as the lognormal steps with sigma = 0.5 in the same table show. The experiment models no traffic, so a"
+    " plain step time never rises with b. In the published measurement, the step time rose with the fifth backup"
+    " worker.",
+    "A real run and its simulation use the same delays. Their courses separate at the first gradient that arrives in"
+    " another order. Simulations that differ by 4 ms per step show how far. Over 60 updates their means differ by up"
+    " to 4 %, one standard deviation, and their medians by up to 6 %. The claims therefore compare means in each"
+    " case, and medians over the cases of a rule.",
+    "On a real cluster, --update=sync with replicas_to_aggregate=N is the same barrier as backup. The real runs"
+    " therefore test the barrier alone, and the token queue runs in virtual time only.",
+    "A step of the simulator takes its delay and nothing else. A real step takes longer, and 8 to 12 workers on few"
+    " cores also wait for a core.",
+    "The published best number of backup workers among 100 minimises the time to convergence. The best number here"
+    " maximises the examples per second. Both are the same only if the number of updates needed falls as 1/N.",
 )
 
 
 def of_timings(timings: Timings) -> list[Table]:
-    """A table of step times per number of workers, and who contributes."""
+    """Make a table of step times per number of workers, and a table of contributions by worker."""
     sizes = dict.fromkeys(sweep.size for sweep in timings.sweeps)
     made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
@@ -63,7 +65,7 @@ def of_timings(timings: Timings) -> list[Table]:
 
 
 def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
-    """Updates to the target; none without trainings."""
+    """Make the table of updates to the target; it is empty without trainings."""
     columns = (
         *texts("step times", "rule"),
         *numbers("d", "b"),
@@ -80,7 +82,7 @@ def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
 
 
 def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
-    """Times beside the simulator's, what was measured, and who contributes; none without runs."""
+    """Make the tables of real and simulated times, of all figures, and of contributions by worker."""
     rows = [
         [case.shape, Rule.BARRIER.words, case.num_backups]
         + _contributions(case.share_by_worker, has_slow_worker=case.shape == Shape.PERSISTENT)
@@ -141,7 +143,7 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
 
 
 def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
-    """Gradients used by worker; every number would be 1 if workers contributed equally."""
+    """Make a table of used gradients by worker; equal contributions would make every number 1."""
     columns = (
         *texts("step times", "rule"),
         *numbers("d", "b"),
@@ -152,7 +154,7 @@ def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -
 
 
 def _contributions(share_by_worker: Sequence[float], *, has_slow_worker: bool) -> list[float | None]:
-    """The slow worker's share, None without one, the smallest and the largest of the others, over a fair share."""
+    """Return the shares of the slow worker (None without one) and the extremes of the others, over a fair share."""
     shares = [share * len(share_by_worker) for share in share_by_worker]
     others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if has_slow_worker else shares
     return [shares[SLOW_WORKER] if has_slow_worker else None, min(others), max(others)]

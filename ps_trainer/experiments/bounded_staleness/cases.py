@@ -1,4 +1,4 @@
-"""What a run under a bound measures, what the model predicts, and the cases that the runs make."""
+"""Figures of runs under a bound, predictions of the model, and the cases that group the runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ps_trainer.simulation.schedule import Schedule
 from ps_trainer.simulation.summary import summarise_schedule
 
 BOUNDS = (0, 1, 2, 3, 5, 10, None)
-SLOWNESS = 4  # of the last worker, in the cases that have a slow one
+SLOWNESS = 4  # factor of the last worker's step times in clusters with a slow worker
 
-MEAN_SECS = 0.1  # of step times without a mean
+MEAN_SECS = 0.1  # mean of step times whose text names no mean
 RATES = (0.5, 1.0, 2.0)  # learning rates of the trainings
-SAME_RATE = 0.5  # with which all bounds are stable
+SAME_RATE = 0.5  # learning rate at which all bounds are stable
 TARGET_LOSS = 0.25
 NUM_TRAINED_WORKERS = 8
 NUM_REAL_WORKERS = 4
@@ -33,7 +33,7 @@ REAL_MEAN_MS = 100.0
 
 
 class BoundRun(Label):
-    """What a run is of."""
+    """Purpose of a run."""
 
     RULE = "rule"
     MODEL = "model"
@@ -42,18 +42,22 @@ class BoundRun(Label):
 
 
 def compute_of(shape: str, n: int, *, is_slow: bool) -> list[str]:
-    """Step times as for `--compute`, of all workers, and then of the slow one."""
+    """Return the step times of all workers and then of the slow worker, as values of `--compute`."""
     slow = step_times.with_mean(Shape(shape).text, 1000 * SLOWNESS * MEAN_SECS, n - 1)
     return [Shape(shape).text, slow] if is_slow else [Shape(shape).text]
 
 
 def rule_of(bound: int | None) -> tuple[str, list[str]]:
-    """Values of `--update` and `--update_option`."""
+    """Return the values of `--update` and `--update_option` for a bound."""
     return ("async", []) if bound is None else ("ssp", [f"staleness={bound}"])
 
 
 def figures_of(schedule: Schedule) -> dict[str, Any]:
-    """What a run gives, after warm-up but for the leads; rates in clocks per mean step of a worker that is not slow."""
+    """Return the figures of a run.
+
+    Leads cover the whole run, and all other figures leave out the warm-up. Rates are in clocks per mean step of a
+    worker that is not slow.
+    """
     summary = summarise_schedule(schedule)
     at_begin, when_done = largest_leads(schedule)
     return {
@@ -66,9 +70,9 @@ def figures_of(schedule: Schedule) -> dict[str, Any]:
 
 
 def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, seed: int) -> dict[str, Any]:
-    """The model's clock rate, and the rate of a barrier after each step, 1/E[max]; units as of `figures_of`.
+    """Return the model's clock rate and the rate 1/E[max] of a barrier after each step, in the units of `figures_of`.
 
-    The step times are those that the run with the same seed takes.
+    The model uses the step times of the run with the same seed.
     """
 
     def samplers() -> list[monte_carlo.Sampler]:
@@ -81,7 +85,7 @@ def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, 
 
 
 def largest_leads(schedule: Schedule) -> tuple[int, int]:
-    """By how many completed steps a worker is ahead of the slowest at most: when it begins a step, when it ends one."""
+    """Return the largest leads over the slowest worker in completed steps, at the begin and at the end of a step."""
     steps = schedule.steps
     ends = [steps.t_push_done[steps.worker == worker] for worker in range(schedule.num_workers)]
 
@@ -94,16 +98,16 @@ def largest_leads(schedule: Schedule) -> tuple[int, int]:
 
 
 def figures_of_training(training: Training, num_workers: int, bound: int | None, mean_secs: float) -> dict[str, Any]:
-    """What a cluster's run gives, after warm-up but for the lead.
+    """Return the figures of a cluster's run.
 
     Returns:
-        rate, in clocks per mean step; the shares of a worker's time in which it computes, communicates and waits;
+        The rate in clocks per mean step, the shares of a worker's time in which it computes, communicates and waits,
         and the largest lead at the begin of a step.
     """
     own = list(training.by_worker().values())
     periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in own]
     computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in own]) / periods
-    # Between two steps a worker does not wait, but it does what belongs to neither computing nor waiting.
+    # A worker does not wait between two steps, but its work there is not computing, so it counts in the rest.
     rest = 1.0 - computes
     communicates = rest if bound is None else np.minimum(rest, real.overhead_secs(training) / np.array(periods))
     return {
@@ -124,18 +128,18 @@ class TimedBound(Case):
     shape = setting("shape")  # of the step times
     n = setting("n")
     is_slow = setting("is_slow")  # whether the last worker is `SLOWNESS` times slower
-    bound = setting("bound")  # s; None = nobody waits
-    rate = median("rate")  # clocks of a worker per mean step of one that is not slow; the mean over the workers
-    predicted = median("rate", of="models")  # the same by the model of clocks
-    barrier_rate = median("barrier_rate", of="models")  # the same of a barrier after each step
+    bound = setting("bound")  # s; None = no bound, so no worker waits
+    rate = median("rate")  # clocks per mean step of a worker that is not slow, mean over the workers
+    predicted = median("rate", of="models")  # the same rate by the model of clocks
+    barrier_rate = median("barrier_rate", of="models")  # the same rate with a barrier after each step
     mean_staleness = median("mean_staleness")  # in updates
-    # Completed steps by which a worker is ahead of the slowest when it begins one, and when it has just completed one.
+    # Largest lead over the slowest worker in completed steps, at the begin and just after the end of a step.
     lead_at_begin = largest("lead_at_begin")
     lead_when_done = largest("lead_when_done")
 
     @property
     def wait_by_worker(self) -> list[float]:
-        """Share of its time that each worker waits, 0..1."""
+        """Share of each worker's time that it waits, 0..1."""
         return np.median(self.runs.figures("wait_by_worker"), axis=0).tolist()
 
     @property
@@ -153,12 +157,15 @@ class TimedBound(Case):
 
     @property
     def free_rate(self) -> float:
-        """The rate when nobody waits."""
+        """Rate if no worker waits."""
         return (self.n - 1 + 1 / SLOWNESS) / self.n if self.is_slow else 1.0
 
     @property
     def predicted_wait_share(self) -> float:
-        """By the model of clocks: under a bound all make as many steps, and wait while they do not compute."""
+        """Share of waiting by the model of clocks.
+
+        Under a bound all workers make the same number of steps, and a worker waits whenever it does not compute.
+        """
         if self.bound is None:
             return 0.0
         steps = self.n - 1 + SLOWNESS if self.is_slow else self.n  # mean steps that one clock of every worker takes
@@ -166,34 +173,34 @@ class TimedBound(Case):
 
 
 class TrainedBound(Case):
-    """Trainings under a bound; medians over the seeds, inf where the target was not reached."""
+    """Trainings under a bound; medians over the seeds, inf if the target was not reached."""
 
     bound = setting("bound")
 
     @property
     def updates_by_rate(self) -> dict[float, float]:
-        """Until the target, with each learning rate."""
+        """Updates to the target by learning rate."""
         return {rate: _median_or_later(own, "updates") for (rate,), own in self.runs.by("rate").items()}
 
     @property
     def rate(self) -> float:
-        """The learning rate with which the target is reached soonest."""
+        """Learning rate that reaches the target soonest."""
         groups = {rate: own for (rate,), own in self.runs.by("rate").items()}
         return min(groups, key=lambda rate: [_median_or_later(groups[rate], name) for name in ("time", "updates")])
 
     @property
     def updates(self) -> float:
-        """Until the target, with that rate."""
+        """Updates to the target at the best learning rate."""
         return self.updates_by_rate[self.rate]
 
     @property
     def time(self) -> float:
-        """Until then, in mean steps."""
+        """Time to the target at the best learning rate, in mean steps."""
         return _median_or_later(self.runs.where(rate=self.rate), "time")
 
 
 class RealBound(real.RealCase):
-    """A bound on real clusters, the runs of all seeds, those of a contended machine among them."""
+    """Runs of all seeds under one bound on real clusters, CPU-contended runs included."""
 
     bound = setting("bound")
 
@@ -203,36 +210,36 @@ class RealBound(real.RealCase):
 
     @property
     def largest_lead(self) -> int:
-        """Completed steps by which a worker was ahead of the slowest when it began one; of all runs."""
+        """Largest lead over the slowest worker at the begin of a step, in completed steps, over all runs."""
         return max(one["lead_at_begin"] for one in self.runs.figures("measured"))
 
     def timed(self) -> Results:
-        """The runs whose times count."""
+        """Return the runs whose times count."""
         return self.runs.uncontended()
 
     def pair(self, figure: str) -> real.Pair:
-        """A figure of the cluster and of the simulator, of the runs whose times count."""
+        """Return a figure of the cluster and of the simulator, from the runs whose times count."""
         return real.pair(self.name, self.timed(), figure)
 
     def median(self, name: str) -> float:
-        """A figure of the cluster alone, of the runs whose times count."""
+        """Return a figure of the cluster alone, from the runs whose times count."""
         return spread([one[name] for one in self.timed().figures("measured")]).median
 
 
 def bound_name(bound: int | None) -> str:
-    """For tables and plots."""
+    """Return the name of a bound for tables and plots."""
     return "no bound" if bound is None else f"s = {bound}"
 
 
 def timed_bounds(results: Results) -> list[TimedBound]:
-    """The cases in virtual time, in the order of the runs."""
+    """Return the cases in virtual time, in the order of the runs."""
     groups = results.by("shape", "n", "is_slow", "bound").values()
     pairs = [(group.where(what=BoundRun.RULE), group.where(what=BoundRun.MODEL)) for group in groups]
     return [TimedBound(own, models) for own, models in pairs if own and models]
 
 
 def by_cluster(cases: Sequence[TimedBound]) -> dict[str, dict[int | None, TimedBound]]:
-    """The cases of each cluster by bound, rising, None last."""
+    """Return the cases of each cluster by rising bound, with None last."""
     groups: dict[str, dict[int | None, TimedBound]] = {}
     for case in cases:
         groups.setdefault(case.cluster, {})[case.bound] = case
@@ -240,5 +247,5 @@ def by_cluster(cases: Sequence[TimedBound]) -> dict[str, dict[int | None, TimedB
 
 
 def _median_or_later(results: Results, name: str) -> float:
-    """Of the runs, where those that did not reach the target count as later than all others."""
+    """Return the median over the runs; a run that missed the target counts as later than all others."""
     return statistics.median_high(math.inf if value is None else value for value in results.figures(name))

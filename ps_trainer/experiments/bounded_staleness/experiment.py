@@ -1,4 +1,4 @@
-"""Experiment: bulk synchronous, stale synchronous, and asynchronous workers. What is run, and how."""
+"""Runs of the experiment on bulk synchronous, stale synchronous, and asynchronous workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _QUICK_BOUND = 1
 
 
 class BoundedTiming(Part):
-    """Clock rates, waiting and leads in virtual time, and the model of them."""
+    """Clock rates, waiting and leads in virtual time, and the model's predictions."""
 
     claims = claims.OF_TIMING
 
@@ -83,7 +83,7 @@ class BoundedTraining(Part):
     notes = tables.ON_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """Every bound with every learning rate; none in the quick form."""
+        """Plan every bound with every learning rate; the quick form has no runs."""
         settings = {"what": BoundRun.TRAINING, "n": cases.NUM_TRAINED_WORKERS, "max_updates": _MAX_UPDATES}
         return [
             run
@@ -97,7 +97,7 @@ class BoundedTraining(Part):
         ]
 
     def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
+        """Train softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
 
         settings = run.settings
@@ -128,7 +128,7 @@ class BoundedTraining(Part):
         )
         return Measured({**reached, "has_diverged": trained.has_diverged})
 
-    cases = staticmethod(grouped(TrainedBound, "bound"))  # by rising bound, that without one last
+    cases = staticmethod(grouped(TrainedBound, "bound"))  # by rising bound, None last
 
     def why_none(self, cases: Sequence[TrainedBound]) -> str:
         return "" if cases else "the quick form trains nothing"
@@ -138,13 +138,13 @@ class BoundedTraining(Part):
 
 
 class RealBoundedClusters(real.RealPart):
-    """Where the time of processes that sleep goes, and how far they drift apart."""
+    """Shares of the time of real processes that sleep, and their largest leads."""
 
     claims = claims.OF_REAL_CLUSTERS
     notes = tables.ON_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        """Exponential steps under every bound; one of them in the quick form."""
+        """Plan exponential steps under every bound; the quick form has one bound."""
         n, shape = cases.NUM_REAL_WORKERS, Shape.EXPONENTIAL
         settings = {"what": BoundRun.REAL, "shape": shape, "n": n, "is_slow": False, "num_clocks": _NUM_REAL_CLOCKS}
         secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * cases.REAL_MEAN_MS / 1000)

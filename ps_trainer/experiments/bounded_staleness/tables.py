@@ -12,39 +12,40 @@ from . import cases as measured
 from .cases import RealBound, TimedBound, TrainedBound, bound_name
 
 ON_TIMING = (
-    "A clock is a step of one worker, of which each is an update. Rates are in clocks per mean step.",
-    "A worker that begins a step is at most s completed steps ahead of the slowest. When it has completed that step it"
-    " is s + 1 ahead for a moment, and then waits; both are counted.",
-    "Slow for good and slow now and then are different things: a lead that the bound allows is used up once, so that"
-    " it hides delays that come and go, and none that stay.",
-    "With a permanently slow worker the rate without a bound is a mean over workers that drift apart for ever; its"
+    "A clock is one step of one worker, and each such step makes one update. Rates are in clocks per mean step.",
+    "A worker that begins a step is at most s completed steps ahead of the slowest worker. When it completes that"
+    " step, it is s + 1 ahead for a moment and then waits. The table shows both leads.",
+    "A permanently slow worker differs from a worker that is slow now and then. Workers can use up the lead that the"
+    " bound allows only once. The lead therefore hides delays that come and go, but no delay that stays.",
+    "With a permanently slow worker and no bound, the rate is a mean over workers that drift apart for ever. Their"
     " largest lead grows with the length of the run.",
-    "The first 20 % of each run are left out of rates and waiting, of the leads nothing is; medians over the seeds.",
+    "Rates and waiting are medians over the seeds, without the first 20 % of each run. The largest leads are maxima"
+    " over all seeds and whole runs.",
 )
 ON_TRAINING = (
-    "Why a bound helps little here: in Ho et al.'s system (as we recall it) a worker may go on with cached parameters"
-    " that are s clocks old. Here it pulls the newest ones in each step, so that its gradient is as stale as the"
-    " others are fast: n − 1 updates on average at most, whatever s, and already (n − 1)/2 behind a barrier, where"
-    " each gradient is an update of its own. The clock rate meanwhile grows by E[max]/E[X], 2.7 for 8 exponential"
-    " workers.",
-    "At the smallest learning rate a larger bound takes a few more updates, as the sources say. With the best one of"
-    " each it takes fewer: behind a barrier n gradients are of the same parameters, so that together they are one step"
-    " n times as long, which is too long at a learning rate that workers without a bound still bear (the last"
-    " columns).",
+    "A bound helps little here. In Ho et al.'s system (as we recall it), a worker may continue with cached parameters"
+    " that are s clocks old. Here a worker pulls the newest parameters in each step, so its staleness depends on the"
+    " speed of the others. The mean staleness is at most n − 1 updates, whatever s. Behind a barrier it is already (n"
+    " − 1)/2, because each gradient is an update of its own. The clock rate meanwhile grows by the factor"
+    " E[max]/E[X], which is 2.7 for 8 exponential workers.",
+    "At the smallest learning rate, a larger bound takes a few more updates, as the sources say. At the best learning"
+    " rate of each bound, a larger bound takes fewer. Behind a barrier, n gradients belong to the same parameters, so"
+    " together they make one step n times as long. That step is too long at a learning rate that workers without a"
+    " bound still tolerate (last columns).",
 )
 ON_REAL_CLUSTERS = (
-    "Of a real cluster a step's wait is not logged. Of four workers one waits for nobody: what such steps take beside"
-    " their delay, the 5th percentile over all, counts as communicating in every step, and what is left beside"
-    " computing as waiting.",
-    "A real worker's lead is that over what the others may have completed at most: their steps count as completed when"
-    " the delay is over. So what is above the bound is a violation, whatever the messages take.",
-    "The simulator is given a real run's delays, and nothing of what its steps take beside them, which is one reason"
-    " for a real cluster to fall behind it. Cores that others take are another.",
+    "The log of a real cluster has no waiting time. The 5th percentile of step time minus delay, over all steps,"
+    " counts as communication in every step. The slowest of the four workers does not wait, so this percentile"
+    " contains no waiting. The rest beside computing counts as waiting.",
+    "The lead of a real worker is a lower limit, because the steps of the others count as completed when their delay"
+    " ends. A lead above the bound is therefore a violation, however long the messages take.",
+    "The simulator uses the delays of a real run and nothing else of its steps. This is one reason why a real cluster"
+    " can fall behind the simulator. Other programs on the same cores are another reason.",
 )
 
 
 def of_timing(cases: Sequence[TimedBound]) -> list[Table]:
-    """Clock rates and waiting of each cluster under each bound."""
+    """Make the table of clock rates and waiting of each cluster under each bound."""
     columns = (
         *texts("workers", "bound"),
         *numbers(".3f", "clock rate", "clock rate, model"),
@@ -62,7 +63,7 @@ def of_timing(cases: Sequence[TimedBound]) -> list[Table]:
 
 
 def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
-    """What each bound took; none without trainings."""
+    """Make the table of updates and time to the target by bound; it is empty without trainings."""
     columns = (
         *texts("bound"),
         *numbers("g", "best learning rate"),
@@ -85,7 +86,7 @@ def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
 
 
 def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
-    """Clock rates beside the simulator's, and where the time goes; without cases none."""
+    """Make the tables of time shares and of real and simulated clock rates; both are empty without cases."""
     timed = [case for case in cases if case.timed()]
     columns = (
         *texts("bound"),

@@ -1,1 +1,1 @@
-"""Experiment: what distribution costs on one machine, and that it changes no number."""
+"""Experiment: the cost of distribution on one machine, and the proof that losses stay the same."""

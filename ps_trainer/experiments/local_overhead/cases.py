@@ -1,4 +1,4 @@
-"""The cases that the runs of the experiment on what a ps task costs make."""
+"""The cases that group the runs of the experiment on the cost of a ps task."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, sp
 SIZES = "sizes"  # part of the runs: models of growing size, for the overhead
 RULES = "rules"  # part of the runs: other optimizers, rules, layouts and numbers of ps tasks, for equality
 BYTES_PER_PARAMETER = 4
-LEAST_SIZES = 3  # two points lie on a line whatever they are
+LEAST_SIZES = 3  # any two points lie on a line
 
 _MB = 1e6
 _OTHERS_SHARE = 0.1
 
 
 class SizedModel(Case):
-    """The runs of one model, all seeds together; disturbed ones count only where there are no others."""
+    """The runs of one model with all seeds; disturbed runs count only if all runs are disturbed."""
 
     @functools.cached_property
     def _quiet(self) -> Results:
@@ -32,12 +32,12 @@ class SizedModel(Case):
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether something else ran beside all of its runs, so that its times do not count."""
+        """Whether other programs ran beside all of its runs, so that its times do not count."""
         return not self._quiet
 
     @property
     def model(self) -> str:
-        """With its options."""
+        """Name of the model with its options."""
         return f"{self.runs.setting('model')} {self.runs.setting('model_option')}".rstrip()
 
     @property
@@ -46,12 +46,12 @@ class SizedModel(Case):
 
     @property
     def local(self) -> Spread:
-        """Step times of one process, ms."""
+        """Step times of one process in ms."""
         return self._medians("local_ms")
 
     @property
     def cluster(self) -> Spread:
-        """Step times with a ps task, ms."""
+        """Step times with a ps task in ms."""
         return self._medians("cluster_ms")
 
     @property
@@ -68,7 +68,7 @@ class SizedModel(Case):
 
 
 class Overheads(NamedTuple):
-    """All runs, and those about the overhead by model."""
+    """All runs, and the runs of the overhead grouped by model."""
 
     results: Results
     sizes: Sequence[SizedModel]
@@ -80,17 +80,17 @@ class Overheads(NamedTuple):
 
     @property
     def line(self) -> Line | None:
-        """The overhead in ms against MB."""
+        """Line of the overhead in ms against the size in MB."""
         return line_of(self.timed)
 
 
 def overheads_of(results: Results) -> Overheads:
-    """The cases of all runs."""
+    """Return the cases of all runs."""
     return Overheads(results, cases_by(SizedModel, results.where(part=SIZES), "model", "model_option"))
 
 
 def line_of(sizes: Sequence[SizedModel]) -> Line | None:
-    """The overhead in ms against MB; None with too few sizes, or where there is none."""
+    """Fit the overhead in ms against MB; None with too few sizes, or if an overhead is not positive."""
     if len(sizes) < LEAST_SIZES or any(size.overhead_ms <= 0 for size in sizes):
         return None
     return fit_line([size.megabytes for size in sizes], [size.overhead_ms for size in sizes])

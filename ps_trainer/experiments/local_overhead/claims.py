@@ -1,4 +1,4 @@
-"""What the literature says of training on one machine: its numbers, and the claims with their measures."""
+"""Published numbers on training on one machine, and the claims with their measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiment: what distribution costs on one machine, and that it changes no number. What is run, and how."""
+"""Runs of the experiment on the cost of distribution on one machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEVEL = Level.PROCESSES
 _START_SECS = 16.0
 _TRAIN = {"dataset": "digits", "batch_size": 16, "learning_rate": 0.05}
 
-# Model, its option, steps, and how long a step takes with a ps task, about.
+# Model, its option, number of steps, and approximate seconds of a step with a ps task.
 _BY_SIZE = (
     ("softmax", "", 300, 0.003),
     ("mlp", "hidden=128", 300, 0.003),
@@ -58,7 +58,7 @@ class OneWorker(Part):
         done = local_control.compare(
             {**settings, "seed": run.seed}, folder, num_ps=num_ps, deadline_secs=10 * run.expected_secs
         )
-        pushed_bytes = done.cluster.summary["workers"]["0"]["push_bytes_computed"]  # per step: the gradient's
+        pushed_bytes = done.cluster.summary["workers"]["0"]["push_bytes_computed"]  # size of one step's gradient
         figures = {
             "loss_difference": done.loss_difference,
             "first_loss": done.local[0]["loss"],

@@ -1,4 +1,4 @@
-"""The plot of the experiment on what a ps task costs, and the words below it."""
+"""The plot of the experiment on the cost of a ps task, and its caption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables and the explanations of the experiment on what a ps task costs."""
+"""The tables and the explanations of the experiment on the cost of a ps task."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from .cases import Overheads, SizedModel
 
 
 def tables(overheads: Overheads) -> list[Table]:
-    """Step times of each model, and losses of each run."""
+    """Make the tables of step times of each model and of losses of each run."""
     return [_size_table(overheads.sizes, overheads.line), _equality_table(overheads.results)]
 
 
 def notes(overheads: Overheads) -> list[str]:
-    """Sentences for the report."""
+    """Return the notes of the report."""
     line, differences = overheads.line, overheads.results.figures("loss_difference")
     return [
         *([f"Overhead per step = {line.a:.2f} ms + M · {line.b / 1000:.4f} s/MB."] if line else []),
         f"{sum(one == 0 for one in differences)} of {len(differences)} runs have the same losses to the last bit.",
-        "Both sides compute with the same number of threads per op and without TensorFlow's graph rewriting. With"
-        " other numbers of threads a product of large matrices (1,024 × 1,024) is summed in another order, and losses"
-        " differ by some 1e-7: the one difference found while this was built. It is of the threads, not of the ps"
-        " tasks.",
-        "One worker and one ps task without a pause keep two cores some 75 % busy. That is what is measured here, not"
-        " contention: times count wherever other programs took less than a tenth of that.",
-        "The ps task pays for copies: parameters and gradient are packed, sent and unpacked, once each way.",
+        "Both sides compute with the same number of threads per op and without TensorFlow's graph rewriting. Another"
+        " number of threads changes the order in which TensorFlow sums a product of large matrices (1,024 × 1,024)."
+        " Losses then differ by about 1e-7. This was the only difference found during development. The threads cause"
+        " it, not the ps tasks.",
+        "One worker and one ps task without a pause keep two cores about 75 % busy. This load is the measured one and"
+        " not contention. Times count if other programs took less than a tenth of that CPU time.",
+        "The overhead of a ps task comes from copies. Parameters and gradients are packed, sent and unpacked, once in"
+        " each direction.",
     ]
 
 

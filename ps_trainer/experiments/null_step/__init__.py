@@ -1,1 +1,1 @@
-"""Experiment: the synchronous null step, a microbenchmark of what a step costs beside its computation."""
+"""Experiment: the synchronous null step, a microbenchmark of the cost of a step without computation."""

@@ -1,4 +1,4 @@
-"""What a run of null steps measures, and the cases that the runs make."""
+"""Figures of a run of null steps, and the cases that group the runs."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ _ID_BYTES = 8
 
 
 class StepCase(Case):
-    """Runs that differ in their repetition only; contended ones count only where there are no others."""
+    """Repetitions of one run; CPU-contended runs count only if all runs are contended."""
 
     level = setting("level")
     curve = setting("curve", Curve)
-    megabytes = setting("megabytes")  # of all parameters; 0 for the scalar
+    megabytes = setting("megabytes")  # size of all parameters; 0 for the scalar
     n = setting("n")
     p = setting("p")
 
     @functools.cached_property
     def counted(self) -> Results:
-        """The runs whose times count, if there are any."""
+        """Runs whose times count, or all runs if none counts."""
         return self.runs.uncontended() or self.runs
 
     @property
     def is_contended(self) -> bool:
-        """Whether all of them were CPU-contended."""
+        """Whether all runs were CPU-contended."""
         return not self.runs.uncontended()
 
     @functools.cached_property
     def step_ms(self) -> Spread:
-        """Of all repetitions' steps, delays taken off."""
+        """Spread of the step times of all repetitions, without delays."""
         return spread([ms for run in self.counted.figures("step_ms") for ms in run])
 
     @property
     def bytes_per_step(self) -> float | None:
-        """What one worker received and sent in a step; None where nothing was counted."""
+        """Bytes that one worker received and sent in a step; None if not counted."""
         return _median(_known(self.counted, "bytes_per_step"))
 
     @property
     def skew_ms(self) -> float:
-        """From the first worker to the last one that has an update's parameters, median; 0 in virtual time."""
+        """Median time from the first to the last worker that has an update's parameters; 0 in virtual time."""
         return _median([ms for run in _known(self.counted, "skew_ms") for ms in run]) or 0.0
 
     @property
     def switches_per_step(self) -> float | None:
-        """The machine's context switches; None where nothing was counted."""
+        """Context switches of the machine per step; None if not counted."""
         return _median(_known(self.counted, "switches_per_step"))
 
     @property
     def loss_error(self) -> float | None:
-        """Largest |relative error| of a step's loss; None where it is not known beforehand."""
+        """Largest |relative error| of a step's loss; None if the right loss is unknown."""
         return max(_known(self.runs, "loss_error"), default=None)
 
     @property
@@ -71,12 +71,12 @@ class StepCase(Case):
 
     @property
     def place(self) -> tuple[Level, int, int]:
-        """What two cases have in common that differ in their parameters only."""
+        """Level and numbers of tasks, which are equal in cases that differ in their parameters only."""
         return self.level, self.n, self.p
 
     @property
     def num_bytes(self) -> float:
-        """What a step moves each way, payload: parameters, or the batch's rows."""
+        """Payload of a step in each direction: the parameters, or the rows of the batch."""
         return {
             Curve.SCALAR: 4.0 * self.p,
             Curve.DENSE: self.megabytes * MEGABYTE,
@@ -85,48 +85,51 @@ class StepCase(Case):
 
     @property
     def payload_bytes(self) -> float:
-        """Both ways; a gradient's rows come with their ids."""
+        """Payload of a step in both directions; the rows of a gradient include their ids."""
         return 2 * self.num_bytes + (ROWS_PER_STEP * _ID_BYTES if self.curve is Curve.SPARSE else 0)
 
     def predicted_ms(self, bytes_per_sec: float) -> float:
-        """A pull and a push after it, without overlap."""
+        """Return the time of a pull followed by a push, without overlap."""
         return 1000.0 * theory.ps_round_secs(self.num_bytes, self.n, self.p, bytes_per_sec)
 
 
 class NullSteps(NamedTuple):
-    """All cases."""
+    """All cases of the experiment."""
 
-    cases: Sequence[StepCase]  # real ones and virtual ones, in the order of the runs
+    cases: Sequence[StepCase]  # real and virtual, in the order of the runs
     bytes_per_sec: float | None  # B on shaped hosts; None = not measured
 
     @property
     def timed(self) -> list[StepCase]:
-        """Those whose times count."""
+        """Cases whose times count."""
         return [case for case in self.cases if not case.is_contended]
 
     @property
     def on_links(self) -> list[StepCase]:
-        """Dense ones on shaped hosts whose times count."""
+        """Dense cases on shaped hosts whose times count."""
         return [case for case in self.timed if case.level is Level.SHAPED and case.curve is Curve.DENSE]
 
 
 def null_steps_of(results: Results) -> NullSteps:
-    """All cases of the experiment's results."""
+    """Return all cases of the experiment's results."""
     cases = cases_by(StepCase, results, "level", "curve", "megabytes", "n", "p")
     steps = [case for case in cases if case.curve is not Curve.GOODPUT]
     return NullSteps(steps, link_bytes_per_sec(results))
 
 
 def link_bytes_per_sec(results: Results) -> float | None:
-    """Median of what plain transfers over a shaped link got, where they can, of uncontended ones; None without any."""
+    """Return the median rate of plain transfers over a shaped link; None without any.
+
+    Contended transfers count only if all transfers were contended.
+    """
     runs = results.where(curve=Curve.GOODPUT)
     return _median([rate for rates in (runs.uncontended() or runs).figures("bytes_per_sec") for rate in rates])
 
 
 def step_ms(training: Training) -> list[float]:
-    """Time between one update's end and the next one's, in ms, without the injected delay and without warm-up.
+    """Return the times between the ends of updates, in ms, without the injected delay and without warm-up.
 
-    An update has ended when the last worker has the parameters that it made: the end of that worker's step.
+    An update ends when the last worker has its parameters, which is the end of that worker's step.
     """
     ends: dict[int, float] = {}
     delays: dict[int, float] = {}
@@ -140,7 +143,7 @@ def step_ms(training: Training) -> list[float]:
 
 
 def skew_ms(training: Training) -> list[float]:
-    """Time between the first and the last worker that has an update's parameters, in ms, without warm-up."""
+    """Return the times from the first to the last worker that has an update's parameters, in ms, without warm-up."""
     ends: dict[int, list[float]] = {}
     for step in training.steps:
         ends.setdefault(step["global_step"], []).append(step["t_end"])
@@ -148,11 +151,10 @@ def skew_ms(training: Training) -> list[float]:
 
 
 def loss_error(training: Training, curve: Curve, num_values: int) -> float | None:
-    """Largest |relative error| of a loss against the one that all updates before it must have made.
+    """Return the largest |relative error| of a loss against the loss that all updates before it must produce.
 
-    A step of a dense model multiplies every one of V values, 1 at first, by 1 − η: loss t is V/2 · (1 − η)^(2t). The
-    loss
-    of a table depends on which rows were drawn, so its error is None.
+    A dense model has V values that begin at 1, and each step multiplies them by 1 − η. Loss t is therefore
+    V/2 · (1 − η)^(2t). The loss of a table depends on the drawn rows, so its error is None.
     """
     if curve is Curve.SPARSE:
         return None
@@ -163,7 +165,7 @@ def loss_error(training: Training, curve: Curve, num_values: int) -> float | Non
 
 
 def num_values(settings: Mapping[str, Any]) -> int:
-    """Values of a dense model, rows of a table."""
+    """Return the number of values of a dense model, or of rows of a table."""
     if settings["curve"] == Curve.SCALAR:
         return settings["p"]
     size = 4 if settings["curve"] == Curve.DENSE else ROW_BYTES

@@ -1,4 +1,4 @@
-"""Experiment: the synchronous null step, what a step costs beside its computation. What is run, and how."""
+"""Runs of the experiment on the synchronous null step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _START_SECS_PER_WORKER = 1.5
 _VIRTUAL_SECS_PER_WORKER = 0.01
 _PAPER_COUNTS = (1, 2, 5, 10, 25, 50, 100)
 _QUICK_PAPER_COUNTS = (1, 10, 100)
-_BYTES_PER_SEC = 23.9e6  # of a shaped link, about: for the time left only
+_BYTES_PER_SEC = 23.9e6  # approximate rate of a shaped link, only for the estimate of the remaining time
 
 
 class _Plan(NamedTuple):
@@ -41,7 +41,7 @@ class _Plan(NamedTuple):
     p: int  # number of ps tasks
     updates: int  # number of updates
     delay_ms: int = 0  # sleep of each worker between pull and push, so that processes find the cores idle
-    is_repeated: bool = False  # whether to run it for every seed, as a claim needs it, or for the first one only
+    is_repeated: bool = False  # whether a claim needs a run for every seed, not only for the first
 
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
@@ -93,7 +93,7 @@ class SourceScale(Part):
 
 
 class PlainTransfers(Part):
-    """What TCP gets over a shaped link; no runs where there are no shaped hosts."""
+    """TCP transfers over a shaped link; no runs on machines that cannot shape hosts."""
 
     selects = {"curve": Curve.GOODPUT}
 
@@ -105,7 +105,7 @@ class PlainTransfers(Part):
 
 
 class RealSteps(Part):
-    """Processes on one machine and on shaped hosts, and what all parts together say."""
+    """Processes on one machine and on shaped hosts, and the claims over all parts."""
 
     claims = claims.CLAIMS
     sees_all = True
@@ -156,7 +156,7 @@ class NullStep(Experiment):
 
 
 def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run]:
-    """The runs on shaped hosts; none where there can be no such hosts."""
+    """Plan the runs on shaped hosts; none on machines that cannot shape hosts."""
     plans = () if shaped.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
@@ -184,7 +184,7 @@ def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) ->
 
 
 def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[float]:
-    """Times between updates at the source's scale, ms, without warm-up."""
+    """Return the times between updates at the source's scale, in ms, without warm-up."""
     alone_ms = (
         1000 * sized_settings.PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
     )
@@ -197,7 +197,7 @@ def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[fl
         "sync",
         num_workers=n,
         num_ps=sized_settings.PAPER_PS,
-        # ln 2 of the mean is the median of one worker's exponential step.
+        # The median of an exponential step is its mean times ln 2.
         compute=[f"exp:mean_ms={alone_ms / np.log(2):.6g}"],
         num_updates=_NUM_VIRTUAL_UPDATES,
         seed=seed,
@@ -209,7 +209,7 @@ def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[fl
 
 
 def _train(run: Run, folder: pathlib.Path) -> tuple[Training, float]:
-    """The training, and the bytes that its last worker received and sent in a step."""
+    """Return the training, and the bytes that its last worker received and sent in a step."""
     n, p = run.settings["n"], run.settings["p"]
     fields = _training_settings(run)
     if run.level is Level.SHAPED:
@@ -217,7 +217,7 @@ def _train(run: Run, folder: pathlib.Path) -> tuple[Training, float]:
         return done.training, sum(done.bytes_per_round[f"worker-{n - 1}"])
     flags = flags_of({**QUIET, **fields})
     training = Cluster(num_workers=n, num_ps=p, flags=flags, deadline_secs=10 * run.expected_secs).train(folder)
-    last = training.summary["workers"][str(n - 1)]  # the chief also reads what it saves
+    last = training.summary["workers"][str(n - 1)]  # not the chief, which also reads the parameters that it saves
     return training, last["push_bytes_per_step"] + last["pull_bytes_per_step"]
 
 

@@ -11,32 +11,35 @@ from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
 from .cases import NullSteps, StepCase
 
 _NOTES = (
-    "A step lasts from the moment at which every worker has an update's parameters to the same moment of the next"
-    " update. The delay between pull and push, where there is one, is taken off; what the operating system adds to"
-    " wake a process is not.",
-    "Bytes per step are what one worker, the chief only where it is alone, received and sent: on shaped hosts by the"
-    " counters of its host's interface, headers included, on one machine by the kernel's counts of its connections.",
-    "The gradient of these models is what was pulled, times 1: no constant can stand for it, and TensorFlow's graph"
-    " rewriting is off. Tables are written in full before the first step, so no page is touched for the first time in"
-    " one; gradients of tables travel as rows and ids (`sgd` applies them row by row).",
-    "Where the step with the larger table is the shorter one, the difference is not the table's: single runs on cores"
-    " that others use differ by as much, and so does a dense step of one worker from the prediction.",
-    "On few cores the scalar step of one machine's processes grows as they wait for a core: all workers wake at the"
-    " same moment, and n + p processes share the cores, where the source has a machine for each.",
-    "The prediction has all pulls and then all pushes. A worker that has its parameters before the others begins to"
-    " push while they still pull, on the other direction of the ps tasks' links, and the step is shorter, by at most"
-    " the time from the first worker to the last one: the prediction, and a few per cent for the work of the"
-    " processors, lies between the step and the step with that time added. With even shares of the link nothing is"
-    " saved; with workers served one after the other the step would be (n + 1)/(2n) of the prediction. So 4 workers"
-    " and one ps task, whose shares are least even, can fall below the claim's 15 %. Beside that, 64 KiB at each end"
-    " of a link pass without waiting, which 1 MB notices.",
-    "The source's dense numbers, read as a summary gives them, are shorter than a pull and then a push at 10 Gbit/s"
-    " and longer than both at once: either its pulls and pushes overlapped in part, or its links were faster.",
+    "A step lasts from the moment at which every worker has the parameters of an update to the same moment of the"
+    " next update. The injected delay between pull and push is subtracted. The time that the operating system adds to"
+    " wake a process is not subtracted.",
+    "Bytes per step are the bytes that one worker received and sent. This worker is the chief only if the chief is"
+    " alone. On shaped hosts, the counters of the host's interface give the bytes, headers included. On one machine,"
+    " the kernel's counts of the worker's connections give them.",
+    "The gradient of these models is the pulled values times 1, so no constant can replace it. TensorFlow's graph"
+    " rewriting is off. Tables are written in full before the first step, so no step touches a page for the first"
+    " time. Gradients of tables travel as rows and ids, and `sgd` applies them row by row.",
+    "If the step with the larger table is the shorter one, the table does not cause the difference. Single runs on"
+    " cores that other programs use differ as much. A dense step of one worker differs as much from the prediction.",
+    "On few cores, the scalar step of processes on one machine grows because they wait for a core. All workers wake"
+    " at the same moment, and n + p processes share the cores. The source has one machine for each process.",
+    "The prediction assumes that all pulls end before the first push. A worker that has its parameters before the"
+    " others begins to push while the others still pull. Its push uses the other direction of the ps tasks' links, so"
+    " the step is shorter. It is shorter by at most the time from the first worker to the last one. The prediction,"
+    " plus a few per cent for the processors' work, therefore lies between two times. The lower one is the step, and"
+    " the upper one is the step plus that time. With even shares of the link, the step is not shorter. If the link"
+    " served the workers one after the other, the step would be (n + 1)/(2n) of the prediction. The shares of 4"
+    " workers and one ps task are least even. Their step can therefore fall below the prediction by more than the"
+    " claim's 15 %. In addition, 64 KiB at each end of a link pass without waiting, which is noticeable at 1 MB.",
+    "The source's dense numbers, as a summary gives them, are shorter than a pull followed by a push at 10 Gbit/s."
+    " They are longer than a pull and a push at the same time. Either the source's pulls and pushes overlapped in"
+    " part, or its links were faster.",
 )
 
 
 def tables(steps: NullSteps) -> list[Table]:
-    """A table of real runs for each level, and one at the source's scale."""
+    """Make a table of real runs for each level, and a table at the source's scale."""
     cases, bytes_per_sec = steps
     made = []
     for level in (Level.PROCESSES, Level.SHAPED):
@@ -48,16 +51,16 @@ def tables(steps: NullSteps) -> list[Table]:
 
 
 def notes(steps: NullSteps) -> list[str]:
-    """Sentences for the report."""
+    """Return the notes of the report."""
     cases, bytes_per_sec = steps
     contended = [case.name for case in cases if case.is_contended]
     return [
         *(
-            [f"B as plain TCP transfers between two shaped hosts got it: {bytes_per_sec / 1e6:.2f} MB/s."]
+            [f"Plain TCP transfers between two shaped hosts give B = {bytes_per_sec / 1e6:.2f} MB/s."]
             if bytes_per_sec
             else []
         ),
-        *([f"CPU-contended and left out of the claims about time: {'; '.join(contended)}."] if contended else []),
+        *([f"The claims about time leave out the CPU-contended cases: {'; '.join(contended)}."] if contended else []),
         *_NOTES,
     ]
 
