@@ -38,7 +38,7 @@ ALLOWED = {
     **{part: COMPONENTS | {"cluster"} for part in MIDDLE},
     "simulation": {"store", "optimizers", "data"},
     "training": COMPONENTS | MIDDLE | {"cluster"},
-    "experiments": COMPONENTS | MIDDLE | {"cluster", "launch"},
+    "experiments": COMPONENTS | READERS | MIDDLE | {"cluster", "launch"},
     "launch": {"cluster"},
     "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster"},
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from ps_trainer.comparison.recorded_run import X_AXES, RecordedRun, RunCurve
+from ps_trainer.comparison.style import STYLE
 from ps_trainer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,17 +24,6 @@ MAX_STALENESS = 24  # greater values share the last bar
 # Of the colour-blind safe palette by Okabe and Ito; dashes tell more runs apart than there are colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", ":")
-_STYLE = {
-    "figure.constrained_layout.use": True,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text, so that a reader can search the page
-    "svg.hashsalt": "ps_trainer",  # the same runs give the same file
-}
 
 
 class NamedFigure(NamedTuple):
@@ -48,7 +38,7 @@ class NamedFigure(NamedTuple):
         import matplotlib
 
         # Matplotlib reads settings such as `svg.fonttype` at this moment, not when it draws.
-        with matplotlib.rc_context(_STYLE):
+        with matplotlib.rc_context(STYLE):
             self.figure.savefig(file, format=form, dpi=_PNG_DPI, metadata={"Date": None} if form == "svg" else None)
 
 
@@ -99,7 +89,7 @@ def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Fi
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size)
         FigureCanvasAgg(figure)
         fill(figure)

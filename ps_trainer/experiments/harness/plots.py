@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ps_trainer.comparison.style import STYLE
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.labels import Level
 
@@ -20,20 +21,7 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = Any  # lists of experiments work where matplotlib is not installed
 
-_STYLE = {
-    "figure.constrained_layout.use": True,
-    "axes.grid": True,
-    "axes.axisbelow": True,  # the grid is behind bars
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "font.size": 9.0,
-    "legend.fontsize": 8.0,
-    "legend.frameon": False,
-    "lines.markersize": 4.0,
-    "svg.fonttype": "none",  # text stays text: small files, and words that can be searched for
-    "svg.hashsalt": "ps_trainer",  # the same plot is the same file
-}
+_STYLE = {**STYLE, "font.size": 9.0, "legend.fontsize": 8.0, "lines.markersize": 4.0}
 _PNG_DPI = 110
 
 

@@ -66,6 +66,7 @@ def test_a_change_of_measured_code_repeats_runs_and_a_change_of_texts_keeps_them
         ("experiments/harness/report.py", "\nX = 1\n"),
         ("experiments/staleness_quality/cases.py", "\nX = 1\n"),
         ("cli/local.py", "\nX = 1\n"),
+        ("comparison/page.py", "\nX = 1\n"),
         ("experiments/backup_workers/cases.py", "\n# said of it\n"),
     ],
 )
