@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from benchmarks import arguments
 from benchmarks.loader_files import Write, generated, images, people, records
 from benchmarks.report import Report, ResultColumn, Row
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.detect_format import detect
 from ps_trainer.data.pipeline.data_source import DataSource, Shard
 from ps_trainer.errors import DataError
@@ -153,11 +153,11 @@ def measure(
 def create(case: LoaderCase, folder: pathlib.Path) -> DataSource:
     """The dataset that reads the files of a case."""
     if case.dataset is not None:
-        return registry.DATASETS.create(case.dataset, case.options, data_dir=str(folder))
+        return component_tables.DATASETS.create(case.dataset, case.options, data_dir=str(folder))
     found = detect(folder)
     if found.dataset is None:
         raise DataError(f"{folder}: {'; '.join(found.facts)}")
-    return registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
+    return component_tables.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
 
 
 def _rates(

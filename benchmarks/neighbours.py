@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ps_trainer import component_tables
 from ps_trainer import config as config_lib
-from ps_trainer import registry
 from ps_trainer.checkpoints.report import find_checkpoint
 from ps_trainer.errors import EXIT_DONE
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     recorded = config_lib.recorded(flags.logdir)
     if recorded is None:
         parser.error(f"{flags.logdir} has no config.json; name the --logdir of a run")
-    source = registry.DATASETS.create(
+    source = component_tables.DATASETS.create(
         recorded["dataset"], recorded["dataset_option"], data_dir=recorded.get("data_dir")
     )
     vectors = unit_rows(find_checkpoint(flags.logdir / "checkpoints")["input"][: source.vocab_size])

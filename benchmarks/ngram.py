@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE
 
 SPLITS = ("train", "test")
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
         help="join consecutive examples, which overlap by one symbol, so that each symbol has enough symbols before it",
     )
     flags = parser.parse_args(argv)
-    source = registry.DATASETS.create(flags.dataset, flags.dataset_option, data_dir=flags.data_dir)
+    source = component_tables.DATASETS.create(flags.dataset, flags.dataset_option, data_dir=flags.data_dir)
     train, test = (_read(functools.partial(source.in_order, split, batch_size=_BATCH_SIZE)) for split in SPLITS)
     if flags.unbroken:
         train, test = (ids[:, 1:].reshape(1, -1) for ids in (train, test))

@@ -17,11 +17,11 @@ import sys
 import typing
 from collections.abc import Iterator
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import main as cli
-from ps_trainer.component_registry import Registry
 from ps_trainer.options import format_value, key_of
+from ps_trainer.registry import Registry
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "reference"
 NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: change the code's docstrings. -->\n"
@@ -31,35 +31,39 @@ COMPONENT_PAGES = {
     "models": (
         "Models",
         "Values of `--model`. `models/README.md` in the repository says how to train each, and what it reaches.",
-        [registry.MODELS],
+        [component_tables.MODELS],
     ),
     "datasets": (
         "Datasets",
         "Values of `--dataset`. `ps_trainer data info PATH` names the dataset that reads a file.",
-        [registry.DATASETS],
+        [component_tables.DATASETS],
     ),
     "update-rules": (
         "Update rules",
         "Values of `--update`: how gradients become updates. `ps_trainer/updates/README.md` in the repository helps to"
         " choose one.",
-        [registry.UPDATES],
+        [component_tables.UPDATES],
     ),
     "gradient-transforms": (
         "Gradient transforms",
         "Values of `--gradient_transform`: what a worker does to a gradient before it sends it."
         " `ps_trainer/gradients/README.md` in the repository says how to combine them.",
-        [registry.GRADIENT_TRANSFORMS],
+        [component_tables.GRADIENT_TRANSFORMS],
     ),
     "optimizers": (
         "Optimizers and schedules",
         "Values of `--optimizer`, `--optimizer_for` and `--schedule`. The ps tasks apply them.",
-        [registry.OPTIMIZERS, registry.SCHEDULES],
+        [component_tables.OPTIMIZERS, component_tables.SCHEDULES],
     ),
-    "layouts": ("Layouts", "Values of `--layout`: where the parameters lie on the ps tasks.", [registry.LAYOUTS]),
+    "layouts": (
+        "Layouts",
+        "Values of `--layout`: where the parameters lie on the ps tasks.",
+        [component_tables.LAYOUTS],
+    ),
     "delays": (
         "Delay distributions",
         "Values of `--straggler`, which delays real workers, and of `--compute` of the simulator.",
-        [registry.DELAYS],
+        [component_tables.DELAYS],
     ),
 }
 

@@ -12,10 +12,10 @@ import json
 import pathlib
 from typing import Any
 
-from ps_trainer import options, registry, target_metric
-from ps_trainer.component_registry import split_inline
+from ps_trainer import component_tables, options, target_metric
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option, repeatable
+from ps_trainer.registry import split_inline
 
 # The launcher sets this environment variable to its pid; a task ends when the process with that pid has ended.
 PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
@@ -248,22 +248,22 @@ class TrainConfig:
             UnknownNameError: a component is not registered.
         """
         options.check(self)
-        registry.MODELS.check(self.model)
-        registry.DATASETS.check(self.dataset)
-        registry.UPDATES.check(self.update)
-        registry.OPTIMIZERS.check(self.optimizer)
+        component_tables.MODELS.check(self.model)
+        component_tables.DATASETS.check(self.dataset)
+        component_tables.UPDATES.check(self.update)
+        component_tables.OPTIMIZERS.check(self.optimizer)
         for text in self.optimizer_for:
-            registry.OPTIMIZERS.check(split_inline(text.partition("=")[2])[0], "--optimizer_for")
-        registry.SCHEDULES.check(self.schedule)
-        registry.LAYOUTS.check(self.layout)
+            component_tables.OPTIMIZERS.check(split_inline(text.partition("=")[2])[0], "--optimizer_for")
+        component_tables.SCHEDULES.check(self.schedule)
+        component_tables.LAYOUTS.check(self.layout)
         for transform in self.gradient_transform:
-            registry.GRADIENT_TRANSFORMS.check(split_inline(transform)[0])
+            component_tables.GRADIENT_TRANSFORMS.check(split_inline(transform)[0])
         if self.shard_examples and self.sharding != "dynamic":
             raise OptionError(f"--shard_examples={self.shard_examples} needs --sharding=dynamic; add that flag")
         for spec in self.straggler:
-            registry.DELAYS.check(split_inline(spec)[0])
+            component_tables.DELAYS.check(split_inline(spec)[0])
         for name in self.hook:
-            registry.HOOKS.check(name)
+            component_tables.HOOKS.check(name)
         if self.target_metric is not None:
             target_metric.parse(self.target_metric)
         if self.max_steps is None and self.num_epochs is None:

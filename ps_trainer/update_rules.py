@@ -34,9 +34,9 @@ class _Parts(NamedTuple):
 
 
 _RULES = {
-    "async": _Parts("asynchronous:Async", "single:Async", "shared_parameters:Mean"),
+    "async": _Parts("asynchronous:Async", "update_per_push:Async", "shared_parameters:Mean"),
     "downpour": _Parts("downpour:Downpour", "replicas:Downpour", "replicas:Downpour"),
-    "hogwild": _Parts("hogwild:Hogwild", "single:Async", "shared_parameters:Mean"),
+    "hogwild": _Parts("hogwild:Hogwild", "update_per_push:Async", "shared_parameters:Mean"),
     "sync": _Parts("synchronous:Sync", "groups:Sync", "shared_parameters:Mean", "wait_for_k:run"),
     # TensorFlow's own SyncReplicasOptimizer, with its queue of tokens and as its users set it up: simulated only.
     "token_queue": _Parts(None, "tokens:TokenQueue", "shared_parameters:Mean", "tokens:run"),
@@ -47,10 +47,12 @@ _RULES = {
     "k_async": _Parts("k_family:KAsync", "groups:KAsync", "shared_parameters:Mean", "wait_for_k:run"),
     "k_batch_sync": _Parts("k_family:KBatchSync", "groups:KBatchSync", "shared_parameters:Mean"),
     "k_batch_async": _Parts("k_family:KBatchAsync", "groups:KBatchAsync", "shared_parameters:Mean", "no_wait:run"),
-    "ssp": _Parts("ssp:Ssp", "single:Ssp", "shared_parameters:Mean"),
-    "drop_stale": _Parts("drop_stale:DropStale", "single:DropStale", "shared_parameters:Mean"),
-    "staleness_aware": _Parts("staleness_aware:StalenessAware", "single:Async", "shared_parameters:StalenessAware"),
-    "dc_asgd": _Parts("dc_asgd:DcAsgd", "single:DcAsgd", "shared_parameters:DcAsgd"),
+    "ssp": _Parts("ssp:Ssp", "update_per_push:Ssp", "shared_parameters:Mean"),
+    "drop_stale": _Parts("drop_stale:DropStale", "update_per_push:DropStale", "shared_parameters:Mean"),
+    "staleness_aware": _Parts(
+        "staleness_aware:StalenessAware", "update_per_push:Async", "shared_parameters:StalenessAware"
+    ),
+    "dc_asgd": _Parts("dc_asgd:DcAsgd", "update_per_push:DcAsgd", "shared_parameters:DcAsgd"),
     "easgd": _Parts("easgd:Easgd", "replicas:Easgd", "replicas:Easgd"),
     "model_averaging": _Parts(
         "model_averaging:ModelAveraging", "replicas:ModelAveraging", "replicas:ModelAveraging", "barrier:run"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ps_trainer import options, registry
+from ps_trainer import component_tables, options
 from ps_trainer.cli import checkpoint, experiment, flags, local, simulate, simulate_train
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.generators import generate
@@ -46,7 +46,8 @@ def fields_of(owner: str, options_type: type, parse: Callable[[str], object]) ->
 
 
 def all_fields() -> Iterator[Declared]:
-    types = {f"{kind} {name}": one.load(name) for kind, one in registry.REGISTRIES.items() for name in one.names()}
+    registries = component_tables.REGISTRIES
+    types = {f"{kind} {name}": one.load(name) for kind, one in registries.items() for name in one.names()}
     types = {owner: getattr(component, "Options", None) for owner, component in types.items()}
     types |= {f"generator {name}": generate.options_type(generate.load(name)) for name in generate.GENERATORS}
     types |= {f"simulated {name}": rule.Options for name, rule in schedule_table.RULES.items()}

@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from ps_trainer import registry
-from ps_trainer.component_registry import Registry
+from ps_trainer import component_tables
+from ps_trainer.registry import Registry
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = {"updates": registry.UPDATES, "gradients": registry.GRADIENT_TRANSFORMS}
+FOLDERS = {"updates": component_tables.UPDATES, "gradients": component_tables.GRADIENT_TRANSFORMS}
 
 
 def sections(folder: str) -> dict[str, str]:
@@ -35,7 +35,7 @@ def option_names(table: Registry) -> set[str]:
 
 def test_every_rule_is_recommended_explained_and_measured():
     guide = sections("updates")
-    names = registry.UPDATES.names()
+    names = component_tables.UPDATES.names()
     advice = guide["Which one do I choose"]
     assert [name for name in names if f"`{name}`" not in advice and not name.startswith("k_")] == []
     assert sorted(column(guide["What a global step is, and which learning rate a rule expects"])) == sorted(names)
@@ -46,7 +46,7 @@ def test_every_rule_is_recommended_explained_and_measured():
 
 def test_every_transform_has_a_place_in_the_order_and_is_measured():
     guide = sections("gradients")
-    names = registry.GRADIENT_TRANSFORMS.names()
+    names = component_tables.GRADIENT_TRANSFORMS.names()
     places = re.findall(r"^\| \d \|([^|]+)\|", guide["Order"], flags=re.MULTILINE)
     assert sorted(name for place in places for name in re.findall(r"`(\w+)`", place)) == sorted(names)
     assert set(names) <= set(column(guide["Measured"]))

@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import data as data_cli
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import local as local_cli
@@ -70,6 +70,6 @@ def test_flags_in_the_text_exist():
 
 
 def test_every_component_is_named():
-    for table in registry.REGISTRIES.values():
+    for table in component_tables.REGISTRIES.values():
         for name in table.names():
             assert f"`{name}`" in README, f"--{table.flag}={name}"

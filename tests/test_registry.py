@@ -8,10 +8,10 @@ import textwrap
 
 import pytest
 
-from ps_trainer import registry
-from ps_trainer.component_registry import Registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.options import option
+from ps_trainer.registry import Registry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_former_name_of_a_model_means_the_present_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "models", None)  # as in an installation of ps_trainer, which has no such package
     monkeypatch.delitem(sys.modules, "models.softmax", raising=False)
-    assert registry.MODELS.load("models.softmax:Softmax") is registry.MODELS.load("softmax")
+    assert component_tables.MODELS.load("models.softmax:Softmax") is component_tables.MODELS.load("softmax")
 
 
 def test_a_model_of_the_users_comes_before_a_former_name(folder, monkeypatch):
@@ -63,12 +63,12 @@ def test_a_model_of_the_users_comes_before_a_former_name(folder, monkeypatch):
     (folder / "models").mkdir()
     (folder / "models" / "softmax.py").write_text("class Softmax:\n    def build(self): pass\n")
     (folder / "models" / "__init__.py").touch()
-    assert registry.MODELS.load("models.softmax:Softmax") is not registry.MODELS.load("softmax")
+    assert component_tables.MODELS.load("models.softmax:Softmax") is not component_tables.MODELS.load("softmax")
 
 
 def test_an_unknown_models_module_is_named_as_it_was_given():
     with pytest.raises(UnknownNameError, match="no module named 'models.nothing'"):
-        registry.MODELS.load("models.nothing:Nothing")
+        component_tables.MODELS.load("models.nothing:Nothing")
 
 
 def test_creates_by_name_with_options():
@@ -157,9 +157,9 @@ def test_a_module_that_fails_in_its_own_imports_is_not_called_missing(folder):
         THINGS.load("broken_thing:Thing")
 
 
-@pytest.mark.parametrize("kind", registry.REGISTRIES)
+@pytest.mark.parametrize("kind", component_tables.REGISTRIES)
 def test_every_registered_name_loads_and_its_docstring_begins_with_one_sentence(kind):
-    table = registry.REGISTRIES[kind]
+    table = component_tables.REGISTRIES[kind]
     assert table.names()
     for name in table.names():
         assert table.load(name).__doc__.strip().splitlines()[0].rstrip().endswith((".", ":")), name

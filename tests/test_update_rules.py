@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_trainer import registry, update_rules
+from ps_trainer import component_tables, update_rules
 from ps_trainer.simulation.replay.base import Arithmetic
 from ps_trainer.simulation.rules.base import ScheduleRule
 from ps_trainer.updates.base import UpdateRule
@@ -18,7 +18,7 @@ def test_every_part_is_a_class_of_its_kind(part, kind):
 
 
 def test_rules_of_the_cluster_are_registered_in_the_order_of_the_table():
-    assert registry.UPDATES.names() == list(update_rules.targets("update"))
+    assert component_tables.UPDATES.names() == list(update_rules.targets("update"))
 
 
 def test_a_rule_with_a_schedule_has_its_arithmetic_and_a_vectorised_one_has_both():

@@ -7,7 +7,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError, did_you_mean
@@ -56,7 +56,7 @@ def _run(argv: Sequence[str]) -> int:
 
     plots.check_available()
     with hidden_stderr():
-        experiments = session.create(registry.EXPERIMENTS.names() if names == ["all"] else names)
+        experiments = session.create(component_tables.EXPERIMENTS.names() if names == ["all"] else names)
     request = session.Request(
         quick=given.quick,
         out_dir=pathlib.Path(given.out_dir) if given.out_dir else None,
@@ -74,14 +74,14 @@ def describe() -> str:
 
     lines = []
     with hidden_stderr():
-        for name in registry.EXPERIMENTS.names():
-            experiment = registry.EXPERIMENTS.create(name)
+        for name in component_tables.EXPERIMENTS.names():
+            experiment = component_tables.EXPERIMENTS.create(name)
             lines += [f"{name}", f"    {title_of(experiment)}", f"    {experiment.source}"]
     return "\n".join(lines)
 
 
 def _check_names(names: Sequence[str]) -> None:
-    known = registry.EXPERIMENTS.names()
+    known = component_tables.EXPERIMENTS.names()
     if not names:
         raise UsageError(f"missing name of an experiment; give all, list, or some of {', '.join(known)}")
     for name in names:

@@ -7,7 +7,7 @@ import inspect
 import typing
 from collections.abc import Iterator, Sequence
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import HelpShown, hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.errors import UsageError, did_you_mean
@@ -27,9 +27,9 @@ def describe(kind: str) -> str:
     Imports the components, and TensorFlow with them.
 
     Args:
-        kind: Key of `registry.REGISTRIES`.
+        kind: Key of `component_tables.REGISTRIES`.
     """
-    components = registry.REGISTRIES[kind]
+    components = component_tables.REGISTRIES[kind]
     lines = [f"{kind} (--{components.flag})"]
     for name in components.names():
         cls = components.load(name)
@@ -53,7 +53,7 @@ def describe_one(name: str, documented: object, options_type: type | None, flag:
 
 def _run(argv: Sequence[str]) -> int:
     kinds = list(argv[1:])
-    known = list(registry.REGISTRIES)
+    known = list(component_tables.REGISTRIES)
     usage = f"usage: python -m ps_trainer list [{'|'.join(known)}] …"
     if any(kind in ("--help", "-h") for kind in kinds):
         print(f"{usage}\n\nPrints names, one-line summaries, and options with type and default.")

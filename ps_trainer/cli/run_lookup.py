@@ -7,18 +7,18 @@ import pathlib
 from collections.abc import Container
 from typing import Any
 
+from ps_trainer import component_tables
 from ps_trainer import config as config_lib
-from ps_trainer import registry
 from ps_trainer.cli.command_wrapper import quiet_tensorflow, start_logging
-from ps_trainer.component_registry import Registry
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, UnknownNameError
 from ps_trainer.options import option
+from ps_trainer.registry import Registry
 
 # For model and dataset: the registered names, the field with the name, and the fields that belong to that name.
 _RECORDED = (
-    (registry.MODELS, "model", ("model_option",)),
-    (registry.DATASETS, "dataset", ("dataset_option", "data_dir")),
+    (component_tables.MODELS, "model", ("model_option",)),
+    (component_tables.DATASETS, "dataset", ("dataset_option", "data_dir")),
 )
 
 

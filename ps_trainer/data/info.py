@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.detect_format import DetectedFormat, detect
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import problem_of
@@ -33,7 +33,7 @@ def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
     found = detect(path)
     lines = [f"{path}: {found.kind}", *(f"  {fact}" for fact in found.facts)]
     if found.dataset is not None:
-        source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
+        source = component_tables.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
         lines += _examples(source, reads_all=reads_all)
         lines.append(f"  read by {shlex.join(flags_of(found))}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The distributions of delays in `registry.DELAYS`; `disturbances/delays.py` has their base classes."""
+"""The distributions of delays in `component_tables.DELAYS`; `disturbances/delays.py` has their base classes."""
 
 from __future__ import annotations
 

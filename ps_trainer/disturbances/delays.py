@@ -1,7 +1,7 @@
 """Distributions of a worker's delays, seeded per worker. Imports no TensorFlow.
 
 `--straggler` (a real worker sleeps), `--compute` of the simulator, and experiments read the same specs of the form
-`name:key=value,…`: `lognormal:sigma=0.5,mean_ms=200`, `exp:worker=1`. `registry.DELAYS` lists the names. Every
+`name:key=value,…`: `lognormal:sigma=0.5,mean_ms=200`, `exp:worker=1`. `component_tables.DELAYS` lists the names. Every
 distribution is scaled to a mean of `mean_ms`, so that comparisons show only its shape. The same spec, seed and worker
 give the same delays in a real run and in virtual time. The distributions are in `disturbances/delay_distributions.py`.
 
@@ -19,11 +19,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ps_trainer import component_tables
 from ps_trainer import options as options_lib
-from ps_trainer import registry
-from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
+from ps_trainer.registry import split_inline
 
 # Number of delays that are drawn at a time, because NumPy draws arrays much faster than single values.
 BLOCK = 256
@@ -125,7 +125,7 @@ def parse(text: str, flag: str = "--straggler") -> DelaySpec:
     """The distribution that `name:key=value,key=value` describes.
 
     Args:
-        text: Text of the spec; `name` is in `registry.DELAYS` or has the form `module:Class`.
+        text: Text of the spec; `name` is in `component_tables.DELAYS` or has the form `module:Class`.
         flag: Flag that it came from, for messages.
 
     Raises:
@@ -135,9 +135,9 @@ def parse(text: str, flag: str = "--straggler") -> DelaySpec:
     """
     name, option_strings = split_inline(text)
     registered = name.partition(":")[0]
-    if registered != name and registered in registry.DELAYS.names():
+    if registered != name and registered in component_tables.DELAYS.names():
         raise OptionError(f"{flag} {text}: write options as key=value, {registered}:key=value,key=value")
-    cls = registry.DELAYS.load(name, flag)
+    cls = component_tables.DELAYS.load(name, flag)
     if not issubclass(cls, Delay):
         raise OptionError(
             f"{flag} {text}: {cls.__name__} is not a distribution; derive it from ps_trainer.disturbances.delays.Delay"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from ps_trainer import component_tables
 from ps_trainer import options as options_lib
-from ps_trainer import registry
-from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Stage, Transform
+from ps_trainer.registry import split_inline
 
 _ORDER = (
     "clip_norm and clip_value; error_feedback; one of top_k, random_k, threshold, dgc, power_sgd;"
@@ -82,13 +82,13 @@ def check_optimizer(transforms: Sequence[Transform], optimizer: str, momentum: f
 
 
 def _create(string: str) -> Transform:
-    flag = f"--{registry.GRADIENT_TRANSFORMS.flag}"
+    flag = f"--{component_tables.GRADIENT_TRANSFORMS.flag}"
     name, option_strings = split_inline(string)
     registered = name.partition(":")[0]
     # The registry would take `dgc:momentum`, without "=", for `module:Class`.
-    if registered != name and registered in registry.GRADIENT_TRANSFORMS.names():
+    if registered != name and registered in component_tables.GRADIENT_TRANSFORMS.names():
         raise OptionError(f"{flag} {string}: write options as key=value, {registered}:key=value,key=value")
-    cls = registry.GRADIENT_TRANSFORMS.load(name)
+    cls = component_tables.GRADIENT_TRANSFORMS.load(name)
     if not issubclass(cls, Transform):
         raise OptionError(f"{flag} {string}: {cls.__name__} is not a gradient transform; derive it from {_BASE}")
     if cls.Options is None:

@@ -14,11 +14,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ps_trainer import component_tables
 from ps_trainer import options as options_lib
-from ps_trainer import registry
-from ps_trainer.component_registry import split_inline
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers.base import PsOptimizer
+from ps_trainer.registry import split_inline
 
 FLAG = "--optimizer_for"
 _RATE = "learning_rate="
@@ -28,7 +28,7 @@ class Assigned(NamedTuple):
     """An optimizer and the variables that it updates.
 
     Attributes:
-        optimizer: Component of `registry.OPTIMIZERS`.
+        optimizer: Component of `component_tables.OPTIMIZERS`.
         learning_rate: Learning rate before the schedule; all optimizers have the same schedule.
         name: Name of the optimizer, for messages.
         pattern: Pattern of the names of its variables.
@@ -110,7 +110,7 @@ def _parse(text: str, learning_rate: float) -> Assigned:
         learning_rate = options_lib.convert(rates[-1].removeprefix(_RATE), float, f"{FLAG} {text}")
         if not 0 < learning_rate < math.inf:
             raise OptionError(f"{FLAG} {text}: learning_rate={learning_rate} must be above 0 and finite")
-    cls = registry.OPTIMIZERS.load(name, f"{FLAG} {pattern}")
+    cls = component_tables.OPTIMIZERS.load(name, f"{FLAG} {pattern}")
     options = options_lib.parse_if_any(getattr(cls, "Options", None), others, f"{FLAG} {text}", f"optimizer {name!r}")
     optimizer = cls() if options is None else cls(options)
     return Assigned(optimizer, learning_rate, name, pattern)

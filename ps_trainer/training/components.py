@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import options, registry
+from ps_trainer import component_tables, options
 from ps_trainer.cluster.groups import Group, count_groups
-from ps_trainer.component_registry import split_inline
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.disturbances import delays
@@ -22,6 +21,7 @@ from ps_trainer.gradients.parse import load as load_transforms
 from ps_trainer.optimizers.assigned import Assigned, Optimizers
 from ps_trainer.optimizers.assigned import load as load_assigned
 from ps_trainer.optimizers.base import PsOptimizer
+from ps_trainer.registry import split_inline
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.updates.base import RunPlan, UpdateRule
@@ -87,10 +87,10 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     Raises:
         UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
     """
-    rule = registry.UPDATES.create(config.update, config.update_option)
-    layout = registry.LAYOUTS.load(config.layout)
+    rule = component_tables.UPDATES.create(config.update, config.update_option)
+    layout = component_tables.LAYOUTS.load(config.layout)
     model = _create_model(config)
-    dataset = registry.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
+    dataset = component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
     # From here on, only the workers that train count.
@@ -100,10 +100,10 @@ def load(config: TrainConfig, num_workers: int) -> Components:
         dataset=dataset,
         rule=rule,
         optimizers=_create_optimizers(config),
-        schedule=registry.SCHEDULES.create(config.schedule, config.schedule_option),
+        schedule=component_tables.SCHEDULES.create(config.schedule, config.schedule_option),
         layout=layout,
         layout_options=options.parse(layout.Options, config.layout_option, "--layout_option"),
-        hooks=tuple(registry.HOOKS.load(name) for name in config.hook),
+        hooks=tuple(component_tables.HOOKS.load(name) for name in config.hook),
         transforms=load_transforms(config.gradient_transform),
         stragglers=delays.parse_all(config.straggler, num_workers),
         num_stages=num_stages,
@@ -123,13 +123,13 @@ def load(config: TrainConfig, num_workers: int) -> Components:
 
 def _create_model(config: TrainConfig) -> Any:
     try:
-        return registry.MODELS.create(config.model, config.model_option)
+        return component_tables.MODELS.create(config.model, config.model_option)
     except ValueError as error:  # models know nothing of this package's errors
         raise OptionError(f"--model_option: {error}") from error
 
 
 def _create_optimizers(config: TrainConfig) -> Optimizers:
-    own = registry.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
+    own = component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
     assigned = load_assigned(config.optimizer_for, config.learning_rate)
     return Optimizers(Assigned(own, config.learning_rate, config.optimizer), assigned)
 

@@ -9,7 +9,7 @@ In this order, and by these modules:
     store          the gradients
     straggler      the injected delay, if any
     updates        push, apply, and the waits of the update rule
-    position       the count of batches that are in an update
+    batch_counter  the count of batches that are in an update
     step_fetches   the tensors and ops of one step
 """
 

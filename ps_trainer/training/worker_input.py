@@ -14,7 +14,7 @@ from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.runtime.run_record import Shards
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.training import shard_reader
-from ps_trainer.training.position import BatchCounter, create_position
+from ps_trainer.training.batch_counter import BatchCounter, create_example_counts
 from ps_trainer.training.shard_reader import ShardReader
 from ps_trainer.updates.base import TrainStep
 
@@ -74,7 +74,8 @@ def create(
     if plan is not None:
         counts, amount = shard_reader.create_counts(plan, store.ps_device(0)), 1  # in batches, as their size varies
     else:
-        counts, amount = [create_position(trainer.num_workers, store.ps_device(0))], config.batch_size  # in examples
+        counts = [create_example_counts(trainer.num_workers, store.ps_device(0))]
+        amount = config.batch_size  # in examples
     counter = BatchCounter(counts[0].variable, amount, store)
     with tf.device(trainer.device):
         if reader is not None:

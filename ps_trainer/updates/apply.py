@@ -31,7 +31,7 @@ class Applier:
     Args:
         store: The created store.
         optimizers: Optimizers of the run. One call of `apply_gradients` updates all pieces of an optimizer.
-        schedule: Component of `registry.SCHEDULES`.
+        schedule: Component of `component_tables.SCHEDULES`.
 
     Attributes:
         slots: (piece, slot variable) of every slot that was created on ps tasks so far.

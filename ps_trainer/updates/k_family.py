@@ -54,7 +54,7 @@ def k_at(options: KBatchOptions, clock: tf.Tensor, num_workers: int) -> tf.Tenso
     return tf.minimum(grown, options.largest_k(num_workers))
 
 
-class _KRule(UpdateRule):
+class _KFamilyRule(UpdateRule):
     """Base of the four rules.
 
     Attributes:
@@ -88,7 +88,7 @@ class _KRule(UpdateRule):
         return build_step(store, gradients, context, policy, self.name)
 
 
-class KSync(_KRule):
+class KSync(_KFamilyRule):
     """K-sync SGD: an update from the gradients of the first k workers of this step; later gradients are dropped.
 
     Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
@@ -106,7 +106,7 @@ class KSync(_KRule):
     is_fresh_only = True
 
 
-class KAsync(_KRule):
+class KAsync(_KFamilyRule):
     """K-async SGD: an update from the gradients of k workers as they arrive, however old.
 
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. wait for the update that
@@ -123,7 +123,7 @@ class KAsync(_KRule):
     is_fresh_only = False
 
 
-class KBatchSync(_KRule):
+class KBatchSync(_KFamilyRule):
     """K-batch-sync SGD: an update from the gradients of the first k batches of this version, from any workers.
 
     Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. go on at
@@ -139,7 +139,7 @@ class KBatchSync(_KRule):
     is_fresh_only = True
 
 
-class KBatchAsync(_KRule):
+class KBatchAsync(_KFamilyRule):
     """K-batch-async SGD: an update from every k gradients that arrive, from any workers, however old.
 
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.

@@ -25,7 +25,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import RELEASED, Exchange, RuleContext
-from ps_trainer.updates.fusion import Fusion
+from ps_trainer.updates.fused_gradients import FusedGradients
 
 # Each count is a run of its own with all ps tasks, which is too expensive for every turn.
 _COUNT_SECS = 0.2  # interval at which the chief writes its step to the clocks of the ps tasks
@@ -73,20 +73,20 @@ class Ring:
             self._step = create_local_variable("ring/global_step", [], tf.int64)
             self.global_step = self._step.read_value()
             self.given = create_local_variable("ring/given", [self._group_size], tf.int64)
-            fusion = Fusion(
+            fused = FusedGradients(
                 [gradient.value for gradient in gradients], context.worker_index, context.num_workers, max_bytes
             )
-            self.give_op = self._stage(fusion.vectors)
-            self._give_nothing_op = self._stage([tf.zeros_like(vector) for vector in fusion.vectors])
-            self._turn = self._build_turn(fusion)
-            self._barrier = self._reduce(tf.zeros([1]), instance=len(fusion.vectors))
+            self.give_op = self._stage(fused.vectors)
+            self._give_nothing_op = self._stage([tf.zeros_like(vector) for vector in fused.vectors])
+            self._turn = self._build_turn(fused)
+            self._barrier = self._reduce(tf.zeros([1]), instance=len(fused.vectors))
             # Two runs, with the keys of `_turn` and `_barrier`: TensorFlow numbers the runs of each set of keys.
             self._first_ops = [
-                [self._reduce_alone(i) for i in range(len(fusion.vectors))],
-                [self._reduce_alone(len(fusion.vectors))],
+                [self._reduce_alone(i) for i in range(len(fused.vectors))],
+                [self._reduce_alone(len(fused.vectors))],
             ]
         self._copies = self._pairs(pieces)
-        self.join_op = self._build_join(fusion)
+        self.join_op = self._build_join(fused)
         self._publish_op = tf.group(*self._build_publish(), *self._build_count())
         self._count_op = tf.group(*self._build_count())
         self._calls: dict[str, Callable[[], list[int]]] = {}
@@ -146,17 +146,17 @@ class Ring:
     def _stage_name(self) -> str:
         return f"ring/worker_{self._context.worker_index}"
 
-    def _build_turn(self, fusion: Fusion) -> tf.Tensor:
+    def _build_turn(self, fused: FusedGradients) -> tf.Tensor:
         """Builds the fields of `Turn`, int64 [2], which are known after the update."""
-        vectors = tf.raw_ops.Unstage(dtypes=fusion.dtypes, shared_name=self._stage_name)
-        for vector, size in zip(vectors, fusion.sizes, strict=True):
+        vectors = tf.raw_ops.Unstage(dtypes=fused.dtypes, shared_name=self._stage_name)
+        for vector, size in zip(vectors, fused.sizes, strict=True):
             vector.set_shape([size])
         # The position of a vector is its key: all workers build the same vectors in the same order.
         reduced = [self._reduce(vector, instance) for instance, vector in enumerate(vectors)]
         # Wait for all vectors before the first is used: if the ring breaks between two of them, nothing is applied.
         with tf.control_dependencies(reduced):
             reduced = [tf.identity(vector) for vector in reduced]
-        givers, sums = fusion.split(reduced)
+        givers, sums = fused.split(reduced)
         count = tf.reduce_sum(givers)
 
         def update() -> tf.Operation:
@@ -165,7 +165,7 @@ class Ring:
                 for gradient, total in zip(self._gradients, sums, strict=True)
             ]
             apply_op = self._context.applier.apply_to_replica(means, self.global_step) if means else tf.no_op()
-            with tf.control_dependencies([apply_op, *self._count_bytes(fusion)]):
+            with tf.control_dependencies([apply_op, *self._count_bytes(fused)]):
                 return tf.group(
                     self._step.assign_add(1, read_value=False), self.given.assign_add(givers, read_value=False)
                 )
@@ -176,9 +176,9 @@ class Ring:
             step = self._step.read_value()
         return tf.stack([tf.where(count > 0, step, tf.constant(RELEASED, tf.int64)), count], name="ring/turn")
 
-    def _count_bytes(self, fusion: Fusion) -> list[tf.Operation]:
+    def _count_bytes(self, fused: FusedGradients) -> list[tf.Operation]:
         """Counts the bytes of a turn: each worker sends n - 1 of n parts of the vectors twice around the ring."""
-        sent = 2 * (self._group_size - 1) * fusion.num_bytes // self._group_size
+        sent = 2 * (self._group_size - 1) * fused.num_bytes // self._group_size
         return [self._context.push.sent_bytes.assign_add(sent, read_value=False)]
 
     def _reduce(self, vector: tf.Tensor, instance: int) -> tf.Tensor:
@@ -200,11 +200,11 @@ class Ring:
             pairs += [(piece, *pair) for pair in zip(originals, copies, strict=True)]
         return pairs
 
-    def _build_join(self, fusion: Fusion) -> tf.Operation:
+    def _build_join(self, fused: FusedGradients) -> tf.Operation:
         ops = []
         with tf.device(self._store.worker_device):
             # An earlier session of this process may have staged a gradient that no turn has taken.
-            ops.append(tf.raw_ops.StageClear(dtypes=fusion.dtypes, shared_name=self._stage_name))
+            ops.append(tf.raw_ops.StageClear(dtypes=fused.dtypes, shared_name=self._stage_name))
             ops.append(self.given.initializer)
         for piece, original, copy in [*self._copies, (None, self._store.clocks[0], self._step)]:
             with tf.device(self._store.ps_device(0 if piece is None else piece.ps)):

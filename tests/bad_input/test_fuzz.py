@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from ps_trainer import options, registry
+from ps_trainer import component_tables, options
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import HelpShown
 from ps_trainer.cluster import addresses, sources
 from ps_trainer.cluster.sources import ClusterFlags
-from ps_trainer.component_registry import split_inline
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats import idx
 from ps_trainer.disturbances import delays, faults
 from ps_trainer.errors import UsageError
 from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.options import option, repeatable
+from ps_trainer.registry import split_inline
 from tests.bad_input import mutations
 
 SEEDS = range(2)
@@ -125,7 +125,7 @@ class TestText:
     def test_inline_names(self, seed):
         seeds = ["top_k:ratio=0.1,x=2", "package.module:Class:key=value", "clip_norm"]
         check(
-            lambda text: registry.GRADIENT_TRANSFORMS.load(split_inline(text)[0]),
+            lambda text: component_tables.GRADIENT_TRANSFORMS.load(split_inline(text)[0]),
             mutations.texts(seeds, COUNT, seed),
         )
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import chaos, leftovers
 from benchmarks.chaos_cases import BARRIER, CASES, COLLECTIVE, NO_BARRIER, ROUNDS
 from benchmarks.disturbed_run import DisturbedRun, fill
-from ps_trainer import registry
+from ps_trainer import component_tables
 
 
 def plan(tmp_path, *flags):
@@ -46,7 +46,7 @@ def test_a_step_of_several_batches_is_made_less_often(tmp_path):
 def test_every_family_has_cases_whose_rules_exist():
     assert {case.family for case in CASES.values()} == {NO_BARRIER, BARRIER, ROUNDS, COLLECTIVE}
     for case in CASES.values():
-        registry.UPDATES.check(case.update)
+        component_tables.UPDATES.check(case.update)
 
 
 @pytest.fixture

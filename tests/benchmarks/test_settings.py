@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.settings import RULES, TRANSFORMS, TrainingSetting
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.local import LocalFlags
-from ps_trainer.component_registry import split_inline
 from ps_trainer.config import TrainConfig
 from ps_trainer.gradients import parse
+from ps_trainer.registry import split_inline
 from ps_trainer.updates.base import RunPlan
 
 ALL = [pytest.param(setting, id=name) for table in (RULES, TRANSFORMS) for name, setting in table.items()]
@@ -20,7 +20,7 @@ def plan_of(setting: TrainingSetting, num_workers: int) -> RunPlan:
     transforms = parse.load(setting.transforms)
     return RunPlan(
         num_workers=num_workers,
-        optimizer=registry.OPTIMIZERS.create(setting.optimizer),
+        optimizer=component_tables.OPTIMIZERS.create(setting.optimizer),
         optimizer_name=setting.optimizer,
         transforms=[transform.name for transform in transforms],
         is_lossy=any(transform.is_lossy for transform in transforms),
@@ -28,12 +28,12 @@ def plan_of(setting: TrainingSetting, num_workers: int) -> RunPlan:
 
 
 def test_every_rule_has_a_setting_under_its_name():
-    assert list(RULES) == registry.UPDATES.names()
+    assert list(RULES) == component_tables.UPDATES.names()
     assert all(setting.update == name for name, setting in RULES.items())
 
 
 def test_every_transform_has_a_setting_that_uses_it():
-    for name in registry.GRADIENT_TRANSFORMS.names():
+    for name in component_tables.GRADIENT_TRANSFORMS.names():
         used = [split_inline(transform)[0] for transform in TRANSFORMS[name].transforms]
         assert name in used
 
@@ -54,13 +54,13 @@ def test_setting_is_a_valid_command_line_with_a_reason(setting):
 
 @pytest.mark.parametrize("setting", ALL)
 def test_rule_and_transforms_of_a_setting_go_together(setting):
-    rule = registry.UPDATES.create(setting.update, setting.options)
+    rule = component_tables.UPDATES.create(setting.update, setting.options)
     rule.check(plan_of(setting, setting.num_workers))
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule_of_the_step_rates_goes_with_two_workers(name):
-    rule = registry.UPDATES.create(name, RULES[name].options)
+    rule = component_tables.UPDATES.create(name, RULES[name].options)
     rule.check(plan_of(TrainingSetting(max_steps=1, learning_rate=0.1, why="", optimizer="sgd"), num_workers=2))
 
 

@@ -12,7 +12,7 @@ from benchmarks.contenders import DEEP, LEARNING_RATE, SIZES
 from benchmarks.digits_embedding_model import PixelTable
 from benchmarks.workloads import WORKLOADS, DeepTable, RandomInput
 from models import layers
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.pipeline.data_source import DataSource
 
 MB = 1e6
@@ -25,7 +25,7 @@ def fetch(dataset: tf.data.Dataset, num_batches: int) -> list[dict[str, np.ndarr
 
 
 def create_input(width: int) -> RandomInput:
-    return registry.DATASETS.create("benchmarks.workloads:RandomInput", [f"width={width}"], data_dir=None)
+    return component_tables.DATASETS.create("benchmarks.workloads:RandomInput", [f"width={width}"], data_dir=None)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_model_has_the_promised_size(name, num_variables, megabytes):
     with tf.Graph().as_default():
         width = SIZES[name].width
         batch = {"features": tf.zeros([32, width]), "label": tf.zeros([32], tf.int64)}
-        registry.MODELS.create(f"benchmarks.workloads:{name.capitalize()}").build(batch, training=True)
+        component_tables.MODELS.create(f"benchmarks.workloads:{name.capitalize()}").build(batch, training=True)
         variables = tf.trainable_variables()
     assert len(variables) == num_variables
     assert sum(v.shape.num_elements() * 4 for v in variables) / MB == pytest.approx(megabytes)

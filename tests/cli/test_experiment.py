@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import main
 from ps_trainer.experiments.harness import plots, session
 from ps_trainer.experiments.harness.session import Request
@@ -25,7 +25,8 @@ def calls(monkeypatch):
         return 1
 
     monkeypatch.setattr(session, "run", run)
-    monkeypatch.setattr(registry.EXPERIMENTS, "_targets", {"dice": DICE, "coins": "tests.experiments.fakes:Dice"})
+    experiments = {"dice": DICE, "coins": "tests.experiments.fakes:Dice"}
+    monkeypatch.setattr(component_tables.EXPERIMENTS, "_targets", experiments)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     return made
 
@@ -95,5 +96,5 @@ def test_help_describes_the_flags(capsys):
 
 
 def test_registered_experiments_have_the_name_under_which_they_are_registered():
-    for name in registry.EXPERIMENTS.names():
-        assert registry.EXPERIMENTS.load(name).name == name
+    for name in component_tables.EXPERIMENTS.names():
+        assert component_tables.EXPERIMENTS.load(name).name == name

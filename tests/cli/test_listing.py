@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cli import listing
-from ps_trainer.component_registry import Registry
 from ps_trainer.options import option
+from ps_trainer.registry import Registry
 
 
 class Plain:
@@ -45,7 +45,7 @@ def components(monkeypatch):
         "tools": Registry("tool", "tool", {"hammer": f"{here}:Plain"}),
         "filters": Registry("filter", "filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
     }
-    monkeypatch.setattr(registry, "REGISTRIES", table)
+    monkeypatch.setattr(component_tables, "REGISTRIES", table)
 
 
 GADGETS = """\

@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data import detect_format, info
 from ps_trainer.data.generators import generate
 from ps_trainer.errors import DataError
@@ -57,7 +57,7 @@ def test_a_generated_set_is_described_with_flags_that_read_it(generated, name, o
         assert words in text
     assert "every example was read; none is broken" in text
     found = detect_format.detect(folder)
-    source = registry.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
+    source = component_tables.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
     assert source.num_train_examples + source.num_test_examples == 10
 
 

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from ps_trainer import registry
-from ps_trainer.component_registry import split_inline
+from ps_trainer import component_tables
 from ps_trainer.disturbances import delays
 from ps_trainer.errors import DataError, OptionError, UnknownNameError
+from ps_trainer.registry import split_inline
 
 
 def draws(text: str, count: int, *, worker: int = 0, seed: int = 0) -> np.ndarray:
@@ -43,7 +43,7 @@ def test_has_the_asked_mean_and_the_formulas_deviation(text, deviation):
 
 def test_every_registered_distribution_is_positive_and_has_the_default_mean(tmp_path):
     (tmp_path / "steps.csv").write_text("0.05\n0.15\n")
-    for name in registry.DELAYS.names():
+    for name in component_tables.DELAYS.names():
         secs = draws(f"trace:file={tmp_path}/steps.csv" if name == "trace" else name, 20_000, worker=1)
         assert secs.min() > 0
         assert secs.mean() == pytest.approx(0.1, rel=0.1), name

@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.disturbances import delays
 from ps_trainer.errors import Interrupted, OptionError
@@ -150,7 +150,7 @@ def test_delays_are_counted_and_there_is_none_after_the_last_batch(one_worker, b
     assert outcome.progress.summary()["injected_delay_mean"] == pytest.approx(sum(sampled) / 3)
 
 
-@pytest.mark.parametrize("rule", registry.UPDATES.names())
+@pytest.mark.parametrize("rule", component_tables.UPDATES.names())
 def test_each_phase_of_every_rule_has_the_delay_once(rule):
     facts = FACTS[rule]
     config = config_of(

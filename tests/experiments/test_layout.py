@@ -8,14 +8,14 @@ from collections import Counter
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.experiments.harness import base, dependencies
 
 EXPERIMENTS = pathlib.Path(base.__file__).parents[1]
 FILES = {"__init__.py", "experiment.py", "cases.py", "claims.py", "tables.py", "plots.py"}
 
 
-@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+@pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_experiment_has_the_same_files(name):
     assert {path.name for path in (EXPERIMENTS / name).glob("*.py")} == FILES
     assert {f"{module}.py" for module in dependencies.PRESENTING} < FILES
@@ -27,7 +27,7 @@ def test_a_public_class_has_a_name_of_its_own():
     assert [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")] == []
 
 
-@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+@pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_claim_of_an_experiment_has_a_key_of_its_own(name):
-    keys = [claim.key for claim in registry.EXPERIMENTS.load(name).claims]
+    keys = [claim.key for claim in component_tables.EXPERIMENTS.load(name).claims]
     assert len(set(keys)) == len(keys) > 0

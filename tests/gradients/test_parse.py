@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError, UnknownNameError, UsageError
 from ps_trainer.gradients import parse
 from ps_trainer.gradients.base import Stage, Transform
@@ -24,7 +24,7 @@ class Halve(Transform):
 
 
 def test_every_registered_transform_loads_under_its_own_name_with_its_defaults():
-    for name in registry.GRADIENT_TRANSFORMS.names():
+    for name in component_tables.GRADIENT_TRANSFORMS.names():
         follower = ["top_k"] if name == "error_feedback" else []
         assert parse.load([name, *follower])[0].name == name
 

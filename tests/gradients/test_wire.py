@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.gradients import parse
 from ps_trainer.gradients.base import Outgoing, Site
@@ -144,7 +144,7 @@ def num_edges(metadata):
 
 def test_every_transform_is_measured_here():
     measured = {transform.partition(":")[0] for transforms in DENSE_BYTES for transform in transforms.split()}
-    assert measured == set(registry.GRADIENT_TRANSFORMS.names())
+    assert measured == set(component_tables.GRADIENT_TRANSFORMS.names())
 
 
 @pytest.mark.parametrize("transforms", DENSE_BYTES)

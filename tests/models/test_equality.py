@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.pipeline.data_source import Shard
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import VOCAB_SIZE, Pictures, RowOptions, Rows, Sounds, Texts, plain_loop
@@ -69,7 +69,7 @@ def _assert_as_in_one_process(outcomes, model, options, dataset):
         {name: array[step * BATCH_SIZE : (step + 1) * BATCH_SIZE] for name, array in arrays.items()}
         for step in range(NUM_STEPS)
     ]
-    alone = _AndItsAverages(registry.MODELS.create(model, options), num_times=len(outcomes))
+    alone = _AndItsAverages(component_tables.MODELS.create(model, options), num_times=len(outcomes))
     losses, values = plain_loop(alone, batches, lambda: tf.train.MomentumOptimizer(0.02, 0.9), seed=3)
     final_values = outcomes[0].worker.final_values
     assert set(final_values) == set(values) | {"global_step"}

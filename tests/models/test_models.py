@@ -14,7 +14,7 @@ from models.mlp import Mlp
 from models.resnet import ResNet
 from models.softmax import Softmax
 from models.vgg import Vgg
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.formats.digits import Digits
 from ps_trainer.data.pipeline.data_source import Shard
 from tests.testing.gradients import assert_gradients_are_slopes
@@ -150,7 +150,7 @@ def test_weight_decay_is_in_the_training_loss_only():
 )
 def test_options_decide_the_variables(name, options, shapes):
     with tf.Graph().as_default():
-        _build(registry.MODELS.create(name, options), np.zeros((2, 8, 8, 1)), [0, 0], training=True)
+        _build(component_tables.MODELS.create(name, options), np.zeros((2, 8, 8, 1)), [0, 0], training=True)
         assert {v.op.name: v.shape.as_list() for v in tf.trainable_variables()} == shapes
 
 

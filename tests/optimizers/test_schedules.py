@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 
 LEARNING_RATE = 0.3
@@ -16,7 +16,7 @@ LEARNING_RATE = 0.3
 
 def values(name: str, option_strings: list[str], steps: list[int]) -> list[float]:
     """The schedule's value at each of `steps`."""
-    schedule = registry.SCHEDULES.create(name, option_strings)
+    schedule = component_tables.SCHEDULES.create(name, option_strings)
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.placeholder(tf.int64, [])
         rate = schedule.build(LEARNING_RATE, step)
@@ -105,16 +105,16 @@ def test_piecewise_without_boundaries_is_one_piece():
     assert values("piecewise", ["boundaries=", "factors=0.5"], [0, 10**9]) == [np.float32(LEARNING_RATE * 0.5)] * 2
 
 
-@pytest.mark.parametrize("name", registry.SCHEDULES.names())
+@pytest.mark.parametrize("name", component_tables.SCHEDULES.names())
 def test_defaults_start_at_the_full_rate_and_survive_huge_steps(name):
     first, late = values(name, [], [0, 2**40])
     assert first == np.float32(LEARNING_RATE)
     assert 0 <= late <= first
 
 
-@pytest.mark.parametrize("name", registry.SCHEDULES.names())
+@pytest.mark.parametrize("name", component_tables.SCHEDULES.names())
 def test_all_ops_lie_on_the_callers_device(name):
-    schedule = registry.SCHEDULES.create(name, ["warmup_steps=3"])
+    schedule = component_tables.SCHEDULES.create(name, ["warmup_steps=3"])
     with tf.Graph().as_default() as graph, tf.device("/job:ps/task:1"):
         schedule.build(LEARNING_RATE, tf.constant(0, tf.int64))
     assert {op.device for op in graph.get_operations()} == {"/job:ps/task:1"}
@@ -130,4 +130,4 @@ def test_all_ops_lie_on_the_callers_device(name):
 )
 def test_rejects_bad_options_and_names_the_allowed_ones(name, strings, allowed):
     with pytest.raises(OptionError, match=f"--schedule_option.*{allowed}"):
-        registry.SCHEDULES.create(name, strings)
+        component_tables.SCHEDULES.create(name, strings)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers import adam, stock
 from tests.optimizers import cases, oracle
@@ -102,9 +102,10 @@ def test_concurrent_sparse_updates_of_the_same_rows_lose_nothing(component):
         assert set(np.unique(session.run(w))) == {-num_threads * num_updates}
 
 
-@pytest.mark.parametrize("name", registry.OPTIMIZERS.names())
+@pytest.mark.parametrize("name", component_tables.OPTIMIZERS.names())
 def test_all_variables_of_an_update_lie_on_the_ps(name):
-    component, schedule = registry.OPTIMIZERS.create(name), registry.SCHEDULES.create("cosine", ["warmup_steps=9"])
+    component = component_tables.OPTIMIZERS.create(name)
+    schedule = component_tables.SCHEDULES.create("cosine", ["warmup_steps=9"])
     with tf.Graph().as_default() as graph:
         with tf.device("/job:worker/task:1"):
             dense = tf.placeholder(tf.float32, [4, 2])
@@ -122,9 +123,9 @@ def test_all_variables_of_an_update_lie_on_the_ps(name):
     assert {op.device for op in made} == {"/job:ps/task:0"}
 
 
-@pytest.mark.parametrize("name", registry.OPTIMIZERS.names())
+@pytest.mark.parametrize("name", component_tables.OPTIMIZERS.names())
 def test_walks_whole_table_is_true_if_a_sparse_update_makes_a_tensor_of_the_tables_size(name):
-    component = registry.OPTIMIZERS.create(name)
+    component = component_tables.OPTIMIZERS.create(name)
     with tf.Graph().as_default() as graph:
         table = tf.get_variable("table", [1000, 2], use_resource=True)
         sparse = tf.IndexedSlices(tf.placeholder(tf.float32, [3, 2]), tf.placeholder(tf.int64, [3]), [1000, 2])
@@ -137,4 +138,4 @@ def test_walks_whole_table_is_true_if_a_sparse_update_makes_a_tensor_of_the_tabl
 
 def test_an_option_of_another_optimizer_is_unknown():
     with pytest.raises(OptionError, match="--optimizer_option.*unknown key 'momentum'"):
-        registry.OPTIMIZERS.create("sgd", ["momentum=0.9"])
+        component_tables.OPTIMIZERS.create("sgd", ["momentum=0.9"])

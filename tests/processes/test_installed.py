@@ -33,7 +33,7 @@ class Mine:
 # Prints the file of each model in one line.
 FIND = """
 import inspect, sys
-from ps_trainer.registry import MODELS
+from ps_trainer.component_tables import MODELS
 print(*(inspect.getfile(MODELS.load(name)) for name in sys.argv[1:]), sep="\\n")
 """
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import leftovers
 from benchmarks.settings import RULES, TRANSFORMS, TrainingSetting
 from benchmarks.training_outcome import TrainingOutcome, outcome
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.launch.command import run_local, shared_server
 from tests.testing.processes import END_SECS
 from tests.testing.repetitions import repetitions
@@ -44,7 +44,7 @@ def run_to_its_end(folder: pathlib.Path, setting: TrainingSetting, *flags: str) 
     return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)
 
 
-@pytest.mark.parametrize("rule", repetitions(registry.UPDATES.names(), every=8))
+@pytest.mark.parametrize("rule", repetitions(component_tables.UPDATES.names(), every=8))
 def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
     setting = RULES[rule]
@@ -55,7 +55,7 @@ def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert all(result.local_steps)
 
 
-@pytest.mark.parametrize("transform", repetitions(registry.GRADIENT_TRANSFORMS.names(), every=5))
+@pytest.mark.parametrize("transform", repetitions(component_tables.GRADIENT_TRANSFORMS.names(), every=5))
 def test_transform_trains_and_a_lossy_one_sends_fewer_bytes(tmp_path, transform):
     assert transform in TRANSFORMS, f"gradient transform {transform!r} has no setting in benchmarks/settings.py"
     setting = TRANSFORMS[transform]

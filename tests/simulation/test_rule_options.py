@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from ps_trainer import component_tables
 from ps_trainer import options as options_lib
-from ps_trainer import registry
 from ps_trainer.errors import OptionError
 from ps_trainer.simulation import simulate
 from ps_trainer.simulation.replay import arithmetic_table
@@ -16,7 +16,7 @@ from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.updates.base import RunPlan
 from tests.simulation.runs import cluster_of
 
-NAMES = [name for name in schedule_table.RULES if name in registry.UPDATES.names()]
+NAMES = [name for name in schedule_table.RULES if name in component_tables.UPDATES.names()]
 NUM_WORKERS = 3
 
 _K = {
@@ -71,8 +71,8 @@ def refusals(name: str, options: Sequence[str]) -> list[str]:
     said = []
     for start in (
         lambda: simulate.stream(cluster, name, options, num_updates=1),
-        lambda: arithmetic_table.create(name, options, None, schedule),  # rejected before the bench is used
-        lambda: registry.UPDATES.create(name, options).check(RunPlan(NUM_WORKERS)),
+        lambda: arithmetic_table.create(name, options, None, schedule),  # rejected before the session is used
+        lambda: component_tables.UPDATES.create(name, options).check(RunPlan(NUM_WORKERS)),
     ):
         with pytest.raises(OptionError) as refusal:
             start()
@@ -82,7 +82,7 @@ def refusals(name: str, options: Sequence[str]) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_rule_has_the_options_of_the_cluster(name):
-    of_cluster = getattr(registry.UPDATES.load(name), "Options", None)
+    of_cluster = getattr(component_tables.UPDATES.load(name), "Options", None)
     assert schedule_table.RULES[name].Options is of_cluster
     fields = dataclasses.fields(of_cluster) if of_cluster else ()
     assert {options_lib.key_of(field) for field in fields} == OUT_OF_RANGE.get(name, {}).keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.simulation.schedule import DROPPED, LOCAL
@@ -210,8 +210,8 @@ def test_every_simulated_rule_is_computed_by_hand_or_is_async_in_time():
 
 
 def test_all_rules_but_hybrid_are_simulated():
-    assert set(registry.UPDATES.names()) - set(schedule_table.RULES) == {"hybrid"}
-    assert set(schedule_table.RULES) - set(registry.UPDATES.names()) == {"token_queue", "stock_sync"}
+    assert set(component_tables.UPDATES.names()) - set(schedule_table.RULES) == {"hybrid"}
+    assert set(schedule_table.RULES) - set(component_tables.UPDATES.names()) == {"token_queue", "stock_sync"}
 
 
 def test_a_ring_takes_two_turns_per_neighbour():

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from ps_trainer import component_tables
 from ps_trainer import options as options_lib
-from ps_trainer import registry
 from ps_trainer.errors import OptionError
 from ps_trainer.store.extents import from_pieces, to_piece
 from ps_trainer.store.trace import trace
@@ -38,7 +38,7 @@ def mixed_model():
 
 
 def create(layout, build, num_ps, *option_strings):
-    cls = registry.LAYOUTS.load(layout)
+    cls = component_tables.LAYOUTS.load(layout)
     parsed = options_lib.parse(cls.Options, option_strings, "--layout_option")
     store = cls(parsed, num_ps=num_ps, worker_device=WORKER, worker_index=0)
     with tf.Graph().as_default():

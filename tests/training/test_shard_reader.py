@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError
 from ps_trainer.runtime import shard_leases
@@ -35,7 +35,7 @@ def _period(update):
     return 2 if update in ("accumulate", "downpour", "easgd", "local_sgd", "model_averaging") else 1
 
 
-@pytest.mark.parametrize("update", repetitions(registry.UPDATES.names(), every=4))
+@pytest.mark.parametrize("update", repetitions(component_tables.UPDATES.names(), every=4))
 def test_every_example_is_trained_on_once_an_epoch(update):
     with InProcessCluster(1, 2) as cluster:
         chief, other = cluster.run(_config(update=update))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.accumulate import Accumulate
 from ps_trainer.updates.base import RunPlan
@@ -108,7 +108,7 @@ def test_gradients_held_at_the_end_of_the_data_are_lost(cluster):
 )
 def test_contradicting_options_are_rejected(strings, message):
     with pytest.raises(OptionError, match=message):
-        registry.UPDATES.create("accumulate", strings)
+        component_tables.UPDATES.create("accumulate", strings)
 
 
 def test_the_wrapped_rules_own_limits_hold():

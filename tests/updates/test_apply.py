@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.optimizers.assigned import Assigned, Optimizers
 from ps_trainer.store.extents import Extent
 from ps_trainer.store.pieces import Piece
@@ -49,8 +49,8 @@ class Case:
         (self.piece,) = self.store.pieces
         self.applier = Applier(
             self.store,
-            Optimizers(Assigned(registry.OPTIMIZERS.create(optimizer), RATE)),
-            registry.SCHEDULES.create(schedule, schedule_options),
+            Optimizers(Assigned(component_tables.OPTIMIZERS.create(optimizer), RATE)),
+            component_tables.SCHEDULES.create(schedule, schedule_options),
         )
         self.values = tf.placeholder(tf.float32, [None, *cases.INITIAL.shape[1:]] if is_sparse else cases.INITIAL.shape)
         self.indices = tf.placeholder(tf.int64, [None])
@@ -89,7 +89,7 @@ def run_in_branch(case, gradients, allowed):
 
 
 @pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("optimizer", registry.OPTIMIZERS.names())
+@pytest.mark.parametrize("optimizer", component_tables.OPTIMIZERS.names())
 def test_an_update_in_a_branch_follows_the_formula_and_an_untaken_one_changes_nothing(optimizer, is_sparse):
     # The second gradient is not applied; the sparse gradients are the ones with rows.
     gradients = [(cases.SPARSE if is_sparse else cases.DENSE)[number] for number in (0, 1, 3)]
@@ -110,7 +110,7 @@ def test_an_update_in_a_branch_follows_the_formula_and_an_untaken_one_changes_no
             np.testing.assert_allclose(got[name], value, rtol=1e-6, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("optimizer", registry.OPTIMIZERS.names())
+@pytest.mark.parametrize("optimizer", component_tables.OPTIMIZERS.names())
 def test_slots_made_in_advance_equal_those_that_an_update_makes(optimizer):
     def names_of(make_slots_before):
         with tf.Graph().as_default():

@@ -12,7 +12,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 from tests.testing import components
 from tests.testing.conformance import ALONE, LEARNING_RATE, SEED, THREE, Runs, all_examples, job, lone_batches, loss_of
@@ -64,7 +64,7 @@ def halves(runs, tmp_path_factory):
 
 
 def test_every_registered_rule_has_an_entry_in_the_table():
-    assert sorted(FACTS) == sorted(registry.UPDATES.names())
+    assert sorted(FACTS) == sorted(component_tables.UPDATES.names())
 
 
 @rules_and_layouts

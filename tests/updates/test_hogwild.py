@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.hogwild import Hogwild
@@ -65,13 +65,15 @@ def row_updates(train):
 
 
 def test_every_optimizer_is_either_lock_free_or_rejected():
-    refused = {name for name in registry.OPTIMIZERS.names() if registry.OPTIMIZERS.create(name).walks_whole_table}
-    assert set(SPARSE_UPDATES) | refused == set(registry.OPTIMIZERS.names())
+    optimizers = component_tables.OPTIMIZERS
+    refused = {name for name in optimizers.names() if optimizers.create(name).walks_whole_table}
+    assert set(SPARSE_UPDATES) | refused == set(optimizers.names())
     assert refused == {"adam"}
 
 
 def test_an_optimizer_that_changes_whole_tables_is_rejected():
-    plan = RunPlan(2, optimizer=registry.OPTIMIZERS.create("adam"), optimizer_name="adam")
+    plan = RunPlan(2, optimizer=component_tables.OPTIMIZERS.create("adam"), optimizer_name="adam")
     with pytest.raises(OptionError, match="--update=hogwild .* --optimizer=adam .*; use --optimizer=lazy_adam"):
         Hogwild().check(plan)
-    Hogwild().check(plan._replace(optimizer=registry.OPTIMIZERS.create("lazy_adam"), optimizer_name="lazy_adam"))
+    lazy = component_tables.OPTIMIZERS.create("lazy_adam")
+    Hogwild().check(plan._replace(optimizer=lazy, optimizer_name="lazy_adam"))

@@ -23,7 +23,7 @@ _NUM_LOGGED_STEPS = 300
 _SECS_PER_GRADIENT = 1e-5
 
 
-class _Plan(NamedTuple):
+class _SweepPlan(NamedTuple):
     """Runs of several numbers of backup workers."""
 
     size: str  # value of `Sweep.size`
@@ -39,10 +39,10 @@ class _Plan(NamedTuple):
 _SMALL_SHAPES = tuple(shape for shape in Shape if shape not in (Shape.NEARLY_EVEN, Shape.FITTED))
 _LARGE_SHAPES = (Shape.EVEN, Shape.SHIFTED, Shape.FITTED, Shape.MODERATE, Shape.SPIKES)
 _PLANS = (
-    _Plan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
-    _Plan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
-    _Plan(cases.OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
-    _Plan(
+    _SweepPlan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
+    _SweepPlan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
+    _SweepPlan(cases.OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
+    _SweepPlan(
         cases.OF_100,
         100,
         (0, 2, 4, 6, 8, 10, 15),
@@ -54,9 +54,9 @@ _PLANS = (
     ),
 )
 _QUICK_PLANS = (
-    _Plan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
-    _Plan(cases.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
-    _Plan(cases.OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
+    _SweepPlan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
+    _SweepPlan(cases.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
+    _SweepPlan(cases.OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
 )
 
 _BATCH_SIZE = 8
@@ -208,7 +208,7 @@ class BackupWorkers(Experiment):
     num_quick_seeds = 1
 
 
-def _runs_of(plan: _Plan, seeds: Sequence[int]) -> Iterator[Run]:
+def _runs_of(plan: _SweepPlan, seeds: Sequence[int]) -> Iterator[Run]:
     for shape, num_backup in itertools.product(plan.shapes, plan.backups):
         n = plan.num_workers + (0 if plan.is_total else num_backup)
         for rule in (*plan.rules, Rule.MODELS):

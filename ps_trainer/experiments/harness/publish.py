@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, PsTrainerError, UsageError
 from ps_trainer.experiments.harness import marks
 
@@ -74,7 +74,7 @@ def _write(folder: pathlib.Path, page: str, images: dict[str, bytes]) -> list[pa
 def update(package: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
     """Updates captions and marks of the published pages in the package folder, and returns the pages."""
     all_marks = marks.read(package)
-    captions = {name: registry.EXPERIMENTS.load(name).captions for name in names}
+    captions = {name: component_tables.EXPERIMENTS.load(name).captions for name in names}
     results = package / "experiments" / PAGE_NAME
     pages = dict.fromkeys([results, *(package / mark.page for mark in all_marks)])
     for path in pages:
@@ -88,7 +88,7 @@ def update(package: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
 
 def main(argv: list[str]) -> int:
     """Publishes the folder that `argv[1]` names, if any, and updates the pages; returns the exit code."""
-    names = registry.EXPERIMENTS.names()
+    names = component_tables.EXPERIMENTS.names()
     try:
         if len(argv) > 2:
             raise UsageError("usage: python -m ps_trainer.experiments.harness.publish [OUT_DIR]")

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted, UsageError
 from ps_trainer.experiments.harness import index, plots, report
 from ps_trainer.experiments.harness.base import Experiment
@@ -51,8 +51,8 @@ def create(names: Sequence[str]) -> list[Experiment]:
         UnknownNameError: No experiment has that name.
     """
     for name in names:
-        registry.EXPERIMENTS.check(name)
-    return [registry.EXPERIMENTS.create(name) for name in dict.fromkeys(names)]
+        component_tables.EXPERIMENTS.check(name)
+    return [component_tables.EXPERIMENTS.create(name) for name in dict.fromkeys(names)]
 
 
 def run(
@@ -96,7 +96,7 @@ def run(
         except (KeyboardInterrupt, Interrupted):
             progress.note("interrupted: finished runs are kept; the same command goes on from here", style="yellow")
             raise
-        names = dict.fromkeys([*registry.EXPERIMENTS.names(), *(job.experiment.name for job in jobs)])
+        names = dict.fromkeys([*component_tables.EXPERIMENTS.names(), *(job.experiment.name for job in jobs)])
         index.write(out_dir, index.read(out_dir, list(names)), origin)
     _show(concluded, out_dir, console)
     return _exit_code(concluded, request)

@@ -32,7 +32,7 @@ _QUICK_PAPER_COUNTS = (1, 10, 100)
 _BYTES_PER_SEC = 23.9e6  # approximate rate of a shaped link, only for the estimate of the remaining time
 
 
-class _Plan(NamedTuple):
+class _StepPlan(NamedTuple):
     """Runs of one case."""
 
     curve: Curve
@@ -46,31 +46,31 @@ class _Plan(NamedTuple):
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
 _LOCAL = (
-    *(_Plan(_SCALAR, 0, n, 1, 60, 100, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
-    *(_Plan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
-    *(_Plan(_SPARSE, size, 1, 1, 120, 50, is_repeated=True) for size in (16, 256)),
-    *(_Plan(_SPARSE, size, 4, p, 60, 100) for p in (1, 4) for size in (16, 256)),
-    *(_Plan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
-    _Plan(_DENSE, 64, 1, 1, 15, 400),
-    *(_Plan(_DENSE, 4, n, 1, 40, 100) for n in (2, 4)),
+    *(_StepPlan(_SCALAR, 0, n, 1, 60, 100, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
+    *(_StepPlan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
+    *(_StepPlan(_SPARSE, size, 1, 1, 120, 50, is_repeated=True) for size in (16, 256)),
+    *(_StepPlan(_SPARSE, size, 4, p, 60, 100) for p in (1, 4) for size in (16, 256)),
+    *(_StepPlan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
+    _StepPlan(_DENSE, 64, 1, 1, 15, 400),
+    *(_StepPlan(_DENSE, 4, n, 1, 40, 100) for n in (2, 4)),
 )
 _SHAPED = (
-    _Plan(_GOODPUT, 0, 1, 1, 3, is_repeated=True),
-    *(_Plan(_SCALAR, 0, n, 1, 40, 100) for n in (1, 4)),
-    *(_Plan(_SPARSE, size, 2, 1, 40, 100) for size in (16, 256)),
-    _Plan(_DENSE, 1, 2, 1, 30, is_repeated=True),
-    _Plan(_DENSE, 4, 2, 1, 15, is_repeated=True),
-    _Plan(_DENSE, 16, 2, 1, 8, is_repeated=True),
-    *(_Plan(_DENSE, 4, n, 1, 11) for n in (1, 4, 8)),
-    *(_Plan(_DENSE, 4, 4, p, 15) for p in (2, 4)),
-    _Plan(_DENSE, 4, 8, 4, 12),
+    _StepPlan(_GOODPUT, 0, 1, 1, 3, is_repeated=True),
+    *(_StepPlan(_SCALAR, 0, n, 1, 40, 100) for n in (1, 4)),
+    *(_StepPlan(_SPARSE, size, 2, 1, 40, 100) for size in (16, 256)),
+    _StepPlan(_DENSE, 1, 2, 1, 30, is_repeated=True),
+    _StepPlan(_DENSE, 4, 2, 1, 15, is_repeated=True),
+    _StepPlan(_DENSE, 16, 2, 1, 8, is_repeated=True),
+    *(_StepPlan(_DENSE, 4, n, 1, 11) for n in (1, 4, 8)),
+    *(_StepPlan(_DENSE, 4, 4, p, 15) for p in (2, 4)),
+    _StepPlan(_DENSE, 4, 8, 4, 12),
 )
 _QUICK_LOCAL = (
-    *(_Plan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
-    *(_Plan(_SPARSE, size, 1, 1, 60, 50, is_repeated=True) for size in (1, 16)),
-    _Plan(_DENSE, 16, 1, 1, 20, 100),
+    *(_StepPlan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
+    *(_StepPlan(_SPARSE, size, 1, 1, 60, 50, is_repeated=True) for size in (1, 16)),
+    _StepPlan(_DENSE, 16, 1, 1, 20, 100),
 )
-_QUICK_SHAPED = (_Plan(_GOODPUT, 0, 1, 1, 2), _Plan(_DENSE, 1, 2, 1, 20), _Plan(_DENSE, 4, 2, 1, 10))
+_QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 20), _StepPlan(_DENSE, 4, 2, 1, 10))
 
 
 class SourceScale(Part):
@@ -161,7 +161,7 @@ def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run]:
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
 
-def _runs_of(plan: _Plan, level: Level, seeds: Sequence[int]) -> list[Run]:
+def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run]:
     settings = plan._asdict()
     del settings["is_repeated"]
     transfer = 2 * plan.megabytes * sized_settings.MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC

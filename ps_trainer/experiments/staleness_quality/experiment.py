@@ -11,7 +11,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Run, keyed, repeated
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
-from ps_trainer.simulation import fixed
+from ps_trainer.simulation import given_staleness
 
 from . import claims, plots, tables
 from .cases import DEPTHS, FIXED_RATE, OPTIMIZER_TAU, Kind, stable_rates, trainings_of
@@ -121,7 +121,7 @@ class StalenessQuality(Experiment):
 def _schedule(settings: Mapping[str, Any], num_updates: int, seed: int) -> Any:
     kind, tau, ramp = settings["kind"], settings["tau"], settings.get("ramp") or 0
     seeded = {} if kind == Kind.CONSTANT else {"seed": seed}
-    return getattr(fixed, kind)(tau, num_updates, ramp_updates=ramp, **seeded)
+    return getattr(given_staleness, kind)(tau, num_updates, ramp_updates=ramp, **seeded)
 
 
 def _settings(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import tail
@@ -126,10 +126,10 @@ def _build(config: TrainConfig) -> tuple[Any, Any, Any, Any]:
     from ps_trainer.data.pipeline.data_source import Shard
     from ps_trainer.store.trace import seeded_getter
 
-    model = registry.MODELS.create(config.model, config.model_option)
-    dataset = registry.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
-    schedule = registry.SCHEDULES.create(config.schedule, config.schedule_option)
-    optimizers = registry.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
+    model = component_tables.MODELS.create(config.model, config.model_option)
+    dataset = component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
+    schedule = component_tables.SCHEDULES.create(config.schedule, config.schedule_option)
+    optimizers = component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(config.seed)

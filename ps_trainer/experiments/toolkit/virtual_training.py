@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.simulation.schedule import Schedule
 
 # Only the execution of a run imports TensorFlow; lists and reports work without it.
@@ -46,10 +46,10 @@ def digits(
     from ps_trainer.simulation.replay.training_setup import TrainingSetup
 
     return TrainingSetup(
-        model=registry.MODELS.create(model, model_options),
-        dataset=registry.DATASETS.create("digits", (), data_dir=None),
-        optimizer=registry.OPTIMIZERS.create(optimizer, optimizer_options),
-        rate_schedule=registry.SCHEDULES.create("constant", ()),
+        model=component_tables.MODELS.create(model, model_options),
+        dataset=component_tables.DATASETS.create("digits", (), data_dir=None),
+        optimizer=component_tables.OPTIMIZERS.create(optimizer, optimizer_options),
+        rate_schedule=component_tables.SCHEDULES.create("constant", ()),
         learning_rate=learning_rate,
         batch_size=batch_size,
         seed=seed,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ps_trainer.errors import OptionError
-from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
 from ps_trainer.simulation.replay.training_setup import Computed
 from ps_trainer.simulation.schedule import Schedule, Steps
@@ -40,7 +40,7 @@ class Arithmetic(abc.ABC):
     Only versions that a later step reads are kept in memory.
 
     Args:
-        bench: Session that computes gradients and updates.
+        session: Session that computes gradients and updates.
         schedule: Schedule to follow.
         options: Options of the rule.
 
@@ -52,17 +52,17 @@ class Arithmetic(abc.ABC):
 
     holds_tables: ClassVar[bool] = True
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        if bench.tables and not self.holds_tables:
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        if session.tables and not self.holds_tables:
             raise OptionError(
-                f"this update rule cannot train the model's embedding tables ({', '.join(bench.tables)});"
+                f"this update rule cannot train the model's embedding tables ({', '.join(session.tables)});"
                 " use --update=async or sync, or another model"
             )
-        self.bench = bench
+        self.session = session
         self.options = options
         self.num_workers = schedule.num_workers
         self.version = 0
-        self.center = bench.create_state()
+        self.center = session.create_state()
         # Index of the last step that reads each version, so that `step` can drop a version as early as possible.
         self._last_reads = np.full(schedule.num_updates + 1, -1, np.int64)
         (reading,) = np.nonzero(self.reads(schedule.steps))
@@ -92,7 +92,7 @@ class Arithmetic(abc.ABC):
 
     def apply(self, gradient: Gradient, *, rate_factor: float = 1.0) -> None:
         """Makes an update with the run's optimizer."""
-        self.bench.apply(self.center, gradient, clock=self.version, rate_factor=rate_factor)
+        self.session.apply(self.center, gradient, clock=self.version, rate_factor=rate_factor)
         self._count()
 
     def move_to(self, params: Values) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ps_trainer.errors import OptionError
 from ps_trainer.simulation.replay import arithmetic_table
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
-from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.evaluator import ReplayEvaluator
 from ps_trainer.simulation.replay.gradients import Values
 from ps_trainer.simulation.replay.training_setup import TrainingSetup
@@ -90,7 +90,7 @@ class Replay:
             raise OptionError("the schedule has no update; simulate at least 1")
         self._training = training
         self._schedule = schedule
-        self._bench = Bench(training, schedule.num_workers)
+        self._bench = ComputeSession(training, schedule.num_workers)
         try:
             self._rule = arithmetic_table.create(update, option_strings, self._bench, schedule, arithmetic)
         except Exception:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.simulation.replay import gradients as gradients_lib
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
-from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
 from ps_trainer.simulation.replay.training_setup import Computed
 from ps_trainer.simulation.schedule import Schedule, Steps
@@ -24,8 +24,8 @@ class ReplicaRule(Arithmetic):
 
     holds_tables = False
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
         self.replicas: list[Values] = [self.center.params] * self.num_workers
         self.known = [0] * self.num_workers
 
@@ -33,8 +33,8 @@ class ReplicaRule(Arithmetic):
 class Downpour(ReplicaRule):
     """`downpour`: W ← optimizer(W, sum of n_push gradients); the replica moves by SGD and fetches W every n_fetch."""
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
         self._accrued: list[list[Gradient]] = [[] for _ in range(self.num_workers)]
 
     def reads(self, steps: Steps) -> np.ndarray:
@@ -44,7 +44,7 @@ class Downpour(ReplicaRule):
         worker = entry.worker
         if entry.local_step % self.options.n_fetch == 0:
             self.replicas[worker], self.known[worker] = self.pulled(entry), entry.version
-        computed = self.bench.compute(worker, self.replicas[worker])
+        computed = self.session.compute(worker, self.replicas[worker])
         self._accrued[worker].append(computed.gradient)
         if (entry.local_step + 1) % self.options.n_fetch:
             self.replicas[worker] = self._descended(worker, computed.gradient)
@@ -55,7 +55,7 @@ class Downpour(ReplicaRule):
 
     def _descended(self, worker: int, gradient: Gradient) -> Values:
         """Returns the replica after a step of plain SGD, with the learning rate at the last known global_step."""
-        rate = self.bench.learning_rate(self.known[worker])
+        rate = self.session.learning_rate(self.known[worker])
         return gradients_lib.moved(self.replicas[worker], gradients_lib.dense(gradient), -rate)
 
 
@@ -66,8 +66,8 @@ class Easgd(ReplicaRule):
     time of its arrival.
     """
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
         self._alpha = np.float32(options.alpha_of(self.num_workers))
         self._momentum = np.float32(options.momentum)
         zeros = {name: np.zeros_like(value) for name, value in self.center.params.items()}
@@ -80,8 +80,8 @@ class Easgd(ReplicaRule):
         # As on the cluster, the replica is y = x + δ v.
         worker, momentum = entry.worker, self._momentum
         velocity, ahead = self._velocities[worker], self.replicas[worker]
-        computed = self.bench.compute(worker, ahead)
-        rate = np.float32(self.bench.learning_rate(self.known[worker]))
+        computed = self.session.compute(worker, ahead)
+        rate = np.float32(self.session.learning_rate(self.known[worker]))
         new_velocity = {
             name: momentum * velocity[name] - rate * gradient
             for name, gradient in gradients_lib.dense(computed.gradient).items()
@@ -103,9 +103,9 @@ class Easgd(ReplicaRule):
 class ModelAveraging(ReplicaRule):
     """`model_averaging`: local steps with the run's optimizer and slots of each worker; then x̄ ← (1/n) Σ x_i."""
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
-        self._states = [bench.create_state() for _ in range(self.num_workers)]
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
+        self._states = [session.create_state() for _ in range(self.num_workers)]
         self._num_applied = [0] * self.num_workers
         self._begins_round = [True] * self.num_workers
         self._sent: list[Values] = []
@@ -124,9 +124,9 @@ class ModelAveraging(ReplicaRule):
         state = self._states[worker]
         if self._begins_round[worker]:
             self.replicas[worker] = state.params = self.pulled(entry)
-        computed = self.bench.compute(worker, state.params)
+        computed = self.session.compute(worker, state.params)
         num_applied = self._num_applied[worker]
-        self.bench.apply(state, computed.gradient, clock=entry.version, num_applied=num_applied)
+        self.session.apply(state, computed.gradient, clock=entry.version, num_applied=num_applied)
         self._num_applied[worker] += 1
         self._begins_round[worker] = entry.update >= 0
         if entry.update >= 0:

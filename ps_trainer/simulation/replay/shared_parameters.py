@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.simulation.replay import gradients as gradients_lib
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
-from ps_trainer.simulation.replay.bench import Bench
+from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
 from ps_trainer.simulation.replay.training_setup import Computed
 from ps_trainer.simulation.schedule import LOCAL, Schedule
@@ -20,13 +20,13 @@ class Mean(Arithmetic):
     Rules with one gradient per update (`async`, `hogwild`, `ssp`, `drop_stale`) apply that gradient.
     """
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
         self._group: list[Gradient] = []
 
     def take(self, entry: Entry) -> Computed:
         pulled = self.point(entry)
-        computed = self.bench.compute(entry.worker, pulled)
+        computed = self.session.compute(entry.worker, pulled)
         if entry.update == LOCAL:
             self.hold(entry, computed.gradient)
         else:
@@ -73,8 +73,8 @@ class DcAsgd(Mean):
     holds_tables = False
     _DECAY, _EPSILON = np.float32(0.95), np.float32(1e-7)
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
         self._strength = np.float32(options.strength)
         self._mean_squares: dict[str, np.ndarray] = {}
 
@@ -100,8 +100,8 @@ class Accumulate(Mean):
     As on the cluster, each step reads the rows of tables again.
     """
 
-    def __init__(self, bench: Bench, schedule: Schedule, options: Any):
-        super().__init__(bench, schedule, options)
+    def __init__(self, session: ComputeSession, schedule: Schedule, options: Any):
+        super().__init__(session, schedule, options)
         self._held: list[list[Gradient]] = [[] for _ in range(self.num_workers)]
         self._tables: list[Values] = [{} for _ in range(self.num_workers)]
 
@@ -111,7 +111,7 @@ class Accumulate(Mean):
     def hold(self, entry: Entry, gradient: Gradient) -> None:
         """Keeps the gradient; the worker's next step begins at this moment and reads its rows now."""
         self._held[entry.worker].append(gradient)
-        self._tables[entry.worker] = {name: self.center.params[name] for name in self.bench.tables}
+        self._tables[entry.worker] = {name: self.center.params[name] for name in self.session.tables}
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         summed = gradients_lib.total([*self._held[entry.worker], gradient])

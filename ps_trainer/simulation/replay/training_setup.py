@@ -17,10 +17,10 @@ class TrainingSetup:
     """Model, dataset and optimizer of a replay, as components of a run (`training.components`).
 
     Attributes:
-        model: Model, one of `registry.MODELS`.
+        model: Model, one of `component_tables.MODELS`.
         dataset: Dataset, whose training examples are cut into a shard per worker, as in a cluster.
         optimizer: Optimizer on the ps tasks, or on each worker if the rule has local steps with one.
-        rate_schedule: Learning-rate schedule, one of `registry.SCHEDULES`.
+        rate_schedule: Learning-rate schedule, one of `component_tables.SCHEDULES`.
         learning_rate: Learning rate before the schedule.
         batch_size: Number of examples per step of a worker.
         seed: Seed of the initial values and of the order of the examples.

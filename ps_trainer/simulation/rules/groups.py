@@ -91,7 +91,7 @@ class SoftSync(Grouped):
         return -(-self.num_workers // self.options.splits)
 
 
-class _KRule(Grouped):
+class _KFamilySchedule(Grouped):
     Options = KBatchOptions
 
     def required(self, version: int) -> int:
@@ -102,7 +102,7 @@ class _KRule(Grouped):
         return min(grown, options.largest_k(self.num_workers))
 
 
-class KSync(_KRule):
+class KSync(_KFamilySchedule):
     """`k_sync`: the pushes of the first k workers of a version make an update; later ones are dropped."""
 
     Options = KSyncOptions
@@ -110,7 +110,7 @@ class KSync(_KRule):
     waits = True
 
 
-class KAsync(_KRule):
+class KAsync(_KFamilySchedule):
     """`k_async`: pushes of k workers make an update, however old they are; the k workers wait for it."""
 
     Options = KAsyncOptions
@@ -118,14 +118,14 @@ class KAsync(_KRule):
     waits = True
 
 
-class KBatchSync(_KRule):
+class KBatchSync(_KFamilySchedule):
     """`k_batch_sync`: k pushes of a version, by any workers, make an update; no worker waits; late ones are dropped."""
 
     is_fresh_only = True
     waits = False
 
 
-class KBatchAsync(_KRule):
+class KBatchAsync(_KFamilySchedule):
     """`k_batch_async`: every k pushes, by any workers and however old, make an update; no worker waits."""
 
     is_fresh_only = False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data import info
 from ps_trainer.data.formats.record_file import record_file
 from ps_trainer.data.formats.tfrecord import Feature, TfRecord, parse_feature
@@ -283,4 +283,4 @@ def test_features_are_written_in_a_word(text, feature):
 )
 def test_wrong_options_are_named(options, message):
     with pytest.raises(OptionError, match=message):
-        registry.DATASETS.create("tfrecord", options, data_dir=None)
+        component_tables.DATASETS.create("tfrecord", options, data_dir=None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.formats.wav import Wav, write
 from ps_trainer.data.generators import generate
 from ps_trainer.data.generators.telephone_tones import COLUMNS, KEYS, ROWS, Tones
@@ -119,8 +119,8 @@ def test_generated_tones_are_read_like_the_built_in_set(tmp_path):
     files = generate.generate("tones", counts, tmp_path / "set")
     assert sorted(files) == sorted(path for path in (tmp_path / "set").rglob("*") if path.is_file())
     options = ("test_files=test.csv", "alphabet=0123456789", "window_secs=0.032", "hop_secs=0.016")
-    read = all_of_test(registry.DATASETS.create("wav", options, data_dir=str(tmp_path / "set")))
-    made = all_of_test(registry.DATASETS.create("tones", counts, data_dir=None))
+    read = all_of_test(component_tables.DATASETS.create("wav", options, data_dir=str(tmp_path / "set")))
+    made = all_of_test(component_tables.DATASETS.create("tones", counts, data_dir=None))
     for key, values in made.items():
         found, values = (array[:, : min(read[key].shape[1], values.shape[1])] if array.ndim > 1 else array
                          for array in (read[key], values))  # fmt: skip
@@ -226,4 +226,4 @@ def test_a_sound_that_is_damaged_later_is_named_with_its_line(tmp_path):
 )
 def test_wrong_options_are_named(dataset, options, message):
     with pytest.raises(OptionError, match=message):
-        registry.DATASETS.create(dataset, options, data_dir=None)
+        component_tables.DATASETS.create(dataset, options, data_dir=None)

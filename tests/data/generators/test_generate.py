@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.generators import generate
 from ps_trainer.data.generators.known_truth import PlantedRatings
 from ps_trainer.errors import DataError, OptionError, UnknownNameError
@@ -38,8 +38,8 @@ def test_the_loader_reads_the_examples_of_the_built_in_set(tmp_path, name, optio
     dataset, dataset_options, built_in = READ_BY[name, options]
     files = generate.generate(name, [*options, *COUNTS], tmp_path / "set")
     assert sorted(files) == sorted(path for path in (tmp_path / "set").rglob("*") if path.is_file())
-    read = registry.DATASETS.create(dataset, dataset_options, data_dir=str(tmp_path / "set"))
-    made = registry.DATASETS.create(built_in, [*options, *COUNTS], data_dir=None)
+    read = component_tables.DATASETS.create(dataset, dataset_options, data_dir=str(tmp_path / "set"))
+    made = component_tables.DATASETS.create(built_in, [*options, *COUNTS], data_dir=None)
     assert (read.num_train_examples, read.num_test_examples) == (25, 10)
     found, expected = all_of_test(read), all_of_test(made)
     if name == "planted_weights":
@@ -50,7 +50,7 @@ def test_the_loader_reads_the_examples_of_the_built_in_set(tmp_path, name, optio
 
 def test_ratings_are_read_back_to_four_decimals(tmp_path):
     generate.generate("planted_ratings", COUNTS, tmp_path / "set")
-    read = all_of_test(registry.DATASETS.create("movielens", ["test_every=35"], data_dir=str(tmp_path / "set")))
+    read = all_of_test(component_tables.DATASETS.create("movielens", ["test_every=35"], data_dir=str(tmp_path / "set")))
     first = {
         key: values[0] for key, values in PlantedRatings(PlantedRatings.Options(num_train=25)).arrays["train"].items()
     }

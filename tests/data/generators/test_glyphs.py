@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.generators.glyphs import FONT, Glyphs, bitmap
 from ps_trainer.errors import OptionError
 from tests.data.reading import read_batches
@@ -52,7 +52,7 @@ def test_same_seed_same_pictures_other_seed_other_ones():
 
 
 def test_options_come_from_the_command_line():
-    source = registry.DATASETS.create("glyphs", ["num_train=12", "num_test=5"], data_dir=None)
+    source = component_tables.DATASETS.create("glyphs", ["num_train=12", "num_test=5"], data_dir=None)
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (12, 5, 10)
 
 

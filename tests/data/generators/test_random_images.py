@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.data.generators.random_images import Synthetic
 from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.errors import OptionError
@@ -54,7 +54,7 @@ def test_training_and_test_images_differ():
 
 
 def test_options_come_from_the_command_line():
-    source = registry.DATASETS.create("synthetic", ["num_train=12", "num_classes=3"], data_dir=None)
+    source = component_tables.DATASETS.create("synthetic", ["num_train=12", "num_classes=3"], data_dir=None)
     assert (source.num_train_examples, source.num_test_examples, source.num_classes) == (12, 1024, 3)
 
 
@@ -66,4 +66,4 @@ def test_options_come_from_the_command_line():
 )
 def test_wrong_option_is_named(option, message):
     with pytest.raises(OptionError, match=f"--dataset_option: {message}"):
-        registry.DATASETS.create("synthetic", [option], data_dir=None)
+        component_tables.DATASETS.create("synthetic", [option], data_dir=None)

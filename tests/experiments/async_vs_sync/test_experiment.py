@@ -16,14 +16,14 @@ from ps_trainer.experiments.async_vs_sync.cases import (
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.simulation.rules import schedule_table, single
+from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import drawn
 
 EXAMPLES = {Mode.ASYNC: 3000, Mode.SYNC_SAME: 2500, Mode.SYNC_GLOBAL: 2000}
 
 
-class InPairs(single.Async):
+class InPairs(update_per_push.Async):
     """Broken `async`: a worker that has pushed idles until another worker has pushed too."""
 
     def __init__(self, options, cluster):

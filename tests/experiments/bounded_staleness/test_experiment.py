@@ -18,21 +18,21 @@ from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape
-from ps_trainer.simulation.rules import schedule_table, single
+from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.schedule import Schedule, as_steps
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 QUICK = [run for run in BoundedStaleness().runs([0], quick=True) if run.level is Level.VIRTUAL]
 
 
-class OneMore(single.Ssp):
+class OneMore(update_per_push.Ssp):
     """Broken `ssp`: a worker may be one step further ahead than the bound allows."""
 
     def __init__(self, options, cluster):
         super().__init__(self.Options(staleness=options.staleness + 1), cluster)
 
 
-class Barrier(single.Ssp):
+class Barrier(update_per_push.Ssp):
     """Broken `ssp`: every worker waits for all others after each step, whatever the bound."""
 
     def __init__(self, options, cluster):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.experiments.harness.plots import Caption
 
 # Words that tell a result: movements of lines, places of points, and amounts.
@@ -18,9 +18,9 @@ RESULT = re.compile(
 ALLOWED = ("largest stable",)
 
 
-@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+@pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_no_caption_states_a_result_as_seen(name):
-    for key, caption in registry.EXPERIMENTS.load(name).captions.items():
+    for key, caption in component_tables.EXPERIMENTS.load(name).captions.items():
         assert isinstance(caption, Caption), key
         shown = caption.shows
         for words in ALLOWED:

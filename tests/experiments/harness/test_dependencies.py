@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.experiments.harness import dependencies
 from ps_trainer.experiments.harness.base import Level
 
 PACKAGE = pathlib.Path(dependencies.__file__).resolve().parents[2]
-EXPERIMENTS = registry.EXPERIMENTS.names()
+EXPERIMENTS = component_tables.EXPERIMENTS.names()
 
 
 def version_with(monkeypatch, name: str, path: str, added: str, level: Level = Level.PROCESSES) -> str:
@@ -22,7 +22,7 @@ def version_with(monkeypatch, name: str, path: str, added: str, level: Level = L
     changed, read = PACKAGE / path, dependencies._read
     with monkeypatch.context() as patch:
         patch.setattr(dependencies, "_read", lambda file: read(file) + (added if file == changed else ""))
-        return dependencies.code_version(registry.EXPERIMENTS.load(name), level)
+        return dependencies.code_version(component_tables.EXPERIMENTS.load(name), level)
 
 
 def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", level: Level = Level.PROCESSES) -> bool:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import marks, publish
 
@@ -66,7 +66,7 @@ def test_the_command_names_its_usage(capsys):
 
 
 PACKAGE = pathlib.Path(publish.__file__).resolve().parents[2]
-NAMES = registry.EXPERIMENTS.names()
+NAMES = component_tables.EXPERIMENTS.names()
 
 
 def test_published_pages_have_the_present_captions_and_marks(tmp_path):
@@ -89,4 +89,4 @@ def test_every_published_mark_stands_on_its_page():
 def test_every_published_plot_has_a_caption_and_every_caption_a_plot(name):
     page = (PACKAGE / "experiments" / "RESULTS.md").read_text()
     keys = {plot.partition(".png")[0].partition("-")[0] for plot in page.split(f"](results/{name}-")[1:]}
-    assert keys == registry.EXPERIMENTS.load(name).captions.keys()
+    assert keys == component_tables.EXPERIMENTS.load(name).captions.keys()

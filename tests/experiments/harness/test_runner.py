@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.errors import Interrupted, RunError
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.cpu import CpuUse
@@ -132,7 +132,7 @@ def test_the_cpu_use_of_a_run_is_measured(dice, tmp_path):
 
 
 @pytest.mark.parametrize("quick", [False, True])
-@pytest.mark.parametrize("name", registry.EXPERIMENTS.names())
+@pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_registered_experiment_can_be_prepared(name, quick, tmp_path):
-    job = prepare(registry.EXPERIMENTS.create(name), tmp_path, quick=quick, num_seeds=None, keep_runs=False)
+    job = prepare(component_tables.EXPERIMENTS.create(name), tmp_path, quick=quick, num_seeds=None, keep_runs=False)
     assert job.missing == list(job.runs) != []

@@ -121,7 +121,7 @@ def test_sigterm_ends_the_call_and_the_next_call_continues(call, dice, monkeypat
 
 
 def test_the_index_keeps_the_conclusions_of_earlier_calls(call, dice, tmp_path, monkeypatch):
-    monkeypatch.setattr("ps_trainer.registry.EXPERIMENTS._targets", {"dice": "", "coins": ""})
+    monkeypatch.setattr("ps_trainer.component_tables.EXPERIMENTS._targets", {"dice": "", "coins": ""})
     call()
     monkeypatch.setattr(dice, "name", "coins")
     call()

@@ -13,7 +13,7 @@ from ps_trainer.experiments.harness.session import Request
 from ps_trainer.experiments.staleness_distribution.cases import Staleness, compute_of, staleness_of
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
-from ps_trainer.simulation.rules import schedule_table, single
+from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 
 
@@ -24,7 +24,7 @@ class InVirtualTime(StalenessDistribution):
         return [run for run in super().runs(seeds, quick=quick) if run.level is Level.VIRTUAL]
 
 
-class Paired(single.Async):
+class Paired(update_per_push.Async):
     """Broken `async`: a worker that has pushed idles until another worker has pushed too."""
 
     def __init__(self, options, cluster):
@@ -39,7 +39,7 @@ class Paired(single.Async):
         return PushOutcome(self.version - 1, go)
 
 
-class Ahead(single.Async):
+class Ahead(update_per_push.Async):
     """Broken `async`: each gradient was computed from the parameters before the last ones."""
 
     def push(self, worker, version):

@@ -12,7 +12,7 @@ from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.staleness_quality.cases import FIXED_RATE, Kind, select, trainings_of
 from ps_trainer.experiments.staleness_quality.claims import depth_measures
 from ps_trainer.experiments.staleness_quality.experiment import RAMP_UPDATES, StalenessQuality
-from ps_trainer.simulation import fixed
+from ps_trainer.simulation import given_staleness
 from tests.experiments.executed import drawn
 
 
@@ -85,15 +85,15 @@ def test_on_the_quadratic_the_rates_are_exact_and_the_geometric_ones_larger():
 
 
 def test_gradients_one_update_older_than_stated_refute_the_exact_rate(monkeypatch):
-    right = fixed.constant
-    monkeypatch.setattr(fixed, "constant", lambda tau, n, **options: right(tau + 1, n, **options))
+    right = given_staleness.constant
+    monkeypatch.setattr(given_staleness, "constant", lambda tau, n, **options: right(tau + 1, n, **options))
     results = results_of(StalenessQuality().runs([0], quick=True), lambda run: figures_as_claimed(run))
     assert findings(results)["exact"] is Finding.REFUTED
 
 
 def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
-    fresh = lambda tau, n, *, seed=0, ramp_updates=0: fixed.constant(0, n)  # noqa: E731
-    monkeypatch.setattr(fixed, "uniform", fresh)
+    fresh = lambda tau, n, *, seed=0, ramp_updates=0: given_staleness.constant(0, n)  # noqa: E731
+    monkeypatch.setattr(given_staleness, "uniform", fresh)
     runs = list(StalenessQuality().runs([0], quick=True))
     results = results_of(
         runs, lambda run: executed(run) if run.settings["kind"] == "uniform" and run in quadratic_runs()
@@ -116,8 +116,8 @@ def test_stale_real_gradients_take_longer_and_fresh_ones_do_not(monkeypatch):
     fresh, stale = executed(short(0)), executed(short(16))
     assert fresh["target_version"] < 120
     assert stale["target_version"] is None
-    right = fixed.constant
-    monkeypatch.setattr(fixed, "constant", lambda tau, n, **options: right(0, n, **options))
+    right = given_staleness.constant
+    monkeypatch.setattr(given_staleness, "constant", lambda tau, n, **options: right(0, n, **options))
     assert executed(short(16)) == fresh
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.experiments.toolkit import quadratic
-from ps_trainer.simulation import fixed
+from ps_trainer.simulation import given_staleness
 
 
 @pytest.mark.parametrize(("tau", "rate"), [(0, 2.0), (1, 1.0), (2, (5**0.5 - 1) / 2)])
@@ -36,7 +36,7 @@ def test_the_mean_under_geometric_staleness_has_its_own_rate(tau):
 
 @pytest.mark.parametrize("tau", [0, 2, 8])
 def test_the_measured_rate_is_the_exact_one(tau):
-    measured = quadratic.measured_stable_rate(lambda n: fixed.constant(tau, n).steps.staleness, tau)
+    measured = quadratic.measured_stable_rate(lambda n: given_staleness.constant(tau, n).steps.staleness, tau)
     assert measured == pytest.approx(quadratic.largest_stable_rate(tau), rel=0.005)
 
 

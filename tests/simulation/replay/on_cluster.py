@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.simulation.replay.replay import Replay
 from ps_trainer.simulation.replay.training_setup import TrainingSetup
 from ps_trainer.simulation.rules import schedule_table
@@ -32,11 +32,11 @@ def training_of(model: Any, optimizer: str, learning_rate: float = LEARNING_RATE
     """The training of `GroupScript`, changed by `fields`."""
     fields = {
         "dataset": Rows(RowOptions()),
-        "rate_schedule": registry.SCHEDULES.create("constant", ()),
+        "rate_schedule": component_tables.SCHEDULES.create("constant", ()),
         "batch_size": BATCH_SIZE,
     } | fields
     return TrainingSetup(
-        model=model, optimizer=registry.OPTIMIZERS.create(optimizer, ()), learning_rate=learning_rate, **fields
+        model=model, optimizer=component_tables.OPTIMIZERS.create(optimizer, ()), learning_rate=learning_rate, **fields
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.errors import OptionError, UnknownNameError
-from ps_trainer.simulation import fixed
+from ps_trainer.simulation import given_staleness
 from ps_trainer.simulation.replay.replay import Replay
 from ps_trainer.simulation.replay.train import train
 from tests.simulation import runs
@@ -69,7 +69,7 @@ def test_stops_when_an_evaluation_reaches_the_target():
 
 
 def test_a_loss_that_is_not_finite_ends_the_run():
-    schedule = fixed.constant(2, 100)
+    schedule = given_staleness.constant(2, 100)
     trained = train(training_of(learning_rate=3e38), schedule, "async")
     assert trained.has_diverged
     assert not np.isfinite(trained.curve.loss[-1])
@@ -101,13 +101,13 @@ def test_a_group_of_rows_also_counts_rows_of_few_workers():
 
 
 def test_tables_are_rejected_where_the_rule_cannot_train_them():
-    schedule = fixed.constant(1, 3)
+    schedule = given_staleness.constant(1, 3)
     with pytest.raises(OptionError, match=r"embedding tables \(table\); use --update=async or sync"):
         Replay(training_of(EmbeddedLinear), schedule, "dc_asgd")
 
 
 def test_wrong_names_and_options_are_rejected():
-    schedule = fixed.constant(1, 3)
+    schedule = given_staleness.constant(1, 3)
     with pytest.raises(UnknownNameError, match="--update=hybrid: cannot train in virtual time; choose from async"):
         Replay(training_of(), schedule, "hybrid")
     with pytest.raises(OptionError, match="update rule 'async' takes no options"):

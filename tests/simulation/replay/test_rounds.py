@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models import layers
-from ps_trainer import registry
+from ps_trainer import component_tables
 from ps_trainer.simulation.replay.replay import Replay
 from ps_trainer.simulation.replay.training_setup import TrainingSetup
 from ps_trainer.simulation.rules.schedule_table import RULES as SCHEDULES
@@ -119,4 +119,4 @@ def test_every_rule_of_the_cluster_that_has_a_schedule_is_replayed():
     from ps_trainer.simulation.replay.arithmetic_table import RULES as REPLAYED
 
     assert set(REPLAYED) == set(SCHEDULES)
-    assert set(registry.UPDATES.names()) - set(REPLAYED) == {"hybrid"}
+    assert set(component_tables.UPDATES.names()) - set(REPLAYED) == {"hybrid"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.errors import OptionError
-from ps_trainer.simulation import fixed
+from ps_trainer.simulation import given_staleness
 from ps_trainer.simulation.replay.replay import Replay
 from tests.simulation.replay import on_cluster
 from tests.testing import oracles, script
@@ -15,7 +15,7 @@ from tests.updates.scripted import Optimizer
 
 
 def test_constant_is_tau_once_so_old_a_version_exists():
-    schedule = fixed.constant(3, 6)
+    schedule = given_staleness.constant(3, 6)
     assert schedule.num_workers == 1
     assert schedule.steps.staleness.tolist() == [0, 1, 2, 3, 3, 3]
     assert schedule.steps.version.tolist() == [0, 0, 0, 0, 1, 2]
@@ -24,16 +24,16 @@ def test_constant_is_tau_once_so_old_a_version_exists():
 
 
 def test_a_ramp_lets_the_staleness_grow():
-    schedule = fixed.constant(4, 20, ramp_updates=8)
+    schedule = given_staleness.constant(4, 20, ramp_updates=8)
     assert schedule.steps.staleness.tolist() == [4 * v // 8 for v in range(8)] + [4] * 12
 
 
 def test_a_given_staleness_is_limited_to_the_existing_versions():
-    assert fixed.given([5, 0, 1, 9]).steps.staleness.tolist() == [0, 0, 1, 3]
+    assert given_staleness.given([5, 0, 1, 9]).steps.staleness.tolist() == [0, 0, 1, 3]
 
 
 def test_uniform_is_uniform_on_zero_to_twice_tau():
-    staleness = fixed.uniform(4, 20_000, seed=1).steps.staleness[10:]
+    staleness = given_staleness.uniform(4, 20_000, seed=1).steps.staleness[10:]
     counts = np.bincount(staleness)
     assert len(counts) == 2 * 4 + 1
     # Five standard deviations of a binomial count.
@@ -43,7 +43,7 @@ def test_uniform_is_uniform_on_zero_to_twice_tau():
 
 def test_geometric_has_the_mean_and_the_zeros_of_its_distribution():
     tau, count = 6, 50_000
-    staleness = fixed.geometric(tau, count, seed=1).steps.staleness[500:]
+    staleness = given_staleness.geometric(tau, count, seed=1).steps.staleness[500:]
     deviation = np.sqrt(tau * (1 + tau))
     assert abs(staleness.mean() - tau) < 5 * deviation / np.sqrt(len(staleness))
     share, p = np.mean(staleness == 0), 1 / (1 + tau)
@@ -51,19 +51,23 @@ def test_geometric_has_the_mean_and_the_zeros_of_its_distribution():
 
 
 def test_the_seed_decides():
-    first, same, other = (fixed.geometric(3, 100, seed=seed).steps.staleness.tolist() for seed in (0, 0, 1))
+    first, same, other = (given_staleness.geometric(3, 100, seed=seed).steps.staleness.tolist() for seed in (0, 0, 1))
     assert first == same != other
 
 
 def test_without_staleness_all_equal_plain_training():
-    for schedule in (fixed.constant(0, 9), fixed.uniform(0, 9), fixed.geometric(0, 9)):
+    for schedule in (given_staleness.constant(0, 9), given_staleness.uniform(0, 9), given_staleness.geometric(0, 9)):
         assert schedule.steps.version.tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
 @pytest.mark.parametrize(
     "schedule",
-    [fixed.constant(3, 12), fixed.uniform(2, 12, seed=4), fixed.geometric(2, 12, seed=4, ramp_updates=4)],
+    [
+        given_staleness.constant(3, 12),
+        given_staleness.uniform(2, 12, seed=4),
+        given_staleness.geometric(2, 12, seed=4, ramp_updates=4),
+    ],
     ids=["constant", "uniform", "geometric"],
 )
 def test_update_v_applies_the_gradient_of_version_v_minus_tau(schedule, optimizer):
@@ -83,13 +87,13 @@ def test_update_v_applies_the_gradient_of_version_v_minus_tau(schedule, optimize
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fixed.constant(-1, 5), "tau=-1 must be at least 0"),
-        (lambda: fixed.geometric(float("nan"), 5), "tau=nan must be at least 0"),
-        (lambda: fixed.constant(1, 0), "num_updates=0 must be at least 1"),
-        (lambda: fixed.uniform(1, -1), "num_updates=-1 must be at least 1"),
-        (lambda: fixed.given([]), "no staleness is given"),
-        (lambda: fixed.given([0, -2]), "staleness=-2 must be at least 0"),
-        (lambda: fixed.constant(1, 5, ramp_updates=-1), "ramp_updates=-1 must be at least 0"),
+        (lambda: given_staleness.constant(-1, 5), "tau=-1 must be at least 0"),
+        (lambda: given_staleness.geometric(float("nan"), 5), "tau=nan must be at least 0"),
+        (lambda: given_staleness.constant(1, 0), "num_updates=0 must be at least 1"),
+        (lambda: given_staleness.uniform(1, -1), "num_updates=-1 must be at least 1"),
+        (lambda: given_staleness.given([]), "no staleness is given"),
+        (lambda: given_staleness.given([0, -2]), "staleness=-2 must be at least 0"),
+        (lambda: given_staleness.constant(1, 5, ramp_updates=-1), "ramp_updates=-1 must be at least 0"),
     ],
 )
 def test_impossible_staleness_is_rejected(make, message):

@@ -18,13 +18,13 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import RELEASED, Exchange, Phase, TrainStep
 
-POSITION = "data/position"
+EXAMPLE_COUNTS = "data/position"
 
 
-def create_position(num_workers: int, ps_device: str) -> Count:
+def create_example_counts(num_workers: int, ps_device: str) -> Count:
     """Creates the count of examples that each worker has read over all epochs, int64 [num_workers]."""
     with tf.device(ps_device):
-        variable = create_variable(POSITION, [num_workers], tf.int64)
+        variable = create_variable(EXAMPLE_COUNTS, [num_workers], tf.int64)
     return Count(variable, functools.partial(_adapt, num_workers))
 
 

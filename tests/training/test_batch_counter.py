@@ -1,4 +1,4 @@
-"""The reading position of workers under `--sharding=static`: from a checkpoint, and after a restart."""
+"""The counts of examples that workers have read under `--sharding=static`: from a checkpoint, and after a restart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.training.test_graph import build, crossings
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.training.position import POSITION, create_position
+from ps_trainer.training.batch_counter import EXAMPLE_COUNTS, create_example_counts
 
 TINY_RATE = 1e-30  # so the loss of a step identifies its batch
 LOCAL = ["accumulate", "downpour", "easgd", "local_sgd", "model_averaging"]
@@ -31,8 +31,8 @@ def config(logdir=None, update="async", **fields):
     )
 
 
-def saved_position(logdir):
-    return checkpoint_lib.latest(logdir / "checkpoints")[POSITION].tolist()
+def saved_counts(logdir):
+    return checkpoint_lib.latest(logdir / "checkpoints")[EXAMPLE_COUNTS].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_run_in_ten_pieces_reads_what_it_reads_in_one(one_worker, tmp_path):
     for piece in range(1, 11):
         (outcome,) = one_worker.run(config(str(tmp_path), max_steps=3 * piece))
         losses += outcome.losses
-        assert saved_position(tmp_path) == [8 * 3 * piece]
+        assert saved_counts(tmp_path) == [8 * 3 * piece]
     assert losses == whole.losses
     assert len(set(losses)) == 30  # 2.4 epochs
 
@@ -63,7 +63,7 @@ def test_each_worker_reads_on_in_its_own_part(two_workers, tmp_path, update):
     whole = two_workers.run(config(update=update, max_steps=None, num_epochs=3))
     first = two_workers.run(config(str(tmp_path), update=update, max_steps=5))
     made = [len(outcome.losses) for outcome in first]
-    left = [position // 8 for position in saved_position(tmp_path)]
+    left = [position // 8 for position in saved_counts(tmp_path)]
     for made_steps, counted in zip(made, left, strict=True):
         # Steps that a worker did not push before its end are not in the counts, but in its own state.
         assert made_steps - 1 <= counted <= made_steps
@@ -85,7 +85,7 @@ def test_epochs_count_over_all_starts(one_worker, tmp_path):
 def test_another_batch_size_continues_after_the_same_examples(one_worker, tmp_path):
     one_worker.run(config(str(tmp_path), max_steps=5, batch_size=8))
     one_worker.run(config(str(tmp_path), max_steps=8, batch_size=20))
-    assert saved_position(tmp_path) == [5 * 8 + 3 * 20]
+    assert saved_counts(tmp_path) == [5 * 8 + 3 * 20]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_another_batch_size_continues_after_the_same_examples(one_worker, tmp_pa
 )
 def test_with_another_number_of_workers_all_start_at_the_mean_position(saved, wanted, caplog):
     with tf.Graph().as_default():
-        position = create_position(2, "/job:ps/task:0")
+        position = create_example_counts(2, "/job:ps/task:0")
     assert position.adapt(None if saved is None else np.array(saved, np.int64)).tolist() == wanted
     if saved != [10, 20]:
         assert "the examples" in caplog.text or "its examples" in caplog.text

@@ -1,4 +1,4 @@
-"""`Bench`: one session that computes the gradients of all virtual workers and the ps tasks' updates."""
+"""`ComputeSession`: one session that computes the gradients of all virtual workers and the ps tasks' updates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class State:
         self._slots = slots
 
 
-class Bench:
+class ComputeSession:
     """Computes gradients and updates of given parameters.
 
     Parameters are fed and fetched as NumPy arrays, so that any number of versions and replicas can exist. The session

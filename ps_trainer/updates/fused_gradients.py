@@ -1,4 +1,4 @@
-"""`Fusion`: joins many gradients into few long vectors, so that a worker needs one collective op for each vector."""
+"""`FusedGradients`: many gradients joined into few long vectors, so that a worker needs only one collective op each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 
-class Fusion:
+class FusedGradients:
     """The gradients of one worker, end to end, followed by a one-hot vector that names the worker.
 
     Each dtype has vectors of its own. The sum of such vectors names the workers whose gradients are in the sum.
