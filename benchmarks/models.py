@@ -2,7 +2,7 @@
 
     python -m benchmarks.models --help
 
-The table in `models/README.md` comes from this program.
+The table in `docs/reference/model-accuracy.md` comes from this program.
 """
 
 from __future__ import annotations

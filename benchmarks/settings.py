@@ -1,7 +1,7 @@
 """How each update rule and each gradient transform is trained, for the published tables and the tests; no TensorFlow.
 
-`benchmarks.update_rules` makes the tables in `ps_trainer/updates/README.md` and `ps_trainer/gradients/README.md`;
-`tests/processes/test_update_rules.py` runs the same settings.
+`benchmarks.update_rules` makes the tables of results in `docs/explanation/update-rules.md` and
+`docs/explanation/gradient-transforms.md`. `tests/processes/test_update_rules.py` runs the same settings.
 """
 
 from __future__ import annotations

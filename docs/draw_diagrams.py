@@ -115,7 +115,104 @@ def staleness() -> str:
     return drawing.svg()
 
 
-DIAGRAMS = {"cluster": cluster, "timelines": timelines, "staleness": staleness}
+def restart() -> str:
+    """What the other tasks do while a worker, and then a ps task, is restarted."""
+    drawing = Drawing(
+        760, 420, "After the loss of a worker nothing is rolled back; after the loss of a ps task all parameters are"
+    )
+    drawing.text(10, 22, "worker 1 is killed, under async")
+    _lane(drawing, 34, "ps 0, ps 1", [(0, 600, "keep the parameters", BLUE)])
+    _lane(drawing, 74, "worker 0, chief", [(0, 600, "trains", GREEN)])
+    _lane(
+        drawing, 114, "worker 1", [(0, 150, "trains", GREEN), (150, 300, "restarts", GREY), (300, 600, "trains", GREEN)]
+    )
+    drawing.line(270, 30, 270, 165)
+    drawing.text(270, 180, "SIGKILL", anchor="middle", colour=ORANGE)
+    drawing.text(420, 180, "reads the parameters", anchor="middle")
+    drawing.text(10, 222, "ps 0 is killed, under any rule")
+    _lane(
+        drawing, 234, "ps 0", [(0, 150, "step 502", BLUE), (150, 300, "restarts", GREY), (300, 600, "step 451", BLUE)]
+    )
+    _lane(
+        drawing, 274, "ps 1", [(0, 150, "step 502", BLUE), (150, 300, "step 502", BLUE), (300, 600, "step 451", BLUE)]
+    )
+    before, waits = (0, 150, "trains", GREEN), (150, 300, "waits for ps 0", GREY)
+    after = (400, 600, "trains from step 451", GREEN)
+    _lane(drawing, 314, "worker 0, chief", [before, waits, (300, 400, "restores", ORANGE), after])
+    _lane(drawing, 354, "worker 1", [before, waits, (300, 400, "waits", GREY), after])
+    drawing.line(270, 230, 270, 395)
+    drawing.text(270, 410, "SIGKILL", anchor="middle", colour=ORANGE)
+    drawing.text(420, 410, "last checkpoint: step 451", anchor="middle")
+    return drawing.svg()
+
+
+def _lane(drawing: Drawing, y: float, name: str, spans: Sequence[tuple[float, float, str, str]]) -> None:
+    """One task's row: its name, and (from, to, text, colour) of what it does."""
+    drawing.text(110, y + 20, name, anchor="end")
+    for start, end, text, colour in spans:
+        drawing.box(120 + start, y, end - start - 2, 30, [text], colour)
+
+
+def step() -> str:
+    """One step of a worker, and the pull of its next step."""
+    drawing = Drawing(
+        760, 330, "The pull of the next step begins on the ps task as soon as it has applied the gradient"
+    )
+    drawing.text(10, 60, "ps task")
+    drawing.text(10, 250, "worker")
+    drawing.box(120, 228, 190, 36, ["compute the gradient"], GREEN)
+    drawing.box(590, 228, 150, 36, ["compute"], GREEN)
+    drawing.box(360, 38, 60, 36, ["apply"], BLUE)
+    drawing.box(424, 38, 82, 36, ["clock + 1"], BLUE)
+    drawing.box(510, 38, 50, 36, ["read"], BLUE)
+    drawing.arrow(310, 228, 388, 78)
+    drawing.text(330, 160, "push: gradient", anchor="end", colour=ORANGE)
+    drawing.arrow(465, 78, 500, 226)
+    drawing.text(476, 190, "global_step,", anchor="end")
+    drawing.text(480, 208, "staleness", anchor="end")
+    drawing.arrow(540, 78, 588, 226)
+    drawing.text(572, 150, "pull: parameters", colour=BLUE)
+    drawing.line(120, 270, 120, 300)
+    drawing.line(590, 270, 590, 300)
+    drawing.text(355, 315, "one step: one call of session.run", anchor="middle")
+    drawing.arrow(228, 310, 122, 310)
+    drawing.arrow(482, 310, 588, 310)
+    drawing.text(120, 24, "clock 7 was read with the parameters; the gradient is applied at clock 9: staleness 2")
+    return drawing.svg()
+
+
+def messages() -> str:
+    """The messages of one step with a variable each, and with one flat vector."""
+    drawing = Drawing(
+        760, 300, "The packed layout sends one message where the classic form sends one for each variable"
+    )
+    for left, title in (
+        (30, "per_variable: a message per variable, each way"),
+        (410, "packed: one flat vector, each way"),
+    ):
+        drawing.text(left, 22, title)
+        drawing.box(left, 40, 90, 230, ["ps task"], BLUE)
+        drawing.box(left + 230, 40, 90, 230, ["worker"], ORANGE)
+    for y in range(60, 261, 80):
+        drawing.arrow(122, y, 258, y)
+        drawing.arrow(258, y + 40, 122, y + 40)
+    for y, text, colour in ((80, "parameters", BLUE), (150, "gradient", ORANGE), (220, "step, staleness", GREY)):
+        drawing.text(570, y, text, anchor="middle", colour=colour)
+        ends = (640, 504) if text == "gradient" else (502, 636)
+        drawing.arrow(ends[0], y + 10, ends[1], y + 10)
+    drawing.text(190, 290, "6 of the 161 messages of a step with 80 variables", anchor="middle")
+    drawing.text(570, 290, "all 3 messages of the same step", anchor="middle")
+    return drawing.svg()
+
+
+DIAGRAMS = {
+    "cluster": cluster,
+    "timelines": timelines,
+    "staleness": staleness,
+    "restart": restart,
+    "step": step,
+    "messages": messages,
+}
 
 
 def main(argv: list[str]) -> int:

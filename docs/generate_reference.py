@@ -30,7 +30,7 @@ NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: chang
 COMPONENT_PAGES = {
     "models": (
         "Models",
-        "Values of `--model`. `models/README.md` in the repository says how to train each, and what it reaches.",
+        "Values of `--model`. [Accuracy of each model](model-accuracy.md) says what each one reaches.",
         [component_tables.MODELS],
     ),
     "datasets": (
@@ -40,14 +40,14 @@ COMPONENT_PAGES = {
     ),
     "update-rules": (
         "Update rules",
-        "Values of `--update`: how gradients become updates. `ps_trainer/updates/README.md` in the repository helps to"
-        " choose one.",
+        "Values of `--update`: how gradients become updates. [Update rules explained](../explanation/update-rules.md)"
+        " helps to choose one.",
         [component_tables.UPDATES],
     ),
     "gradient-transforms": (
         "Gradient transforms",
         "Values of `--gradient_transform`: what a worker does to a gradient before it sends it."
-        " `ps_trainer/gradients/README.md` in the repository says how to combine them.",
+        " [Gradient transforms explained](../explanation/gradient-transforms.md) says how to combine them.",
         [component_tables.GRADIENT_TRANSFORMS],
     ),
     "optimizers": (

@@ -1,4 +1,4 @@
-"""The guides beside update rules and gradient transforms name every one of them, with existing options and files."""
+"""The guides to update rules and gradient transforms name every one of them, with existing options."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from ps_trainer import component_tables
 from ps_trainer.registry import Registry
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = {"updates": component_tables.UPDATES, "gradients": component_tables.GRADIENT_TRANSFORMS}
+GUIDES = {"update-rules": component_tables.UPDATES, "gradient-transforms": component_tables.GRADIENT_TRANSFORMS}
 
 
-def sections(folder: str) -> dict[str, str]:
+def text_of(guide: str) -> str:
+    return (ROOT / "docs" / "explanation" / f"{guide}.md").read_text(encoding="utf-8")
+
+
+def sections(guide: str) -> dict[str, str]:
     """The guide's text below each second-level heading."""
-    text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
-    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    parts = re.split(r"^## (.+)$", text_of(guide), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -34,36 +37,35 @@ def option_names(table: Registry) -> set[str]:
 
 
 def test_every_rule_is_recommended_explained_and_measured():
-    guide = sections("updates")
+    guide = sections("update-rules")
     names = component_tables.UPDATES.names()
+    families = re.findall(r"^\|.*\| ([^|]+) \|$", guide["The families"], flags=re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(families))) == sorted(names)
     advice = guide["Which one do I choose"]
     assert [name for name in names if f"`{name}`" not in advice and not name.startswith("k_")] == []
-    assert sorted(column(guide["What a global step is, and which learning rate a rule expects"])) == sorted(names)
+    assert sorted(column(guide["Global steps and learning rates"])) == sorted(names)
     assert column(guide["Measured"]) == names
     departures = guide["Where they depart from their sources"]
     assert [name for name in names if f"`{name}`" not in departures] == []
 
 
 def test_every_transform_has_a_place_in_the_order_and_is_measured():
-    guide = sections("gradients")
+    guide = sections("gradient-transforms")
     names = component_tables.GRADIENT_TRANSFORMS.names()
     places = re.findall(r"^\| \d \|([^|]+)\|", guide["Order"], flags=re.MULTILINE)
     assert sorted(name for place in places for name in re.findall(r"`(\w+)`", place)) == sorted(names)
     assert set(names) <= set(column(guide["Measured"]))
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_links_lead_to_files(folder):
-    text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert len(links) > 5
-    for link in links:
-        assert (ROOT / "ps_trainer" / folder / link).resolve().is_file(), link
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_options_in_the_text_exist(folder):
-    text = (ROOT / "ps_trainer" / folder / "README.md").read_text(encoding="utf-8")
-    known = option_names(FOLDERS[folder]) | {"warmup_steps"}  # an option of the schedules
+@pytest.mark.parametrize("guide", GUIDES)
+def test_options_in_the_text_exist(guide):
+    text = text_of(guide)
+    known = option_names(GUIDES[guide]) | {"warmup_steps"}  # an option of the schedules
     used = set(re.findall(r"[`,: ](\w+)=", text)) - {"NAME", "key"}
     assert used <= known, used - known
+
+
+def test_the_failure_contract_names_files_of_tests():
+    names = re.findall(r"`(tests/[\w/]+\.py)`", text_of("failure-model"))
+    assert len(names) > 10
+    assert [name for name in names if not (ROOT / name).is_file()] == []
