@@ -18,8 +18,11 @@ import typing
 from collections.abc import Iterator
 
 from ps_trainer import component_tables
-from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli import help as help_lib
 from ps_trainer.cli import main as cli
+from ps_trainer.cli import task
+from ps_trainer.cli.help_groups import GROUPS
+from ps_trainer.config import TrainConfig
 from ps_trainer.options import format_value, key_of
 from ps_trainer.registry import Registry
 
@@ -82,10 +85,13 @@ def main(argv: list[str]) -> int:
 
 
 def command_line() -> str:
-    """The page with the help of each command."""
+    """The page with the help of each command, and a table of all flags."""
+    commands = {name: command.help() for name, command in cli.COMMANDS.items()}
+    commands |= {"run_ps.py": task.PS_HELP, "run_worker.py": task.WORKER_HELP}
     parts = [NOTE + "# Command line\n\n" + _code(_help())]
-    for command in cli.COMMANDS:
-        parts.append(f"## {command}\n\n" + _code(_help(command)))
+    for name, command in commands.items():
+        parts.append(f"## {name}\n\n" + _code(help_lib.text(command, is_full=False, width=100)))
+    parts.append("\n".join(_all_flags(commands)))
     return "\n".join(parts)
 
 
@@ -108,18 +114,47 @@ def _component(table: Registry, name: str) -> Iterator[str]:
         yield "| option | default | meaning |\n|---|---|---|"
         hints = typing.get_type_hints(options)
         for field in dataclasses.fields(options):
-            text = f"{field.metadata.get('help', '')} ({flags_lib.values_of(field, hints[field.name])})"
+            text = f"{field.metadata.get('help', '')} ({help_lib.values_of(field, hints[field.name])})"
             yield f"| `{key_of(field)}` | `{format_value(field.default)}` | {text.replace('|', '&#124;')} |"
         yield ""
     if rest.strip():
         yield _code(rest.strip("\n"))
 
 
-def _help(*command: str) -> str:
+def _help() -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        cli.main(["ps_trainer", *command, "--help"])
+        cli.main(["ps_trainer", "--help"])
     return out.getvalue().strip()
+
+
+def _all_flags(commands: dict[str, help_lib.CommandHelp]) -> Iterator[str]:
+    """A table for each group of flags; a flag that differs among commands has several rows."""
+    of_a_run = {name for name, command in commands.items() if TrainConfig in command.flags}
+    yield "## All flags\n"
+    yield "`--flagfile=PATH` reads flags of any command from a file, one a line. In the tables, *run* stands for the"
+    yield f"commands that take the settings of a run: {', '.join(name for name in commands if name in of_a_run)}."
+    for group in GROUPS:
+        yield f"\n### {group.title}\n\n| flag | default | meaning | commands |\n|---|---|---|---|"
+        for flag in (*group.common, *group.further):
+            for row, names in _rows(flag, commands).items():
+                run = ["*run*"] if of_a_run <= set(names) else []
+                others = [name for name in names if not run or name not in of_a_run]
+                yield f"| `--{flag}` | {' | '.join(row)} | {', '.join([*run, *others])} |"
+
+
+def _rows(flag: str, commands: dict[str, help_lib.CommandHelp]) -> dict[tuple[str, str], list[str]]:
+    """(default, meaning) of a flag -> the commands where it is so."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name, command in commands.items():
+        fields = command.fields()
+        if flag in fields:
+            field, hint = fields[flag]
+            default = f"`{format_value(field.default)}`" if field.default != () else ""
+            note = "may be repeated" if help_lib.is_repeatable(field) else help_lib.values_of(field, hint)
+            meaning = f"{field.metadata.get('help', '')} ({note})".replace("|", "&#124;").replace("<", "&lt;")
+            rows.setdefault((default, meaning), []).append(name)
+    return rows
 
 
 def _code(text: str) -> str:

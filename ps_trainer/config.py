@@ -216,7 +216,7 @@ class TrainConfig:
     )
     recover_timeout_secs: float = option(
         120.0,
-        "seconds to wait for a lost task to be restarted by --max_restarts or your supervisor; 0 = fail at once",
+        "seconds to wait for the restart of a lost task; 0 = fail at once; --max_restarts or your supervisor starts it",
         least=0,
         own="each task may wait for its own length of time; the result is the same",
     )

@@ -32,7 +32,7 @@ def help_of(command: str) -> str:
     """The help text of a command; raises SystemExit or returns an empty text for an unknown one."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        main.main(["ps_trainer", command, "--help"])
+        main.main(["ps_trainer", command, "--helpfull"])
     return out.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer checkpoint`: shows what checkpoints contain, and whether they are complete and fit a run."""
+"""`ps_trainer checkpoint`: shows what checkpoints contain, and whether they are complete and fit a run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import HelpShown, hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ps_trainer.options import option
-
-_USAGE = """python -m ps_trainer checkpoint info DIR_OR_PREFIX
-       python -m ps_trainer checkpoint verify DIR
-       python -m ps_trainer checkpoint plan DIR --num_ps=1 --num_workers=2 [flags of a run]
-
-info    prints step, variables, slots and sizes of a checkpoint; given a folder, of its newest loadable checkpoint
-verify  reads every tensor of every checkpoint; exit code 1 if the newest cannot be loaded
-plan    prints what a run with these flags would restore, initialise, ignore or reject; exit code 1 if it would reject
-
-DIR is a folder of checkpoints or the --logdir of a run. No cluster is started."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,17 +22,44 @@ class PlanFlags:
     num_workers: int = option(2, "worker tasks, including the chief", least=1)
 
 
+HELP = CommandHelp(
+    usage=(
+        "ps_trainer checkpoint info DIR_OR_PREFIX",
+        "ps_trainer checkpoint verify DIR",
+        "ps_trainer checkpoint plan DIR [flags of a run]",
+    ),
+    text="""info    prints step, variables, slots and sizes of a checkpoint; given a folder, of its newest
+        loadable checkpoint
+verify  reads every tensor of every checkpoint; exit code 1 if the newest cannot be loaded
+plan    prints what a run with these flags would restore, initialise, ignore or reject; exit code 1 if
+        it would reject
+
+DIR is a folder of checkpoints or the --logdir of a run. No cluster is started.""",
+    examples=(
+        ("ps_trainer checkpoint verify runs/a", "check all checkpoints of a run"),
+        ("ps_trainer checkpoint plan runs/a --num_ps=2 --optimizer=adam", "what a run with 2 ps tasks would restore"),
+    ),
+    flags=(PlanFlags, TrainConfig),
+    common=(
+        *("num_ps", "num_workers", "model", "model_option", "dataset", "dataset_option", "data_dir"),
+        *("update", "update_option", "optimizer", "optimizer_option"),
+    ),
+    words=("info", "verify", "plan"),
+    words_after={"info": (), "verify": (), "plan": ()},
+)
+
+
 def main_checkpoint(argv: Sequence[str]) -> int:
     """Runs the action that `argv` names; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    action, rest = flags_lib.action_of(argv, _USAGE, "checkpoint", _ACTIONS, PlanFlags, TrainConfig), list(argv[2:])
+    action, rest = flags_lib.action_of(argv, HELP, "checkpoint", _ACTIONS), list(argv[2:])
     if not rest or rest[0].startswith("-"):
         # Help, or the error about a wrong flag, comes before the error about the missing folder.
-        flags_lib.parse([argv[0], *rest], _USAGE, PlanFlags, TrainConfig)
-        raise UsageError(f"checkpoint {action}: give a folder: python -m ps_trainer checkpoint {action} DIR")
+        flags_lib.parse([argv[0], *rest], HELP, PlanFlags, TrainConfig)
+        raise UsageError(f"checkpoint {action}: give a folder: ps_trainer checkpoint {action} DIR")
     return _ACTIONS[action](argv[0], pathlib.Path(rest[0]), rest[1:])
 
 
@@ -72,7 +90,7 @@ def _verify(program: str, path: pathlib.Path, flags: list[str]) -> int:
 
 
 def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
-    plan_flags, config = flags_lib.parse([program, *flags], _USAGE, PlanFlags, TrainConfig).groups
+    plan_flags, config = flags_lib.parse([program, *flags], HELP, PlanFlags, TrainConfig).groups
     config.check()
     _start()
 
@@ -89,9 +107,7 @@ _ACTIONS: dict[str, Callable[[str, pathlib.Path, list[str]], int]] = {"info": _i
 
 
 def _no_flags(action: str, flags: list[str]) -> None:
-    if any(flag in ("--help", "-h") for flag in flags):
-        print(f"usage: {_USAGE}")
-        raise HelpShown
+    flags_lib.show_help_if_asked([action, *flags], HELP)
     if flags:
         raise UsageError(f"checkpoint {action}: unexpected {flags[0]!r}; the action takes one folder and no flags")
 

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer compare` and `plot`: curves and figures of runs, as a page and PNG files."""
+"""`ps_trainer compare` and `plot`: curves and figures of runs, as a page and PNG files."""
 
 from __future__ import annotations
 
@@ -9,21 +9,9 @@ from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, RunError, UsageError
 from ps_trainer.options import option
-
-_COMPARE = """python -m ps_trainer compare RUN RUN … [--out_dir=DIR]
-
-Compares runs: loss and test metrics by step, by examples and by time, throughput, staleness, dropped gradients,
-bytes, and the faults that disturbed them. Writes one HTML page and a PNG file of each figure.
-
-RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves."""
-_PLOT = """python -m ps_trainer plot RUN [--out_dir=DIR]
-
-Draws one run: loss and test metrics by step, by examples and by time, throughput, staleness, dropped gradients,
-bytes, and the faults that disturbed it. Writes one HTML page and a PNG file of each figure.
-
-RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,19 +21,47 @@ class OutFlags:
     out_dir: str | None = option(None, "folder of the page; none = comparison/ or, for plot, <logdir>/plots/")
 
 
+COMPARE_HELP = CommandHelp(
+    usage=("ps_trainer compare RUN RUN … [--out_dir=DIR]",),
+    text="""Compares runs: loss and test metrics by step, by examples and by time, throughput, staleness, dropped
+gradients, bytes, and the faults that disturbed them. Writes one HTML page and a PNG file of each
+figure.
+
+RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.""",
+    examples=(
+        ("ps_trainer compare runs/async runs/sync", "write the page to comparison/index.html"),
+        ("ps_trainer compare runs/async runs/sync --out_dir=runs/page", "write it into another folder"),
+    ),
+    flags=(OutFlags,),
+)
+PLOT_HELP = CommandHelp(
+    usage=("ps_trainer plot RUN [--out_dir=DIR]",),
+    text="""Draws one run: loss and test metrics by step, by examples and by time, throughput, staleness, dropped
+gradients, bytes, and the faults that disturbed it. Writes one HTML page and a PNG file of each
+figure.
+
+RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.""",
+    examples=(
+        ("ps_trainer plot runs/async", "write the page to runs/async/plots/index.html"),
+        ("ps_trainer plot runs/async --out_dir=runs/page", "write it into another folder"),
+    ),
+    flags=(OutFlags,),
+)
+
+
 def main_compare(argv: Sequence[str]) -> int:
     """Compares runs; returns the exit code."""
-    return run_main(lambda: _run(argv, "compare", _COMPARE))
+    return run_main(lambda: _run(argv, "compare", COMPARE_HELP))
 
 
 def main_plot(argv: Sequence[str]) -> int:
     """Draws one run; returns the exit code."""
-    return run_main(lambda: _run(argv, "plot", _PLOT))
+    return run_main(lambda: _run(argv, "plot", PLOT_HELP))
 
 
-def _run(argv: Sequence[str], command: str, usage: str) -> int:
+def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
     folders = list(itertools.takewhile(lambda argument: not argument.startswith("-"), argv[1:]))
-    (out,) = flags_lib.parse([argv[0], *argv[1 + len(folders) :]], usage, OutFlags).groups
+    (out,) = flags_lib.parse([argv[0], *argv[1 + len(folders) :]], command_help, OutFlags).groups
     if command == "plot" and len(folders) != 1:
         raise UsageError(f"plot takes one run, got {len(folders)}; to see several, use compare")
     if command == "compare" and len(folders) < 2:

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer data`: identifies data files, and writes generated data sets in the formats of the loaders."""
+"""`ps_trainer data`: identifies data files, and writes generated data sets in the formats of the loaders."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, DataError, UsageError
 from ps_trainer.options import option, repeatable
-
-_USAGE = """python -m ps_trainer data info PATH [--all]
-       python -m ps_trainer data generate NAME --out=DIR [--option=key=value …]
-       python -m ps_trainer data generate list
-
-info      prints the format of a file or folder, its number of examples, the first examples, and the flags with which a
-          run reads it; exit code 2 if the format is unknown or the data are broken
-generate  writes a generated data set into a new folder, in the format that such data usually have on disk; `list`
-          prints the names and options of all sets"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,21 +28,41 @@ class GenerateFlags:
     option: tuple[str, ...] = repeatable("key=value for the data set")
 
 
+HELP = CommandHelp(
+    usage=(
+        "ps_trainer data info PATH [--all]",
+        "ps_trainer data generate NAME --out=DIR [--option=key=value …]",
+        "ps_trainer data generate list",
+    ),
+    text="""info      prints the format of a file or folder, its number of examples, the first examples, and the flags
+          with which a run reads it; exit code 2 if the format is unknown or the data are broken
+generate  writes a generated data set into a new folder, in the format that such data usually
+          have on disk; `list` prints the names and options of all sets""",
+    examples=(
+        ("ps_trainer data generate planted_clicks --out=data/clicks", "write clicks in the format of Criteo's"),
+        ("ps_trainer data info data/clicks", "print their format, and the flags that read them"),
+    ),
+    flags=(InfoFlags, GenerateFlags),
+    words=("info", "generate"),
+    words_after={"info": (), "generate": ("list",)},
+)
+
+
 def main_data(argv: Sequence[str]) -> int:
     """Runs the action that `argv` names; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    action, rest = flags_lib.action_of(argv, _USAGE, "data", _ACTIONS, InfoFlags, GenerateFlags), list(argv[2:])
+    action, rest = flags_lib.action_of(argv, HELP, "data", _ACTIONS), list(argv[2:])
     return _ACTIONS[action](argv[0], rest)
 
 
 def _info(program: str, args: list[str]) -> int:
     path = args.pop(0) if args and not args[0].startswith("-") else None
-    (given,) = flags_lib.parse([program, *args], _USAGE, InfoFlags).groups
+    (given,) = flags_lib.parse([program, *args], HELP, InfoFlags).groups
     if path is None:
-        raise UsageError("data info: give a file or folder: python -m ps_trainer data info PATH")
+        raise UsageError("data info: give a file or folder: ps_trainer data info PATH")
     if not pathlib.Path(path).exists():
         raise DataError(f"{path}: no such file or folder")
     _import_tensorflow()
@@ -65,7 +77,7 @@ def _info(program: str, args: list[str]) -> int:
 
 def _generate(program: str, args: list[str]) -> int:
     name = args.pop(0) if args and not args[0].startswith("-") else None
-    (given,) = flags_lib.parse([program, *args], _USAGE, GenerateFlags).groups
+    (given,) = flags_lib.parse([program, *args], HELP, GenerateFlags).groups
     if name is None:
         raise UsageError("data generate: missing name of a data set; `data generate list` prints all names")
 

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer doctor`: reports problems that keep the tasks of a job from working together."""
+"""`ps_trainer doctor`: reports problems that keep the tasks of a job from working together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.task import PsFlags
 from ps_trainer.cluster import checks, sources
 from ps_trainer.cluster.checks import Place
@@ -17,11 +18,22 @@ from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
 
-_USAGE = """python -m ps_trainer doctor --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… [flags]
-
-Examines a cluster before its tasks start or while they run. Each line is one finding: ok, warning, will fail, or not
-known if the check needs another machine. Takes all flags of the tasks, from the same sources. Exit code 1 if something
-will fail. The command does not disturb running tasks, and does not keep tasks from starting later."""
+HELP = CommandHelp(
+    usage=("ps_trainer doctor --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… [flags]",),
+    text="""Examines a cluster before its tasks start or while they run. Each line is one finding: ok, warning,
+will fail, or not known if the check needs another machine. Takes all flags of the tasks, from the
+same sources. Exit code 1 if something will fail. The command does not disturb running tasks,
+and does not keep tasks from starting later.""",
+    examples=(
+        (
+            "ps_trainer doctor --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224",
+            "check names, ports and connections",
+        ),
+        ("ps_trainer doctor --cluster_file=cluster.json --logdir=runs/a", "also check the folder of a run"),
+    ),
+    flags=(ClusterFlags, PsFlags, TrainConfig),
+    common=("ps_hosts", "worker_hosts", "chief_hosts", "job_name", "task_index", "cluster_file", "logdir", "isolation"),
+)
 
 
 def main_doctor(argv: Sequence[str]) -> int:
@@ -30,7 +42,7 @@ def main_doctor(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    parsed = flags_lib.parse(argv, _USAGE, ClusterFlags, PsFlags, TrainConfig)
+    parsed = flags_lib.parse(argv, HELP, ClusterFlags, PsFlags, TrainConfig)
     cluster_flags, _, config = parsed.groups
     # Without a role in any source the doctor acts as an evaluator, which like the doctor has no address in the cluster.
     cluster = sources.resolve(cluster_flags, environ, roles=JOB_NAMES, default_role="evaluator")

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer evaluate`: computes the test metrics of a checkpoint."""
+"""`ps_trainer evaluate`: computes the test metrics of a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
 from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 
-_USAGE = """python -m ps_trainer evaluate --logdir=DIR [flags]
-
-Computes the test metrics of the latest checkpoint. The command takes model, dataset and their options from the
-run's config.json unless the flags give them."""
+HELP = CommandHelp(
+    usage=("ps_trainer evaluate --logdir=DIR [flags]",),
+    text="""Computes the test metrics of the latest checkpoint. The command takes model, dataset and their
+options from the run's config.json unless the flags give them.""",
+    examples=(
+        ("ps_trainer evaluate --logdir=runs/a", "the test metrics of a run"),
+        ("ps_trainer evaluate --logdir=runs/a --data_dir=/data/mnist", "the same, with the data in another folder"),
+    ),
+    flags=(CheckpointFlags, TrainConfig),
+    common=run_lookup.COMMON_FLAGS,
+)
 
 
 def main_evaluate(argv: Sequence[str]) -> int:
@@ -22,7 +30,7 @@ def main_evaluate(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parsed = flags_lib.parse(argv, _USAGE, CheckpointFlags, TrainConfig)
+    parsed = flags_lib.parse(argv, HELP, CheckpointFlags, TrainConfig)
     checkpoint_flags, config = parsed.groups
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer experiment`: repeats experiments of the literature, with a verdict on each claim."""
+"""`ps_trainer experiment`: repeats experiments of the literature, with a verdict on each claim."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from collections.abc import Sequence
 from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError, did_you_mean
 from ps_trainer.options import option
-
-_USAGE = """python -m ps_trainer experiment list
-       python -m ps_trainer experiment NAME… | all [flags]
-
-Repeats experiments of the literature on this machine, one run after the other. Writes a report for each, with tables,
-plots and a verdict on every claim, and an index page of all reports. Called again, it continues where it was
-interrupted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +27,21 @@ class ExperimentFlags:
     plain: bool = option(False, "plain lines instead of a progress bar, also on a terminal")
 
 
+HELP = CommandHelp(
+    usage=("ps_trainer experiment list", "ps_trainer experiment NAME… | all [flags]"),
+    text="""Repeats experiments of the literature on this machine, one run after the other. Writes a report for
+each, with tables, plots and a verdict on every claim, and an index page of all reports. Called again,
+it continues where it was interrupted.""",
+    examples=(
+        ("ps_trainer experiment list", "names, titles and sources"),
+        ("ps_trainer experiment async_vs_sync --quick", "the short form of one experiment, under two minutes"),
+        ("ps_trainer experiment all", "every experiment in full, which takes hours"),
+    ),
+    flags=(ExperimentFlags,),
+    words=("list", "all", *component_tables.EXPERIMENTS.names()),
+)
+
+
 def main_experiment(argv: Sequence[str]) -> int:
     """Runs the experiments that `argv` names; returns the exit code."""
     return run_main(lambda: _run(argv))
@@ -42,7 +51,7 @@ def _run(argv: Sequence[str]) -> int:
     # Names may stand anywhere among the flags, so the value of a flag must follow "=".
     names = [arg for arg in argv[1:] if not arg.startswith("-")]
     flags = [arg for arg in argv[1:] if arg.startswith("-")]
-    parsed = flags_lib.parse([argv[0], *flags], _USAGE, ExperimentFlags)
+    parsed = flags_lib.parse([argv[0], *flags], HELP, ExperimentFlags)
     (given,) = parsed.groups
     _check_names(names)
     # Clusters and simulations run on CPUs: the processes of all workers would have to share a GPU's memory.

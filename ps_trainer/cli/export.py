@@ -1,4 +1,4 @@
-"""`python -m ps_trainer export`: writes a checkpoint as a SavedModel, for programs without this package."""
+"""`ps_trainer export`: writes a checkpoint as a SavedModel, for programs without this package."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from collections.abc import Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
 from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, UsageError
 from ps_trainer.options import option
-
-_USAGE = """python -m ps_trainer export --logdir=DIR --out=DIR [flags]
-
-Writes the newest loadable checkpoint as a SavedModel, which plain TensorFlow loads: tf.saved_model.load(out). Its
-signature serving_default takes, by name, the batch's tensors that the predictions depend on, and returns "predictions".
-The command takes model, dataset and their options from the run's config.json unless the flags give them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,13 +24,28 @@ class ExportFlags:
     out: str | None = option(None, "folder to write; it must be new or empty")
 
 
+HELP = CommandHelp(
+    usage=("ps_trainer export --logdir=DIR --out=DIR [flags]",),
+    text="""Writes the newest loadable checkpoint as a SavedModel, which plain TensorFlow loads:
+tf.saved_model.load(out). Its signature serving_default takes, by name, the batch's tensors that the
+predictions depend on, and returns "predictions". The command takes model, dataset and their options
+from the run's config.json unless the flags give them.""",
+    examples=(
+        ("ps_trainer export --logdir=runs/a --out=runs/a/model", "write the newest checkpoint of a run"),
+        ("ps_trainer export --checkpoint_dir=ckpt --model=cnn --out=model", "a folder of checkpoints without a run"),
+    ),
+    flags=(ExportFlags, CheckpointFlags, TrainConfig),
+    common=("out", *run_lookup.COMMON_FLAGS),
+)
+
+
 def main_export(argv: Sequence[str]) -> int:
     """Exports the latest checkpoint; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    parsed = flags_lib.parse(argv, _USAGE, ExportFlags, CheckpointFlags, TrainConfig)
+    parsed = flags_lib.parse(argv, HELP, ExportFlags, CheckpointFlags, TrainConfig)
     export_flags, checkpoint_flags, config = parsed.groups
     if not export_flags.out:
         raise UsageError("export: missing --out; name a new folder for the SavedModel")

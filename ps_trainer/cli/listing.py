@@ -1,4 +1,4 @@
-"""`python -m ps_trainer list`: prints the registered components and their options."""
+"""`ps_trainer list`: prints the registered components and their options."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ from collections.abc import Iterator, Sequence
 
 from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import HelpShown, hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli import help as help_lib
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import UsageError, did_you_mean
 from ps_trainer.options import format_value, key_of
 
 _NAME_COLUMN = 16
+
+
+HELP = CommandHelp(
+    usage=("ps_trainer list [KIND …]",),
+    text="Prints names, one-line summaries, and options with type and default.\n\n"
+    f"KIND is one of {', '.join(component_tables.REGISTRIES)}.",
+    examples=(("ps_trainer list", "everything"), ("ps_trainer list updates", "one kind")),
+    words=tuple(component_tables.REGISTRIES),
+)
 
 
 def main_list(argv: Sequence[str]) -> int:
@@ -54,10 +65,7 @@ def describe_one(name: str, documented: object, options_type: type | None, flag:
 def _run(argv: Sequence[str]) -> int:
     kinds = list(argv[1:])
     known = list(component_tables.REGISTRIES)
-    usage = f"usage: python -m ps_trainer list [{'|'.join(known)}] …"
-    if any(kind in ("--help", "-h") for kind in kinds):
-        print(f"{usage}\n\nPrints names, one-line summaries, and options with type and default.")
-        raise HelpShown
+    flags_lib.show_help_if_asked(argv, HELP)
     for kind in kinds:
         if kind not in known:
             raise UsageError(f"list {kind}: unknown kind; {did_you_mean(kind, known)}known: {', '.join(known)}")
@@ -74,4 +82,4 @@ def _option_lines(options_type: type | None, flag: str) -> Iterator[str]:
     hints = typing.get_type_hints(options_type)
     for field in dataclasses.fields(options_type):
         text = f"{' ' * (2 + _NAME_COLUMN)}{flag}{key_of(field)}={format_value(field.default)}"
-        yield f"{text}  {field.metadata.get('help', '')} ({flags_lib.values_of(field, hints[field.name])})"
+        yield f"{text}  {field.metadata.get('help', '')} ({help_lib.values_of(field, hints[field.name])})"

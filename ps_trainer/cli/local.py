@@ -1,4 +1,4 @@
-"""`python -m ps_trainer local`: a whole cluster on this machine."""
+"""`ps_trainer local`: a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.launch.hosts import Hosts, LocalHosts
@@ -14,11 +15,6 @@ from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.launch.local_cluster import LocalCluster
 from ps_trainer.options import option, repeatable, same_as
-
-_USAGE = """python -m ps_trainer local --num_ps=1 --num_workers=2 [flags]
-
-Starts ps tasks and workers on this machine, shows their progress, and ends when training is done."""
-
 
 _HOSTS = ("local", "netns")
 
@@ -36,11 +32,29 @@ class LocalFlags:
     worker_rate: str | None = option(None, "rate for the workers only, instead of --rate")
     max_restarts: int | None = same_as(LocalCluster, "max_restarts")
     fault: tuple[str, ...] = repeatable(
-        "a fault to inject: kill:worker:1@step=200, term:, freeze:ps:0@step=50,secs=20, raise:, cut:,"
-        " slow_ps:0@step=50,ms=100, chaos:kills=10,roles=ps+worker+chief,seed=0"
+        "a fault to inject, e.g. kill:worker:1@step=200; the others are term:, freeze:ps:0@step=50,secs=20, raise:,"
+        " cut:, slow_ps:0@step=50,ms=100, chaos:kills=10,roles=ps+worker+chief,seed=0"
     )
     preload: bool = option(True, "import TensorFlow once and fork all tasks from that process (Linux only)")
     plain: bool = option(False, "plain lines instead of a live table, also on a terminal")
+
+
+HELP = CommandHelp(
+    usage=("ps_trainer local [flags]",),
+    text="Starts ps tasks and workers on this machine, shows their progress, and ends when training is done.",
+    examples=(
+        ("ps_trainer local --num_workers=2 --max_steps=1000", "train the default model on the built-in digits"),
+        (
+            "ps_trainer local --num_workers=4 --update=sync --logdir=runs/sync",
+            "train synchronously, and write checkpoints and metrics",
+        ),
+        (
+            "ps_trainer local --logdir=runs/kill --max_restarts=3 --fault=kill:worker:1@step=200",
+            "kill a worker at step 200, and restart it",
+        ),
+    ),
+    flags=(LocalFlags, TrainConfig),
+)
 
 
 def main_local(argv: Sequence[str]) -> int:
@@ -70,7 +84,7 @@ def create_hosts(flags: LocalFlags) -> Hosts:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parsed = flags_lib.parse(argv, _USAGE, LocalFlags, TrainConfig)
+    parsed = flags_lib.parse(argv, HELP, LocalFlags, TrainConfig)
     local_flags, config = parsed.groups
     config.check()
     hosts = create_hosts(local_flags)

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer <command>`: finds the command and runs it.
+"""`ps_trainer COMMAND`: finds the command and runs it.
 
 This file imports a command's module only when the user calls that command, so that help appears at once.
 """
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import ps_trainer
 from ps_trainer.cli.command_wrapper import leave, run_main
+from ps_trainer.cli.help import HELP, HELP_FULL, CommandHelp
 from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
 
 
@@ -19,43 +20,48 @@ class _Command(NamedTuple):
     module: str
     function: str
     summary: str
+    help_name: str = "HELP"
+
+    def help(self) -> CommandHelp:
+        """Usage, examples and flags of the command."""
+        return getattr(importlib.import_module(self.module), self.help_name)
 
 
 COMMANDS = {
     "local": _Command("ps_trainer.cli.local", "main_local", "train on a whole cluster on this machine"),
-    "task": _Command("ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)"),
-    "doctor": _Command(
-        "ps_trainer.cli.doctor", "main_doctor", "report problems that keep a cluster's tasks from working"
+    "task": _Command(
+        "ps_trainer.cli.task", "main_task", "run one task of a cluster (role from TF_CONFIG or flags)", "TASK_HELP"
     ),
+    "doctor": _Command("ps_trainer.cli.doctor", "main_doctor", "find what keeps a cluster's tasks from working"),
     "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
-    "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
     "predict": _Command("ps_trainer.cli.predict", "main_predict", "write a checkpoint's predictions for examples"),
-    "compare": _Command("ps_trainer.cli.compare", "main_compare", "compare runs: curves, staleness, bytes, faults"),
-    "plot": _Command("ps_trainer.cli.compare", "main_plot", "draw the curves of one run"),
-    "checkpoint": _Command(
-        "ps_trainer.cli.checkpoint",
-        "main_checkpoint",
-        "show what checkpoints contain, and whether they are complete and fit a run",
+    "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
+    "checkpoint": _Command("ps_trainer.cli.checkpoint", "main_checkpoint", "show, verify and plan with checkpoints"),
+    "compare": _Command(
+        "ps_trainer.cli.compare", "main_compare", "draw several runs beside each other", "COMPARE_HELP"
     ),
-    "data": _Command(
-        "ps_trainer.cli.data", "main_data", "identify data files and the flags that read them; write generated data"
-    ),
-    "experiment": _Command(
-        "ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature, with a verdict on each"
-    ),
+    "plot": _Command("ps_trainer.cli.compare", "main_plot", "draw the curves of one run", "PLOT_HELP"),
     "simulate": _Command(
-        "ps_trainer.cli.simulate",
-        "main_simulate",
-        "predict speed and staleness of any number of workers, in virtual time",
+        "ps_trainer.cli.simulate", "main_simulate", "predict speed and staleness of any number of workers"
     ),
-    "list": _Command("ps_trainer.cli.listing", "main_list", "print models, datasets, update rules … and their options"),
+    "experiment": _Command("ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature"),
+    "data": _Command("ps_trainer.cli.data", "main_data", "identify data files; write generated data"),
+    "list": _Command("ps_trainer.cli.listing", "main_list", "describe models, datasets, update rules … and options"),
 }
+
+_EXAMPLES = (
+    ("ps_trainer local", "train the default model with 1 ps task and 2 workers"),
+    ("ps_trainer list updates", "the update rules, with a line about each"),
+    ("ps_trainer simulate --num_workers=200", "how 200 workers would do"),
+)
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command that `argv[1]` names; returns its exit code."""
-    name = argv[1] if len(argv) > 1 else ""
-    if name in ("--help", "-h", "help"):
+    name = argv[1] if len(argv) > 1 else "help"
+    if name == "help" and len(argv) > 2:
+        return main([argv[0], argv[2], "--help"])
+    if name in (*HELP, *HELP_FULL, "help"):
         print(_help())
         return EXIT_DONE
     if name == "--version":
@@ -74,18 +80,15 @@ def console() -> None:
 
 
 def _reject(name: str) -> int:
-    known = ", ".join(COMMANDS)
-    if not name:
-        raise UsageError(f"missing command; choose from {known}; --help explains them")
-    raise UsageError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)}known: {known}")
+    raise UsageError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)}known: {', '.join(COMMANDS)}")
 
 
 def _help() -> str:
     width = max(len(name) for name in COMMANDS) + 2
     commands = "\n".join(f"  {name.ljust(width)}{command.summary}" for name, command in COMMANDS.items())
+    examples = "\n".join(f"  # {purpose}\n  {line}" for line, purpose in _EXAMPLES)
     return (
-        "usage: python -m ps_trainer <command> [flags]\n\n"
-        f"{commands}\n\n"
-        "`python -m ps_trainer <command> --help` prints a command's flags. Start a cluster of several machines\n"
-        "with `python run_ps.py` and `python run_worker.py`."
+        f"usage: ps_trainer COMMAND [flags]\n\nExamples:\n{examples}\n\nCommands:\n{commands}\n\n"
+        "`ps_trainer COMMAND --help` prints examples and the common flags of a command, --helpfull all flags.\n"
+        "Start a cluster of several machines with `python run_ps.py` and `python run_worker.py`."
     )

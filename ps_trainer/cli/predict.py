@@ -1,4 +1,4 @@
-"""`python -m ps_trainer predict`: writes a checkpoint's predictions for a dataset's test examples, or for a file."""
+"""`ps_trainer predict`: writes a checkpoint's predictions for a dataset's test examples, or for a file."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from collections.abc import Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
 from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
 from ps_trainer.options import option
-
-_USAGE = """python -m ps_trainer predict --logdir=DIR --out=FILE [--input=FILE] [flags]
-
-Runs the newest loadable checkpoint over the test examples of the dataset, or over all examples of a file in the
-dataset's format, and writes one prediction for each, in their order. The command takes model,
-dataset and their options from the run's config.json unless the flags give them.
-
-The name of the output selects its format: .csv has a header and a row of numbers per example, .jsonl a line of JSON per
-example, .npy one array of all predictions."""
 
 FORMS = (".csv", ".jsonl", ".npy")
 
@@ -34,13 +26,30 @@ class PredictFlags:
     out: str | None = option(None, "file to write, .csv, .jsonl or .npy; an existing file is replaced")
 
 
+HELP = CommandHelp(
+    usage=("ps_trainer predict --logdir=DIR --out=FILE [--input=FILE] [flags]",),
+    text="""Runs the newest loadable checkpoint over the test examples of the dataset, or over all examples of a
+file in the dataset's format, and writes one prediction for each, in their order. The command takes
+model, dataset and their options from the run's config.json unless the flags give them.
+
+The name of the output selects its format: .csv has a header and a row of numbers per example, .jsonl a
+line of JSON per example, .npy one array of all predictions.""",
+    examples=(
+        ("ps_trainer predict --logdir=runs/a --out=predictions.csv", "predict the test examples"),
+        ("ps_trainer predict --logdir=runs/a --input=new.svm --out=new.jsonl", "predict the examples of a file"),
+    ),
+    flags=(PredictFlags, CheckpointFlags, TrainConfig),
+    common=("input", "out", *run_lookup.COMMON_FLAGS),
+)
+
+
 def main_predict(argv: Sequence[str]) -> int:
     """Writes the predictions; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    parsed = flags_lib.parse(argv, _USAGE, PredictFlags, CheckpointFlags, TrainConfig)
+    parsed = flags_lib.parse(argv, HELP, PredictFlags, CheckpointFlags, TrainConfig)
     predict_flags, checkpoint_flags, config = parsed.groups
     out = _checked_out(predict_flags.out)
     source = pathlib.Path(predict_flags.input) if predict_flags.input else None

@@ -22,6 +22,19 @@ _RECORDED = (
 )
 
 
+# The flags that matter to a command that uses a trained model.
+COMMON_FLAGS = (
+    "logdir",
+    "checkpoint_dir",
+    "model",
+    "model_option",
+    "dataset",
+    "dataset_option",
+    "data_dir",
+    "batch_size",
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointFlags:
     """Location of the checkpoints."""

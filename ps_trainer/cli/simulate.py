@@ -1,4 +1,4 @@
-"""`python -m ps_trainer simulate`: runs an update rule on a cluster of any size, in virtual time."""
+"""`ps_trainer simulate`: runs an update rule on a cluster of any size, in virtual time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ from typing import Any
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import simulate_train
 from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, OptionError, UsageError
 from ps_trainer.options import option, repeatable
-
-_USAGE = """python -m ps_trainer simulate --num_workers=200 --backup_workers=4 --compute=lognormal:sigma=0.5 [flags]
-
-Predicts time per update, throughput, staleness and dropped gradients of a cluster by an event simulation in virtual
-time, without training and without TensorFlow. With --model the command also trains that model in this process: each
-gradient is computed at the parameters that its worker would have had, on the batches of a real run."""
 
 _CLUSTER_FIELDS = (
     *("num_workers", "num_ps", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
@@ -50,7 +45,7 @@ class SimulateFlags:
     update: str | None = option(None, "update rule; none = async, or backup if --backup_workers is given")
     update_option: tuple[str, ...] = repeatable("key=value for the update rule")
     backup_workers: int | None = option(
-        None, "workers that an update does not wait for, with backup, sync or k_sync", least=0
+        None, "workers that an update does not wait for; needs --update=backup, sync or k_sync", least=0
     )
     max_updates: int = option(10_000, "global_step at which the simulation ends", least=1)
     model_bytes: int = option(0, "size of the parameters, and so of a pull or push, in bytes", least=0)
@@ -69,13 +64,31 @@ class SimulateFlags:
     steps: bool = option(False, "with --out_dir: also write steps.csv, a line per step of a worker")
 
 
+HELP = CommandHelp(
+    usage=("ps_trainer simulate [flags]",),
+    text="""Predicts time per update, throughput, staleness and dropped gradients of a cluster. It simulates events
+in virtual time, without training and without TensorFlow. With --model the command also trains that
+model in this process: each gradient is computed at the parameters that its worker would have had, on
+the batches of a real run.""",
+    examples=(
+        ("ps_trainer simulate --num_workers=200", "asynchronous training on 200 workers"),
+        (
+            "ps_trainer simulate --num_workers=200 --backup_workers=4 --compute=lognormal:sigma=0.5",
+            "synchronous training with 4 backup workers, and compute times that vary",
+        ),
+        ("ps_trainer simulate --num_workers=16 --model=softmax --max_updates=500", "also train a model"),
+    ),
+    flags=(SimulateFlags, simulate_train.ReplayFlags),
+)
+
+
 def main_simulate(argv: Sequence[str]) -> int:
     """Runs the simulation that `argv` describes and prints the result; returns the exit code."""
     return run_main(lambda: _run(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    parsed = flags_lib.parse(argv, _USAGE, SimulateFlags, simulate_train.ReplayFlags)
+    parsed = flags_lib.parse(argv, HELP, SimulateFlags, simulate_train.ReplayFlags)
     given, trained_flags = parsed.groups
     update, update_options = update_of(given)
     if given.steps and given.out_dir is None:

@@ -1,4 +1,4 @@
-"""The `--model` form of `python -m ps_trainer simulate`: trains with real gradients in the simulated order."""
+"""The `--model` form of `ps_trainer simulate`: trains with real gradients in the simulated order."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main, start_logging
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cluster import ports, sources
 from ps_trainer.cluster.config import JOB_NAMES
 from ps_trainer.cluster.sources import ClusterFlags
@@ -18,56 +19,87 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.launch.parent_death import wake_when_parent_dies
 from ps_trainer.options import option
 
-_PS_USAGE = """python run_ps.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
-
-Runs a parameter server until every worker is done. It accepts the training flags and ignores them, so that all tasks
-can share one --flagfile."""
-
-_WORKER_USAGE = """python run_worker.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]
-
-Runs a worker. Worker 0 is the chief, unless --chief_hosts names a chief, which runs with --job_name=chief.
---job_name=evaluator evaluates every checkpoint of --logdir."""
-
-_TASK_USAGE = """python -m ps_trainer task [flags]
-
-Runs the task that TF_CONFIG or --job_name and --task_index name."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PsFlags:
     """Lifetime of a ps task (no effect on other tasks)."""
 
     keep_serving: bool = option(
-        False, "serve one job after another until SIGTERM, instead of ending with the first job"
+        False, "serve one job after another until SIGTERM; otherwise the task ends with its first job"
     )
+
+
+_HOSTS = "--ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224"
+_COMMON = (
+    *("ps_hosts", "worker_hosts", "job_name", "task_index", "cluster_file"),
+    *("model", "model_option", "dataset", "dataset_option", "data_dir", "batch_size", "max_steps", "target_metric"),
+    *("update", "update_option", "optimizer", "optimizer_option", "learning_rate"),
+    *("logdir", "save_checkpoint_secs", "recover_timeout_secs", "isolation"),
+)
+
+PS_HELP = CommandHelp(
+    usage=("python run_ps.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]",),
+    text="""Runs a parameter server until every worker is done. It accepts the training flags and ignores them,
+so that all tasks can share one --flagfile.""",
+    examples=(
+        (f"python run_ps.py {_HOSTS}", "the only ps task of a cluster with two workers"),
+        (f"python run_ps.py {_HOSTS} --keep_serving", "the same, for one job after another"),
+    ),
+    flags=(ClusterFlags, PsFlags, TrainConfig),
+    common=("ps_hosts", "worker_hosts", "chief_hosts", "task_index", "cluster_file", "keep_serving", "isolation"),
+)
+
+WORKER_HELP = CommandHelp(
+    usage=("python run_worker.py --ps_hosts=HOST:PORT,… --worker_hosts=HOST:PORT,… --task_index=N [flags]",),
+    text="""Runs a worker. Worker 0 is the chief, unless --chief_hosts names a chief, which runs with
+--job_name=chief. --job_name=evaluator evaluates every checkpoint of --logdir.""",
+    examples=(
+        (f"python run_worker.py {_HOSTS} --task_index=0 --logdir=runs/a", "the chief of two workers"),
+        (f"python run_worker.py {_HOSTS} --task_index=1 --logdir=runs/a", "the other worker"),
+        (f"python run_worker.py {_HOSTS} --job_name=evaluator --logdir=runs/a", "evaluate each checkpoint"),
+    ),
+    flags=(ClusterFlags, TrainConfig),
+    common=_COMMON,
+)
+
+TASK_HELP = CommandHelp(
+    usage=("ps_trainer task [flags]",),
+    text="Runs the task that TF_CONFIG or --job_name and --task_index name.",
+    examples=(
+        ("ps_trainer task --logdir=runs/a", "the task that the environment variable TF_CONFIG describes"),
+        ("ps_trainer task --cluster_file=cluster.json --job_name=ps", "a ps task of the cluster in a file"),
+        (f"ps_trainer task {_HOSTS} --job_name=worker --task_index=1", "the second of two workers"),
+    ),
+    flags=(ClusterFlags, PsFlags, TrainConfig),
+    common=_COMMON,
+)
 
 
 def main_ps(argv: Sequence[str]) -> int:
     """`run_ps.py`: runs a ps task; returns its exit code."""
-    return run_main(lambda: _run(argv, _PS_USAGE, ("ps",), "ps", os.environ))
+    return run_main(lambda: _run(argv, PS_HELP, ("ps",), "ps", os.environ))
 
 
 def main_worker(argv: Sequence[str]) -> int:
     """`run_worker.py`: runs a worker, the chief or the evaluator; returns its exit code."""
-    return run_main(lambda: _run(argv, _WORKER_USAGE, ("worker", "chief", "evaluator"), "worker", os.environ))
+    return run_main(lambda: _run(argv, WORKER_HELP, ("worker", "chief", "evaluator"), "worker", os.environ))
 
 
 def main_task(argv: Sequence[str]) -> int:
-    """`python -m ps_trainer task`: runs the task that TF_CONFIG or the flags name; returns its exit code."""
-    return run_main(lambda: _run(argv, _TASK_USAGE, JOB_NAMES, None, os.environ))
+    """`ps_trainer task`: runs the task that TF_CONFIG or the flags name; returns its exit code."""
+    return run_main(lambda: _run(argv, TASK_HELP, JOB_NAMES, None, os.environ))
 
 
 def _run(
     argv: Sequence[str],
-    usage: str,
+    command: CommandHelp,
     roles: Sequence[str],
     default_role: str | None,
     environ: Mapping[str, str],
 ) -> int:
     # Before anything else: a fault may freeze the task at any moment from its start on.
     wake_when_parent_dies()
-    groups = (ClusterFlags, TrainConfig) if "ps" not in roles else (ClusterFlags, PsFlags, TrainConfig)
-    cluster_flags, *ps_flags, config = flags_lib.parse(argv, usage, *groups).groups
+    cluster_flags, *ps_flags, config = flags_lib.parse(argv, command, *command.flags).groups
     cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
     config.check()
     # TensorFlow would notice a port in use only after its import, and its error names neither the port nor the cause.

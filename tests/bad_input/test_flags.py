@@ -76,7 +76,7 @@ WORKER = {
     "--step_log=maybe": "--step_log: 'maybe' is not a bool; write true or false",
     "--no_step_log": "unknown flag --no_step_log; did you mean --step_log?",
     "--nostep_log=false": "--nostep_log=false does not take an argument",
-    "--unknown=1": "unknown flag --unknown; --help lists all",
+    "--unknown=1": "unknown flag --unknown; --helpfull lists all",
     "--keep_serving": "unknown flag --keep_serving",
     "extra": "'extra' is not a flag; write every argument as --name=value",
     "-": "'-' is not a flag",
@@ -189,7 +189,6 @@ def test_simulate(refuse, flags):
 
 
 OTHERS = [
-    (main.main, [], "missing command; choose from local, task"),
     (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
     (main.main, ["--help=1"], "unknown command '--help=1'"),
     (checkpoint.main_checkpoint, [], "checkpoint: missing action; choose from info, verify, plan"),

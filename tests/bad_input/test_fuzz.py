@@ -14,6 +14,7 @@ import pytest
 from ps_trainer import component_tables, options
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import HelpShown
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cluster import addresses, sources
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
@@ -27,6 +28,7 @@ from tests.bad_input import mutations
 
 SEEDS = range(2)
 COUNT = 300
+COMMAND = CommandHelp(usage=("prog",), text="")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ class TestText:
 
     def test_command_lines(self, seed):
         def parse(line):
-            flags_lib.parse(["prog", *line.split(" ")], "usage", ClusterFlags, TrainConfig)
+            flags_lib.parse(["prog", *line.split(" ")], COMMAND, ClusterFlags, TrainConfig)
 
         check(parse, mutations.texts(FLAG_LINES, COUNT, seed))
 
@@ -110,7 +112,7 @@ class TestText:
         lines = [f"--{name}={value}" for name in names for value in ("1", "cnn", "0.5", "none", "exp:mean_ms=3")]
 
         def parse(line):
-            (config,) = flags_lib.parse(["prog", line], "usage", TrainConfig).groups
+            (config,) = flags_lib.parse(["prog", line], COMMAND, TrainConfig).groups
             config.check()
 
         check(parse, mutations.texts(lines, COUNT, seed))
@@ -166,7 +168,7 @@ class TestFiles:
 
         def parse(content):
             path.write_bytes(content)
-            flags_lib.parse(["prog", f"--flagfile={path}"], "usage", ClusterFlags, TrainConfig)
+            flags_lib.parse(["prog", f"--flagfile={path}"], COMMAND, ClusterFlags, TrainConfig)
 
         lines = [line.replace(" ", "\n").encode() for line in FLAG_LINES]
         check(parse, mutations.contents(lines, COUNT, seed))

@@ -141,11 +141,6 @@ def test_evaluate_rejects_a_missing_folder(calls, capsys, args, expected):
         (local.main_local, ["--num_workers=two"], "--num_workers: 'two' is not of type int"),
         (local.main_local, ["--max_steps=0"], "--max_steps=0: max_steps must be at least 1"),
         (main.main, ["locl"], "unknown command 'locl'; did you mean local?"),
-        (
-            main.main,
-            [],
-            "missing command; choose from local, task, doctor, evaluate, export, predict, compare, plot, checkpoint,",
-        ),
     ],
 )
 def test_rejects_wrong_input_before_anything_starts(calls, capsys, command, args, expected):
@@ -172,9 +167,3 @@ def test_a_task_does_not_start_on_a_port_in_use_but_an_evaluator_has_none(calls,
         assert task.main_worker(["run_worker.py", *hosts]) == 2
         assert f"port {port} of localhost:{port} is in use" in capsys.readouterr().err
         assert task.main_worker(["run_worker.py", *hosts, "--job_name=evaluator"]) == 5
-
-
-@pytest.mark.parametrize("args", [["--help"], ["-h"], ["local", "--help"], ["task", "--help"], ["evaluate", "-h"]])
-def test_help_ends_with_0(capsys, args):
-    assert main.main(["ps_trainer", *args]) == 0
-    assert capsys.readouterr().out.startswith("usage: python -m ps_trainer")

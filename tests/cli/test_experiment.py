@@ -89,7 +89,7 @@ def test_list_prints_names_titles_and_sources(calls, capsys):
 
 
 def test_help_describes_the_flags(capsys):
-    assert call("--help") == 0
+    assert call("--helpfull") == 0
     out = capsys.readouterr().out
     for part in ("experiment NAME… | all", "--[no]quick", "--out_dir", "--seeds", "--[no]check"):
         assert part in out

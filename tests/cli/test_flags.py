@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer import options
 from ps_trainer.cli import flags
-from ps_trainer.cli.command_wrapper import HelpShown
+from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_USAGE, UsageError
 from ps_trainer.options import option, repeatable
@@ -16,10 +16,7 @@ from ps_trainer.options import option, repeatable
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Some:
-    """Heads its group.
-
-    Not in the help text.
-    """
+    """Flags of every type."""
 
     count: int = option(3, "how many")
     limit: int | None = option(None, "at most")
@@ -29,7 +26,7 @@ class Some:
 
 
 def parse(*args, groups=(Some,)):
-    return flags.parse(["prog", *args], "prog [flags]", *groups)
+    return flags.parse(["prog", *args], CommandHelp(usage=("prog [flags]",), text="", flags=groups), *groups)
 
 
 def test_without_flags_everything_has_its_default():
@@ -90,7 +87,7 @@ def test_given_flags_are_passed_on_as_arguments_even_if_they_equal_the_default(a
     ("args", "expected"),
     [
         (["--cuont=5"], "unknown flag --cuont; did you mean --count?"),
-        (["--zzz=5"], "unknown flag --zzz; --help lists all"),
+        (["--zzz=5"], "unknown flag --zzz; --helpfull lists all"),
         (["--count=five"], "--count: 'five' is not of type int"),
         (["--count=1.5"], "--count: '1.5' is not of type int"),
         (["--sizes=1,x"], "--sizes: 'x' is not of type int"),
@@ -107,22 +104,3 @@ def test_rejects_a_bad_command_line_with_flag_and_fix(args, expected):
         parse(*args)
     assert expected in str(caught.value)
     assert caught.value.exit_code == EXIT_USAGE
-
-
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_shows_groups_flags_types_and_defaults_before_any_error(flag, capsys):
-    with pytest.raises(HelpShown):
-        parse("--unknown", flag)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "usage: prog [flags]"
-    assert "Heads its group." in lines
-    assert "Not in the help text." not in lines
-    found = {line.split()[0]: " ".join(line.split()[1:]) for line in lines if line.startswith("  --")}
-    assert found == {
-        "--count=3": "how many (int)",
-        "--limit=none": "at most (int or none)",
-        "--sizes=1,2": "of each (comma-separated int)",
-        "--[no]is_on": "whether on (bool, default false)",
-        "--thing_option=TEXT": "key=value (may be repeated)",
-        "--flagfile=PATH": "read flags from a file, one a line",
-    }

@@ -90,4 +90,4 @@ def test_rejects_an_unknown_kind(capsys):
 
 def test_help_names_the_kinds(capsys):
     assert listing.main_list(["list", "--help"]) == 0
-    assert "list [gadgets|tools|filters]" in capsys.readouterr().out
+    assert "models, datasets, updates" in capsys.readouterr().out

@@ -40,8 +40,9 @@ def run(*args, cwd=ROOT, program=(sys.executable, "-c", PROBE)):
 @pytest.mark.parametrize(
     "args",
     [
-        ["ps_trainer", "--help"],
+        ["ps_trainer"],
         ["ps_trainer", "local", "--help"],
+        ["ps_trainer", "local", "--helpfull"],
         ["ps_trainer", "list", "--help"],
         ["ps_trainer", "checkpoint", "--help"],
     ],

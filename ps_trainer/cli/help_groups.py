@@ -1,0 +1,82 @@
+"""The table of help groups: under which heading the help of a command shows a flag, and whether `--help` shows it.
+
+Flags of the same name mean the same in every command, so one table serves all commands. The order in the table is the
+order in the help.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class HelpGroup(NamedTuple):
+    """Flags below one heading.
+
+    Attributes:
+        title: Heading.
+        common: Names of the flags that `--help` shows, unless the command chooses its own.
+        further: Names of the flags that only `--helpfull` shows.
+    """
+
+    title: str
+    common: tuple[str, ...]
+    further: tuple[str, ...]
+
+
+GROUPS = (
+    HelpGroup(
+        "Cluster",
+        (
+            *("num_ps", "num_workers", "num_evaluators"),
+            *("ps_hosts", "worker_hosts", "job_name", "task_index", "cluster_file"),
+            *("compute", "backup_workers"),
+        ),
+        (
+            *("chief_hosts", "keep_serving", "hosts", "rate", "ps_rate", "worker_rate", "isolation"),
+            *("model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec", "latency_secs", "ps_secs"),
+            *("placement", "intra_op_threads", "inter_op_threads", "preload"),
+        ),
+    ),
+    HelpGroup("Model", ("model", "model_option"), ("init_from", "hook")),
+    HelpGroup(
+        "Data",
+        ("dataset", "dataset_option", "data_dir", "batch_size", "input", "option", "all"),
+        ("sharding", "shard_examples", "seed"),
+    ),
+    HelpGroup(
+        "Length",
+        ("max_steps", "target_metric", "max_updates", "quick"),
+        ("num_epochs", "seeds"),
+    ),
+    HelpGroup(
+        "Update rule and optimizer",
+        ("update", "update_option", "optimizer", "optimizer_option", "learning_rate"),
+        (
+            *("schedule", "schedule_option", "optimizer_for", "gradient_transform", "pull_dtype"),
+            *("layout", "layout_option"),
+        ),
+    ),
+    HelpGroup(
+        "Checkpoints",
+        ("logdir", "checkpoint_dir", "save_checkpoint_secs"),
+        ("save_checkpoint_steps", "keep_checkpoints", "max_failed_saves"),
+    ),
+    HelpGroup(
+        "Failures",
+        ("max_restarts", "fault", "straggler"),
+        (
+            *("start_timeout_secs", "join_wait_secs", "stall_timeout_secs"),
+            *("heartbeat_timeout_secs", "recover_timeout_secs"),
+        ),
+    ),
+    HelpGroup(
+        "Output",
+        ("out", "out_dir", "check", "step_log"),
+        ("report_secs", "evaluate_every", "steps", "keep_runs", "plain"),
+    ),
+)
+
+# Flags whose value is a file or a folder.
+PATHS = frozenset(
+    ("cluster_file", "data_dir", "input", "init_from", "logdir", "checkpoint_dir", "out", "out_dir", "flagfile")
+)
