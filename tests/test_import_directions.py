@@ -23,7 +23,7 @@ CORE = {
     "target_metric",
 }
 # TensorFlow-free interfaces beside the TensorFlow code in the same folder: they belong to the core.
-CORE_MODULES = {f"ps_trainer.disturbances.{name}" for name in ("delays", "delay_distributions", "faults")}
+CORE_MODULES = {f"ps_trainer.disturbances.{name}" for name in ("delays", "delay_distributions", "due_faults", "faults")}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 # Reads the files of runs; no task imports it.
 READERS = {"comparison"}

@@ -12,10 +12,19 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
-from ps_trainer.launch.forkserver import PROGRAM, READY, allow_forks, become_background, receive, send
+from ps_trainer.launch.forkserver import (
+    PROGRAM,
+    READY,
+    ForkAnswer,
+    ForkRequest,
+    allow_forks,
+    become_background,
+    receive,
+    send,
+)
 
 _PR_SET_NAME = 15
 _CLONE_NEWNET = 0x40000000
@@ -37,14 +46,14 @@ def main(sock: socket.socket) -> None:
     try:
         sock.sendall(READY)
         while (request := receive(sock)) is not None:
-            send(sock, _fork(sock, request.message, request.fds))
+            send(sock, _fork(sock, ForkRequest(**request.message), request.fds)._asdict())
             for fd in request.fds:
                 os.close(fd)
     except ConnectionError:
         pass  # the launcher has ended
 
 
-def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -> dict[str, Any]:
+def _fork(sock: socket.socket, request: ForkRequest, fds: Sequence[int]) -> ForkAnswer:
     """Forks a task that becomes a child of the launcher; returns its pid or an error.
 
     Two forks are needed: the kernel gives a process whose parent has ended to the launcher, which is a subreaper.
@@ -71,17 +80,17 @@ def _fork(sock: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -
     os.close(go_read)
     with os.fdopen(pid_read) as file:
         answer = file.read()
-    return {"pid": int(answer)} if answer else {"error": "cannot fork another process"}
+    return ForkAnswer(pid=int(answer)) if answer else ForkAnswer(error="cannot fork another process")
 
 
-def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> NoReturn:
+def _be_task(request: ForkRequest, fds: Sequence[int], go_read: int) -> NoReturn:
     """Turns this process into a task and runs it to its end."""
     try:
         become_background(fds[0])
         # If the task is itself a launcher, it can fork its own tasks without another import of TensorFlow.
         allow_forks(main)
         os.environ.clear()
-        os.environ.update(request["env"])
+        os.environ.update(request.env)
         os.read(go_read, 1)  # returns when all other processes have closed the pipe
         libc = ctypes.CDLL(None, use_errno=True)
         # `setns` moves only the calling thread. TensorFlow's threads start later and inherit its namespace.
@@ -89,8 +98,8 @@ def _be_task(request: Mapping[str, Any], fds: Sequence[int], go_read: int) -> No
             raise OSError(ctypes.get_errno(), "cannot enter the network namespace")
         for fd in (go_read, *fds):
             os.close(fd)
-        libc.prctl(_PR_SET_NAME, _short_name(request["args"]).encode(), 0, 0, 0)
-        sys.argv = [PROGRAM[-1], *request["args"]]
+        libc.prctl(_PR_SET_NAME, _short_name(request.args).encode(), 0, 0, 0)
+        sys.argv = [PROGRAM[-1], *request.args]
 
         from ps_trainer.cli.main import console
 

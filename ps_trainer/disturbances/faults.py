@@ -32,9 +32,6 @@ from ps_trainer import options as options_lib
 from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.options import option
 
-# In this environment variable the launcher passes steps and errors to a worker, as JSON (`worker_faults.py`).
-VARIABLE = "PS_TRAINER_FAULTS"
-
 # The kills of chaos lie between these shares of max_steps.
 CHAOS_FROM, CHAOS_TO = 0.05, 0.9
 

@@ -149,7 +149,7 @@ class ForkServer:
         """
         if tuple(command[: len(PROGRAM)]) != PROGRAM:
             raise ValueError(f"{command} does not start with {PROGRAM}")
-        request = {"args": list(command[len(PROGRAM) :]), "env": dict(env)}
+        request = ForkRequest(list(command[len(PROGRAM) :]), dict(env))
         with contextlib.ExitStack() as files:
             fds = [stdout.fileno()]
             if netns is not None:
@@ -157,16 +157,17 @@ class ForkServer:
             # A stopped fork server must not block the launcher. The timeout is an OSError, which `start` reports.
             self._socket.settimeout(_FORK_SECS)
             try:
-                send(self._socket, request, fds)
-                answer = receive(self._socket)
+                send(self._socket, request._asdict(), fds)
+                received = receive(self._socket)
             except (BrokenPipeError, ConnectionResetError):
                 # Which error, or None from `receive`, depends on how much of the request the server had read.
-                answer = None
-        if answer is None:
+                received = None
+        if received is None:
             raise ForkServerEndedError(f"the fork server has ended; see {self._log_path}")
-        if "error" in answer.message:
-            raise OSError(answer.message["error"])
-        return ForkedProcess(answer.message["pid"])
+        answer = ForkAnswer(**received.message)
+        if answer.pid is None:
+            raise OSError(answer.error)
+        return ForkedProcess(answer.pid)
 
     def _spawn(self, theirs: socket.socket, log: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -195,6 +196,20 @@ class ForkServer:
                 # Even after an error this process must not return into the launcher's code, which would then run twice.
                 os._exit(0)
         return ForkedProcess(pid)
+
+
+class ForkRequest(NamedTuple):
+    """What the launcher asks the fork server for: the arguments after `PROGRAM`, and the environment of the process."""
+
+    args: list[str]
+    env: dict[str, str]
+
+
+class ForkAnswer(NamedTuple):
+    """Answer of the fork server: the pid of the process, or, if that is None, why no process was forked."""
+
+    pid: int | None = None
+    error: str | None = None
 
 
 class Received(NamedTuple):

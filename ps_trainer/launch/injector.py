@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ps_trainer.disturbances import due_faults
 from ps_trainer.disturbances import faults as faults_lib
+from ps_trainer.disturbances.due_faults import DueFaults, Raise
 from ps_trainer.disturbances.faults import Fault
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.process import TaskProcess
@@ -36,6 +37,26 @@ _WORDS = {
     "even": "at full speed again",
     "missed": "had ended before",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class FaultResult:
+    """What became of a planned fault.
+
+    Attributes:
+        fault: Fault as it was planned.
+        global_step: Highest step that a worker had reported when it happened; None if no worker had.
+        missed: Reason why it did not happen; None if it happened.
+    """
+
+    fault: Fault
+    global_step: int | None = None
+    missed: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry about the fault in summary.json."""
+        how = {"global_step": self.global_step} if self.missed is None else {"missed": self.missed}
+        return {"fault": self.fault.text, "task": self.fault.task, **how}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -92,7 +113,7 @@ class Injector:
         self._clock = clock
         self._started_at = clock()
         self._ongoing: list[_Ongoing] = []
-        self._happened: list[dict[str, Any]] = []
+        self._happened: list[FaultResult] = []
         self._killed: dict[str, int | None] = {}  # task -> pid
         self._is_over = False
 
@@ -103,11 +124,12 @@ class Injector:
         self._board.refresh()
         self._take_raised()  # so that a restarted worker does not raise again
         raises = [
-            {"step": fault.step, "text": fault.text}
+            Raise(fault.step, fault.text)
             for fault in self._pending
-            if fault.kind == "raise" and fault.task == task.name
+            if fault.kind == "raise" and fault.task == task.name and fault.step is not None
         ]
-        task.env = {**(task.env or {}), faults_lib.VARIABLE: json.dumps({"steps": self._milestones, "raise": raises})}
+        due = DueFaults(tuple(self._milestones), tuple(raises))
+        task.env = {**(task.env or {}), due_faults.VARIABLE: due.to_text()}
 
     def begin(self) -> None:
         """Starts the time from which `after_secs` counts; call just before the tasks start."""
@@ -145,19 +167,18 @@ class Injector:
         while self._ongoing:
             self._ongoing.pop().end()
 
-    def report(self) -> list[dict[str, Any]]:
-        """The result of each fault as JSON values, in the order of events; faults that did not happen come last."""
+    def report(self) -> list[FaultResult]:
+        """The result of each fault, in the order of events; faults that did not happen come last."""
         self._board.refresh()
         self._take_raised()
         never = "the run ended before"
-        return self._happened + [{"fault": f.text, "task": f.task, "missed": never} for f in self._pending]
+        return self._happened + [FaultResult(fault, missed=never) for fault in self._pending]
 
     def _take_raised(self) -> None:
-        raised = {event.get("fault"): event for event in self._board.events if event.get("event") == "raise"}
+        raised = {event.fault: event for event in self._board.events if event.event == "raise"}
         for fault in [fault for fault in self._pending if fault.kind == "raise" and fault.text in raised]:
             self._pending.remove(fault)
-            step = raised[fault.text].get("global_step")
-            self._happened.append({"fault": fault.text, "task": fault.task, "global_step": step})
+            self._happened.append(FaultResult(fault, raised[fault.text].global_step))
 
     def _is_due(self, fault: Fault) -> bool:
         if fault.after_secs is not None:
@@ -169,12 +190,11 @@ class Injector:
             # After any other end the task may be restarted, so the fault stays pending for the new process.
             if task.exit_code == 0:
                 self._pending.remove(fault)
-                self._happened.append({"fault": fault.text, "task": fault.task, "missed": "the task had ended before"})
+                self._happened.append(FaultResult(fault, missed="the task had ended before"))
                 self._note("missed", fault, tell)
             return
         self._pending.remove(fault)
-        step = self._board.reached_step
-        self._happened.append({"fault": fault.text, "task": fault.task, "global_step": step})
+        self._happened.append(FaultResult(fault, self._board.reached_step))
         self._note("slow" if fault.kind == "slow_ps" else fault.kind, fault, tell)
         if fault.kind == "cut":
             self._set_link(task.name, is_up=False)

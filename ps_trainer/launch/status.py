@@ -4,7 +4,7 @@ A task appends JSON objects to `<logdir>/metrics/<task>.jsonl`; any key may be m
 
     {"kind": "state", "wall_time": 1690000000.0, "state": "waiting for ps-0"}
     {"kind": "train", "wall_time": …, "global_step": 120, "local_step": 60, "steps_per_sec": 55.1,
-     "examples_per_sec": 1763.0, "loss": 0.31, "staleness_mean": 0.98, "dropped": 0}
+     "examples_per_sec": 1763.0, "loss": 0.31, "staleness_mean": 0.98, "gradients_dropped": 3}
     {"kind": "eval", "wall_time": …, "global_step": 1000, "metrics": {"loss": 0.08, "accuracy": 0.979}}
 
     {"kind": "reached", "wall_time": …, "global_step": 203}      only with faults (`disturbances/worker_faults.py`)
@@ -46,6 +46,21 @@ class ReportedEvaluation:
     metrics: Mapping[str, float]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportedEvent:
+    """An event that a task has reported.
+
+    Attributes:
+        event: Name of the event, such as "raise".
+        fault: Fault that caused the event, as the user gave it; None if the task named none.
+        global_step: Step of the event; None if the task named none.
+    """
+
+    event: str
+    fault: str | None
+    global_step: int | None
+
+
 class TaskStatus:
     """The latest reports of one task. Numbers are None until the task has reported them.
 
@@ -64,7 +79,7 @@ class TaskStatus:
         self.staleness: float | None = None
         self.num_reports = 0
         self.evaluations: list[ReportedEvaluation] = []
-        self.events: list[Mapping[str, Any]] = []
+        self.events: list[ReportedEvent] = []
         self.reached_step: int | None = None  # the highest step ever, even if training has since rolled back
         self.is_peer_failure = False
         self._reported_state = "starting"
@@ -111,7 +126,7 @@ class TaskStatus:
             elif kind == "eval":
                 self._take_evaluation(record)
             elif kind == "event":
-                self.events.append(record)
+                self.events.append(_event(record))
             if kind in ("train", "reached") and global_step is not None:
                 self.reached_step = max(global_step, self.reached_step or 0)
         return seen
@@ -192,7 +207,7 @@ class Board:
         return max((task.reached_step for task in self.workers if task.reached_step is not None), default=None)
 
     @property
-    def events(self) -> list[Mapping[str, Any]]:
+    def events(self) -> list[ReportedEvent]:
         """The events that the tasks have reported."""
         return [event for task in self.tasks for event in task.events]
 
@@ -221,6 +236,15 @@ class Board:
         """The evaluation of the highest step; if there are several, the latest."""
         found = [evaluation for task in self.tasks for evaluation in task.evaluations]
         return max(found, key=lambda e: (e.global_step, e.wall_time), default=None)
+
+
+def _event(record: Mapping[str, Any]) -> ReportedEvent:
+    fault = record.get("fault")
+    return ReportedEvent(
+        event=str(record.get("event")),
+        fault=fault if isinstance(fault, str) else None,
+        global_step=_count(record, "global_step"),
+    )
 
 
 def _number(record: Mapping[str, Any], key: str, default: float | None = None) -> float | None:

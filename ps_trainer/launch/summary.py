@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from ps_trainer.launch.injector import FaultResult
 from ps_trainer.launch.supervisor import RunOutcome
 
 NAME = "summary.json"
@@ -20,7 +21,7 @@ def complete(
     *,
     started_at: float,
     restarts: Mapping[str, int],
-    faults: Sequence[Mapping[str, Any]],
+    faults: Sequence[FaultResult],
 ) -> None:
     """Adds `restarts` (a count for each restarted task) and `faults` (the result of each).
 
@@ -43,7 +44,10 @@ def complete(
         summary = (summary or {"workers": {}}) | {"status": status, "reason": culprit}
     # A reader, or a full disk, must never find half a summary in place of the chief's.
     temporary = path.with_suffix(".part")
-    text = json.dumps(summary | {"restarts": dict(restarts), "faults": list(faults)}, indent=2) + "\n"
+    text = (
+        json.dumps(summary | {"restarts": dict(restarts), "faults": [fault.as_json() for fault in faults]}, indent=2)
+        + "\n"
+    )
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from ps_trainer.disturbances import worker_faults
-from ps_trainer.disturbances.faults import VARIABLE
+from ps_trainer.disturbances.due_faults import VARIABLE, DueFaults, Raise
 from ps_trainer.metrics.writer import MetricsWriter
 
-RAISE = {"step": 100, "text": "raise:worker:1@step=100"}
+RAISE = Raise(100, "raise:worker:1@step=100")
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def create(tmp_path):
     writer = MetricsWriter(str(tmp_path), "worker-1")
 
     def make(steps, raises=()):
-        return worker_faults.create("worker-1", writer, {VARIABLE: json.dumps({"steps": steps, "raise": list(raises)})})
+        return worker_faults.create("worker-1", writer, {VARIABLE: DueFaults(tuple(steps), tuple(raises)).to_text()})
 
     make.lines = lambda: [
         json.loads(line) for line in (tmp_path / "metrics" / "worker-1.jsonl").read_text().splitlines()
@@ -67,5 +67,5 @@ def test_raises_once_after_it_has_reported_so(create):
         "event": "raise",
         "task": "worker-1",
         "global_step": 101,
-        "fault": RAISE["text"],
+        "fault": RAISE.text,
     }

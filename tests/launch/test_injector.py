@@ -7,7 +7,9 @@ import signal
 
 import pytest
 
+from ps_trainer.disturbances import due_faults
 from ps_trainer.disturbances import faults as faults_lib
+from ps_trainer.disturbances.due_faults import DueFaults, Raise
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.status import Board
@@ -152,7 +154,7 @@ def test_at_the_end_all_faults_are_undone_and_no_further_one_occurs(drill):
     assert run.links[-1] == ("worker-1", True)
     run.reach(9)
     assert run.tasks["worker-0"].signals == []
-    assert run.injector.report() == [
+    assert [result.as_json() for result in run.injector.report()] == [
         {"fault": "freeze:ps:0@step=5", "task": "ps-0", "global_step": 5},
         {"fault": "cut:worker:1@step=5", "task": "worker-1", "global_step": 5},
         {"fault": "kill:worker:0@step=9", "task": "worker-0", "missed": "the run ended before"},
@@ -186,7 +188,7 @@ def test_task_that_is_done_misses_its_fault(drill):
     run.tasks["worker-1"].end(0)
     run.reach(5)
     assert [event["event"] for event in run.events()] == ["missed"]
-    assert run.injector.report()[0]["missed"] == "the task had ended before"
+    assert run.injector.report()[0].missed == "the task had ended before"
 
 
 def test_worker_receives_its_order_to_raise_until_it_has_raised(drill):
@@ -194,12 +196,11 @@ def test_worker_receives_its_order_to_raise_until_it_has_raised(drill):
     asked = []
     for name in ("worker-0", "worker-1", "ps-0"):
         run.injector.prepare(run.tasks[name])
-        asked.append((run.tasks[name].env or {}).get(faults_lib.VARIABLE))
-    due = {"step": 100, "text": "raise:worker:1@step=100"}
-    steps = [50, 100]
-    assert [json.loads(text) for text in asked[:2]] == [{"steps": steps, "raise": []}, {"steps": steps, "raise": [due]}]
+        asked.append((run.tasks[name].env or {}).get(due_faults.VARIABLE))
+    due = Raise(100, "raise:worker:1@step=100")
+    assert [DueFaults.from_text(text) for text in asked[:2]] == [DueFaults((50, 100)), DueFaults((50, 100), (due,))]
     assert asked[2] is None
-    run.record("worker-1", kind="event", event="raise", task="worker-1", global_step=101, fault=due["text"])
+    run.record("worker-1", kind="event", event="raise", task="worker-1", global_step=101, fault=due.text)
     run.injector.prepare(run.tasks["worker-1"])
-    assert json.loads(run.tasks["worker-1"].env[faults_lib.VARIABLE])["raise"] == []
-    assert run.injector.report()[0] == {"fault": due["text"], "task": "worker-1", "global_step": 101}
+    assert DueFaults.from_text(run.tasks["worker-1"].env[due_faults.VARIABLE]).raises == ()
+    assert run.injector.report()[0].as_json() == {"fault": due.text, "task": "worker-1", "global_step": 101}

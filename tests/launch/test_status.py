@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ps_trainer.launch.status import RATE_WINDOW_SECS, Board
+from ps_trainer.launch.status import RATE_WINDOW_SECS, Board, ReportedEvent
 from tests.launch.fakes import ScriptedTask
 
 
@@ -144,7 +144,7 @@ def test_reached_step_never_decreases(board, tmp_path):
 def test_events_are_kept(board, tmp_path):
     write(tmp_path, "worker-1", {"kind": "event", "event": "raise", "task": "worker-1", "fault": "x"})
     board.refresh()
-    assert [event["fault"] for event in board.events] == ["x"]
+    assert board.events == [ReportedEvent(event="raise", fault="x", global_step=None)]
 
 
 def test_rate_is_unknown_when_training_has_rolled_back(board, tmp_path):

@@ -6,12 +6,15 @@ import time
 
 import pytest
 
+from ps_trainer.disturbances.faults import Fault
 from ps_trainer.launch import summary
 from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.injector import FaultResult
 from ps_trainer.launch.supervisor import RunOutcome
 from tests.launch.fakes import ScriptedTask
 
-FAULTS = [{"fault": "kill:ps:0@step=5", "task": "ps-0", "global_step": 6}]
+FAULT = {"fault": "kill:ps:0@step=5", "task": "ps-0", "global_step": 6}
+RESULT = FaultResult(Fault(kind="kill", task="ps-0", text="kill:ps:0@step=5", step=5), global_step=6)
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def complete(tmp_path):
             path.write_text(written)
             os.utime(path, (time.time() - age_secs,) * 2)
         outcome = outcome or RunOutcome(exit_code=0)
-        summary.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={"ps-0": 1}, faults=FAULTS)
+        summary.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={"ps-0": 1}, faults=[RESULT])
         assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
         return json.loads(path.read_text())
 
@@ -33,7 +36,7 @@ def complete(tmp_path):
 
 def test_the_chiefs_fields_stay(complete):
     done = {"status": "done", "metrics": {"accuracy": 0.9}}
-    assert complete(json.dumps(done)) == done | {"restarts": {"ps-0": 1}, "faults": FAULTS}
+    assert complete(json.dumps(done)) == done | {"restarts": {"ps-0": 1}, "faults": [FAULT]}
 
 
 @pytest.mark.parametrize(
