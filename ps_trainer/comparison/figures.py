@@ -54,7 +54,7 @@ def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
     for name in dict.fromkeys(name for run in runs for name in run.metrics):
         yield _curves(f"test-{name}", f"Test {name}", runs, [run.metrics.get(name) for run in runs], name)
     yield _figure("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
-    if any(run.staleness for run in runs):
+    if any(run.summary.staleness for run in runs):
         yield _figure(
             "staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs)
         )
@@ -69,19 +69,25 @@ _BARS: Sequence[tuple[str, str, dict[str, Callable[[RecordedRun], float | None]]
     (
         "gradients",
         "Gradients that the workers pushed",
-        {"used": lambda run: _used(run), "dropped": lambda run: run.total("gradients_dropped")},
+        {
+            "used": lambda run: _used(run),
+            "dropped": lambda run: run.summary.total(lambda worker: worker.gradients_dropped),
+        },
     ),
     (
         "bytes",
         "Bytes per local step of a worker, measured on its sockets",
-        {"push": lambda run: run.mean("push_bytes_per_step"), "pull": lambda run: run.mean("pull_bytes_per_step")},
+        {
+            "push": lambda run: run.summary.mean(lambda worker: worker.push_bytes_per_step),
+            "pull": lambda run: run.summary.mean(lambda worker: worker.pull_bytes_per_step),
+        },
     ),
 )
 
 
 def _used(run: RecordedRun) -> int | None:
-    pushes = run.total("pushes")
-    return None if pushes is None else pushes - (run.total("gradients_dropped") or 0)
+    pushes = run.summary.total(lambda worker: worker.pushes)
+    return None if pushes is None else pushes - (run.summary.total(lambda worker: worker.gradients_dropped) or 0)
 
 
 def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Figure], None]) -> NamedFigure:
@@ -128,11 +134,11 @@ def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
 def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     axes = figure.subplots()
     width = 0.8 / len(runs)
-    highest = min(MAX_STALENESS, max(max(run.staleness, default=0) for run in runs))
+    highest = min(MAX_STALENESS, max(max(run.summary.staleness, default=0) for run in runs))
     for index, run in enumerate(runs):
-        total = sum(run.staleness.values())
+        total = sum(run.summary.staleness.values())
         shares = np.zeros(highest + 1)
-        for value, count in run.staleness.items():
+        for value, count in run.summary.staleness.items():
             shares[min(value, highest)] += count / total
         axes.bar(
             np.arange(highest + 1) + (index - (len(runs) - 1) / 2) * width,

@@ -23,18 +23,18 @@ th:first-child, td:first-child { text-align: left; }
 svg { max-width: 100%; height: auto; }
 """
 _FIGURES: dict[str, Callable[[RecordedRun], object]] = {
-    "status": lambda run: run.summary.get("status", "still training"),
-    "update rule": lambda run: run.settings.get("update"),
-    "ps tasks": lambda run: run.settings.get("num_ps"),
-    "workers": lambda run: run.settings.get("num_workers"),
-    "global step": lambda run: run.summary.get("global_step"),
-    "examples": lambda run: run.total("examples"),
-    "examples per second": lambda run: run.summary.get("examples_per_sec"),
-    "mean staleness": lambda run: run.mean("staleness_mean"),
-    "gradients dropped": lambda run: run.total("gradients_dropped"),
-    "bytes pushed per step": lambda run: run.mean("push_bytes_per_step"),
-    "bytes pulled per step": lambda run: run.mean("pull_bytes_per_step"),
-    "restarts": lambda run: sum(run.summary.get("restarts", {}).values()) or None,
+    "status": lambda run: run.summary.status or "still training",
+    "update rule": lambda run: run.update,
+    "ps tasks": lambda run: run.num_ps,
+    "workers": lambda run: run.num_workers,
+    "global step": lambda run: run.summary.global_step,
+    "examples": lambda run: run.summary.total(lambda worker: worker.examples),
+    "examples per second": lambda run: run.summary.examples_per_sec,
+    "mean staleness": lambda run: run.summary.mean(lambda worker: worker.staleness_mean),
+    "gradients dropped": lambda run: run.summary.total(lambda worker: worker.gradients_dropped),
+    "bytes pushed per step": lambda run: run.summary.mean(lambda worker: worker.push_bytes_per_step),
+    "bytes pulled per step": lambda run: run.summary.mean(lambda worker: worker.pull_bytes_per_step),
+    "restarts": lambda run: run.summary.num_restarts or None,
     "faults": lambda run: len(run.events) or None,
 }
 

@@ -6,14 +6,14 @@ A run with `--step_log` gives a point per step, any other run one per report (`-
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ps_trainer.comparison import json_files, recorded_summary
+from ps_trainer.comparison.recorded_summary import RecordedSummary
 from ps_trainer.errors import RunError
 
 X_AXES = {
@@ -52,7 +52,7 @@ class RecordedRun:
     Attributes:
         name: Name of its folder, or a longer part of the path where two runs have the same.
         settings: Flags of the run by name, with `num_ps` and `num_workers`.
-        summary: Contents of summary.json; empty while the run trains.
+        summary: Figures of summary.json; None for each while the run trains.
         loss: Training loss, mean over the steps of a report.
         metrics: Test metrics by name, one point per evaluation.
         throughput: Examples per second of all workers.
@@ -61,34 +61,26 @@ class RecordedRun:
 
     name: str
     settings: Mapping[str, Any]
-    summary: Mapping[str, Any]
+    summary: RecordedSummary
     loss: RunCurve
     metrics: Mapping[str, RunCurve]
     throughput: RunCurve
     events: Sequence[Disturbance]
 
     @property
-    def staleness(self) -> Counter[int]:
-        """Number of used gradients by staleness, over all workers and ps tasks."""
-        total: Counter[int] = Counter()
-        for worker in self._workers:
-            total.update({int(value): count for value, count in (worker.get("staleness") or {}).items()})
-        return total
-
-    def total(self, key: str) -> int | None:
-        """Sum over the workers of a count in summary.json; None where no worker has it."""
-        values = [worker[key] for worker in self._workers if worker.get(key) is not None]
-        return sum(values) if values else None
-
-    def mean(self, key: str) -> float | None:
-        """Mean over the workers of a figure in summary.json, weighted by local steps; None where no worker has it."""
-        pairs = [(worker[key], worker["local_steps"]) for worker in self._workers if worker.get(key) is not None]
-        steps = sum(count for _, count in pairs)
-        return sum(value * count for value, count in pairs) / steps if steps else None
+    def update(self) -> str | None:
+        """Name of the update rule; None in a folder without config.json."""
+        return self.settings.get("update")
 
     @property
-    def _workers(self) -> list[Mapping[str, Any]]:
-        return list(self.summary.get("workers", {}).values())
+    def num_ps(self) -> int | None:
+        """Number of ps tasks; None in a folder without config.json."""
+        return self.settings.get("num_ps")
+
+    @property
+    def num_workers(self) -> int | None:
+        """Number of workers; None in a folder without config.json."""
+        return self.settings.get("num_workers")
 
 
 def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
@@ -103,19 +95,19 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
     """
     if not (logdir / "metrics").is_dir():
         raise RunError(f"{logdir} holds no run: it has no folder metrics/; give the --logdir of a run")
-    records = {path.stem: list(_records(path)) for path in sorted((logdir / "metrics").glob("*.jsonl"))}
+    records = {path.stem: json_files.read_lines(path) for path in sorted((logdir / "metrics").glob("*.jsonl"))}
     workers = {task: _worker_points(logdir, task, lines) for task, lines in records.items() if _is_worker(task)}
     workers = {task: points for task, points in workers.items() if len(points.wall_time)}
     if not workers:
         raise RunError(f"no worker of {logdir} has reported a step yet; wait for --report_secs, or give another run")
-    config = _json(logdir / "config.json")
+    config = json_files.read_object(logdir / "config.json")
     settings = {f"num_{job}s" if job == "worker" else f"num_{job}": len(tasks) for job, tasks in _cluster(config)}
     axes = _Axes(workers)
     lines = [line for of_task in records.values() for line in of_task]
     return RecordedRun(
         name=name or logdir.resolve().name,
         settings=settings | config.get("train", {}),
-        summary=_json(logdir / "summary.json"),
+        summary=recorded_summary.of_json(json_files.read_object(logdir / "summary.json")),
         loss=axes.loss(),
         metrics=axes.metrics([line for line in lines if line["kind"] == "eval"]),
         throughput=axes.throughput(),
@@ -216,7 +208,7 @@ class _Axes:
 def _worker_points(logdir: pathlib.Path, task: str, lines: Sequence[Mapping[str, Any]]) -> _Points:
     reports = [line for line in lines if line["kind"] == "train" and line.get("loss") is not None]
     path = logdir / "steps" / f"{task}.jsonl"
-    steps = [line for line in _records(path) if line.get("loss") is not None] if path.is_file() else []
+    steps = [line for line in json_files.read_lines(path) if line.get("loss") is not None] if path.is_file() else []
     chosen: Sequence[Mapping[str, Any]] = steps or reports
     if not chosen:
         none = np.zeros(0)
@@ -252,24 +244,3 @@ def _is_worker(task: str) -> bool:
 
 def _cluster(config: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     return [(job, tasks) for job, tasks in config.get("cluster", {}).items() if job in ("ps", "worker")]
-
-
-def _records(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a file. A last line without its end is being written at this moment, and is left out."""
-    text = path.read_text(encoding="utf-8")
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise RunError(
-                f"{path}, line {number} is not JSON ({error}); restore the file or remove the line"
-            ) from error
-
-
-def _json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise RunError(f"{path} is not JSON ({error}); restore it or remove it") from error

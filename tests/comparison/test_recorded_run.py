@@ -84,9 +84,11 @@ def test_figures_of_the_summary_are_over_all_workers(tmp_path):
         "2": {"status": "failed"},
     }  # fmt: skip
     run = recorded_run.read(write(tmp_path, WORKERS, summary={"workers": workers}))
-    assert run.staleness == {0: 20, 1: 9 + 8}
-    assert (run.total("pushes"), run.total("gradients_dropped"), run.total("examples")) == (40, 3, None)
-    assert run.mean("push_bytes_per_step") == (30 * 100 + 10 * 300) / 40
+    summary = run.summary
+    assert summary.staleness == {0: 20, 1: 9 + 8}
+    assert (summary.total(lambda w: w.pushes), summary.total(lambda w: w.gradients_dropped)) == (40, 1 + 2)
+    assert summary.total(lambda w: w.examples) is None
+    assert summary.mean(lambda w: w.push_bytes_per_step) == (30 * 100 + 10 * 300) / 40
 
 
 def test_a_line_that_is_still_written_is_left_out(tmp_path):

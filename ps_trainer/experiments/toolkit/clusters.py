@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ps_trainer.comparison import json_files
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, without_warmup
 from ps_trainer.launch.command import run_local
@@ -103,12 +104,6 @@ def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
 def read_steps(logdir: pathlib.Path) -> list[dict[str, Any]]:
     """The step records of all workers, in the order in which the steps ended."""
     return sorted(
-        (record for path in sorted(logdir.glob("steps/*.jsonl")) for record in read_records(path)),
+        (record for path in sorted(logdir.glob("steps/*.jsonl")) for record in json_files.read_lines(path)),
         key=lambda record: record["t_end"],
     )
-
-
-def read_records(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The JSON lines of a complete file."""
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
