@@ -61,6 +61,20 @@ class Traffic(NamedTuple):
     pull_bytes: int
 
 
+class BytesPerStep(NamedTuple):
+    """Bytes per step of one worker. All are None before its first step.
+
+    Attributes:
+        push_bytes_computed: Bytes pushed, computed from the tensors.
+        push_bytes_per_step: Bytes to other tasks; None if the system does not count them.
+        pull_bytes_per_step: Bytes from other tasks; None if the system does not count them.
+    """
+
+    push_bytes_computed: float | None = None
+    push_bytes_per_step: float | None = None
+    pull_bytes_per_step: float | None = None
+
+
 class SocketTraffic:
     """Counts the bytes between this process and the other tasks of its cluster.
 
@@ -113,15 +127,15 @@ class StepTraffic:
         self._begin_sent = self._reported_sent = sent_bytes()
         self._steps = 0
 
-    def report(self, steps: int) -> dict[str, float]:
-        """Figures of the `steps` since the last report; measured figures only if the system counts bytes."""
+    def report(self, steps: int) -> BytesPerStep:
+        """The bytes per step of the `steps` since the last report."""
         before, self._reported = self._reported, self._sample()
         sent_before, self._reported_sent = self._reported_sent, self._sent_bytes()
         self._steps += steps
         return _per_step(before, self._reported, self._reported_sent - sent_before, steps)
 
-    def summary(self) -> dict[str, float]:
-        """Figures of all reported steps, without later ones."""
+    def summary(self) -> BytesPerStep:
+        """The bytes per step of all reported steps, without later ones."""
         return _per_step(self._begin, self._reported, self._reported_sent - self._begin_sent, self._steps)
 
 
@@ -169,16 +183,13 @@ def _connection(sock: socket.socket, inode: int) -> Connection | None:
     return Connection((inode, local, peer), local[1], peer[1], sent, received)
 
 
-def _per_step(before: Traffic | None, after: Traffic | None, sent_bytes: int, steps: int) -> dict[str, float]:
+def _per_step(before: Traffic | None, after: Traffic | None, sent_bytes: int, steps: int) -> BytesPerStep:
     if not steps:
-        return {}
-    computed = {"push_bytes_computed": sent_bytes / steps}
+        return BytesPerStep()
     if before is None or after is None:
-        return computed
-    return computed | {
-        "push_bytes_per_step": (after.push_bytes - before.push_bytes) / steps,
-        "pull_bytes_per_step": (after.pull_bytes - before.pull_bytes) / steps,
-    }
+        return BytesPerStep(sent_bytes / steps)
+    push, pull = after.push_bytes - before.push_bytes, after.pull_bytes - before.pull_bytes
+    return BytesPerStep(sent_bytes / steps, push / steps, pull / steps)
 
 
 def _traffic(connection: Connection) -> Traffic:

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.metrics.figures import StepReport
 from ps_trainer.metrics.lines import LineFile
 
 # TensorFlow's writer of events raises these when the disk is full.
@@ -52,8 +53,9 @@ class MetricsWriter:
         logging.info("%s", state)
         self._line({"kind": "state", "state": state} | ({"peer_failure": True} if peer_failure else {}))
 
-    def train(self, step: int, values: dict[str, Any]) -> None:
+    def train(self, step: int, report: StepReport) -> None:
         """Reports training figures at `step`."""
+        values = report.as_json()
         logging.info("step %d: %s", step, "  ".join(f"{name} {_short(value)}" for name, value in values.items()))
         self._line({"kind": "train", "global_step": step, **values})
         self._scalars(step, values)

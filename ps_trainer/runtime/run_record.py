@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+from ps_trainer.metrics.figures import WorkerFigures
 
 # Workers calculate with the number of a joining, so a wrong one must not overflow. No real one gets that far.
 _MAX_JOININGS = 2**31
-_NUMBERS_OF_SUMMARY = ("pushes", "examples_per_sec")  # the chief calculates with them
 
 
 class _TextEnum(str, enum.Enum):
@@ -173,8 +173,13 @@ class RunRecord:
             return
         if self.start is None:
             raise ValueError("no field 'start', though the run is ready")
-        if self.shards is None and self.agreement.get("sharding") == "dynamic":
+        if self.shards is None and self.leases_shards:
             raise ValueError("no field 'shards', though the run is ready and leases its shards")
+
+    @property
+    def leases_shards(self) -> bool:
+        """Whether ps 0 hands out the shards of the data: the value of `TrainConfig.sharding` is "dynamic"."""
+        return self.agreement.get("sharding") == "dynamic"
 
     def replace(self, **changes: Any) -> RunRecord:
         """A copy of this record in which some fields are changed."""
@@ -191,7 +196,7 @@ class WorkerEntry:
         facts: Facts about the task.
         reason: Sentence which says why the worker ended, or is lost.
         error: Class of the error that ended it.
-        summary: Figures of its steps for summary.json, from a worker that is done.
+        summary: Figures of its steps, from a worker that is done; None for a task that makes no steps.
     """
 
     status: Status
@@ -199,14 +204,11 @@ class WorkerEntry:
     facts: TaskFacts = TaskFacts()
     reason: str | None = None
     error: str | None = None
-    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    summary: WorkerFigures | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.joining < _MAX_JOININGS:
             raise ValueError(f"joining is {self.joining}, not at least 0 and less than 2**31")
-        for name in _NUMBERS_OF_SUMMARY:
-            if type(self.summary.get(name, 0)) not in (int, float):  # to isinstance, True is a number
-                raise ValueError(f"{name} is {self.summary[name]!r:.60}, not a number")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+from ps_trainer.data.pipeline.shard_plan import Coverage, Lease, ShardPlan
 from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, Leases, NoLease, RunRecord
 
 COUNTS = "data/seen"
@@ -236,7 +235,7 @@ class Counts:
     def begin_epoch(self, epoch: int) -> None:
         """Sets the row of a new epoch to zeros, and adds the older epoch that was counted there to the sums."""
         if epoch >= self._plan.rows:
-            add = list(self._plan.coverage(self.read()[epoch % self._plan.rows]).values())
+            add = self._plan.coverage(self.read()[epoch % self._plan.rows])
             self._session.run(self._recycle, {self._row: epoch % self._plan.rows, self._add: add})
 
     def newest_epoch(self) -> int:
@@ -281,8 +280,8 @@ def newest_epoch(seen: np.ndarray, recycled: np.ndarray) -> int:
     return int(begun.max(initial=0))
 
 
-def coverage(plan: ShardPlan, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Number of examples that were seen never, once, twice or more often, by epoch; for summary.json.
+def coverage(plan: ShardPlan, values: Mapping[str, np.ndarray]) -> dict[str, Coverage]:
+    """How often the examples were seen, by epoch, or range of epochs of which only sums are kept.
 
     Args:
         plan: Plan of the run.
@@ -290,8 +289,8 @@ def coverage(plan: ShardPlan, values: Mapping[str, np.ndarray]) -> dict[str, Any
     """
     seen, recycled = values[COUNTS], values[RECYCLED]
     last = newest_epoch(seen, recycled)
-    found: dict[str, Any] = {}
+    found: dict[str, Coverage] = {}
     first = int(max(0, last + 1 - plan.rows))
     if first:
-        found[f"0-{first - 1}"] = dict(zip(plan.coverage(seen[0]), map(int, values[RETIRED]), strict=True))
+        found[f"0-{first - 1}"] = Coverage(*map(int, values[RETIRED]))
     return found | {str(epoch): plan.coverage(seen[epoch % plan.rows]) for epoch in range(first, last + 1)}

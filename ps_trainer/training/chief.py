@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -33,7 +33,7 @@ from ps_trainer.runtime import preflight, run_setup
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import initial_state, run_files
+from ps_trainer.training import initial_state, run_files, run_summary
 from ps_trainer.training.checkpointer import Checkpointer, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
@@ -41,9 +41,11 @@ from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.run_summary import RunFailure, RunSummary
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker import ActiveRun, Worker
 from ps_trainer.training.worker_state import WorkerState
+from ps_trainer.updates.chief_service import GradientCounts
 
 
 class _Results(NamedTuple):
@@ -51,12 +53,12 @@ class _Results(NamedTuple):
 
     Attributes:
         values: Final values of the state, by name.
-        counts: Counts of the update rule, from `ChiefService.summary`.
+        counts: Gradients of each worker, from `ChiefService.gradient_counts`.
         peers: The other workers, with their last reports.
     """
 
     values: dict[str, np.ndarray]
-    counts: dict[str, Any]
+    counts: GradientCounts | None
     peers: PeerTracker
 
 
@@ -79,7 +81,7 @@ class Chief(Worker):
 
     Attributes:
         final_values: Model variables, slots and global_step by name, once the run is done.
-        summary: Content of summary.json, once the run is done.
+        summary: Result of the run, once it is done.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Chief(Worker):
         self._target_watch: TargetWatch | None = None  # of a run with a target metric
         self._results: _Results | None = None
         self.final_values: dict[str, np.ndarray] = {}
-        self.summary: dict[str, Any] = {}
+        self.summary: RunSummary | None = None
 
     def _enter_run(self, stop: StopRequest) -> None:
         """Begins a run, or takes up the run that goes on, and trains in it."""
@@ -121,8 +123,7 @@ class Chief(Worker):
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
-                failure: dict[str, Any] = {"status": status.value, "reason": str(error), "workers": {}}
-                run_files.write_summary(self._config, failure)
+                run_files.write_summary(self._config, RunFailure(status=status, reason=str(error)))
                 self._note_end(f"worker 0 {status}: {error}")
             raise
 
@@ -204,7 +205,7 @@ class Chief(Worker):
             service.worker_left(self._cluster.worker_index, self._joining)
         run.peers.wait_for_end(lambda: int(run.session.run(run.train.current_step)))
         # After the wait, when no worker pushes any more.
-        counts = service.summary() if service is not None else {}
+        counts = service.gradient_counts() if service is not None else None
         checkpointer = self._checkpointer or Checkpointer(run.train, self._config)
         self._results = _Results(checkpointer.save(run.session), counts, run.peers)
 
@@ -218,11 +219,14 @@ class Chief(Worker):
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
-        self.summary = run_files.summarize(step, metrics, counts, self._progress.summary(), peers.roster)
-        if self._target_watch is not None:
-            self.summary["target_metric"] = self._target_watch.summary(step, metrics)
-        if train.shard_reader is not None:
-            self.summary["coverage"] = train.shard_reader.coverage(values)
+        watch, reader = self._target_watch, train.shard_reader
+        self.summary = RunSummary(
+            global_step=step,
+            metrics=metrics,
+            workers=run_summary.of_workers(self._progress.summary(), peers.roster, counts),
+            target=watch.outcome(step, metrics) if watch is not None else None,
+            coverage=reader.coverage(values) if reader is not None else None,
+        )
         # Before the end is noted: the evaluator takes this file as the sign that a silent ps 0 has ended with the run.
         run_files.write_summary(self._config, self.summary)
         self._note_end(failure="")

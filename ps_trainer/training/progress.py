@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.errors import NanLossError
-from ps_trainer.metrics.traffic import StepTraffic, Traffic
+from ps_trainer.metrics.figures import StepReport, WorkerFigures
+from ps_trainer.metrics.traffic import BytesPerStep, StepTraffic, Traffic
 
 
 class WorkerProgress:
@@ -126,52 +127,54 @@ class WorkerProgress:
         """Seconds since `report`, or since the start."""
         return self._clock() - self._reported_at
 
-    def report(self) -> dict[str, Any]:
-        """Returns the figures since the last report; empty if no step was made."""
+    def report(self) -> StepReport | None:
+        """Returns the figures since the last report; None if no step was made."""
         steps, secs = len(self._since_report), self.secs_since_report()
         if not steps or secs <= 0:
-            return {}
+            return None
         losses = [loss for loss, _ in self._since_report]
         dropped_before = self._dropped
         recent = self._fold_staleness()
-        dropped = self._dropped - dropped_before
         self._reported_at = self._clock()
         examples = self.examples_of(self.local_steps)
-        figures = {
-            "local_step": self.local_steps,
-            "steps_per_sec": steps / secs,
-            "examples_per_sec": (examples - self._examples_reported) / secs,
-            "loss": sum(losses) / steps,
-        } | ({"staleness_mean": mean_of(recent)} if recent else {})
-        figures |= {"gradients_dropped": dropped} if dropped else {}
-        self._examples_reported = examples
-        if self._read_delay is not None:
-            figures["injected_delay_mean"] = (self._delay_secs - self._delay_secs_reported) / steps
-            self._delay_secs_reported = self._delay_secs
-        return figures | (self._traffic.report(steps) if self._traffic else {})
+        report = StepReport(
+            local_step=self.local_steps,
+            steps_per_sec=steps / secs,
+            examples_per_sec=(examples - self._examples_reported) / secs,
+            loss=sum(losses) / steps,
+            staleness_mean=mean_of(recent) if recent else None,
+            gradients_dropped=self._dropped - dropped_before or None,
+            injected_delay_mean=self._delay_mean(self._delay_secs - self._delay_secs_reported, steps),
+            **(self._traffic.report(steps) if self._traffic else BytesPerStep())._asdict(),
+        )
+        self._examples_reported, self._delay_secs_reported = examples, self._delay_secs
+        return report
 
-    def summary(self) -> dict[str, Any]:
-        """Returns the figures since this worker last joined, as JSON values."""
+    def summary(self) -> WorkerFigures:
+        """Returns the figures since this worker last joined."""
         self._fold_staleness()
         # Without the exchanges that it joined after its own data had ended, which would lower its rates.
         secs = (self._own_steps_ended_at or self.last_step_at) - self._started_at
         examples = self.examples_of(self.local_steps)
-        delays = {"injected_delay_mean": self._delay_secs / max(1, self.local_steps)} if self._read_delay else {}
-        figures = {
-            "local_steps": self.local_steps,
-            "examples": examples,
-            "pushes": self._pushes,
-            "gradients_dropped": self._dropped,
-            "secs": secs,
-            "steps_per_sec": self.local_steps / secs if secs > 0 else 0.0,
-            "examples_per_sec": examples / secs if secs > 0 else 0.0,
-            "staleness": {str(value): count for value, count in sorted(self._staleness.items())},
-            "staleness_mean": mean_of(self._staleness) if self._staleness else None,
-        }
-        return figures | delays | (self._traffic.summary() if self._traffic else {})
+        return WorkerFigures(
+            local_steps=self.local_steps,
+            examples=examples,
+            pushes=self._pushes,
+            gradients_dropped=self._dropped,
+            secs=secs,
+            steps_per_sec=self.local_steps / secs if secs > 0 else 0.0,
+            examples_per_sec=examples / secs if secs > 0 else 0.0,
+            staleness=dict(sorted(self._staleness.items())),
+            staleness_mean=mean_of(self._staleness) if self._staleness else None,
+            injected_delay_mean=self._delay_mean(self._delay_secs, max(1, self.local_steps)),
+            **(self._traffic.summary() if self._traffic else BytesPerStep())._asdict(),
+        )
 
     def close(self) -> None:
         """Ends the counts after the last step, or after a failure."""
+
+    def _delay_mean(self, delay_secs: float, steps: int) -> float | None:
+        return delay_secs / steps if self._read_delay is not None else None
 
     def _fold_staleness(self) -> Counter[int]:
         """Moves the collected values of staleness into the histogram; returns the moved values as a histogram.

@@ -15,7 +15,7 @@ from ps_trainer.checkpoints import durable_files
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, SaveError
-from ps_trainer.runtime.run_record import Status, WorkerEntry
+from ps_trainer.training.run_summary import RunFailure, RunSummary
 
 
 def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
@@ -39,50 +39,16 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
         (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
 
 
-def summarize(
-    step: int,
-    metrics: Mapping[str, float],
-    counts: Mapping[str, Any],
-    own: Mapping[str, Any],
-    roster: Mapping[int, WorkerEntry],
-) -> dict[str, Any]:
-    """The summary of a run that is done.
-
-    Args:
-        step: `global_step` at the end.
-        metrics: Test metrics.
-        counts: Counts of the update rule, from `ChiefService.summary`.
-        own: Figures of the chief's steps.
-        roster: Last report of each worker, by index.
-    """
-    workers: dict[int, dict[str, Any]] = {0: {"status": Status.DONE.value, **own}}
-    workers |= {i: {"status": entry.status.value, **entry.summary} for i, entry in roster.items() if i}
-    used, pushed = counts.get("gradients_used"), counts.get("gradients_pushed")
-    for index, figures in workers.items():
-        if pushed is not None:  # the rule also counted the pushes of processes that were killed before they reported
-            figures["pushes"] = pushed[index]
-        if used is not None and "pushes" in figures:
-            figures["gradients_used"] = used[index]
-            figures["gradients_dropped"] = figures["pushes"] - used[index]
-    return {
-        "status": "done",
-        "global_step": step,
-        "examples_per_sec": sum(figures.get("examples_per_sec", 0.0) for figures in workers.values()),
-        "metrics": metrics,
-        "workers": {str(index): workers[index] for index in sorted(workers)},
-    }
-
-
-def write_summary(config: TrainConfig, summary: Mapping[str, Any]) -> None:
+def write_summary(config: TrainConfig, summary: RunSummary | RunFailure) -> None:
     """Writes summary.json. If that fails for a run that has failed, logs a warning: the run's own error matters more.
 
     Raises:
         SaveError: The summary of a run that is done could not be written.
     """
     try:
-        _write_json(config.logdir, "summary.json", summary)
+        _write_json(config.logdir, "summary.json", summary.as_json())
     except CheckpointError as error:
-        if summary["status"] == "done":
+        if isinstance(summary, RunSummary):
             raise SaveError(str(error)) from error
         logging.warning("%s", error)
 

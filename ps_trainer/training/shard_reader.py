@@ -19,7 +19,7 @@ from ps_trainer.checkpoints.stored_state import Count
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import shard_plan
 from ps_trainer.data.pipeline.data_source import DataSource
-from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+from ps_trainer.data.pipeline.shard_plan import Coverage, Lease, ShardPlan
 from ps_trainer.errors import OptionError
 from ps_trainer.runtime import shard_leases
 from ps_trainer.runtime.control import PsControl
@@ -167,8 +167,8 @@ class ShardReader:
         """The entry of the run record from which ps task 0 hands out the shards."""
         return Shards(plan=self.plan, may_wait=not rule.waits_for_others)
 
-    def coverage(self, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the entry about trained examples in summary.json; `values` are those of a checkpoint."""
+    def coverage(self, values: Mapping[str, np.ndarray]) -> dict[str, Coverage]:
+        """Returns how often the examples were seen, by epoch; `values` are those of a checkpoint."""
         return shard_leases.coverage(self.plan, values)
 
     def close(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,34 @@ from ps_trainer.errors import OptionError, did_you_mean
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate, metric_names
+
+
+class _Reached(NamedTuple):
+    """Step at which the target was reached, and the metric's value then."""
+
+    global_step: int
+    value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetOutcome:
+    """Whether a run reached its target metric.
+
+    Attributes:
+        wanted: The target as text.
+        global_step: Step at which it was reached; None if it was not.
+        value: Value of the metric at that step; None if the target was not reached.
+    """
+
+    wanted: str
+    global_step: int | None = None
+    value: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry about the target in summary.json."""
+        if self.global_step is None:
+            return {"wanted": self.wanted, "is_reached": False}
+        return {"wanted": self.wanted, "is_reached": True, "global_step": self.global_step, "value": self.value}
 
 
 class TargetWatch:
@@ -33,7 +62,7 @@ class TargetWatch:
         self._writer = writer
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._evaluation: Future[tuple[int, dict[str, float]]] | None = None
-        self._reached: dict[str, Any] | None = None
+        self._reached: _Reached | None = None
 
     def offer(self, values: Mapping[str, np.ndarray]) -> None:
         """Evaluates a checkpoint in a thread of its own, unless an evaluation is in progress."""
@@ -51,15 +80,14 @@ class TargetWatch:
             self._note(*evaluation.result())
         if self._reached is None:
             return ""
-        value, step = self._reached["value"], self._reached["global_step"]
-        return f"{self._target} is reached: {value:.4g} at step {step}"
+        return f"{self._target} is reached: {self._reached.value:.4g} at step {self._reached.global_step}"
 
-    def summary(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
-        """Returns the entry about the target in summary.json, given the metrics at the end."""
+    def outcome(self, step: int, metrics: Mapping[str, float]) -> TargetOutcome:
+        """Returns whether the target is reached, given the metrics at the end."""
         if self._reached is None:
             # The final parameters count as well, because the run may end before a checkpoint of them is evaluated.
             self._reached = self._judge(step, metrics)
-        return {"wanted": str(self._target), "is_reached": self._reached is not None, **(self._reached or {})}
+        return TargetOutcome(str(self._target), *(self._reached or ()))
 
     def close(self) -> None:
         """Ends the thread; does not wait for an evaluation in progress."""
@@ -73,8 +101,8 @@ class TargetWatch:
         self._writer.eval(step, metrics)
         self._reached = self._reached or self._judge(step, metrics)
 
-    def _judge(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        return {"global_step": step, "value": metrics[self._target.metric]} if self._target.is_met(metrics) else None
+    def _judge(self, step: int, metrics: Mapping[str, float]) -> _Reached | None:
+        return _Reached(step, metrics[self._target.metric]) if self._target.is_met(metrics) else None
 
 
 def check(config: TrainConfig, components: Components) -> None:

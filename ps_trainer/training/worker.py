@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -27,6 +27,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import worker_faults
+from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_info
 from ps_trainer.runtime.lost import reason_to_stop
@@ -94,7 +95,7 @@ class Worker(WorkerTask):
         self._stall_watch = StallWatch(cluster.task_name, config.stall_timeout_secs)
         self._kept_state: tuple[SavedWorkerState, ...] = ()  # what only this worker knew when its last steps failed
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> WorkerFigures:
         return self._progress.summary()
 
     def _close(self) -> None:
@@ -290,6 +291,6 @@ class Worker(WorkerTask):
         self._kept_state = ()
 
     def _report(self) -> None:
-        figures = self._progress.report()
-        if figures:
-            self._writer.train(self._progress.global_step, figures)
+        report = self._progress.report()
+        if report is not None:
+            self._writer.train(self._progress.global_step, report)

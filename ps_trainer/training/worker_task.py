@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 from absl import logging
@@ -12,6 +10,7 @@ from absl import logging
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, StartTimeoutError
+from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import preflight, run_setup, task_info
 from ps_trainer.runtime.control import PsControl
@@ -68,9 +67,9 @@ class WorkerTask(abc.ABC):
             self._close()
             self._writer.close()
 
-    def _figures(self) -> dict[str, Any]:
-        """Figures of this task for the run's summary."""
-        return {}
+    def _figures(self) -> WorkerFigures | None:
+        """Figures of this task's steps for the run's summary; None for a task that makes no steps."""
+        return None
 
     def _close(self) -> None:  # noqa: B027 - most tasks have nothing to end
         """Ends what this task has started; called once, however the task ended."""
@@ -150,7 +149,7 @@ class WorkerTask(abc.ABC):
         *,
         reason: str | None = None,
         error: str | None = None,
-        summary: Mapping[str, Any] | None = None,
+        summary: WorkerFigures | None = None,
     ) -> None:
         """Reports a status to every ps task."""
         entry = WorkerEntry(
@@ -159,7 +158,7 @@ class WorkerTask(abc.ABC):
             facts=self._facts,
             reason=reason,
             error=error,
-            summary=summary or {},
+            summary=summary,
         )
         run_id = self._run.run_id if self._run is not None else ""
         message = StatusMessage(run_id=run_id, worker=self._cluster.worker_index, entry=entry)

@@ -25,7 +25,7 @@ The life of a rule in one run; names are those of `UpdateRule`, `TrainStep` and 
     service.worker_came, .worker_left         a worker may be lost at any op, and join again
                                               leave_op                     when its steps are over
     service.release                           a waiting phase returns RELEASED
-    service.summary, .stop
+    service.gradient_counts, .stop
 """
 
 from __future__ import annotations

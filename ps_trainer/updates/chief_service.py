@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
+
+
+class GradientCounts(NamedTuple):
+    """Numbers of gradients so far, by the worker's index.
+
+    Attributes:
+        pushed: Gradients that arrived on the ps task.
+        used: Gradients that updates used.
+    """
+
+    pushed: tuple[int, ...]
+    used: tuple[int, ...]
 
 
 class ChiefService(abc.ABC):
@@ -54,8 +66,8 @@ class ChiefService(abc.ABC):
         """Returns the first error of the thread, or None."""
 
     @abc.abstractmethod
-    def summary(self) -> dict[str, Any]:
-        """Returns counts for the run's summary, such as the gradients used of each worker.
+    def gradient_counts(self) -> GradientCounts | None:
+        """Returns the gradients of each worker; None for a rule in which every gradient makes an update.
 
         The counts include the effect of all earlier calls of this service.
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.updates.chief_service import ChiefService
+from ps_trainer.updates.chief_service import ChiefService, GradientCounts
 
 _STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
 
@@ -121,12 +121,12 @@ class LiveWorkers(ChiefService):
     def error(self) -> BaseException | None:
         return self._error
 
-    def summary(self) -> dict[str, Any]:
+    def gradient_counts(self) -> GradientCounts | None:
         """Returns the gradients pushed and used so far, by worker; call it before `stop`."""
         if self._ops.used is None:
-            return {}
+            return None
         pushed, used = self._call([self._ops.pushed, self._ops.used]).result()
-        return {"gradients_pushed": np.asarray(pushed).tolist(), "gradients_used": np.asarray(used).tolist()}
+        return GradientCounts(tuple(np.asarray(pushed).tolist()), tuple(np.asarray(used).tolist()))
 
     def _call(self, fetches: Any, feeds: Mapping[tf.Tensor, Any] | None = None, log_line: str = "") -> Future[Any]:
         """Hands a call to the thread. Before `start` and after `stop` no worker trains, and the result is None."""

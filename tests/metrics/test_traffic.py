@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from ps_trainer.metrics import traffic
-from ps_trainer.metrics.traffic import SocketTraffic, StepTraffic, Traffic
+from ps_trainer.metrics.traffic import BytesPerStep, SocketTraffic, StepTraffic, Traffic
 
 pytestmark = pytest.mark.skipif(not traffic.is_supported(), reason="the counts are Linux's")
 
@@ -117,19 +117,19 @@ def test_has_no_figures_on_other_systems(monkeypatch):
     assert counter.sample() is None
     sent = iter([0, 70])
     steps = StepTraffic(counter.sample, lambda: next(sent))
-    assert steps.report(10) == {"push_bytes_computed": 70 / 10}
-    assert steps.summary() == {"push_bytes_computed": 70 / 10}
+    assert steps.report(10) == BytesPerStep(70 / 10)
+    assert steps.summary() == BytesPerStep(70 / 10)
 
 
 def test_figures_are_per_step_of_the_interval_and_of_all_reported_steps():
     samples = iter([Traffic(100, 1_000), Traffic(100 + 40, 1_000 + 400), Traffic(140 + 90, 1_400 + 300)])
     sent = iter([5, 5 + 32, 37 + 24])
     steps = StepTraffic(lambda: next(samples), lambda: next(sent))
-    assert steps.summary() == {}
+    assert steps.summary() == BytesPerStep()
     assert steps.report(4) == figures(40 / 4, 400 / 4, 32 / 4)
     assert steps.report(3) == figures(90 / 3, 300 / 3, 24 / 3)
     assert steps.summary() == figures((40 + 90) / (4 + 3), (400 + 300) / (4 + 3), (32 + 24) / (4 + 3))
 
 
 def figures(push, pull, computed):
-    return {"push_bytes_per_step": push, "pull_bytes_per_step": pull, "push_bytes_computed": computed}
+    return BytesPerStep(computed, push, pull)

@@ -6,11 +6,14 @@ import json
 
 import numpy as np
 
+from ps_trainer.metrics.figures import StepReport
 from ps_trainer.metrics.writer import MetricsWriter
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 from tests.testing.logs import log_lines
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the environment
+
+REPORT = StepReport(local_step=4, steps_per_sec=2.0, examples_per_sec=16.0, loss=0.5)
 
 
 def lines(logdir, task="worker-0"):
@@ -29,7 +32,7 @@ def scalars(logdir, task="worker-0"):
 def write_all(logdir):
     writer = MetricsWriter(logdir, "worker-0", clock=lambda: 12.5)
     writer.state("training")
-    writer.train(10, {"local_step": 4, "loss": 0.5, "note": "text"})
+    writer.train(10, REPORT)
     writer.eval(10, {"loss": 0.25, "accuracy": np.float64(0.75)})
     writer.state("failed: why", peer_failure=True)
     writer.close()
@@ -39,7 +42,7 @@ def test_each_report_is_a_line_with_the_time(tmp_path):
     write_all(str(tmp_path))
     assert lines(tmp_path) == [
         {"wall_time": 12.5, "kind": "state", "state": "training"},
-        {"wall_time": 12.5, "kind": "train", "global_step": 10, "local_step": 4, "loss": 0.5, "note": "text"},
+        {"wall_time": 12.5, "kind": "train", "global_step": 10, **REPORT.as_json()},
         {"wall_time": 12.5, "kind": "eval", "global_step": 10, "metrics": {"loss": 0.25, "accuracy": 0.75}},
         {"wall_time": 12.5, "kind": "state", "state": "failed: why", "peer_failure": True},
     ]
@@ -49,6 +52,8 @@ def test_numbers_are_scalars_of_tensorboard(tmp_path):
     write_all(str(tmp_path))
     assert scalars(tmp_path) == [
         (10, "local_step", 4.0),
+        (10, "steps_per_sec", 2.0),
+        (10, "examples_per_sec", 16.0),
         (10, "loss", 0.5),
         (10, "test/loss", 0.25),
         (10, "test/accuracy", 0.75),
@@ -58,9 +63,9 @@ def test_numbers_are_scalars_of_tensorboard(tmp_path):
 def test_a_line_can_be_read_before_the_task_ends(tmp_path):
     writer = MetricsWriter(str(tmp_path), "worker-0")
     writer.state("training")
-    writer.train(1, {"loss": 2.0})
+    writer.train(1, REPORT)
     assert [line["kind"] for line in lines(tmp_path)] == ["state", "train"]
-    assert scalars(tmp_path) == [(1, "loss", 2.0)]
+    assert (1, "loss", 0.5) in scalars(tmp_path)
     writer.close()
 
 
@@ -101,7 +106,7 @@ def test_events_end_with_a_warning_on_a_full_disk(tmp_path, monkeypatch):
 
     monkeypatch.setattr(writer, "_events", Full())
     with log_lines() as logged:
-        writer.train(1, {"loss": 0.5})
-        writer.train(2, {"loss": 0.5})
+        writer.train(1, REPORT)
+        writer.train(2, REPORT)
     writer.close()
     assert len([line for line in logged if "TensorBoard events end here" in line]) == 1

@@ -93,7 +93,7 @@ def test_the_planted_factors_are_found(cluster):
         dataset="planted_ratings", dataset_option=data, optimizer="adagrad", learning_rate=0.4, batch_size=200,
         max_steps=800,
     )  # fmt: skip
-    error = np.sqrt(worker.summary["metrics"]["squared_error"])
+    error = np.sqrt(worker.summary.metrics["squared_error"])
     assert 0.19 < error < 0.25  # the noise is 0.2; without any factors it would be 1
 
 
@@ -103,7 +103,7 @@ def test_planted_synonyms_are_nearest_neighbours(cluster):
         dataset="planted_synonyms", dataset_option=("num_meanings=30", "num_neighbours=5", "num_train=8000"),
         optimizer="adagrad", learning_rate=0.5, batch_size=64, max_steps=800,
     )  # fmt: skip
-    assert worker.summary["metrics"]["recovered"] >= 0.9
+    assert worker.summary.metrics["recovered"] >= 0.9
 
 
 @pytest.mark.parametrize("form", ["skip_gram", "cbow"])

@@ -125,4 +125,4 @@ def test_small_numbers_are_translated_on_a_cluster():
     config.check()
     with InProcessCluster(2, 2) as cluster:
         worker = cluster.run(config)[0].worker
-    assert worker.summary["metrics"]["exact_match"] >= 0.7
+    assert worker.summary.metrics["exact_match"] >= 0.7

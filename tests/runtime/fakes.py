@@ -6,9 +6,23 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.runtime.control import PsState
 from ps_trainer.runtime.run_record import Hello, Message, Roster, RunRecord, RunStart, RunStatus, Status, WorkerEntry
 
+FIGURES = WorkerFigures(
+    local_steps=8,
+    examples=64,
+    pushes=7,
+    gradients_dropped=1,
+    secs=4.0,
+    steps_per_sec=2.0,
+    examples_per_sec=16.0,
+    staleness={0: 5, 12: 1},
+    staleness_mean=2.0,
+    injected_delay_mean=0.5,
+    push_bytes_computed=1.5,
+)
 GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
 

@@ -27,11 +27,10 @@ from ps_trainer.runtime.run_record import (
     TaskFacts,
     WorkerEntry,
 )
+from tests.runtime.fakes import FIGURES
 
 FACTS = TaskFacts(tensorflow="2.21.0", cluster="c", host="h", variables="v", graph="g")
-ENTRY = WorkerEntry(
-    status=Status.DONE, joining=3, facts=FACTS, reason="why", error="RunError", summary={"pushes": 7, "x": [1.5]}
-)
+ENTRY = WorkerEntry(status=Status.DONE, joining=3, facts=FACTS, reason="why", error="RunError", summary=FIGURES)
 RECORDS = {
     "hello": Hello(version="1", ps=1, num_ps=2, num_workers=3, incarnation="i", facts=FACTS),
     "run": RunRecord(
@@ -75,10 +74,20 @@ def test_a_message_is_read_as_it_was_written(message):
     assert messages.decode_message(messages.encode_message(message).encode(), num_workers=2) == message
 
 
+def test_figures_of_another_type_are_rejected():
+    """The chief calculates with them."""
+    said = json.loads(messages.encode_message(StatusMessage(run_id="r", worker=1, entry=ENTRY)))
+    for name, value, kind in (("pushes", 1.5, "int"), ("examples_per_sec", "x", "float"), ("staleness", [], "dict")):
+        wrong = said | {"summary": said["summary"] | {name: value}}
+        with pytest.raises(ValueError, match=rf"summary\.{name} is .*, not of type {kind}"):
+            messages.decode_message(json.dumps(wrong).encode(), num_workers=2)
+
+
 def test_a_message_is_a_flat_object():
     """Another program that reads the mail finds the fields at their fixed places."""
     said = json.loads(messages.encode_message(StatusMessage(run_id="r", worker=1, entry=ENTRY)))
     assert (said["run_id"], said["worker"], said["status"], said["joining"]) == ("r", 1, "done", 3)
+    assert said["summary"] == FIGURES.as_json()
     assert json.loads(messages.encode_message(AliveMessage(run_id="r", worker=1)))["status"] == "alive"
 
 

@@ -28,6 +28,7 @@ from ps_trainer.runtime.run_record import AliveMessage, LeaseKind, LeaseMessage,
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.store.variables import create_variable
+from tests.runtime.fakes import FIGURES
 
 DEADLINE_SECS = 20.0
 OWN_DEVICES = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])  # of a session's target
@@ -148,11 +149,11 @@ def test_a_worker_that_fails_before_it_joined_counts(serve):
 def test_reports_hello_and_each_workers_last_status(serve):
     task = serve()
     task.say(0, Status.JOINED)
-    task.say(0, Status.DONE, summary={"local_steps": 3})
+    task.say(0, Status.DONE, summary=FIGURES)
     state = task.wait_for(lambda state: statuses(state) == {0: "done"})
     assert state.hello.num_ps == 1 and state.hello.num_workers == 2
     assert state.roster.run_id == "r"
-    assert state.roster.workers[0].summary == {"local_steps": 3}
+    assert state.roster.workers[0].summary == FIGURES
 
 
 def test_without_any_worker_it_ends_after_the_start_timeout(serve):
@@ -339,11 +340,11 @@ MALFORMED = [
         b'{"run_id": "r", "worker": 1, "status": "training", "summary": ' + b'{"a": ' * 985 + b"1" + b"}" * 986,
         "nested too deeply",
     ),
-    (b'{"run_id": "r", "worker": 1, "status": "done", "summary": {"pushes": "y"}}', "pushes is 'y', not a number"),
     (
-        b'{"run_id": "r", "worker": 1, "status": "done", "summary": {"examples_per_sec": "x"}}',
-        "examples_per_sec is 'x', not a number",
+        b'{"run_id": "r", "worker": 1, "status": "done", "summary": {"local_steps": "y"}}',
+        "summary.local_steps is 'y', not of type int",
     ),
+    (b'{"run_id": "r", "worker": 1, "status": "done", "summary": {}}', "no field 'summary.local_steps'"),
     (b"[1, 2]", "a JSON object is expected, not a list"),
     (b"null", "a JSON object is expected, not a NoneType"),
     (b"{}", "no field 'run_id'"),

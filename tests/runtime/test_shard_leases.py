@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
+from ps_trainer.data.pipeline.shard_plan import Coverage, Lease, ShardPlan
 from ps_trainer.runtime import shard_leases
 from ps_trainer.runtime.run_record import NoLease
 from ps_trainer.runtime.shard_leases import LeaseBook
@@ -169,11 +169,11 @@ def test_coverage_names_epochs_and_sums_up_those_whose_row_was_reused():
     recycled[:3] = 1
     values = {shard_leases.COUNTS: seen, shard_leases.RECYCLED: recycled, shard_leases.RETIRED: np.array([0, 71, 1, 0])}
     coverage = shard_leases.coverage(plan, values)
-    once = {"never": 0, "once": 24, "twice": 0, "more": 0}
+    once = Coverage(never=0, once=24, twice=0, more=0)
     assert list(coverage) == ["0-2", *(str(epoch) for epoch in range(3, plan.rows + 3))]
-    assert coverage["0-2"] == {"never": 0, "once": 71, "twice": 1, "more": 0}
+    assert coverage["0-2"] == Coverage(never=0, once=71, twice=1, more=0)
     assert coverage["3"] == once
-    assert coverage[str(plan.rows + 2)] == {"never": 20, "once": 4, "twice": 0, "more": 0}
+    assert coverage[str(plan.rows + 2)] == Coverage(never=20, once=4, twice=0, more=0)
 
 
 def test_coverage_of_a_run_without_a_step_is_zero():
@@ -182,4 +182,4 @@ def test_coverage_of_a_run_without_a_step_is_zero():
         shard_leases.RECYCLED: np.zeros(2, np.int64),
         shard_leases.RETIRED: np.zeros(4, np.int64),
     }
-    assert shard_leases.coverage(PLAN, values) == {"0": {"never": 24, "once": 0, "twice": 0, "more": 0}}
+    assert shard_leases.coverage(PLAN, values) == {"0": Coverage(never=24, once=0, twice=0, more=0)}

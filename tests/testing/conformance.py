@@ -128,7 +128,7 @@ class Runs:
             losses=[outcome.losses for outcome in outcomes],
             dropped=[sum(int(s[0]) < 0 for s in o.progress.staleness_values if len(s)) for o in outcomes],
             values=chief.final_values,
-            loss=chief.summary["metrics"]["loss"],
+            loss=chief.summary.metrics["loss"],
             left_threads=_left_of(threads),
             graphs=graphs,
         )

@@ -41,7 +41,7 @@ def test_steps_that_only_follow_other_workers_are_neither_a_stall_nor_a_step(clo
         clock.now += 10.0
         progress.go_along(step)
     assert (progress.global_step, progress.local_steps, progress.last_step_at) == (5, 2, clock.now)
-    assert progress.summary()["steps_per_sec"] == 2 / (2 * 0.5)
+    assert progress.summary().steps_per_sec == 2 / (2 * 0.5)
 
 
 def test_a_report_covers_the_steps_since_the_last_report(clock):
@@ -50,7 +50,7 @@ def test_a_report_covers_the_steps_since_the_last_report(clock):
         add(progress, clock, 0.5, step, [0, 1], loss)
     clock.now += 1.0
     assert progress.secs_since_report() == 0.5 + 0.5 + 1.0
-    assert progress.report() == {
+    assert progress.report().as_json() == {
         "local_step": 2,
         "steps_per_sec": 2 / 2.0,
         "examples_per_sec": 2 * BATCH_SIZE / 2.0,
@@ -60,14 +60,14 @@ def test_a_report_covers_the_steps_since_the_last_report(clock):
     assert progress.secs_since_report() == 0
     add(progress, clock, 0.25, 9, [3], 7.0)
     second = progress.report()
-    assert (second["local_step"], second["steps_per_sec"], second["loss"]) == (3, 1 / 0.25, 7.0)
-    assert second["staleness_mean"] == 3
+    assert (second.local_step, second.steps_per_sec, second.loss) == (3, 1 / 0.25, 7.0)
+    assert second.staleness_mean == 3
 
 
 def test_without_a_step_the_report_is_empty(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     clock.now += 5
-    assert progress.report() == {}
+    assert progress.report() is None
     assert progress.secs_since_report() == 5
 
 
@@ -79,7 +79,7 @@ def test_the_summary_covers_the_whole_run_whatever_was_reported(clock):
     add(progress, clock, 2.0, 6, [1])
     clock.now += 60.0  # time after the last step does not count
     summary = progress.summary()
-    assert summary == {
+    assert summary.as_json() == {
         "local_steps": 3,
         "examples": 3 * BATCH_SIZE,
         "pushes": 3,
@@ -90,46 +90,46 @@ def test_the_summary_covers_the_whole_run_whatever_was_reported(clock):
         "staleness": {"0": 1, "1": 1, "2": 2},
         "staleness_mean": (0 + 1 + 2 + 2) / 4,
     }
-    assert json.loads(json.dumps(summary)) == summary
+    assert json.loads(json.dumps(summary.as_json())) == summary.as_json()
     assert progress.summary() == summary  # a call of `summary` changes nothing
     assert progress.global_step == 6
 
 
 def test_a_run_without_steps_has_a_summary_too(clock):
     summary = WorkerProgress(BATCH_SIZE, clock).summary()
-    assert summary["local_steps"] == summary["steps_per_sec"] == 0
-    assert summary["staleness"] == {} and summary["staleness_mean"] is None
+    assert summary.local_steps == summary.steps_per_sec == 0
+    assert summary.staleness == {} and summary.staleness_mean is None
 
 
 def test_unused_gradients_have_no_staleness(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [-1])
-    assert "staleness_mean" not in progress.report()
+    assert progress.report().staleness_mean is None
     add(progress, clock, 1.0, 1, [-2, 3])
-    assert progress.report()["staleness_mean"] == 3
-    assert progress.summary()["staleness"] == {"3": 1}
-    assert progress.summary()["local_steps"] == 2
+    assert progress.report().staleness_mean == 3
+    assert progress.summary().staleness == {3: 1}
+    assert progress.summary().local_steps == 2
 
 
 def test_a_step_with_a_value_below_zero_is_a_dropped_gradient(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0, 0])
-    assert "gradients_dropped" not in progress.report()
+    assert progress.report().gradients_dropped is None
     add(progress, clock, 1.0, 1, [-1, -1])  # one gradient, for any number of ps tasks
     add(progress, clock, 1.0, 2, [1, 0])
     add(progress, clock, 1.0, 2, [-1, 4])
-    assert progress.report()["gradients_dropped"] == 2
+    assert progress.report().gradients_dropped == 2
     add(progress, clock, 1.0, 2, [-1, -1])
-    assert progress.report()["gradients_dropped"] == 1
-    assert (progress.summary()["gradients_dropped"], progress.summary()["pushes"]) == (3, 5)
+    assert progress.report().gradients_dropped == 1
+    assert (progress.summary().gradients_dropped, progress.summary().pushes) == (3, 5)
 
 
 def test_a_step_without_staleness_pushed_nothing(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     for staleness in ([], [], [1]):
         add(progress, clock, 1.0, 1, np.array(staleness, np.int64))
-    assert progress.report()["staleness_mean"] == 1
-    assert (progress.summary()["local_steps"], progress.summary()["pushes"]) == (3, 1)
+    assert progress.report().staleness_mean == 1
+    assert (progress.summary().local_steps, progress.summary().pushes) == (3, 1)
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf"), np.float32("nan")])
@@ -147,38 +147,38 @@ def test_the_mean_of_a_histogram():
 def test_injected_delays_are_reported_as_their_mean(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     add(progress, clock, 1.0, 1, [0])
-    assert "injected_delay_mean" not in progress.report() | progress.summary()
+    assert progress.report().injected_delay_mean is progress.summary().injected_delay_mean is None
     progress = WorkerProgress(BATCH_SIZE, clock)
     last = [0.0]
     progress.count_delays(lambda: last[0])
-    assert progress.summary()["injected_delay_mean"] == 0
+    assert progress.summary().injected_delay_mean == 0
     for step, last[0] in ((1, 0.5), (2, 0.25)):
         add(progress, clock, 1.0, step, [0])
-    assert progress.report()["injected_delay_mean"] == (0.5 + 0.25) / 2
+    assert progress.report().injected_delay_mean == (0.5 + 0.25) / 2
     last[0] = 3.0
     add(progress, clock, 4.0, 3, [0])
-    assert progress.report()["injected_delay_mean"] == 3.0  # the mean covers the steps since the last report
-    assert progress.summary()["injected_delay_mean"] == (0.5 + 0.25 + 3.0) / 3
+    assert progress.report().injected_delay_mean == 3.0  # the mean covers the steps since the last report
+    assert progress.summary().injected_delay_mean == (0.5 + 0.25 + 3.0) / 3
 
 
 def test_bytes_that_cross_the_wire_are_sampled_once_per_report(clock):
     samples = iter([Traffic(50, 7), Traffic(50 + 600, 7 + 60), Traffic(650 + 100, 67 + 10)])
     progress = WorkerProgress(BATCH_SIZE, clock)
-    assert "push_bytes_per_step" not in progress.summary()
+    assert progress.summary().push_bytes_per_step is None
     sent = iter([10, 10 + 300, 310 + 50])
     progress.watch(lambda: next(samples), lambda: next(sent))
     for step in (1, 2, 3):
         add(progress, clock, 1.0, step, [0])
     first = progress.report()
-    assert (first["push_bytes_per_step"], first["pull_bytes_per_step"]) == (600 / 3, 60 / 3)
-    assert first["push_bytes_computed"] == 300 / 3
-    assert progress.report() == {}  # no step, no sample
+    assert (first.push_bytes_per_step, first.pull_bytes_per_step) == (600 / 3, 60 / 3)
+    assert first.push_bytes_computed == 300 / 3
+    assert progress.report() is None  # no step, no sample
     add(progress, clock, 1.0, 4, [0])
     second = progress.report()
-    assert (second["push_bytes_per_step"], second["pull_bytes_per_step"]) == (100 / 1, 10 / 1)
+    assert (second.push_bytes_per_step, second.pull_bytes_per_step) == (100 / 1, 10 / 1)
     summary = progress.summary()
-    assert (summary["push_bytes_per_step"], summary["pull_bytes_per_step"]) == (700 / 4, 70 / 4)
-    assert summary["push_bytes_computed"] == 350 / 4
+    assert (summary.push_bytes_per_step, summary.pull_bytes_per_step) == (700 / 4, 70 / 4)
+    assert summary.push_bytes_computed == 350 / 4
 
 
 def test_batches_of_different_sizes_count_the_examples_that_were_read(clock):
@@ -186,10 +186,10 @@ def test_batches_of_different_sizes_count_the_examples_that_were_read(clock):
     progress.count_examples(lambda steps: sum([16, 16, 3][:steps]))
     for step in (1, 2):
         add(progress, clock, 0.5, step, [0])
-    assert progress.report()["examples_per_sec"] == (16 + 16) / 1.0
+    assert progress.report().examples_per_sec == (16 + 16) / 1.0
     add(progress, clock, 0.5, 3, [0])
-    assert progress.report()["examples_per_sec"] == 3 / 0.5
-    assert progress.summary()["examples"] == 16 + 16 + 3
+    assert progress.report().examples_per_sec == 3 / 0.5
+    assert progress.summary().examples == 16 + 16 + 3
 
 
 def test_waiting_for_data_is_not_a_stall(clock):

@@ -9,6 +9,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.data.pipeline.shard_plan import Coverage
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError
 from ps_trainer.runtime import shard_leases
 from ps_trainer.runtime.run_record import LeaseKind, LeaseMessage, Shards
@@ -20,7 +21,7 @@ from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
 from tests.testing.rule_facts import FACTS
 
-ONCE = {"never": 0, "once": 240, "twice": 0, "more": 0}
+ONCE = Coverage(never=0, once=240, twice=0, more=0)
 
 
 def _config(**fields):
@@ -39,26 +40,27 @@ def _period(update):
 def test_every_example_is_trained_on_once_an_epoch(update):
     with InProcessCluster(1, 2) as cluster:
         chief, other = cluster.run(_config(update=update))
-    coverage = chief.worker.summary["coverage"]
+    coverage = chief.worker.summary.coverage
     # A worker that ends leaves at most that many batches without a push; the remaining workers read them again.
     not_pushed = 2 * (_period(update) - 1) * 8
+    never = coverage["1"].never
     assert coverage["0"] == ONCE
-    assert coverage["1"] == ONCE | {"never": coverage["1"]["never"], "once": 240 - coverage["1"]["never"]}
-    assert coverage["1"]["never"] <= not_pushed
-    examples = [worker["examples"] for worker in chief.worker.summary["workers"].values()]
-    assert 2 * 240 - coverage["1"]["never"] <= sum(examples) <= 2 * 240 + not_pushed
+    assert coverage["1"] == ONCE._replace(never=never, once=240 - never)
+    assert never <= not_pushed
+    examples = [worker.figures.examples for worker in chief.worker.summary.workers.values()]
+    assert 2 * 240 - never <= sum(examples) <= 2 * 240 + not_pushed
     assert min(examples) > 0
 
 
 def test_read_positions_are_saved_with_the_parameters_and_restored(tmp_path):
     with InProcessCluster(2, 2) as cluster:
         first = cluster.run(_config(max_steps=20, logdir=str(tmp_path)))[0].worker
-        seen = first.summary["coverage"]["0"]
-        assert 8 * 20 <= seen["once"] < 240
-        assert seen["never"] == 240 - seen["once"]
+        seen = first.summary.coverage["0"]
+        assert 8 * 20 <= seen.once < 240
+        assert seen.never == 240 - seen.once
         second = cluster.run(_config(logdir=str(tmp_path)))[0].worker
-    assert second.summary["coverage"] == {"0": ONCE, "1": ONCE}
-    assert sum(worker["examples"] for worker in second.summary["workers"].values()) == 2 * 240 - seen["once"]
+    assert second.summary.coverage == {"0": ONCE, "1": ONCE}
+    assert sum(worker.figures.examples for worker in second.summary.workers.values()) == 2 * 240 - seen.once
 
 
 @pytest.mark.parametrize("update", ["all_reduce", "hybrid"])
@@ -82,7 +84,7 @@ def test_a_batch_whose_exchange_broke_is_not_counted_and_is_read_again(tmp_path,
     monkeypatch.undo()
     with InProcessCluster(1, 1) as cluster:
         (worker,) = cluster.run(config)
-    assert worker.worker.summary["coverage"] == {"0": ONCE, "1": ONCE}
+    assert worker.worker.summary.coverage == {"0": ONCE, "1": ONCE}
     assert worker.worker.final_values["global_step"] == 2 * 240 // 8
 
 
@@ -93,7 +95,7 @@ def test_the_shards_of_a_worker_that_never_came_are_read_by_the_other():
         call = cluster.start(config, 0)
         outcome = cluster.finish(call)
         assert outcome.error is None
-        assert outcome.worker.summary["coverage"] == {"0": ONCE}
+        assert outcome.worker.summary.coverage == {"0": ONCE}
         late = cluster.start(config, 1)
         cluster.finish_call(late)
     assert (late.error, late.result) == (None, 0)
@@ -121,8 +123,8 @@ def test_the_chiefs_plan_counts_whatever_flags_a_worker_has():
 def test_without_dynamic_sharding_no_coverage_is_reported():
     with InProcessCluster(1, 1) as cluster:
         worker = cluster.run(_config(sharding="static"))[0].worker
-    assert "coverage" not in worker.summary
-    assert worker.summary["workers"]["0"]["examples"] == 2 * 240
+    assert worker.summary.coverage is None
+    assert worker.summary.workers[0].figures.examples == 2 * 240
 
 
 class Desk:

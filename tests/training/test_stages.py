@@ -62,7 +62,7 @@ def test_losses_and_values_are_those_of_one_process(layout):
     for name, value in values.items():
         np.testing.assert_allclose(outcome.worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
     assert [other.losses for other in others] == [[], []]
-    assert set(outcome.worker.summary["workers"]) == {"0"}
+    assert set(outcome.worker.summary.workers) == {0}
 
 
 def test_groups_train_together_by_the_rule_and_each_reads_its_part():
@@ -73,7 +73,7 @@ def test_groups_train_together_by_the_rule_and_each_reads_its_part():
     for name, value in values.items():
         np.testing.assert_allclose(outcomes[0].worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
     assert [len(outcome.losses) for outcome in outcomes] == [NUM_STEPS, NUM_STEPS, 0, 0, 0, 0]
-    assert set(outcomes[0].worker.summary["workers"]) == {"0", "1"}
+    assert set(outcomes[0].worker.summary.workers) == {0, 1}
 
 
 def test_transforms_use_the_gradients_of_all_stages():

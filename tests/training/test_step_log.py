@@ -126,7 +126,7 @@ def test_a_step_with_a_nan_loss_is_written_too(progress, clock, path):
 
 def test_a_report_makes_the_file_complete(progress, clock, path):
     step(progress, clock, 1, [0])
-    assert progress.report()["local_step"] == 1
+    assert progress.report().local_step == 1
     assert len(records(path)) == 1
 
 
@@ -140,7 +140,7 @@ def test_counts_progress_like_a_run_without_records(progress, clock):
 
 
 def test_without_a_step_there_is_no_file(progress, path):
-    assert progress.report() == {}
+    assert progress.report() is None
     progress.close()
     assert not path.exists()
 

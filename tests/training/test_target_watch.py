@@ -9,7 +9,7 @@ import pytest
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, OptionError
 from ps_trainer.training import components, target_watch
-from ps_trainer.training.target_watch import TargetWatch
+from ps_trainer.training.target_watch import TargetOutcome, TargetWatch
 from tests.testing.processes import END_SECS, wait_until
 
 
@@ -61,8 +61,7 @@ def test_is_reached_by_the_first_checkpoint_that_is_good_enough(watch, evaluatio
     watch.offer({"global_step": 100})
     wait_until(lambda: watch.reached() and len(watch._writer.told) == 3, END_SECS, "nothing is evaluated")
     assert watch.reached() == "accuracy>=0.5 is reached: 0.5 at step 500"
-    wanted = {"wanted": "accuracy>=0.5", "is_reached": True, "global_step": 500, "value": 0.5}
-    assert watch.summary(600, {"accuracy": 0.1}) == wanted
+    assert watch.outcome(600, {"accuracy": 0.1}) == TargetOutcome("accuracy>=0.5", global_step=500, value=0.5)
 
 
 def test_a_checkpoint_that_comes_during_an_evaluation_is_skipped(watch, evaluations):
@@ -81,8 +80,8 @@ def test_a_synchronous_look_has_its_answer_at_once(watch, evaluations):
 
 
 def test_the_evaluation_at_the_end_counts_as_well(watch):
-    assert watch.summary(100, {"accuracy": 0.4}) == {"wanted": "accuracy>=0.5", "is_reached": False}
-    assert watch.summary(200, {"accuracy": 0.6})["global_step"] == 200
+    assert watch.outcome(100, {"accuracy": 0.4}) == TargetOutcome("accuracy>=0.5")
+    assert watch.outcome(200, {"accuracy": 0.6}).global_step == 200
 
 
 def test_an_error_of_an_evaluation_is_raised(watch, evaluations):

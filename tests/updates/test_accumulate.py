@@ -62,9 +62,9 @@ def test_averages_in_sync_equal_one_process_with_all_examples_of_all_held_steps(
         np.testing.assert_allclose(outcomes[0].worker.final_values[name], value, rtol=0, atol=1e-5, err_msg=name)
     for outcome in outcomes:
         assert outcome.progress.global_steps == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
-    workers = outcomes[0].worker.summary["workers"].values()
-    assert [worker["gradients_used"] for worker in workers] == [4, 4]
-    assert [worker["gradients_dropped"] for worker in workers] == [0, 0]
+    workers = outcomes[0].worker.summary.workers.values()
+    assert [worker.gradients_used for worker in workers] == [4, 4]
+    assert [worker.gradients_dropped for worker in workers] == [0, 0]
 
 
 def big_batches(batch_size, num_updates, steps):
@@ -94,7 +94,7 @@ def test_gradients_held_at_the_end_of_the_data_are_lost(cluster):
     outcomes = cluster.run(config)
     assert [outcome.code for outcome in outcomes] == [0, 0]
     assert outcomes[0].worker.final_values["global_step"] == 7 // 3 + 4 // 3
-    assert [worker["pushes"] for worker in outcomes[0].worker.summary["workers"].values()] == [7 // 3, 4 // 3]
+    assert [worker.pushes for worker in outcomes[0].worker.summary.workers.values()] == [7 // 3, 4 // 3]
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,11 @@ def run_with_worker_2_standing(cluster, update, option, steps=60):
         wait_until(lambda: gate.values()["global_step"] == steps)
         gate.open()
         outcomes = [cluster.finish(call) for call in gate.calls.values()]
-    workers = outcomes[0].worker.summary["workers"]
+    workers = outcomes[0].worker.summary.workers
     return [
-        [workers[str(worker)][figure] for worker in range(3)]
-        for figure in ("local_steps", "gradients_used", "gradients_dropped")
+        [workers[worker].figures.local_steps for worker in range(3)],
+        [workers[worker].gradients_used for worker in range(3)],
+        [workers[worker].gradients_dropped for worker in range(3)],
     ]
 
 
@@ -78,9 +79,9 @@ def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
     )
     with InProcessCluster(1, num_workers) as cluster:
         outcomes = cluster.run(config)
-    workers = outcomes[0].worker.summary["workers"].values()
-    used = sum(worker["gradients_used"] for worker in workers)
-    pushed = sum(worker["local_steps"] for worker in workers)
+    workers = outcomes[0].worker.summary.workers.values()
+    used = sum(worker.gradients_used for worker in workers)
+    pushed = sum(worker.figures.local_steps for worker in workers)
     assert used == steps * (num_workers - backup)  # exactly, not at least
     # A worker makes one push per step unless it is late by more than a whole step.
     assert pushed <= steps * num_workers

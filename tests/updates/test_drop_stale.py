@@ -55,5 +55,5 @@ def test_free_workers_reach_max_steps_and_count_dropped_gradients(cluster):
     final_step = outcomes[0].worker.final_values["global_step"]
     assert len(vectors) - dropped == final_step
     assert 80 <= final_step <= 81  # the other worker's step in flight
-    counts = outcomes[0].worker.summary["workers"].values()
-    assert sum(worker["gradients_dropped"] for worker in counts) == dropped
+    counts = outcomes[0].worker.summary.workers.values()
+    assert sum(worker.gradients_dropped for worker in counts) == dropped

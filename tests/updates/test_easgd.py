@@ -80,7 +80,7 @@ def test_the_centre_follows_the_replicas(cluster):
     )  # fmt: skip
     outcomes = cluster.run(config)
     first = np.mean([np.mean(outcome.losses[:10]) for outcome in outcomes])
-    assert outcomes[0].worker.summary["metrics"]["loss"] < 0.9 * first
+    assert outcomes[0].worker.summary.metrics["loss"] < 0.9 * first
     for outcome in outcomes:
         kinds = [len(vector) for vector in outcome.progress.staleness_values]
         assert kinds == [cluster.num_ps if step % 4 == 0 else 0 for step in range(len(kinds))]

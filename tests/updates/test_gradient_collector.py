@@ -10,6 +10,7 @@ from tests.testing.cluster import InProcessCluster
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.errors import Interrupted, PeerFailedError
+from ps_trainer.runtime.run_record import Status
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.base import RELEASED
 from tests.testing.cluster import config_of, wait_until
@@ -91,7 +92,7 @@ def test_a_rule_continues_without_a_failed_worker_while_enough_are_left(own_clus
     if goes_on:
         assert [call.error for call in calls[:2]] == [None, None]
         assert calls[0].worker.final_values["global_step"] >= 40
-        assert calls[0].worker.summary["workers"]["2"]["status"] == "failed"
+        assert calls[0].worker.summary.workers[2].status is Status.FAILED
     else:
         assert isinstance(calls[0].error, PeerFailedError)
         assert f"worker 2 failed, and update rule {update} needs all" in str(calls[0].error)

@@ -98,7 +98,7 @@ def test_free_workers_end_at_max_steps(cluster, update):
         config_of("Dense", "Rows", update=update, update_option=("k=2",), batch_size=4, max_steps=40)
     )
     assert outcomes[0].worker.final_values["global_step"] == 40
-    used = sum(worker["gradients_used"] for worker in outcomes[0].worker.summary["workers"].values())
+    used = sum(worker.gradients_used for worker in outcomes[0].worker.summary.workers.values())
     assert used == 40 * 2
     if update in ("k_sync", "k_batch_sync"):
         staleness = np.concatenate([outcome.progress.staleness_values for outcome in outcomes])

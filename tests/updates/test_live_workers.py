@@ -11,6 +11,7 @@ from tests.testing.cluster import DEADLINE_SECS
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
+from ps_trainer.updates.chief_service import GradientCounts  # isort: skip
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers  # isort: skip
 
 OPS = LiveWorkerOps(leave="leave", worker="worker", joining="joining", release="release", pushed="pushed", used="used")
@@ -70,7 +71,7 @@ def test_a_report_of_a_lost_worker_does_not_wait_for_the_ps_tasks(serve):
     service.worker_left(2, 7)
     assert session.began.wait(DEADLINE_SECS)
     session.go_on.set()
-    assert service.summary() == {"gradients_pushed": [5, 6], "gradients_used": [3, 4]}
+    assert service.gradient_counts() == GradientCounts((5, 6), (3, 4))
     assert session.calls == [("leave", 1, 7), ("leave", 2, 7), ("pushed used",)]
 
 
@@ -85,7 +86,7 @@ def test_a_late_call_does_not_take_out_a_worker_that_came_back(serve):
     service.worker_came(3)
     service.worker_left(3, 7)
     session.go_on.set()
-    service.summary()
+    service.gradient_counts()
     assert session.calls == [("leave", 0, 7), ("leave", 1, 7), ("leave", 3, 7), ("leave", 3, 7), ("pushed used",)]
 
 
@@ -108,7 +109,7 @@ def test_a_failed_call_is_logged_and_raised_where_a_caller_waits_for_it(serve):
     assert service.error() is None
     service.worker_left(1, 7)
     with pytest.raises(tf.errors.UnavailableError):
-        service.summary()
+        service.gradient_counts()
     assert service.error() is GONE
     with pytest.raises(tf.errors.UnavailableError):
         service.release()

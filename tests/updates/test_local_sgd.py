@@ -83,11 +83,9 @@ def test_continues_without_a_worker_that_has_no_more_data(cluster, first):
     outcomes = cluster.run(config)
     assert [len(outcome.losses) for outcome in outcomes] == lengths
     assert outcomes[0].worker.final_values["global_step"] == 14 // 3
-    summaries = outcomes[0].worker.summary["workers"]
-    assert [summaries[str(index)]["gradients_used"] for index in range(cluster.num_workers)] == [
-        n // 3 for n in lengths
-    ]
-    assert [summaries[str(index)]["gradients_dropped"] for index in range(cluster.num_workers)] == [0] * len(lengths)
+    summaries = outcomes[0].worker.summary.workers
+    assert [summaries[index].gradients_used for index in range(cluster.num_workers)] == [n // 3 for n in lengths]
+    assert [summaries[index].gradients_dropped for index in range(cluster.num_workers)] == [0] * len(lengths)
 
 
 def test_takes_compressed_differences(cluster):
@@ -97,7 +95,7 @@ def test_takes_compressed_differences(cluster):
     )  # fmt: skip
     outcomes = cluster.run(config)
     first = np.mean([np.mean(outcome.losses[:4]) for outcome in outcomes])
-    assert outcomes[0].worker.summary["metrics"]["loss"] < 0.9 * first
+    assert outcomes[0].worker.summary.metrics["loss"] < 0.9 * first
 
 
 def test_a_local_step_runs_no_op_on_a_ps_task(one_worker):

@@ -56,10 +56,10 @@ def test_with_backup_workers_an_update_is_the_average_of_the_gradients_counted_a
     )
     with InProcessCluster(num_ps, 3) as cluster:
         outcomes = cluster.run(config)
-    workers = [outcomes[0].worker.summary["workers"][str(worker)] for worker in range(3)]
-    used = [worker["gradients_used"] for worker in workers]
+    workers = [outcomes[0].worker.summary.workers[worker] for worker in range(3)]
+    used = [worker.gradients_used for worker in workers]
     assert sum(used) == 60 * 2
-    assert used == [worker["local_steps"] - worker["gradients_dropped"] for worker in workers]
+    assert used == [worker.figures.local_steps - worker.gradients_dropped for worker in workers]
     for credits in credits_of(outcomes):
         np.testing.assert_allclose(2 * credits, used, rtol=0, atol=1e-3)
 
@@ -142,7 +142,7 @@ def test_sync_with_backup_workers_starts_without_a_missing_worker_and_admits_it_
         outcomes = [cluster.finish(call) for call in calls]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0]
     assert len(outcomes[2].losses) > 20
-    used = [worker["gradients_used"] for worker in outcomes[0].worker.summary["workers"].values()]
+    used = [worker.gradients_used for worker in outcomes[0].worker.summary.workers.values()]
     assert min(used) > 20
     assert sum(used) == 2 * 400
 

@@ -56,7 +56,7 @@ def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
     # The other 2 workers' gradients in flight make 2 / c updates, c = 3 / splits.
     assert np.mean(staleness[staleness >= 0]) == pytest.approx(2 * splits / 3, abs=0.25)
     assert outcomes[0].worker.final_values["global_step"] == steps
-    used = sum(worker["gradients_used"] for worker in outcomes[0].worker.summary["workers"].values())
+    used = sum(worker.gradients_used for worker in outcomes[0].worker.summary.workers.values())
     assert used == steps * 3 // splits
 
 

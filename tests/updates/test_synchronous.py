@@ -115,6 +115,6 @@ def assert_values(values, wanted):
 
 def books(outcomes):
     """The counts of each worker's gradients in the run's summary."""
-    workers = outcomes[0].worker.summary["workers"]
+    workers = outcomes[0].worker.summary.workers
     figures = ("pushes", "gradients_used", "gradients_dropped")
-    return {figure: [workers[str(index)][figure] for index in range(len(outcomes))] for figure in figures}
+    return {figure: [getattr(workers[index], figure) for index in range(len(outcomes))] for figure in figures}

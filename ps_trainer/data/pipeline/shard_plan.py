@@ -18,6 +18,22 @@ ROWS = 32
 """Number of latest epochs whose batches are counted one by one; of earlier epochs only sums are kept."""
 
 
+class Coverage(NamedTuple):
+    """Number of examples by how often they were seen.
+
+    Attributes:
+        never: Examples that were not seen.
+        once: Examples that were seen once.
+        twice: Examples that were seen twice.
+        more: Examples that were seen three times or more often.
+    """
+
+    never: int
+    once: int
+    twice: int
+    more: int
+
+
 class Lease(NamedTuple):
     """A shard that a ps task hands to a worker.
 
@@ -91,18 +107,18 @@ class ShardPlan(NamedTuple):
         unseen = np.flatnonzero(row[start : start + self.num_batches(shard)] == 0)
         return int(unseen[0]) if unseen.size else None
 
-    def coverage(self, row: np.ndarray) -> dict[str, int]:
-        """Counts the examples of an epoch that were seen "never", "once", "twice", and "more" often.
+    def coverage(self, row: np.ndarray) -> Coverage:
+        """Counts the examples of an epoch by how often they were seen.
 
         Args:
             row: int [num_shards * max_batches], how often each batch of the epoch was trained on.
         """
-        counts = {"never": 0, "once": 0, "twice": 0, "more": 0}
+        counts = [0] * len(Coverage._fields)
         for shard in range(self.num_shards):
             for batch, size in enumerate(self.batch_sizes(shard)):
                 times = int(row[shard * self.max_batches + batch])
-                counts[_NAMES[min(times, len(_NAMES) - 1)]] += size
-        return counts
+                counts[min(times, len(counts) - 1)] += size
+        return Coverage(*counts)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
@@ -128,6 +144,3 @@ def plan(
     """
     size = size or batch_size * max(1, num_examples // (batch_size * SHARDS_PER_WORKER * num_workers))
     return ShardPlan(num_examples, batch_size, math.ceil(num_examples / size), num_epochs, seed)
-
-
-_NAMES = ("never", "once", "twice", "more")

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import shard_plan
 from ps_trainer.data.pipeline.array_source import ArraySource
-from ps_trainer.data.pipeline.shard_plan import ROWS, ShardPlan
+from ps_trainer.data.pipeline.shard_plan import ROWS, Coverage, ShardPlan
 from tests.data.reading import read_batches
 
 NUM_EXAMPLES = 53
@@ -95,7 +95,7 @@ def test_coverage_counts_examples_by_how_often_their_batch_was_seen():
     plan = PLANS[1]  # 18 + 18 + 17 examples in 5 + 5 + 5 batches of 3, 4, 3, 4, 4 and 3, 3, 4, 3, 4
     row = np.ones(15, np.int8)
     row[[0, 4, 14]] = 0, 2, 5
-    assert plan.coverage(row) == {"never": 3, "once": 53 - 3 - 4 - 4, "twice": 4, "more": 4}
+    assert plan.coverage(row) == Coverage(never=3, once=53 - 3 - 4 - 4, twice=4, more=4)
 
 
 def test_a_shard_continues_at_the_first_unseen_batch():
