@@ -17,8 +17,8 @@ def read_version() -> str:
 
 
 PLOTS = ["matplotlib"]
-# With setuptools and wheel, which build this package in a test.
-TEST = ["pytest>=8", "pytest-xdist>=3.5", "setuptools>=68", "wheel", *PLOTS]
+# With setuptools and wheel, which build this package in a test, and pyyaml, which reads the Kubernetes manifest.
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "setuptools>=68", "wheel", "pyyaml", *PLOTS]
 
 setup(
     name="ps_trainer",
