@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ import venv
 import pytest
 
 from tests.testing.processes import ROOT, START_SECS
+from tests.testing.repetitions import repetitions
 
 INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--no-index", "--no-deps")
 PARTS = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "run_ps.py", "run_worker.py", "ps_trainer", "models")
@@ -30,11 +32,19 @@ class Mine:
         logits = layers.dense(layers.flatten(batch["image"]), 10, "mine")
         return layers.classifier_output(logits, batch["label"])
 '''
-# Prints the file of each model in one line.
+# Prints the files of models, in one JSON list for each argument: a folder, and the models to be found from it. Each
+# folder has a process of its own, forked after the import of TensorFlow, which takes seconds.
 FIND = """
-import inspect, sys
-from ps_trainer.component_tables import MODELS
-print(*(inspect.getfile(MODELS.load(name)) for name in sys.argv[1:]), sep="\\n")
+import inspect, json, os, sys
+import tensorflow.compat.v1
+for argument in sys.argv[1:]:
+    folder, *models = json.loads(argument)
+    if not (child := os.fork()):
+        os.chdir(folder)
+        from ps_trainer.component_tables import MODELS
+        print(json.dumps([inspect.getfile(MODELS.load(name)) for name in models]), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, folder
 """
 
 
@@ -93,41 +103,45 @@ def installed(request, tmp_path_factory):
 
 @pytest.fixture
 def own_package(tmp_path):
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "__init__.py").touch()
-    (tmp_path / "models" / "mine.py").write_text(OWN_MODEL)
-    return tmp_path
+    return write_package(tmp_path)
 
 
-def test_trains_the_users_model_of_a_package_models_and_finds_the_projects_own(installed, own_package):
-    shipped, recorded, mine = installed.run(
-        own_package, "-c", FIND, "cnn", "models.cnn:Cnn", "models.mine:Mine"
-    ).split()
-    assert shipped == recorded
-    assert own_package not in pathlib.Path(shipped).parents
-    assert pathlib.Path(mine) == own_package / "models" / "mine.py"
+def write_package(folder, init=True):
+    """Makes the user's package `models` in a folder, which it returns; without `__init__.py` unless `init`."""
+    (folder / "models").mkdir(parents=True)
+    if init:
+        (folder / "models" / "__init__.py").touch()
+    (folder / "models" / "mine.py").write_text(OWN_MODEL)
+    return folder
+
+
+def test_finds_the_users_models_and_the_projects_own(installed, tmp_path):
+    package, bare = write_package(tmp_path / "package"), write_package(tmp_path / "bare", init=False)
+    (module := tmp_path / "module").mkdir()
+    (module / "models.py").write_text(OWN_MODEL)
+    mine = {
+        package: ("models.mine:Mine", "models/mine.py"),
+        bare: ("models.mine:Mine", "models/mine.py"),
+        module: ("models:Mine", "models.py"),
+    }
+    # "models.cnn:Cnn" is what files of earlier runs call the project's "cnn".
+    asked = [json.dumps([str(folder), "cnn", "models.cnn:Cnn", name]) for folder, (name, _) in mine.items()]
+    found = installed.run(tmp_path, "-c", FIND, *asked).splitlines()
+    for (folder, (_, file)), line in zip(mine.items(), found, strict=True):
+        shipped, recorded, users = (pathlib.Path(path) for path in json.loads(line))
+        # In a clone, the user's folder without `__init__.py` leaves the name `models` to the clone's folder, to which
+        # `ps_trainer.models` is a link.
+        assert shipped.resolve() == recorded.resolve()
+        assert shipped == recorded or folder == bare
+        assert tmp_path not in shipped.parents
+        assert users == folder / file
+
+
+@pytest.mark.parametrize("installed", repetitions(["wheel", "editable", "clone"], every=3), indirect=True)
+def test_trains_the_users_model_of_a_package_models(installed, own_package):
     flags = ("local", "--num_ps=1", "--num_workers=1", "--dataset=digits", "--max_steps=3", "--logdir=run", "--plain")
     installed.run(own_package, "-m", "ps_trainer", *flags, "--model=models.mine:Mine")
     assert (own_package / "run" / "summary.json").exists()
-
-
-def test_finds_the_users_model_of_a_file_models(installed, tmp_path):
-    (tmp_path / "models.py").write_text(OWN_MODEL)
-    shipped, recorded, mine = installed.run(tmp_path, "-c", FIND, "cnn", "models.cnn:Cnn", "models:Mine").split()
-    assert shipped == recorded
-    assert tmp_path not in pathlib.Path(shipped).parents
-    assert pathlib.Path(mine) == tmp_path / "models.py"
-
-
-def test_finds_the_users_model_in_a_folder_models_without_init(installed, own_package):
-    (own_package / "models" / "__init__.py").unlink()
-    shipped, recorded, mine = installed.run(
-        own_package, "-c", FIND, "cnn", "models.cnn:Cnn", "models.mine:Mine"
-    ).split()
-    # In a clone `models` and `ps_trainer.models`, a link to it, are two names of one file.
-    assert pathlib.Path(shipped).resolve() == pathlib.Path(recorded).resolve()
-    assert own_package not in pathlib.Path(shipped).parents
-    assert pathlib.Path(mine) == own_package / "models" / "mine.py"
 
 
 @pytest.mark.parametrize("installed", ["clone"], indirect=True)
