@@ -57,19 +57,43 @@ def test_threads_of_one_request_each_draw_from_one_generator():
     assert follow([untempered(word) for word in ids]) > 0
 
 
-def test_forked_tasks_do_not_share_the_generator():
-    script = (
-        "import ctypes, os, pathlib\n"
-        "import ps_trainer.training.task, tensorflow.compat.v1 as tf\n"
-        "library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / 'libtensorflow_framework.so.2'))\n"
-        "for _ in range(2):\n"
-        "    if not os.fork():\n"
-        "        print(library._ZN3tsl6random5New64Ev(), flush=True)\n"
-        "        os._exit(0)\n"
-        "    os.wait()\n"
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout
-    assert len(set(out.split())) == 2
+# Runs each argument as a script in a forked process. They share one import of TensorFlow, which takes seconds.
+FORK = """
+import ctypes, mmap, os, pathlib, sys
+import ps_trainer.training.task, tensorflow.compat.v1 as tf
+from ps_trainer.runtime import request_ids
+for script in sys.argv[1:]:
+    if not os.fork():
+        exec(script)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+NEW_ID = """
+library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_framework.so.2"))
+print(library._ZN3tsl6random5New64Ev())
+"""
+READ_ONLY = """
+library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / request_ids._CALLER))
+slot = request_ids._slots(library, {request_ids._PER_THREAD})[request_ids._PER_THREAD]
+page = ctypes.addressof(slot) // mmap.PAGESIZE * mmap.PAGESIZE
+assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), mmap.PAGESIZE, mmap.PROT_READ)
+print(request_ids.make_unique())
+"""
+
+
+@pytest.fixture(scope="module")
+def forked():
+    """Output and log of two processes that draw an id, and of one whose table is read-only, each a line of output."""
+    command = [sys.executable, "-c", FORK, NEW_ID, NEW_ID, READ_ONLY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_forked_tasks_do_not_share_the_generator(forked):
+    (first, second, _), _ = forked
+    assert int(first) != int(second)
 
 
 def test_a_second_call_does_no_work(unpatched):
@@ -94,19 +118,10 @@ def test_an_unknown_build_is_left_unchanged_and_logged(unpatched, caplog, attrib
     assert "received twice" in caplog.text
 
 
-def test_a_read_only_table_is_left_unchanged_and_logged():
-    script = (
-        "import ctypes, mmap, pathlib, tensorflow.compat.v1 as tf\n"
-        "from ps_trainer.runtime import request_ids\n"
-        "library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / request_ids._CALLER))\n"
-        "slot = request_ids._slots(library, {request_ids._PER_THREAD})[request_ids._PER_THREAD]\n"
-        "page = ctypes.addressof(slot) // mmap.PAGESIZE * mmap.PAGESIZE\n"
-        "assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), mmap.PAGESIZE, mmap.PROT_READ)\n"
-        "print(request_ids.make_unique())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
-    assert "is on a read-only page" in done.stderr and "received twice" in done.stderr
+def test_a_read_only_table_is_left_unchanged_and_logged(forked):
+    (_, _, is_unique), log = forked
+    assert is_unique == "False"
+    assert "is on a read-only page" in log and "received twice" in log
 
 
 MAPS = "1000-2000 r--p 00000000 08:01 12 /lib/a.so\n2000-3000 rw-p 00001000 08:01 12 /lib/a.so\n"
