@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks import contenders
+from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.models import layers
 from ps_trainer.options import option
 
@@ -90,7 +91,7 @@ class RandomInput:
     def train(
         self,
         *,
-        shard: tuple[int, int],
+        shard: Shard,
         batch_size: int,
         seed: int,
         num_epochs: int | None = None,
@@ -99,7 +100,7 @@ class RandomInput:
         """The same batch again and again; every worker has its own.
 
         Args:
-            shard: (worker's index, number of workers).
+            shard: The worker's part, of which only the worker's index counts.
             batch_size: Examples in the batch.
             seed: Seed of the batch's numbers, together with the worker's index.
             num_epochs: Number of repetitions of the batch; None = endless.
@@ -108,7 +109,7 @@ class RandomInput:
         Returns:
             Batches of "features" float32 [batch_size, width] and "label" int64 [batch_size].
         """
-        return self._one_batch(batch_size, (seed, shard[0])).repeat(num_epochs).skip(start // batch_size)
+        return self._one_batch(batch_size, (seed, shard.index)).repeat(num_epochs).skip(start // batch_size)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset:
         """One batch that no worker trains on."""

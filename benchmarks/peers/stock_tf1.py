@@ -2,8 +2,9 @@
 
 Between-graph replication, `replica_device_setter`, `MonitoredTrainingSession`, and for `--sync`
 `SyncReplicasOptimizer` with its defaults; nothing of `ps_trainer` is used except the graph and input of
-`benchmarks.workloads`. Beyond the canonical form it has only what costs no time in a step: device filters
-and a short grace period, so that it starts and ends, and the report of its own step rate.
+`benchmarks.workloads`, and the name of a worker's part of the data. Beyond the canonical form it has only what
+costs no time in a step: device filters and a short grace period, so that it starts and ends, and the report of its
+own step rate.
 
     python -m benchmarks.peers.stock_tf1 --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --workload=deep --steps=2000
@@ -24,6 +25,7 @@ import time
 import tensorflow.compat.v1 as tf
 
 from benchmarks import contenders, workloads
+from ps_trainer.data.pipeline.data_source import Shard
 
 _WARMUP_SECS = 2.0
 _REPORT_SECS = 1.0
@@ -62,7 +64,8 @@ def _train(flags: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.
         worker_device = f"/job:worker/task:{flags.task_index}"
         with tf.device(tf.train.replica_device_setter(worker_device=worker_device, cluster=cluster)):
             data = workloads.RandomInput(workloads.RandomInput.Options(width=model.size.width))
-            batches = data.train(shard=(flags.task_index, num_workers), batch_size=contenders.BATCH_SIZE, seed=0)
+            shard = Shard(flags.task_index, num_workers)
+            batches = data.train(shard=shard, batch_size=contenders.BATCH_SIZE, seed=0)
             batch = tf.data.make_one_shot_iterator(batches).get_next()
             loss = model.build(batch, training=True).loss
             global_step = tf.train.get_or_create_global_step()

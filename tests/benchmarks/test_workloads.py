@@ -13,7 +13,7 @@ from benchmarks.digits_embedding_model import PixelTable
 from benchmarks.workloads import WORKLOADS, DeepTable, RandomInput
 from models import layers
 from ps_trainer import component_tables
-from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.data_source import DataSource, Shard
 
 MB = 1e6
 
@@ -47,7 +47,7 @@ def test_every_variable_moves_and_the_loss_goes_down(name):
     width = SIZES[name].width
     with tf.Graph().as_default():
         tf.set_random_seed(1)
-        data = create_input(width).train(shard=(0, 1), batch_size=32, seed=0)
+        data = create_input(width).train(shard=Shard(0, 1), batch_size=32, seed=0)
         batch = tf.data.make_one_shot_iterator(data).get_next()
         loss = WORKLOADS[name]().build(batch, training=True).loss
         train_op = tf.train.GradientDescentOptimizer(LEARNING_RATE).minimize(loss)
@@ -67,11 +67,12 @@ def test_every_variable_moves_and_the_loss_goes_down(name):
 def test_input_takes_the_arguments_that_a_worker_gives_to_a_dataset(method):
     ours, base = (inspect.signature(getattr(cls, method)).parameters for cls in (RandomInput, DataSource))
     assert list(ours) == list(base)
+    assert {name: p.annotation for name, p in ours.items()} == {name: p.annotation for name, p in base.items()}
 
 
 def test_input_is_one_batch_for_ever():
     with tf.Graph().as_default():
-        first, second, third = fetch(create_input(16).train(shard=(0, 2), batch_size=4, seed=7), 3)
+        first, second, third = fetch(create_input(16).train(shard=Shard(0, 2), batch_size=4, seed=7), 3)
     assert first["features"].shape == (4, 16)
     assert first["features"].dtype == np.float32
     assert first["label"].shape == (4,)
@@ -88,9 +89,9 @@ def test_workers_and_seeds_have_batches_of_their_own():
         batches = [
             fetch(dataset, 1)[0]["features"]
             for dataset in (
-                data.train(shard=(0, 2), batch_size=4, seed=7),
-                data.train(shard=(1, 2), batch_size=4, seed=7),
-                data.train(shard=(0, 2), batch_size=4, seed=8),
+                data.train(shard=Shard(0, 2), batch_size=4, seed=7),
+                data.train(shard=Shard(1, 2), batch_size=4, seed=7),
+                data.train(shard=Shard(0, 2), batch_size=4, seed=8),
                 data.test(batch_size=4),
             )
         ]
@@ -99,7 +100,7 @@ def test_workers_and_seeds_have_batches_of_their_own():
 
 def test_input_ends_after_its_epochs():
     with tf.Graph().as_default():
-        dataset = create_input(16).train(shard=(0, 1), batch_size=4, seed=0, num_epochs=2)
+        dataset = create_input(16).train(shard=Shard(0, 1), batch_size=4, seed=0, num_epochs=2)
         fetch(dataset, 2)
         with pytest.raises(tf.errors.OutOfRangeError):
             fetch(dataset, 3)
@@ -107,7 +108,7 @@ def test_input_ends_after_its_epochs():
 
 def test_deep_table_is_a_deep_model_with_a_table_whose_gradient_has_only_rows():
     with tf.Graph().as_default():
-        data = create_input(DEEP.width).train(shard=(0, 1), batch_size=32, seed=0)
+        data = create_input(DEEP.width).train(shard=Shard(0, 1), batch_size=32, seed=0)
         batch = tf.data.make_one_shot_iterator(data).get_next()
         loss = DeepTable().build(batch, training=True).loss
         (table,) = tf.get_collection(layers.EMBEDDING_TABLES)
@@ -140,7 +141,7 @@ def test_pixel_table_looks_up_the_row_of_each_grey_level():
 def test_input_continues_where_it_was():
     with tf.Graph().as_default():
         start = tf.constant(4, tf.int64)
-        data = create_input(8).train(shard=(0, 1), batch_size=2, seed=0, num_epochs=3, start=start)
+        data = create_input(8).train(shard=Shard(0, 1), batch_size=2, seed=0, num_epochs=3, start=start)
         fetch(data, 1)
         with pytest.raises(tf.errors.OutOfRangeError):
             fetch(data, 2)
