@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "images"
@@ -52,6 +52,15 @@ class Drawing:
     def line(self, x: float, y: float, to_x: float, to_y: float) -> None:
         """A thin dashed line."""
         self._shapes.append(f'<line x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}" stroke="{GREY}" stroke-dasharray="3 4"/>')
+
+    def bar(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        """A filled rectangle."""
+        self._shapes.append(f'<rect x="{x:g}" y="{y:g}" width="{width:.1f}" height="{height:g}" fill="{colour}"/>')
+
+    def whisker(self, x: float, to_x: float, y: float) -> None:
+        """A thin horizontal line with ends, for a range of values."""
+        for path in (f"M{x:.1f} {y:g} H{to_x:.1f}", f"M{x:.1f} {y - 4:g} v8", f"M{to_x:.1f} {y - 4:g} v8"):
+            self._shapes.append(f'<path d="{path}" stroke="#222222" fill="none"/>')
 
     def svg(self) -> str:
         """The whole picture."""
@@ -215,17 +224,31 @@ DIAGRAMS = {
 }
 
 
-def main(argv: list[str]) -> int:
-    """Writes or checks all files; returns the exit code."""
-    texts = {FOLDER / f"{name}.svg": draw() for name, draw in DIAGRAMS.items()}
+def write_or_check(texts: Mapping[pathlib.Path, str], script: str, argv: list[str]) -> int:
+    """Writes files, or checks with `--check` in `argv` that they are current.
+
+    Args:
+        texts: The content of each file.
+        script: Name of the script that writes them, for the message.
+        argv: Arguments of that script.
+
+    Returns:
+        The exit code: 1 if a checked file is out of date.
+    """
     outdated = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" not in argv:
         for path in outdated:
             path.write_text(texts[path], encoding="utf-8")
         return 0
     for path in outdated:
-        print(f"docs/images/{path.name} is out of date; run: python docs/draw_diagrams.py", file=sys.stderr)
+        print(f"docs/images/{path.name} is out of date; run: python docs/{script}", file=sys.stderr)
     return 1 if outdated else 0
+
+
+def main(argv: list[str]) -> int:
+    """Writes or checks all files; returns the exit code."""
+    texts = {FOLDER / f"{name}.svg": draw() for name, draw in DIAGRAMS.items()}
+    return write_or_check(texts, pathlib.Path(__file__).name, argv)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def help_of(command: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("script", ["generate_reference.py", "draw_diagrams.py"])
+@pytest.mark.parametrize("script", ["generate_reference.py", "draw_diagrams.py", "draw_step_rate.py"])
 def test_generated_files_are_current(script):
     result = subprocess.run(
         [sys.executable, str(ROOT / "docs" / script), "--check"],
