@@ -22,10 +22,12 @@ html_title = f"ps_trainer {release}"
 exclude_patterns = ["_build"]
 
 # Pages that the site takes from files outside of docs/, which the repository shows where they are.
-_ELSEWHERE = {"results/experiments": _ROOT / "ps_trainer" / "experiments" / "RESULTS.md"}
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+\.md)(#[\w-]+)?\)")
-_ANCHOR = re.compile(r'(?:<a id="(\w+)"></a>\s*)+')
-_IMAGE = re.compile(r"(!\[[^\]]*\]\()([^)\s:]+\))")
+_ELSEWHERE = {
+    "results/experiments": _ROOT / "ps_trainer" / "experiments" / "RESULTS.md",
+    "reference/benchmarks": _ROOT / "benchmarks" / "README.md",
+}
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#:]+)(#[\w-]+)?\)")
+_ANCHORS = re.compile(r'(?:<a id="(\w+)"></a>\s*)+')
 
 
 def setup(app: Sphinx) -> None:
@@ -34,25 +36,28 @@ def setup(app: Sphinx) -> None:
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Replaces the pages in `_ELSEWHERE`, and links to Markdown files that are not on the site."""
+    """Takes the pages of `_ELSEWHERE` from their files, and adapts links."""
     page = pathlib.Path(app.srcdir, f"{docname}.md")
-    if docname in _ELSEWHERE:
-        file = _ELSEWHERE[docname]
-        folder = os.path.relpath(file.parent, page.parent)
-        text = _ANCHOR.sub(r"(\1)=\n\n", file.read_text(encoding="utf-8"))
-        source[0] = _IMAGE.sub(rf"\1{folder}/\2", text)
-        page = file
-    source[0] = _LINK.sub(lambda link: _link_on_site(pathlib.Path(app.srcdir), page, link), source[0])
+    file = _ELSEWHERE.get(docname, page)
+    text = _ANCHORS.sub(r"(\1)=\n\n", file.read_text(encoding="utf-8")) if file != page else source[0]
+    source[0] = _LINK.sub(lambda link: _link_on_site(pathlib.Path(app.srcdir), page, file, link), text)
 
 
-def _link_on_site(docs: pathlib.Path, page: pathlib.Path, link: re.Match[str]) -> str:
-    """A link to a Markdown file as the site has it; files that are not on the site are named instead."""
-    text, path, anchor = link.groups()
-    target = (page.parent / path).resolve()
-    for name, file in _ELSEWHERE.items():
-        if target == file:
+def _link_on_site(docs: pathlib.Path, page: pathlib.Path, file: pathlib.Path, link: re.Match[str]) -> str:
+    """A link as the site has it; Markdown files that are not on the site are named instead.
+
+    Args:
+        docs: Folder of the site's pages.
+        page: The page that contains the link.
+        file: The file that holds the text of the page.
+        link: The link, with a path relative to the file.
+    """
+    image, text, path, anchor = link.groups()
+    target = (file.parent / path).resolve()
+    for name, elsewhere in _ELSEWHERE.items():
+        if target == elsewhere:
             return f"{{ref}}`{text} <{anchor[1:]}>`" if anchor else f"[{text}](/{name}.md)"
-    if target.is_relative_to(docs) or not target.exists():
-        return link[0]
+    if target.suffix != ".md" or target.is_relative_to(docs) or not target.exists():
+        return f"{image}[{text}]({os.path.relpath(target, page.parent)}{anchor or ''})"
     name = str(target.relative_to(_ROOT))
-    return f"`{name}`" if text in (name, target.name) else f"{text} (`{name}` in the repository)"
+    return f"`{name}`" if text.strip("`") in (name, target.name) else f"{text} (`{name}` in the repository)"
