@@ -21,7 +21,8 @@ class Drawing:
 
     def __init__(self, width: int, height: int, title: str):
         self._shapes = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {FONT}>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+            f' role="img" {FONT}>',
             f"<title>{escape(title)}</title>",
             f'<rect width="{width}" height="{height}" fill="white"/>',
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
