@@ -60,7 +60,8 @@ COMPONENT_PAGES = {
     ),
     "layouts": (
         "Layouts",
-        "Values of `--layout`: where the parameters lie on the ps tasks.",
+        "Values of `--layout`: where the parameters lie on the ps tasks."
+        " [Why packed is fast](../explanation/why-packed-is-fast.md) compares them.",
         [component_tables.LAYOUTS],
     ),
     "delays": (
