@@ -1,7 +1,8 @@
-"""The files in examples/operations: the loop obeys exit codes, the manifest gives each pod its role."""
+"""The files in examples/operations: the loop obeys exit codes, each pod gets its role, and the watch sees faults."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import subprocess
 import pytest
 import yaml
 
+from examples.operations import watch_run
 from ps_trainer.runtime import supervise
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -83,3 +85,83 @@ def test_the_documents_give_the_grace_period_of_the_code():
     for page, words in (("how-to/supervisor.md", "s"), ("reference/exit-codes.md", "seconds")):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         assert f"within {supervise.EXIT_SECS:.0f} {words}" in text
+
+
+def write_metrics(logdir, task, *records):
+    folder = logdir / "metrics"
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"wall_time": time, **record}) for time, record in records]
+    (folder / f"{task}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def state(text, **more):
+    return {"kind": "state", "state": text, **more}
+
+
+def train(step, **more):
+    return {"kind": "train", "global_step": step, "steps_per_sec": 2.5, **more}
+
+
+def watch(capsys, logdir, *flags, now=1000.0):
+    code = watch_run.main([str(logdir), *flags], now)
+    out = capsys.readouterr().out
+    assert code == (1 if out else 0)
+    return out
+
+
+def test_a_run_that_trains_or_is_done_gives_no_alarm(tmp_path, capsys):
+    write_metrics(tmp_path, "worker-0", (900, state("training")), (990, train(7)))
+    write_metrics(tmp_path, "worker-1", (10, train(6)), (11, state("done")))
+    write_metrics(tmp_path, "ps-0", (1, state("serving on localhost:2222")))
+    assert watch(capsys, tmp_path) == ""
+
+
+def test_a_silent_worker_is_reported(tmp_path, capsys):
+    write_metrics(tmp_path, "worker-0", (900, train(7)), (950, {"kind": "reached", "global_step": 8}))
+    assert watch(capsys, tmp_path) == "worker-0: no report for 100 s, last at global step 7\n"
+    assert watch(capsys, tmp_path, "--max_silence_secs=100") == ""
+
+
+def test_a_failed_task_is_reported_until_it_is_back(tmp_path, capsys):
+    failed = (990, state("failed: ended by SIGTERM"))
+    write_metrics(tmp_path, "worker-0", (980, train(7)), failed)
+    write_metrics(tmp_path, "ps-0", (990, state("ended after a worker's failure", peer_failure=True)))
+    expected = "ps-0: ended after a worker's failure\nworker-0: failed: ended by SIGTERM\n"
+    assert watch(capsys, tmp_path) == expected
+    write_metrics(tmp_path, "worker-0", failed, (995, state("waiting for the ps tasks")))
+    write_metrics(tmp_path, "ps-0", (995, state("serving on localhost:2222")))
+    assert watch(capsys, tmp_path) == ""
+
+
+def test_stale_gradients_and_missing_files_are_reported(tmp_path, capsys):
+    assert watch(capsys, tmp_path) == f"no worker has written a line below {tmp_path}/metrics\n"
+    write_metrics(tmp_path, "worker-0", (999, train(7, staleness_mean=9.0)))
+    assert watch(capsys, tmp_path, "--max_staleness=9") == ""
+    assert watch(capsys, tmp_path, "--max_staleness=8") == "worker-0: mean staleness 9.0 exceeds 8\n"
+
+
+def test_only_whole_lines_of_the_end_of_a_file_are_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(watch_run, "_TAIL_BYTES", 200)
+    write_metrics(tmp_path, "worker-0", *((time, train(time)) for time in range(890, 900)))
+    with (tmp_path / "metrics" / "worker-0.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"wall_time": 99')
+    assert watch(capsys, tmp_path) == "worker-0: no report for 101 s, last at global step 899\n"
+
+
+def test_the_textfile_has_the_last_figures_of_each_worker(tmp_path, capsys):
+    write_metrics(tmp_path, "worker-0", (998, train(7, loss=0.5)), (999, train(8)))
+    write_metrics(tmp_path, "worker-1", (997, train(6)), (998, {"kind": "eval", "global_step": 9, "metrics": {}}))
+    watch(capsys, tmp_path, f"--textfile={tmp_path / 'run.prom'}")
+    assert (tmp_path / "run.prom").read_text() == (
+        "# TYPE ps_trainer_global_step gauge\n"
+        'ps_trainer_global_step{task="worker-0"} 8\n'
+        'ps_trainer_global_step{task="worker-1"} 6\n'
+        "# TYPE ps_trainer_steps_per_sec gauge\n"
+        'ps_trainer_steps_per_sec{task="worker-0"} 2.5\n'
+        'ps_trainer_steps_per_sec{task="worker-1"} 2.5\n'
+        "# TYPE ps_trainer_loss gauge\n"
+        'ps_trainer_loss{task="worker-0"} 0.5\n'
+        "# TYPE ps_trainer_wall_time gauge\n"
+        'ps_trainer_wall_time{task="worker-0"} 999\n'
+        'ps_trainer_wall_time{task="worker-1"} 997\n'
+    )
