@@ -9,19 +9,31 @@ Workers need not share this setting: each worker follows its own flags.
 
 The graph waits in a queue's dequeue, which blocks no thread of TensorFlow. A Python function in the graph samples the
 delay and returns at once; a thread of this worker sleeps, then lets the step pass. That adds about 2 ms to the delay.
+Each step waits for a pass with its own number. If a step is cancelled in its delay, its pass stays in the queue, and
+the next step drops that pass.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.store.pieces import Gradient
+
+
+class _Question(NamedTuple):
+    """A step that waits in its delay: the number of its pass, and its delay in seconds."""
+
+    number: int
+    delay: float
 
 
 class Straggler:
@@ -44,18 +56,22 @@ class Straggler:
         self._next_delay = next_delay
         self._device = device
         self._container = container
-        self._asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-        self._let_go = threading.Event()
+        self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        # Larger than the numbers of the stragglers before this one, whose passes may still be in the queue.
+        self._newest = time.monotonic_ns()
+        self._may_go = False
         self._thread: threading.Thread | None = None
 
     def hold_back(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """The same gradients on the same devices, available once all are computed and the delay is over."""
         with tf.device(self._device), tf.name_scope("straggler"):
             with tf.control_dependencies([_values(gradient.value) for gradient in gradients]):
-                asked = tf.numpy_function(self._ask, [], tf.bool)
+                number = tf.numpy_function(self._ask, [], tf.int64)
+            number.set_shape([])
             passes = self._passes()
-            with tf.control_dependencies([asked]):
-                passed = passes.dequeue()
+            first = tf.constant(0, tf.int64)
+            passed = tf.while_loop(lambda last: last < number, lambda _: passes.dequeue(), [first])
             with tf.control_dependencies([passed]):
                 return [_identity(gradient) for gradient in gradients]
 
@@ -68,14 +84,18 @@ class Straggler:
         """
         # A graph with this task's device only: a step must not stay in its delay because another task is lost.
         with tf.Graph().as_default() as graph, tf.device(self._device):
-            pass_op = self._passes().enqueue(True)  # noqa: FBT003 - the element, as TensorFlow's queues take it
+            number = tf.placeholder(tf.int64, [])
+            pass_op = self._passes().enqueue(number)
         session = tf.Session(target, graph=graph, config=config)
-        self._thread = threading.Thread(target=self._serve, args=(session, pass_op), name="straggler", daemon=True)
+        arguments = (session, pass_op, number)
+        self._thread = threading.Thread(target=self._serve, args=arguments, name="straggler", daemon=True)
         self._thread.start()
 
     def let_go(self) -> None:
         """Lets the delayed step and all later steps pass at once; any thread may call this."""
-        self._let_go.set()
+        with self._changed:
+            self._may_go = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Ends the thread; returns when it has ended."""
@@ -84,28 +104,36 @@ class Straggler:
         if self._thread is not None:
             self._thread.join()
 
-    def _ask(self) -> bool:
-        self._asked.put(self._next_delay())
-        return True
+    def _ask(self) -> np.int64:
+        with self._changed:
+            self._newest += 1
+            self._asked.put(_Question(self._newest, self._next_delay()))
+            self._changed.notify_all()
+            return np.int64(self._newest)
 
-    def _serve(self, session: tf.Session, pass_op: tf.Operation) -> None:
+    def _serve(self, session: tf.Session, pass_op: tf.Operation, number: tf.Tensor) -> None:
         with session:
-            let_pass = session.make_callable(pass_op)
-            while (delay := self._asked.get()) is not None:
-                is_cut_short = self._wait(delay)
+            let_pass = session.make_callable(pass_op, feed_list=[number])
+            while (asked := self._asked.get()) is not None:
+                is_cut_short = self._wait(asked)
                 # Before the step may pass, because the step's end reads it.
-                self.last_delay = 0.0 if is_cut_short else delay
-                let_pass()
+                self.last_delay = 0.0 if is_cut_short else asked.delay
+                let_pass(asked.number)
 
-    def _wait(self, secs: float) -> bool:
-        """Sleeps until the time is over or `let_go` is called; returns whether it was called."""
-        return self._let_go.wait(secs)
+    def _wait(self, asked: _Question) -> bool:
+        """Sleeps until the time is over; returns whether `let_go` was called before.
+
+        A newer question ends the wait as well: the step of the older one was cancelled.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_go or self._newest != asked.number, asked.delay)
+            return self._may_go
 
     def _passes(self) -> tf.FIFOQueue:
         """The queue whose elements let a step pass; its shared name makes it the same queue in every graph."""
         with tf.get_default_graph().container(self._container):
             # Without a limit, so that the thread which lets steps pass never waits itself.
-            return tf.FIFOQueue(-1, [tf.bool], shapes=[[]], shared_name=f"straggler/worker_{self.worker_index}")
+            return tf.FIFOQueue(-1, [tf.int64], shapes=[[]], shared_name=f"straggler/worker_{self.worker_index}")
 
 
 def create(

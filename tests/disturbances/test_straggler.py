@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+import types
+import uuid
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +25,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from ps_trainer.disturbances import straggler as straggler_lib
 from ps_trainer.disturbances.straggler import Straggler
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 
@@ -51,7 +56,7 @@ class Delays:
 def by_hand(monkeypatch):
     """The `Delays` of every straggler."""
     made = Delays()
-    monkeypatch.setattr(Straggler, "_wait", lambda self, secs: made.wait(self, secs))
+    monkeypatch.setattr(Straggler, "_wait", lambda self, asked: made.wait(self, asked.delay))
     return made
 
 
@@ -183,6 +188,59 @@ def test_local_steps_are_delayed_as_well(one_worker, by_hand, rule, options):
     assert (outcome.error, len(outcome.losses), len(by_hand.begun[0])) == (None, 6, 6)
 
 
+class Steps:
+    """Steps that consist of a delay alone, on the server of worker 0."""
+
+    def __init__(self, cluster, next_delay):
+        self._target = cluster._servers.by_task["worker-0"].target
+        self._config = tf.ConfigProto(device_filters=["/job:worker/task:0"], operation_timeout_in_ms=60_000)
+        self._delays = []
+        device = "/job:worker/task:0"
+        with tf.Graph().as_default() as self._graph:
+            self._straggler = Straggler(
+                lambda: self._delays.append(next_delay()) or self._delays[-1],
+                worker_index=0, device=device, container=uuid.uuid4().hex,
+            )  # fmt: skip
+            piece = types.SimpleNamespace(device=device)
+            (held,) = self._straggler.hold_back([Gradient(piece, tf.constant(2.0))])
+        self._value = held.value
+        self._straggler.start(self._target, self._config)
+
+    def run(self):
+        with tf.Session(self._target, graph=self._graph, config=self._config) as session:
+            return session.run(self._value)
+
+    def run_until_cancelled(self):
+        """Makes a step and ends its session during the delay."""
+        before = len(self._delays)
+        session = tf.Session(self._target, graph=self._graph, config=self._config)
+        with ThreadPoolExecutor(1) as thread:
+            step = thread.submit(session.run, self._value)
+            wait_until(lambda: len(self._delays) > before, SOON_SECS)
+            session.close()
+            assert isinstance(step.exception(), tf.errors.CancelledError)
+
+    def close(self):
+        self._straggler.close()
+
+
+def test_a_step_after_one_that_was_cancelled_in_its_delay_has_its_own_delay(one_worker, by_hand):
+    with contextlib.closing(Steps(one_worker, lambda: 1.0)) as steps:
+        for _ in range(2):
+            steps.run_until_cancelled()
+            by_hand.end(0)  # only now, when no step waits for it any more
+        by_hand.end(0)
+        assert steps.run() == 2.0
+    assert by_hand.begun[0] == [1.0, 1.0, 1.0]
+
+
+def test_a_new_step_ends_the_wait_of_one_that_was_cancelled(one_worker):
+    secs = iter([3600.0, 0.0])
+    with contextlib.closing(Steps(one_worker, lambda: next(secs))) as steps:
+        steps.run_until_cancelled()
+        assert steps.run() == 2.0
+
+
 def test_a_worker_without_a_delay_has_the_same_graph_as_without_the_flag():
     plain = config_of("Embedded", "Rows", batch_size=4, max_steps=9)
     other = config_of("Embedded", "Rows", batch_size=4, max_steps=9, straggler=("exp:worker=1",))
@@ -193,7 +251,7 @@ def test_a_worker_without_a_delay_has_the_same_graph_as_without_the_flag():
     } == {
         "PyFunc",
         "FIFOQueueV2",
-        "QueueDequeueV2",
+        "While",
     }
 
 
