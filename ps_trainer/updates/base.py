@@ -232,8 +232,8 @@ class UpdateRule(abc.ABC):
         holds_tables: Whether the rule can train embedding tables on the ps tasks.
         needs_tables: Whether the rule is only for models with embedding tables.
         keeps_replica: Whether each worker trains a copy of the dense parameters (`Piece.replica`).
-        waits_for_others: Whether a worker's step may wait for steps of other workers. If so, a worker that has no data
-            for some time would block the others.
+        waits_for_others: Whether a worker's step may block until other workers have made steps. If so, a worker that
+            has no data for some time would block the others.
     """
 
     holds_tables: bool = True

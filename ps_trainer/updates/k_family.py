@@ -64,7 +64,6 @@ class _KFamilyRule(UpdateRule):
     """
 
     Options: ClassVar[type[KBatchOptions]] = KBatchOptions
-    waits_for_others = True
     name: ClassVar[str]
     counts_workers: ClassVar[bool] = False
     is_fresh_only: ClassVar[bool]
@@ -101,6 +100,7 @@ class KSync(_KFamilyRule):
     """
 
     Options = KSyncOptions
+    waits_for_others = True
     name = "k_sync"
     counts_workers = True
     is_fresh_only = True
@@ -118,6 +118,7 @@ class KAsync(_KFamilyRule):
     """
 
     Options = KAsyncOptions
+    waits_for_others = True
     name = "k_async"
     counts_workers = True
     is_fresh_only = False

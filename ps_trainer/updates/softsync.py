@@ -40,7 +40,6 @@ class SoftSync(UpdateRule):
     """
 
     Options = SoftSyncOptions
-    waits_for_others = True
 
     def __init__(self, options: SoftSyncOptions):
         self._options = options

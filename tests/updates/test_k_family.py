@@ -31,6 +31,11 @@ SCRIPTS = {
 NUM_WORKERS = 3
 
 
+@pytest.mark.parametrize("rule", [KSync, KAsync, KBatchSync, KBatchAsync])
+def test_only_a_rule_whose_steps_wait_says_so(rule):
+    assert rule.waits_for_others == DEFINITIONS[rule.name]["waits"]
+
+
 @pytest.mark.parametrize("update", DEFINITIONS)
 @pytest.mark.parametrize(("model", "layout"), [("dense", "packed"), ("dense", "per_variable"), ("sparse", "packed")])
 def test_updates_are_averages_of_k_gradients(cluster, update, model, layout):

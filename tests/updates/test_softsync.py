@@ -60,6 +60,10 @@ def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
     assert used == steps * 3 // splits
 
 
+def test_a_worker_never_waits_so_one_without_data_may_wait_for_shards():
+    assert not SoftSync(SoftSyncOptions()).waits_for_others
+
+
 def test_more_splits_than_workers_are_rejected():
     with pytest.raises(OptionError, match="splits=4 exceeds num_workers=3.*--update=async"):
         SoftSync(SoftSyncOptions(splits=4)).check(RunPlan(num_workers=3))
