@@ -281,10 +281,10 @@ class Supervisor:
     def _end(self, tick: Callable[[], None]) -> None:
         # If the display fails during `_end`, `run` calls it again; the tasks then get no second period of grace.
         end_at = self._end_at = self._clock() if self._end_at is None else self._end_at
-        if self._injector is not None:
-            self._injector.end()  # a frozen task could not end
         ps = [task for task in self._tasks if task.job_name == "ps"]
         try:
+            if self._injector is not None:
+                self._injector.end()  # a frozen task could not end
             others = [task for task in self._tasks if task not in ps]
             self._ask(others, end_at, end_at + self._limits.workers_end, tick)
             self._ask(ps, end_at, end_at + self._limits.all_end, tick)

@@ -68,12 +68,13 @@ class EvaluatorTask:
             StalledError: No new checkpoint came for `stall_timeout_secs`.
         """
         self._writer.state("waiting for the ps tasks")
-        ps_0 = preflight.wait_for_ps(self._cluster, self._config, stop)[0]
+        controls = preflight.wait_for_ps(self._cluster, self._config, stop)
         self._writer.state("waiting for a checkpoint")
         try:
-            self._watch(ps_0, stop)
+            self._watch(controls[0], stop)
         finally:
-            ps_0.close()
+            for control in controls:
+                control.close()
             self._writer.close()
         return EXIT_DONE
 

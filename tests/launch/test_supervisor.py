@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from ps_trainer.errors import RunError
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
@@ -47,7 +48,7 @@ class Clock:
 
 @pytest.fixture
 def supervise(tmp_path):
-    def run(*tasks, limits=None, observer=None, clock=None, max_restarts=0):
+    def run(*tasks, limits=None, observer=None, clock=None, max_restarts=0, injector=None):
         clock = clock or Clock()
         supervisor = Supervisor(
             board=Board(tasks, tmp_path, max_steps=None),
@@ -55,6 +56,7 @@ def supervise(tmp_path):
             signals=SignalRecorder(clock),
             limits=limits or Limits(),
             restarts=Restarts(max_restarts),
+            injector=injector,
             log=EventLog(tmp_path),
             clock=clock,
             sleep=clock.sleep,
@@ -279,4 +281,26 @@ def test_exception_in_the_display_leaves_nothing(supervise, broken):
     tasks = [ScriptedTask("ps-0"), ScriptedTask("worker-0"), ScriptedTask("worker-1", (5, 1))]
     with pytest.raises(BrokenPipeError):
         supervise(*tasks, observer=observer)
+    assert not any(task.is_running for task in tasks)
+
+
+def test_a_fault_that_cannot_be_ended_leaves_no_task(supervise):
+    class Injector:
+        secs_to_next = 1.0
+
+        def begin(self):
+            pass
+
+        def prepare(self, task):
+            pass
+
+        def tick(self, tell):
+            pass
+
+        def end(self):
+            raise RunError("the link of worker-1 cannot be set")
+
+    tasks = [ScriptedTask("ps-0"), ScriptedTask("worker-0", (1, 1)), ScriptedTask("worker-1")]
+    with pytest.raises(RunError, match="the link of worker-1"):
+        supervise(*tasks, injector=Injector())
     assert not any(task.is_running for task in tasks)

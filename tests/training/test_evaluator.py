@@ -52,13 +52,14 @@ def start(tmp_path, monkeypatch, checkpoints):
     monkeypatch.setattr(evaluator_lib, "evaluate", lambda _, checkpoint: {"accuracy": checkpoint.step / 10})
 
     def start(ps_0, stop=None, **fields):
-        monkeypatch.setattr(evaluator_lib.preflight, "wait_for_ps", lambda *_: [ps_0])
+        other = Ps(["training"])
+        monkeypatch.setattr(evaluator_lib.preflight, "wait_for_ps", lambda *_: [ps_0, other])
         config = TrainConfig(logdir=str(tmp_path), **({"recover_timeout_secs": 0.0} | fields))
         evaluator = EvaluatorTask(CLUSTER, config, components=None)
         try:
             return evaluator.work(stop or StopRequest())
         finally:
-            assert ps_0.is_closed
+            assert ps_0.is_closed and other.is_closed
             assert evaluator._writer._file._file.closed
 
     return start
