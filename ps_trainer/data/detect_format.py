@@ -59,7 +59,7 @@ def detect(path: pathlib.Path) -> DetectedFormat:
                 return found
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    known = ", ".join((look.__doc__ or "").partition("\n")[0].rstrip(".") for look in KINDS)
+    known = "; ".join((look.__doc__ or "").partition("\n")[0].rstrip(".") for look in KINDS)
     what = "the folder holds no known dataset" if path.is_dir() else "the format of the file is unknown"
     raise DataError(f"{path}: {what}; known formats: {known}")
 

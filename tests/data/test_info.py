@@ -102,8 +102,12 @@ def test_unknown_or_broken_files_are_rejected(generated, tmp_path):
     with pytest.raises(DataError, match="the folder holds no known dataset; known formats: IDX files of MNIST"):
         detect_format.detect(tmp_path)
     (tmp_path / "zeros").write_bytes(bytes(100))
-    with pytest.raises(DataError, match="zeros: the format of the file is unknown"):
+    with pytest.raises(DataError, match="zeros: the format of the file is unknown") as raised:
         detect_format.detect(tmp_path / "zeros")
+    # Some names contain commas.
+    known = str(raised.value).partition("known formats: ")[2].split("; ")
+    assert known == [kind.__doc__.partition("\n")[0].rstrip(".") for kind in detect_format.KINDS]
+    assert any("," in name for name in known)
     folder = generated("synthetic")
     path = folder / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
