@@ -71,11 +71,14 @@ def same_as(owner: type, name: str, **changed: Any) -> Any:
 
 
 def range_of(field: dataclasses.Field[Any]) -> str:
-    """The declared range in words, "at least 0 and below 1"; empty without a declared range."""
+    """The declared range in words, "at least 0 and below 1"; empty without a declared range.
+
+    A limit of infinity only says that the number may be infinite, so it is left out.
+    """
     if "choices" in field.metadata:
         return f"one of {', '.join(map(str, field.metadata['choices']))}"
-    bounds = [f"{words} {field.metadata[name]}" for name, (words, _) in _BOUNDS.items() if name in field.metadata]
-    return " and ".join(bounds)
+    limits = {name: field.metadata[name] for name in _BOUNDS if field.metadata.get(name, math.inf) != math.inf}
+    return " and ".join(f"{_BOUNDS[name][0]} {limit}" for name, limit in limits.items())
 
 
 def check(options: Any, prefix: str = "--") -> None:

@@ -143,7 +143,7 @@ class Ranges:
         ("share=1", "share must be at least 0 and below 1; the default is 0.5"),
         ("rate=0", "rate must be above 0; the default is 1.0"),
         ("rate=inf", "rate must be above 0 and finite; the default is 1.0"),
-        ("limit=nan", "limit must be above 0 and at most inf; the default is inf"),
+        ("limit=nan", "limit must be above 0; the default is inf"),
         ("free=nan", "free must be finite; the default is -1.0"),
         ("sizes=3,0", "each value of sizes must be at least 1; the default is 1,2"),
         (f"sizes={2**63}", f"each value of sizes must be at least 1 and at most {2**63 - 1}; the default is 1,2"),
@@ -155,6 +155,11 @@ def test_a_message_names_the_value_the_allowed_range_and_the_default(string, mes
     with pytest.raises(OptionError) as caught:
         options.parse(Ranges, [string], "--a_option")
     assert str(caught.value) == f"--a_option {string}: {message}"
+
+
+def test_a_range_without_an_upper_limit_names_none():
+    fields = {field.name: options.range_of(field) for field in dataclasses.fields(Ranges)}
+    assert (fields["limit"], fields["rate"], fields["count"]) == ("above 0", "above 0", "at least 1 and at most 9")
 
 
 def test_values_in_range_are_accepted():

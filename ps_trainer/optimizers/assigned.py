@@ -9,19 +9,27 @@ depend on the assignment. A layout never puts variables with different optimizer
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ps_trainer import component_tables
 from ps_trainer import options as options_lib
+from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.registry import split_inline
 
 FLAG = "--optimizer_for"
 _RATE = "learning_rate="
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rate:
+    """The key that every optimizer takes here beside its own options."""
+
+    learning_rate: float = options_lib.same_as(TrainConfig, "learning_rate", default=dataclasses.MISSING)
 
 
 class Assigned(NamedTuple):
@@ -107,9 +115,7 @@ def _parse(text: str, learning_rate: float) -> Assigned:
     rates = [string for string in option_strings if string.startswith(_RATE)]
     others = [string for string in option_strings if string not in rates]
     if rates:
-        learning_rate = options_lib.convert(rates[-1].removeprefix(_RATE), float, f"{FLAG} {text}")
-        if not 0 < learning_rate < math.inf:
-            raise OptionError(f"{FLAG} {text}: learning_rate={learning_rate} must be above 0 and finite")
+        learning_rate = options_lib.parse(_Rate, rates, FLAG).learning_rate
     cls = component_tables.OPTIMIZERS.load(name, f"{FLAG} {pattern}")
     options = options_lib.parse_if_any(getattr(cls, "Options", None), others, f"{FLAG} {text}", f"optimizer {name!r}")
     optimizer = cls() if options is None else cls(options)

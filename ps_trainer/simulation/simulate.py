@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ps_trainer.errors import OptionError
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.events import Events
 from ps_trainer.simulation.rules import schedule_table
@@ -25,15 +24,13 @@ def stream(
         cluster: Durations of computation and transfers.
         update: Name of the update rule, as for `--update`.
         option_strings: Options of the rule, each as `key=value`, as for `--update_option`.
-        num_updates: Value of global_step at which the run ends.
+        num_updates: Value of global_step at which the run ends, at least 1.
 
     Raises:
-        UnknownNameError: No rule of this name can be simulated.
+        UnknownNameError: There is no rule of this name, or it has no schedule.
         OptionError: An option is wrong or does not fit the cluster.
     """
     # Here and not in the generators, which would raise only when the first block is asked for.
-    if num_updates < 1:
-        raise OptionError(f"--max_updates={num_updates}: max_updates must be at least 1")
     rule = schedule_table.create(update, option_strings, cluster)
     if cluster.num_workers >= _MIN_WORKERS and dispatch.can_run(cluster, rule):
         return dispatch.run(cluster, rule, num_updates)
@@ -47,10 +44,10 @@ def simulate(cluster: ClusterModel, update: str, option_strings: Sequence[str] =
         cluster: Durations of computation and transfers.
         update: Name of the update rule, as for `--update`.
         option_strings: Options of the rule, each as `key=value`, as for `--update_option`.
-        num_updates: Value of global_step at which the run ends.
+        num_updates: Value of global_step at which the run ends, at least 1.
 
     Raises:
-        UnknownNameError: No rule of this name can be simulated.
+        UnknownNameError: There is no rule of this name, or it has no schedule.
         OptionError: An option is wrong or does not fit the cluster.
     """
     whole = concatenate(stream(cluster, update, option_strings, num_updates=num_updates))

@@ -270,9 +270,3 @@ class ModelAveragingOptions(RuleOptions):
     """Options of `model_averaging`."""
 
     period: int = option(100, "local steps between two averages (interval_steps)", least=1)
-
-
-def _check_at_least(options: RuleOptions, **least: int) -> None:
-    for name, smallest in least.items():
-        if getattr(options, name) < smallest:
-            raise OptionError(f"{name}={getattr(options, name)}; give {smallest} or more")

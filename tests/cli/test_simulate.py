@@ -88,7 +88,8 @@ def test_writes_figures_tables_and_their_origin(tmp_path, capsys):
     [
         (["--compute=exq"], "--compute=exq: unknown delay distribution; did you mean exp"),
         (["--compute=exp:mean_ms=0"], "mean_ms=0: mean_ms must be above 0"),
-        (["--update=hybrid"], "--update=hybrid: cannot be simulated"),
+        (["--update=hybrid"], "--update=hybrid: cannot be simulated; choose from async, downpour"),
+        (["--update=asink"], "--update=asink: unknown update rule; did you mean async? known: async, downpour"),
         (["--max_updates=0"], "--max_updates=0: max_updates must be at least 1"),
         (["--num_workers=0"], "--num_workers=0: num_workers must be at least 1"),
         (["--steps"], "add --out_dir="),

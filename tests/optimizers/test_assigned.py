@@ -37,7 +37,9 @@ def test_a_users_optimizer_is_given_by_module_and_class():
         ("w=ftlr", UnknownNameError, "--optimizer_for w=ftlr: unknown optimizer; did you mean ftrl?"),
         ("w=ftrl:l3=1", OptionError, "unknown key 'l3'; did you mean l"),
         ("w=ftrl:l1=x", OptionError, "'x' is not of type float"),
-        ("w=sgd:learning_rate=0", OptionError, "learning_rate=0.0 must be above 0"),
+        ("w=sgd:learning_rate=0", OptionError, "learning_rate=0: learning_rate must be above 0"),
+        ("w=sgd:learning_rate=nan", OptionError, "learning_rate=nan: learning_rate must be above 0 and finite"),
+        ("w=sgd:learning_rate=1,learning_rate=2", OptionError, "'learning_rate' is given twice; give it once"),
     ],
 )
 def test_a_wrong_text_is_rejected(text, error, words):

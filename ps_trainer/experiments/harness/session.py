@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ps_trainer import component_tables
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted, UsageError
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from ps_trainer.experiments.harness import index, plots, report
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import Checked, Finding
@@ -74,8 +74,6 @@ def run(
         Interrupted, KeyboardInterrupt: A signal came; finished runs are kept.
     """
     plots.check_available()
-    if request.num_seeds is not None and request.num_seeds < 1:
-        raise UsageError(f"--seeds={request.num_seeds}: seeds must be at least 1")
     out_dir = request.out_dir or _FOLDERS[request.quick]
     console = console or Console()
     origin = provenance(command)

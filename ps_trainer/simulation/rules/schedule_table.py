@@ -23,13 +23,14 @@ def create(name: str, option_strings: Sequence[str], cluster: ClusterModel) -> S
         cluster: Cluster that the rule runs on.
 
     Raises:
-        UnknownNameError: No rule of this name can be simulated.
+        UnknownNameError: There is no rule of this name, or it has no schedule.
         OptionError: An option is unknown, has a wrong value, or does not fit the cluster.
     """
     if name not in RULES:
-        raise UnknownNameError(
-            f"--update={name}: cannot be simulated; {did_you_mean(name, RULES)}choose from {', '.join(RULES)}"
-        )
+        known = ", ".join(RULES)
+        if name in update_rules.targets("update"):
+            raise UnknownNameError(f"--update={name}: cannot be simulated; choose from {known}")
+        raise UnknownNameError(f"--update={name}: unknown update rule; {did_you_mean(name, RULES)}known: {known}")
     return RULES[name](parse_options(name, option_strings, cluster.num_workers), cluster)
 
 

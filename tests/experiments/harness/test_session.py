@@ -94,11 +94,6 @@ def test_without_matplotlib_no_run_starts(call, dice, monkeypatch, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_zero_repetitions_are_rejected(call):
-    with pytest.raises(UsageError, match="--seeds=0: seeds must be at least 1"):
-        call(num_seeds=0)
-
-
 def test_sigterm_ends_the_call_and_the_next_call_continues(call, dice, monkeypatch):
     execute = dice.execute
 
