@@ -109,11 +109,23 @@ class Registry:
             UnknownNameError: the name cannot be loaded.
             OptionError: an option is unknown or has a wrong value.
         """
+        options = self.parse_options(name, option_strings)
         cls = self.load(name)
-        options = options_lib.parse_if_any(
-            getattr(cls, "Options", None), option_strings, f"--{self.flag}_option", f"{self.kind} {name!r}"
-        )
         return cls(**kwargs) if options is None else cls(options, **kwargs)
+
+    def parse_options(self, name: str, option_strings: Sequence[str]) -> Any:
+        """The options of `name`, parsed from `key=value` strings; None if its class takes none.
+
+        Args:
+            name: Registered name or `module:Class`.
+            option_strings: Values of `--<flag>_option`.
+
+        Raises:
+            UnknownNameError: the name cannot be loaded.
+            OptionError: an option is unknown or has a wrong value.
+        """
+        options_type = getattr(self.load(name), "Options", None)
+        return options_lib.parse_if_any(options_type, option_strings, f"--{self.flag}_option", f"{self.kind} {name!r}")
 
 
 def split_inline(text: str) -> tuple[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from ps_trainer.cli import component_options
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.cli.help import CommandHelp
@@ -99,6 +100,8 @@ def _run(argv: Sequence[str]) -> int:
         preload=local_flags.preload,
         plain=local_flags.plain,
     )
+    cluster.check()
+    component_options.check(config, cluster.train_args, cluster.num_workers)
     # Imported here because it imports rich, which would delay --help.
     from ps_trainer.launch import local
 

@@ -25,6 +25,7 @@ from ps_trainer.registry import split_inline
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.updates.base import RunPlan, UpdateRule
+from ps_trainer.updates.options import RuleOptions
 
 
 class Components(NamedTuple):
@@ -119,6 +120,28 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     if not rule.holds_tables or rule.needs_tables:
         _check_tables(components, config)
     return components
+
+
+def check_options(config: TrainConfig, num_workers: int) -> None:
+    """Checks the names and options of all components, without reading data or building the model.
+
+    Args:
+        config: Configuration of the run.
+        num_workers: Number of workers in the cluster, including those that compute stages for other workers.
+
+    Raises:
+        UsageError: an unknown name, a wrong option, or an option of the update rule that does not fit the cluster.
+    """
+    rule_options = component_tables.UPDATES.parse_options(config.update, config.update_option)
+    # How many workers train depends on the model's stages under `model_parallel`. `load` checks that case.
+    if config.placement != MODEL_PARALLEL and isinstance(rule_options, RuleOptions):
+        rule_options.check_cluster(num_workers)
+    component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
+    _create_model(config)
+    component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
+    _create_optimizers(config)
+    component_tables.SCHEDULES.create(config.schedule, config.schedule_option)
+    load_transforms(config.gradient_transform)
 
 
 def _create_model(config: TrainConfig) -> Any:

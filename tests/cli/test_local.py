@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
+from ps_trainer.cli import component_options, main
 from ps_trainer.cli.local import LocalFlags, create_hosts
+from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.launch.hosts import LocalHosts
 
@@ -39,3 +44,41 @@ def test_a_rate_without_shaped_hosts_says_what_to_add(name):
 def test_a_text_that_is_not_a_rate_is_an_error_that_names_its_flag(name):
     with pytest.raises(OptionError, match=f"--{name}='fast' is not a rate"):
         create_hosts(LocalFlags(hosts="netns", **{name: "fast"}))
+
+
+WRONG_OPTIONS = {
+    "--optimizer_option=momentun=0.9": "unknown key 'momentun'",
+    "--model=mlp --model_option=hidden=0": "each value of hidden must be at least 1",
+    "--model=bert --model_option=num_heads=7": "--model_option: ",
+    "--dataset_option=foo=1": "--dataset_option foo=1",
+    "--layout_option=foo=1": "--layout_option foo=1: unknown key 'foo'",
+    "--schedule_option=foo=1": "--schedule_option foo=1",
+    "--update=sync --update_option=replicas_to_aggregate=3": "replicas_to_aggregate=3 exceeds num_workers=2",
+    "--gradient_transform=clip_norm:norm=0": "norm must be above 0",
+    "--optimizer_for=*=sgd:foo=1": "unknown key 'foo'",
+}
+
+
+@pytest.mark.parametrize("args", WRONG_OPTIONS)
+def test_a_wrong_option_of_a_component_is_rejected_before_anything_starts(tmp_path, capsys, args):
+    import tensorflow  # noqa: F401, ICN001 - a launcher with TensorFlow in memory checks without a child process
+
+    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args.split()]) == 2
+    assert WRONG_OPTIONS[args] in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_launcher_without_tensorflow_checks_options_in_a_child_process(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    args = ["--num_workers=3", "--update=backup", "--update_option=backup_workers=3"]
+    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: backup_workers=3 leaves none of num_workers=3") and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+    assert "tensorflow" not in sys.modules
+
+
+def test_a_run_without_options_starts_without_a_check(monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(subprocess, "run", None)
+    component_options.check(TrainConfig(update="sync", gradient_transform=("sign",)), [], 2)

@@ -1,0 +1,92 @@
+"""Checks the options of a run's components before `local` starts anything.
+
+python -m ps_trainer.cli.component_options --num_workers=N [training flags]
+
+The options of a component are declared beside its TensorFlow code. The launcher has not imported TensorFlow, so a
+child process checks them. A launcher that was forked with TensorFlow in memory checks them itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from ps_trainer.cli import flags as flags_lib
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.help import CommandHelp
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import EXIT_DONE, EXIT_USAGE, UsageError
+from ps_trainer.options import option
+
+_MODULE = "ps_trainer.cli.component_options"
+_PREFIX = "error: "  # the start of the line in which `run_main` prints an error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckFlags:
+    """The cluster that the components must fit."""
+
+    num_workers: int = option(2, "worker tasks, including the chief", least=1)
+
+
+_HELP = CommandHelp(
+    usage=(f"python -m {_MODULE} [flags]",),
+    text="Checks the options of a run's components, without reading data or starting a task.",
+    flags=(CheckFlags, TrainConfig),
+)
+
+
+def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> None:
+    """Checks the options of all components. Does nothing, and imports nothing, for a run without such options.
+
+    Args:
+        config: Settings of the run.
+        train_args: Flags with the same settings.
+        num_workers: Number of workers in the cluster.
+
+    Raises:
+        UsageError: an option is unknown, has a wrong value or does not fit the cluster, or a name is unknown.
+    """
+    if not _has_options(config):
+        return
+    if "tensorflow" in sys.modules:
+        _check_here(config, num_workers)
+        return
+    command = [sys.executable, "-m", _MODULE, f"--num_workers={num_workers}", *train_args]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    # Any other failure, such as an import error in the user's model, is in the log of the tasks, with its traceback.
+    if done.returncode == EXIT_USAGE:
+        raise UsageError(done.stderr.strip().splitlines()[-1].removeprefix(_PREFIX))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Checks the options that the training flags in `argv` give; returns the exit code."""
+    return run_main(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    cluster, config = flags_lib.parse(argv, _HELP, CheckFlags, TrainConfig).groups
+    _check_here(config, cluster.num_workers)
+    return EXIT_DONE
+
+
+def _has_options(config: TrainConfig) -> bool:
+    """Whether the run gives any component an option; the defaults need no check."""
+    names = [field.name for field in dataclasses.fields(config) if field.name.endswith("_option")]
+    has_inline = any(":" in text for text in (*config.gradient_transform, *config.optimizer_for))
+    return has_inline or any(getattr(config, name) for name in names)
+
+
+def _check_here(config: TrainConfig, num_workers: int) -> None:
+    quiet_tensorflow()
+    with hidden_stderr():
+        from ps_trainer.training import components
+    components.check_options(config, num_workers)
+
+
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a check needs no GPU
+    sys.exit(main(sys.argv))
