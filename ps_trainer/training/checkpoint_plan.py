@@ -113,10 +113,10 @@ def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
 
 
 def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
-    if not train.worker_state:
+    if train.own_variables is None:
         return []
     there = report.worker_files(directory)
-    names = listed([variable.op.name for variable in train.worker_state])
+    names = listed([variable.op.name for variable in train.own_variables.variables])
     return [
         f"  each worker restores {names} from that file worker-<index>-<pushes>.npz which fits",
         *(there or ["  no such file is on this disk"]),

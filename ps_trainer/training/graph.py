@@ -37,6 +37,7 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.training.shard_reader import ShardReader
 from ps_trainer.training.step_fetches import StepFetches
+from ps_trainer.training.worker_state import OwnVariables
 from ps_trainer.updates import exclusive
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RuleContext, TrainStep
@@ -63,9 +64,7 @@ class TrainGraph(NamedTuple):
         store: Parameter store.
         state: Contents of a checkpoint.
         model_trace: Variables of the model, and their initial values.
-        worker_state: Variables of this worker that are saved beside the checkpoints.
-        push_counts: Counts of the pushes to which `worker_state` belongs; None if `worker_state` is empty.
-        after_pushes: Copies of `worker_state` after this worker's last pushes; None if `worker_state` is empty.
+        own_variables: Variables of this worker that are saved beside the checkpoints; None if there are none.
         straggler: Delay of this worker's steps, to be started before the first one; None if there is none.
         shard_reader: Reader that asks for this worker's shards, to be connected before the session is opened; None
             under `--sharding=static`.
@@ -78,7 +77,6 @@ class TrainGraph(NamedTuple):
         count_exchanged_op: Op that counts the step's batch; None if the step counts it, or `publish_counts_op` does.
         publish_counts_op: Op that counts the batches of all exchanges since it last ran; None if each worker counts.
         free_op: Op that frees the variables of the run on the ps tasks.
-        loss: Loss of the step's own batch, float scalar on the worker.
         sent_bytes: Bytes that this worker has pushed, as computed; int64 scalar.
     """
 
@@ -87,9 +85,7 @@ class TrainGraph(NamedTuple):
     store: ParameterStore
     state: StoredState
     model_trace: ModelTrace
-    worker_state: list[tf.Variable]
-    push_counts: PushCounts | None
-    after_pushes: AfterPushes | None
+    own_variables: OwnVariables | None
     straggler: Straggler | None
     shard_reader: ShardReader | None
     init_state_op: tf.Operation
@@ -101,7 +97,6 @@ class TrainGraph(NamedTuple):
     count_exchanged_op: tf.Operation | None
     publish_counts_op: tf.Operation | None
     free_op: tf.Operation
-    loss: tf.Tensor
     sent_bytes: tf.Tensor
 
 
@@ -187,30 +182,24 @@ class _Assembly:
         count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
         # Under dynamic sharding another worker may read these batches before this worker restores its state.
         held = batches.counter.saved(step) if batches.reader is None else []
-        worker_state = [*step.worker_state, *push.state, *held]
-        after_pushes = AfterPushes(worker_state) if worker_state else None
-        push_counts = self._create_push_counts(step) if worker_state else None
-        counts = [*batches.counts, push_counts.count] if push_counts is not None else batches.counts
+        own = self._create_own_variables([*step.worker_state, *push.state, *held], step)
+        counts = [*batches.counts, own.push_counts.count] if own is not None else batches.counts
         return TrainGraph(
             graph=tf.get_default_graph(),
             step=step,
             store=store,
             current_step=store.clocks[0].read_value(),
-            loss=loss,
             fetches=step_fetches.build(
                 store,
                 step,
                 loss,
                 count_ops,
                 timed=gradients if self.config.step_log else None,
-                push_counts=push_counts,
-                after_pushes=after_pushes,
+                own=own,
             ),
             state=StoredState(store, applier.slots, counts),
             model_trace=components.trace_model(),
-            worker_state=worker_state,
-            push_counts=push_counts,
-            after_pushes=after_pushes,
+            own_variables=own,
             straggler=straggler,
             shard_reader=batches.reader,
             sent_bytes=push.sent_bytes.read_value(),
@@ -263,13 +252,17 @@ class _Assembly:
             joining=self.joining,
         )
 
-    def _create_push_counts(self, step: TrainStep) -> PushCounts:
-        return PushCounts(
+    def _create_own_variables(self, variables: list[tf.Variable], step: TrainStep) -> OwnVariables | None:
+        if not variables:
+            return None
+        after_pushes = AfterPushes(variables)
+        push_counts = PushCounts(
             self.trainer.num_workers,
             self.trainer.worker_index,
             self.store.ps_device(0),
             is_in_lockstep=step.exchange is not None,
         )
+        return OwnVariables(variables, push_counts, after_pushes, knows_first=not step.worker_state)
 
 
 def _model_seed(seed: int, worker_index: int, start: str) -> int:

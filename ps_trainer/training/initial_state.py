@@ -68,8 +68,8 @@ def _begin(train: TrainGraph, session: tf.Session, how: str) -> RunStart:
     """Sets up what depends on the state: the rule's variables, the counts of pushes, the workers' exchange."""
     if train.step.prepare_op is not None:
         session.run(train.step.prepare_op)
-    if train.push_counts is not None:
-        train.push_counts.begin(session)
+    if train.own_variables is not None:
+        train.own_variables.push_counts.begin(session)
     if train.step.exchange is not None:
         train.step.exchange.prepare(session)
     return RunStart(step=int(session.run(train.current_step)), how=how)

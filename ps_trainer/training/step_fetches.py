@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
-from ps_trainer.training.after_pushes import AfterPushes
-from ps_trainer.training.push_counts import PushCounts
+from ps_trainer.training.worker_state import OwnVariables
 from ps_trainer.updates.base import Phase, TrainStep
 
 
@@ -42,8 +41,7 @@ def build(
     count_ops: Sequence[Sequence[tf.Operation]],
     *,
     timed: Sequence[Gradient] | None,
-    push_counts: PushCounts | None,
-    after_pushes: AfterPushes | None,
+    own: OwnVariables | None,
 ) -> list[StepFetches]:
     """Builds the fetches of each phase in the default graph.
 
@@ -53,8 +51,7 @@ def build(
         loss: Loss of the step's batch.
         count_ops: For each phase, the ops that count its batch.
         timed: Gradients whose time is logged; None if steps are not logged.
-        push_counts: Counts of this worker's pushes; None if the worker has no state of its own.
-        after_pushes: Copies of this worker's own state; None if the worker has none.
+        own: Variables of this worker that are saved beside the checkpoints; None if there are none.
     """
     fetches = []
     with tf.device(store.worker_device):
@@ -64,10 +61,10 @@ def build(
             targets = [*phase.targets, *_pull_ops(store, step, phase), *count]
             if not phase.is_local:  # the variables of these ops are on the ps tasks
                 targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-            counts = push_counts.build(phase) if push_counts is not None else []
-            if counts and after_pushes is not None:
+            counts = own.push_counts.build(phase) if own is not None else []
+            if own is not None and counts:
                 # Built last: the copies wait for every op of the phase that reads or changes the worker's own state.
-                targets.append(after_pushes.build([phase.global_step, phase.staleness, loss, *targets]))
+                targets.append(own.after_pushes.build([phase.global_step, phase.staleness, loss, *targets]))
             fetches.append(StepFetches(phase.global_step, phase.staleness, loss, times, counts, targets))
     return fetches
 

@@ -209,15 +209,7 @@ class Worker(WorkerTask):
     def _run_steps(self, run: ActiveRun) -> None:
         train = run.train
         run.peers.wait_for_stages(self._recovery.limit_secs)
-        own_state = WorkerState(
-            train.worker_state,
-            train.push_counts,
-            train.after_pushes,
-            self._config,
-            self._cluster.worker_index,
-            knows_first=not train.step.worker_state,
-            kept=self._kept_state,
-        )
+        own_state = WorkerState(train.own_variables, self._config, self._cluster.worker_index, kept=self._kept_state)
         # `_keeping` is outermost: it reads the worker's variables after the session is closed.
         with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
             # Before the wait, because every worker waits for this report of all others.

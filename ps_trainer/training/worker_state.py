@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -38,43 +39,54 @@ from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.push_counts import PushCounts, PushMark
 
 
+class OwnVariables(NamedTuple):
+    """Variables of one worker that are saved beside the checkpoints.
+
+    Attributes:
+        variables: The variables; at least one.
+        push_counts: Counts of the pushes to which their values belong.
+        after_pushes: Copies of the variables after this worker's last pushes.
+        knows_first: Whether the variables note a push before it can leave the worker.
+    """
+
+    variables: Sequence[tf.Variable]
+    push_counts: PushCounts
+    after_pushes: AfterPushes
+    knows_first: bool = True
+
+
 class WorkerState:
     """Saves and restores variables of one worker.
 
     Args:
-        variables: Variables on this worker; empty if it has no state of its own.
-        counts: Counts of pushes; None without variables.
-        after_pushes: Copies of the variables; None without variables.
+        own: Variables on this worker; None if it has no state of its own.
         config: Configuration of the run: the folder, and the number of files to keep.
         worker_index: Index of this worker.
-        knows_first: Whether the variables note a push before it can leave the worker.
         kept: States that `keep` returned before the worker lost its last session.
     """
 
     def __init__(
         self,
-        variables: Sequence[tf.Variable],
-        counts: PushCounts | None,
-        after_pushes: AfterPushes | None,
+        own: OwnVariables | None,
         config: TrainConfig,
         worker_index: int,
         *,
-        knows_first: bool = True,
         kept: Sequence[SavedWorkerState] = (),
     ):
+        variables = own.variables if own is not None else []
         self._variables = {variable.op.name: variable for variable in variables}
-        self._counts = counts
-        self._after_pushes = after_pushes
+        self._counts = own.push_counts if own is not None else None
+        self._after_pushes = own.after_pushes if own is not None else None
         self._config = config
         self._index = worker_index
-        self._knows_first = knows_first
+        self._knows_first = own is None or own.knows_first
         self._kept = tuple(kept)
         self._joined_at: PushMark | None = None
         self._pushes = 0  # number of pushes to which the newer copy belongs
         self._saved_pushes = 0
         self._folder: pathlib.Path | None = config.checkpoint_dir
         self._reads = _reads(self._variables, variables)
-        self._reads_before = _reads(self._variables, after_pushes.before if after_pushes is not None else [])
+        self._reads_before = _reads(self._variables, own.after_pushes.before if own is not None else [])
         self._writes = {name: _write_of(variable) for name, variable in self._variables.items()}
 
     def restore(self, session: tf.Session, global_step: int) -> None:

@@ -66,6 +66,6 @@ def test_a_step_sends_no_message_for_the_copies(update, transforms):
 @pytest.mark.parametrize("update", ["async", "sync", "accumulate", "all_reduce"])
 def test_without_own_state_of_workers_there_are_no_copies(update):
     train = assemble(update, ())
-    assert train.after_pushes is None and train.push_counts is None
+    assert train.own_variables is None
     assert not any(counts for *_, counts, _ in train.fetches)
     assert not any("after_push" in op.name or "worker_state" in op.name for op in train.graph.get_operations())

@@ -155,7 +155,7 @@ def test_a_push_leaves_after_the_update_of_its_residual(transforms):
         if op not in before:
             before.add(op)
             left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    residuals = {v.op.name for v in train.worker_state if not v.op.name.endswith("/step") and v.shape.rank}
+    residuals = {v.op.name for v in train.own_variables.variables if not v.op.name.endswith("/step") and v.shape.rank}
     noted = {op.inputs[0].op.name for op in before if op.type == "AssignVariableOp" and op.inputs}
     assert residuals and residuals <= noted
 
