@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.comparison import json_files, recorded_summary
+from ps_trainer.comparison import json_files, recorded_summary, run_lines
 from ps_trainer.comparison.recorded_summary import RecordedSummary
+from ps_trainer.comparison.run_lines import Evaluation, Event, Report, Step
 from ps_trainer.errors import RunError
 
 X_AXES = {
@@ -95,23 +96,22 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
     """
     if not (logdir / "metrics").is_dir():
         raise RunError(f"{logdir} holds no run: it has no folder metrics/; give the --logdir of a run")
-    records = {path.stem: json_files.read_lines(path) for path in sorted((logdir / "metrics").glob("*.jsonl"))}
-    workers = {task: _worker_points(logdir, task, lines) for task, lines in records.items() if _is_worker(task)}
+    tasks = {path.stem: run_lines.read_metrics(path) for path in sorted((logdir / "metrics").glob("*.jsonl"))}
+    workers = {task: _worker_points(logdir, task, lines.reports) for task, lines in tasks.items() if _is_worker(task)}
     workers = {task: points for task, points in workers.items() if len(points.wall_time)}
     if not workers:
         raise RunError(f"no worker of {logdir} has reported a step yet; wait for --report_secs, or give another run")
     config = json_files.read_object(logdir / "config.json")
     settings = {f"num_{job}s" if job == "worker" else f"num_{job}": len(tasks) for job, tasks in _cluster(config)}
     axes = _Axes(workers)
-    lines = [line for of_task in records.values() for line in of_task]
     return RecordedRun(
         name=name or logdir.resolve().name,
         settings=settings | config.get("train", {}),
         summary=recorded_summary.of_json(json_files.read_object(logdir / "summary.json")),
         loss=axes.loss(),
-        metrics=axes.metrics([line for line in lines if line["kind"] == "eval"]),
+        metrics=axes.metrics([evaluation for lines in tasks.values() for evaluation in lines.evaluations]),
         throughput=axes.throughput(),
-        events=axes.events([line for line in lines if line["kind"] == "event"]),
+        events=axes.events([event for lines in tasks.values() for event in lines.events]),
     )
 
 
@@ -165,21 +165,21 @@ class _Axes:
         examples, middles = self._examples(ends), (ends[1:] + ends[:-1]) / 2
         return RunCurve(self._x(middles, self._step_at(middles)), np.diff(examples) / np.maximum(np.diff(ends), 1e-9))
 
-    def metrics(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, RunCurve]:
+    def metrics(self, evaluations: Sequence[Evaluation]) -> dict[str, RunCurve]:
         """Test metrics. An evaluation belongs to the moment at which the run reached its step."""
         curves = {}
-        for name in dict.fromkeys(name for line in lines for name in line["metrics"]):
-            chosen = sorted((line["global_step"], line["metrics"][name]) for line in lines if name in line["metrics"])
+        for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics):
+            chosen = sorted((one.global_step, one.metrics[name]) for one in evaluations if name in one.metrics)
             steps, values = (np.array(column, np.float64) for column in zip(*chosen, strict=True))
             curves[name] = RunCurve(self._x(self._time_of(steps), steps), values)
         return curves
 
-    def events(self, lines: Sequence[Mapping[str, Any]]) -> list[Disturbance]:
+    def events(self, events: Sequence[Event]) -> list[Disturbance]:
         """The disturbances among the events."""
         return [
-            Disturbance(line["wall_time"] - self._start, line.get("global_step"), f"{line['event']} {line['task']}")
-            for line in sorted(lines, key=lambda line: line["wall_time"])
-            if line["event"] in DISTURBANCES
+            Disturbance(event.wall_time - self._start, event.global_step, f"{event.event} {event.task}")
+            for event in sorted(events, key=lambda event: event.wall_time)
+            if event.event in DISTURBANCES
         ]
 
     def _x(self, times: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
@@ -205,37 +205,36 @@ class _Axes:
         return np.interp(steps, [0.0, *highest], [self._start, *self._time])
 
 
-def _worker_points(logdir: pathlib.Path, task: str, lines: Sequence[Mapping[str, Any]]) -> _Points:
-    reports = [line for line in lines if line["kind"] == "train" and line.get("loss") is not None]
-    path = logdir / "steps" / f"{task}.jsonl"
-    steps = [line for line in json_files.read_lines(path) if line.get("loss") is not None] if path.is_file() else []
-    chosen: Sequence[Mapping[str, Any]] = steps or reports
+def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[Report]) -> _Points:
+    steps = run_lines.read_steps(logdir / "steps" / f"{task}.jsonl")
+    chosen: Sequence[Step | Report] = steps or reports
     if not chosen:
         none = np.zeros(0)
         return _Points(none, none, none, none, 0.0)
-    wall_time = np.array([line["wall_time"] for line in chosen])
     if steps:
-        examples = np.cumsum([line["examples"] for line in steps], dtype=np.float64)
-        started_at = steps[0]["wall_time"] - (steps[0]["t_end"] - steps[0]["t_start"])
+        examples = np.cumsum([step.examples for step in steps], dtype=np.float64)
+        started_at = steps[0].wall_time - (steps[0].t_end - steps[0].t_start)
     else:
         examples, started_at = _examples_of_reports(reports)
-    step, loss = (np.array([line[key] for line in chosen], np.float64) for key in ("global_step", "loss"))
+    wall_time = np.array([one.wall_time for one in chosen])
+    step = np.array([one.global_step for one in chosen], np.float64)
+    loss = np.array([one.loss for one in chosen], np.float64)
     return _Points(wall_time, step, examples, loss, started_at)
 
 
-def _examples_of_reports(reports: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, float]:
+def _examples_of_reports(reports: Sequence[Report]) -> tuple[np.ndarray, float]:
     """Examples that a worker has processed at each report, and when it began with the first.
 
     `local_step` starts at 0 again when the worker rejoins, so each report adds its own steps only.
     """
     total, totals, previous = 0.0, [], 0
-    for line in reports:
-        steps = line["local_step"] - previous if line["local_step"] > previous else line["local_step"]
-        total += steps * line["examples_per_sec"] / line["steps_per_sec"]
+    for report in reports:
+        steps = report.local_step - previous if report.local_step > previous else report.local_step
+        total += steps * report.examples_per_sec / report.steps_per_sec
         totals.append(total)
-        previous = line["local_step"]
+        previous = report.local_step
     first = reports[0]
-    return np.array(totals), first["wall_time"] - first["local_step"] / first["steps_per_sec"]
+    return np.array(totals), first.wall_time - first.local_step / first.steps_per_sec
 
 
 def _is_worker(task: str) -> bool:

@@ -114,6 +114,10 @@ def test_runs_of_the_same_name_are_told_apart_by_more_of_their_paths(tmp_path):
             lambda folder: (folder / "metrics" / "worker-0.jsonl").write_text("{\n"),
             r"worker-0.jsonl, line 1 is not JSON",
         ),
+        (
+            lambda folder: (folder / "metrics" / "worker-0.jsonl").write_text('{"kind": "train", "loss": 1.0}\n'),
+            r"worker-0.jsonl, line 1 has no field 'wall_time'; restore the file or remove the line",
+        ),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
         (lambda folder: [path.write_text("") for path in (folder / "metrics").iterdir()], "has reported a step yet"),
     ],

@@ -1,0 +1,98 @@
+"""The lines that the tasks of a run write, as records: metrics (`metrics/*.jsonl`) and step logs (`steps/*.jsonl`)."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ps_trainer.comparison import json_files
+from ps_trainer.errors import RunError
+
+
+class Report(NamedTuple):
+    """Figures of a worker's steps since its last report; `loss` is their mean, and `wall_time` is in epoch seconds."""
+
+    wall_time: float
+    global_step: int
+    loss: float
+    local_step: int
+    steps_per_sec: float
+    examples_per_sec: float
+
+
+class Step(NamedTuple):
+    """A step of a worker: begin and end in monotonic seconds, and the end in epoch seconds as `wall_time`."""
+
+    wall_time: float
+    global_step: int
+    loss: float
+    examples: int
+    t_start: float
+    t_end: float
+
+
+class Evaluation(NamedTuple):
+    """Test metrics of the parameters at a step, by name."""
+
+    global_step: int
+    metrics: Mapping[str, float]
+
+
+class Event(NamedTuple):
+    """An event of a task, such as "kill"; `global_step` is None if no worker had reported a step."""
+
+    wall_time: float
+    event: str
+    task: str
+    global_step: int | None = None
+
+
+class TaskLines(NamedTuple):
+    """The lines in the metrics of one task; reports without a loss are left out."""
+
+    reports: list[Report]
+    evaluations: list[Evaluation]
+    events: list[Event]
+
+
+T = TypeVar("T", Report, Step, Evaluation, Event)
+
+
+def read_metrics(path: pathlib.Path) -> TaskLines:
+    """Reads the metrics of a task.
+
+    Raises:
+        RunError: a line is damaged or lacks a field.
+    """
+    lines = json_files.read_lines(path)
+    reports = [report for report in _records(path, lines, Report, "train") if report.loss is not None]
+    return TaskLines(
+        reports, list(_records(path, lines, Evaluation, "eval")), list(_records(path, lines, Event, "event"))
+    )
+
+
+def read_steps(path: pathlib.Path) -> list[Step]:
+    """Reads a step log without the steps whose loss was NaN or infinite; empty if there is no such file.
+
+    Raises:
+        RunError: a line is damaged or lacks a field.
+    """
+    lines = json_files.read_lines(path) if path.is_file() else []
+    return [step for step in _records(path, lines, Step, None) if step.loss is not None]
+
+
+def _records(
+    path: pathlib.Path, lines: Sequence[Mapping[str, Any]], record_type: type[T], kind: str | None
+) -> Iterator[T]:
+    """The lines of a kind as records; `kind` is None in a file whose lines have none."""
+    for number, line in enumerate(lines, start=1):
+        if line.get("kind") == kind:
+            yield _record(record_type, line, f"{path}, line {number}")
+
+
+def _record(record_type: type[T], line: Mapping[str, Any], where: str) -> T:
+    missing = [name for name in record_type._fields if name not in line and name not in record_type._field_defaults]
+    if missing:
+        raise RunError(f"{where} has no field {missing[0]!r}; restore the file or remove the line")
+    return record_type(**{name: line[name] for name in record_type._fields if name in line})
