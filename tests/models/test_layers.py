@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -9,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from models import layers
 from ps_trainer.store import trace
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VOCAB, DIM = 7, 3  # 7 rows divide into 3 parts as 3 + 2 + 2
 
 
@@ -282,3 +286,17 @@ def test_embedding_table_is_marked_trainable_and_global(num_parts):
 
 def test_the_store_uses_the_same_mark_of_embedding_tables():
     assert layers.EMBEDDING_TABLES == trace.EMBEDDING_TABLES
+
+
+def test_the_guide_to_embeddings_compares_a_table_with_a_plain_variable():
+    page = (ROOT / "docs" / "how-to" / "embeddings.md").read_text(encoding="utf-8")
+    example: dict[str, type] = {}
+    exec(re.search(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)[1], example)
+    tables = {}
+    for name in ("SparseWords", "DenseWords"):
+        with tf.Graph().as_default() as graph:
+            batch = {"center": tf.zeros([4], tf.int64), "context": tf.zeros([4, 2], tf.int64)}
+            example[name]().build(batch, training=True)
+            assert tf.trainable_variables()[0].op.name == "words"
+            tables[name] = [variable.op.name for variable in graph.get_collection(layers.EMBEDDING_TABLES)]
+    assert tables == {"SparseWords": ["words"], "DenseWords": []}
