@@ -16,6 +16,13 @@ def read_version() -> str:
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE).group(1)
 
 
+def read_description() -> str:
+    """The README for a package index: without pictures and relative links, which would lead nowhere there."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^\[?!\[.*\n\n?", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
+
+
 PLOTS = ["matplotlib"]
 # With setuptools and wheel, which build this package in a test, and pyyaml, which reads the Kubernetes manifest.
 TEST = ["pytest>=8", "pytest-xdist>=3.5", "setuptools>=68", "wheel", "pyyaml", *PLOTS]
@@ -24,7 +31,7 @@ setup(
     name="ps_trainer",
     version=read_version(),
     description="TF1-style parameter-server training on today's TensorFlow",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=read_description(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],

@@ -157,3 +157,11 @@ def test_the_only_package_that_is_installed_is_ps_trainer(installed, tmp_path):
     code = "import importlib.util as u; print(*(n for n in ('models', 'tests', 'ps_trainer') if u.find_spec(n)))"
     assert installed.run(tmp_path, "-c", code).split()[-1:] == ["ps_trainer"]
     assert ("models" in installed.run(tmp_path, "-c", code)) == installed.is_clone
+
+
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
+def test_the_description_of_the_package_has_no_relative_links(installed, tmp_path):
+    code = "import importlib.metadata as m; print(m.metadata('ps_trainer').get_payload())"
+    description = installed.run(tmp_path, "-c", code)
+    assert description.lstrip().startswith("# ps_trainer")
+    assert "](" not in description
