@@ -67,7 +67,7 @@ def record(command: list[str]) -> str:
 
 def choose_frame(output: str) -> str:
     """The last complete frame of the first nine tenths in which every worker trains."""
-    frames = [frame for frame in ERASE_FRAME.split(output) if "evaluation at" in frame]
+    frames = [frame for frame in ERASE_FRAME.split(output.replace("\r\n", "\n")) if "evaluation at" in frame]
     training = [f for f in frames if len(re.findall(r"^ worker-\d +training ", plain(f), re.MULTILINE)) == NUM_WORKERS]
     return next(f for f in reversed(training) if int(PROGRESS.search(plain(f))[1].replace(",", "")) <= 0.9 * MAX_STEPS)
 

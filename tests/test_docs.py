@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import pathlib
 import re
@@ -48,6 +49,22 @@ def test_generated_files_are_current(script):
         check=False,
     )
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_screenshot_is_the_last_whole_frame_in_which_every_worker_trains():
+    spec = importlib.util.spec_from_file_location("draw_screenshot", ROOT / "docs" / "draw_screenshot.py")
+    screenshot = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(screenshot)
+    rows = [" worker-0  training   12\r\n", " worker-1  training   12\r\n", " worker-2  training   12\r\n"]
+    below = "[####  ] {}/3,000 steps  90 steps/s\r\nevaluation at step 5: accuracy 0.5"
+    erase = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * 4
+    frames = [
+        "".join(rows) + below.format("10"),
+        "".join(rows) + below.format("2,690"),
+        "".join(rows) + below.format("2,710"),  # beyond nine tenths
+        "".join(rows[:2]) + " worker-2  done\r\n" + below.format("2,600"),
+    ]
+    assert screenshot.choose_frame(erase.join(frames)) == frames[1].replace("\r\n", "\n")
 
 
 def test_pages_show_commands():
