@@ -86,3 +86,20 @@ def test_every_page_is_in_the_index():
     assert {page for entry in listed for page in (ROOT / "docs").glob(f"{entry}.md")} == set(PAGES) - {
         ROOT / "docs/index.md"
     }
+
+
+def test_index_of_the_results_has_the_figures_of_the_published_page():
+    page = (ROOT / "ps_trainer" / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
+    index = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
+    num_runs, hours, minutes = re.search(r"^10 experiments, (\d+) runs, (\d+):(\d+):", page, re.MULTILINE).groups()
+    assert f"{int(num_runs):,} runs, {hours} hours and {minutes} minutes" in index
+    lines = [line.split(" | ") for line in page.partition('<a id="')[0].splitlines() if line.startswith("| ")]
+    rows = [cells[4] for cells in lines[2:]]  # after the header and the line below it
+    ok, refuted, partly, withdrawn = (rows.count(word) for word in ("ok", "refuted", "partly", "withdrawn"))
+    assert (
+        f"Of {len(rows)} claims {ok} are ok, {refuted} refuted, {partly} partly ok and {withdrawn} withdrawn." in index
+    )
+    for name, secs in re.findall(r"^\| \[(\w+)\]\(.*\| ([\d:]+) \| [^|]+ \|$", page, re.MULTILINE):
+        parts = [int(part) for part in secs.split(":")]
+        minutes = round(sum(part * 60**place for place, part in enumerate(reversed(parts))) / 60)
+        assert re.search(rf"^\| \[{name}\]\(.*\| {minutes} \|$", index, re.MULTILINE), name
