@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.base import TrainStep
@@ -14,7 +13,7 @@ from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.oracles import LossAndGradient, Values
-from tests.testing.script import Turnstile, _read_of
+from tests.testing.script import Turnstile
 
 LEARNING_RATE = 0.5
 BATCH_SIZE = 2
@@ -154,10 +153,7 @@ class GroupScript:
     def read(self, part: str) -> np.ndarray:
         """The rule's ps variables with `part` in their names, one entry per variable."""
         (step,) = self._built
-        with tf.Graph().as_default():
-            reads = [_read_of(variable) for variable in step.state if part in variable.op.name]
-            with self._gate._session(0, "/job:ps") as session:
-                return np.array(session.run(reads))
+        return np.array(self._gate.read([variable for variable in step.state if part in variable.op.name]))
 
     def service(self) -> Any:
         """The chief's service."""

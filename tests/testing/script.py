@@ -77,6 +77,7 @@ class Turnstile:
         self._is_open = False
         self._lock = threading.Lock()
         self._sessions: dict[int, tuple[tf.Session, tf.Operation]] = {}
+        self._readers: dict[tuple[Any, ...], tuple[tf.Session, list[tf.Tensor]]] = {}
         self._store: ParameterStore | None = None
 
     def start(self, config: TrainConfig, workers: Sequence[int] | None = None, **overrides: Any) -> list[Any]:
@@ -135,12 +136,19 @@ class Turnstile:
     def values(self) -> dict[str, np.ndarray]:
         """The model's variables and "global_step" on the ps tasks now, by name; worker 0 must have started."""
         store = self._store
-        with tf.Graph().as_default():
-            reads = [_read_of(variable) for variable in [*(piece.variable for piece in store.pieces), store.clocks[0]]]
-            with self._session(0, "/job:ps") as session:
-                *pieces, step = session.run(reads)
+        *pieces, step = self.read([*(piece.variable for piece in store.pieces), store.clocks[0]])
         parts = [(piece.extents, value) for piece, value in zip(store.pieces, pieces, strict=True)]
         return extents.from_pieces(store.specs, parts) | {"global_step": step}
+
+    def read(self, variables: Sequence[tf.Variable]) -> list[np.ndarray]:
+        """The values of ps variables now. Tests poll them, so their graph and session are kept for the next call."""
+        key = tuple(variable.ref() for variable in variables)
+        if key not in self._readers:
+            with tf.Graph().as_default():
+                reads = [_read_of(variable) for variable in variables]
+                self._readers[key] = (self._session(0, "/job:ps"), reads)
+        session, reads = self._readers[key]
+        return session.run(reads)
 
     def open(self) -> None:
         """Lets all workers pass from now on."""
@@ -163,7 +171,7 @@ class Turnstile:
     def __exit__(self, *_: Any) -> None:
         Turnstile.active = None
         self.open()
-        for session, _ in self._sessions.values():
+        for session, _ in [*self._sessions.values(), *self._readers.values()]:
             session.close()
 
     def _arrive(self, worker: np.int64) -> np.int32:
