@@ -64,4 +64,4 @@ class Gate:
 
         The caller must order the op after the write of the state.
         """
-        return tf.group(*(signal.give(is_given=is_open) for signal in self._signals))
+        return Signal.give_all(self._signals, is_given=is_open)

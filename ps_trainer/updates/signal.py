@@ -6,6 +6,8 @@ fails like every op that may wait. An accumulator's `apply_grad` never waits, so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow.compat.v1 as tf
 
 # An accumulator drops a gradient whose stamp is below its own step. That step starts at 0 and grows with each take, so
@@ -25,8 +27,18 @@ class Signal:
 
     def give(self, *, is_given: tf.Tensor | bool = True) -> tf.Operation:
         """Builds the op that gives the signal if `is_given` (bool scalar). Giving it twice has the effect of once."""
-        stamp = tf.where(is_given, tf.constant(_ACCEPTED, tf.int64), tf.constant(_DROPPED, tf.int64))
-        return self._accumulator.apply_grad(tf.constant(0.0), local_step=stamp)
+        return Signal.give_all([self], is_given=is_given)
+
+    @staticmethod
+    def give_all(signals: Sequence[Signal], *, is_given: tf.Tensor | bool = True) -> tf.Operation:
+        """Builds the op that gives several signals of one ps task if `is_given` (bool scalar)."""
+        # The graph of a rule that collects gradients has dozens of these, so the signals share their inputs.
+        stamp = tf.constant(_ACCEPTED if is_given is True else _DROPPED, tf.int64)
+        if not isinstance(is_given, bool):
+            stamp = tf.where(is_given, tf.constant(_ACCEPTED, tf.int64), stamp)
+        nothing = tf.constant(0.0)
+        gives = [signal._accumulator.apply_grad(nothing, local_step=stamp) for signal in signals]
+        return gives[0] if len(gives) == 1 else tf.group(*gives)
 
     def take(self) -> tf.Tensor:
         """Builds the op that waits for the signal and takes it; waiting ops get it one by one, in order of arrival.
