@@ -28,7 +28,7 @@ class Trajectory(NamedTuple):
     """The behaviour of a rule under a script.
 
     Attributes:
-        values: Parameters after each entry of the script.
+        values: Parameters and "global_step" after each entry of the script.
         ended: Workers whose step ends with each entry of the script.
         losses: Losses of each worker's ended steps.
         staleness: Staleness of each worker's ended steps; -1 where the rule dropped the gradient.
@@ -52,8 +52,9 @@ def group_sgd(
     required: Callable[[int], int],
     is_fresh_only: bool,
     waits: bool,
+    apply: Callable[[Values, Values, int], Values] = lambda params, mean, _: oracles.sgd(params, mean, LEARNING_RATE),
 ) -> Trajectory:
-    """Plain SGD on the averages of groups of gradients.
+    """Updates by the averages of groups of gradients.
 
     Args:
         loss_and_gradient: Function of the model, from parameters and batch.
@@ -64,6 +65,7 @@ def group_sgd(
         required: Function: number of updates so far -> number of gradients in the next update.
         is_fresh_only: Whether the rule drops gradients of older parameters.
         waits: Whether a worker waits for the update that contains its gradient.
+        apply: Function (parameters, mean gradient, number of updates so far) -> parameters; by default plain SGD.
     """
     clock, params = 0, dict(initial)
     pulled = [(0, params)] * num_workers
@@ -82,7 +84,7 @@ def group_sgd(
             if waits:
                 waiting, ending = [*waiting, *ending], []
             if len(group) == required(clock):
-                params = oracles.sgd(params, oracles.mean(group), LEARNING_RATE)
+                params = apply(params, oracles.mean(group), clock)
                 clock, group = clock + 1, []
                 waiting, ending = [], [*waiting, *ending]
         for ended, loss_of, stale in ending:
@@ -90,7 +92,7 @@ def group_sgd(
             out.losses[ended].append(loss_of)
             out.staleness[ended].append(stale)
             out.global_steps[ended].append(clock)
-        out.values.append(params)
+        out.values.append(params | {"global_step": clock})
         out.ended.append([ended for ended, _, _ in ending])
     return out
 

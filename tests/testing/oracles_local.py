@@ -67,6 +67,7 @@ def downpour(
     learning_rate: float,
     optimizer: str = "sgd",
     schedule: Callable[[int], float] = lambda step: 1.0,
+    num_workers: int = 2,
 ) -> Played:
     """Rule `downpour`, where the workers make their steps one after the other.
 
@@ -77,9 +78,10 @@ def downpour(
         learning_rate: Learning rate before the schedule.
         optimizer: Optimizer on the ps.
         schedule: Factor of the learning rate at a global step.
+        num_workers: Number of workers in the cluster.
     """
     params, clock, values = script.initial_values(script.Linear()), 0, []
-    workers = [Worker(index, params) for index in (0, 1)]
+    workers = [Worker(index, params, num_workers) for index in range(num_workers)]
     accrued = [combined((0.0, params)) for _ in workers]
     apply = Optimizer(optimizer).apply
     for index in entries:
@@ -102,20 +104,28 @@ def downpour(
     return played(workers, values)
 
 
-def easgd(entries: Sequence[int], period: int, alpha: float, learning_rate: float, momentum: float = 0.0) -> Played:
+def easgd(
+    entries: Sequence[int],
+    period: int,
+    alpha: float,
+    learning_rate: float,
+    momentum: float = 0.0,
+    num_workers: int = 2,
+) -> Played:
     """Rule `easgd` as in the paper: x and v are kept apart, and the gradient is taken at x + momentum · v.
 
     Args:
-        entries: Worker of each step; the other worker never interrupts an exchange.
+        entries: Worker of each step; no other worker ever interrupts an exchange.
         period: Number of local steps between two exchanges.
         alpha: Moving rate of an exchange.
         learning_rate: Constant learning rate.
         momentum: Momentum of the local steps.
+        num_workers: Number of workers in the cluster.
     """
     centre, clock, values = script.initial_values(script.Linear()), 0, []
-    workers = [Worker(index, centre) for index in (0, 1)]
-    points = [centre, centre]
-    velocities = [combined((0.0, centre))] * 2
+    workers = [Worker(index, centre, num_workers) for index in range(num_workers)]
+    points = [centre] * num_workers
+    velocities = [combined((0.0, centre))] * num_workers
     for index in entries:
         worker, x = workers[index], points[index]
         exchanges = worker.count % period == 0

@@ -1,4 +1,4 @@
-"""Combinations of parameters for the longest tests: a covering part, or all with `PS_TRAINER_FULL_TESTS=true`."""
+"""Parameters of the longest tests, and their combinations: a part, or all with `PS_TRAINER_FULL_TESTS=true`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ def repetitions(values: Sequence[T], *, every: int = 2, first: int = 0) -> list[
     It serves parameters that repeat the same assertions in another setting, never the assertions themselves.
     """
     return list(values if IS_FULL else values[first::every])
+
+
+def representatives(values: Iterable[T], chosen: Sequence[T]) -> list[T]:
+    """The `chosen` ones of the values, in their order; all values in a full run.
+
+    It serves values that share the code under test: the caller says which value represents which others.
+
+    Raises:
+        ValueError: A chosen value is not one of the values.
+    """
+    values = list(values)
+    if unknown := set(chosen) - set(values):
+        raise ValueError(f"{sorted(map(str, unknown))} are not among {list(map(str, values))}")
+    return values if IS_FULL else [value for value in values if value in chosen]
 
 
 def covering(items: Iterable[pytest.Item]) -> list[pytest.Item]:

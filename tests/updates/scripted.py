@@ -128,6 +128,7 @@ def replay(
     *,
     hold_steps: int = 1,
     pull: Callable[[Values], Values] = lambda params: params,
+    num_workers: int = 2,
 ) -> Played:
     """Replays the script in NumPy, where every worker pulls right after its own step.
 
@@ -137,15 +138,16 @@ def replay(
         apply: The rule.
         hold_steps: Number of gradients, all of the same dense parameters, that a worker sums before it pushes.
         pull: Function from the ps tasks' parameters to the ones that a worker receives.
+        num_workers: Number of workers in the cluster.
     """
     cls, loss_and_gradient = MODELS[model]
     params, clock = script.initial_values(cls()), 0
-    pulled, known = [(0, pull(params))] * 2, [0, 0]
-    held: list[list[Values]] = [[], []]
-    played = Played([], [[], []], [[], []], [[], []])
+    pulled, known = [(0, pull(params))] * num_workers, [0] * num_workers
+    held: list[list[Values]] = [[] for _ in range(num_workers)]
+    played = Played([], *([[] for _ in range(num_workers)] for _ in range(3)))
     for worker in entries:
         pulled_at, seen = pulled[worker]
-        batch = script.worker_batch(worker, 2, BATCH_SIZE, len(played.losses[worker]))
+        batch = script.worker_batch(worker, num_workers, BATCH_SIZE, len(played.losses[worker]))
         loss, gradient = loss_and_gradient(seen, batch)
         held[worker].append(gradient)
         staleness = []

@@ -9,9 +9,51 @@ import pytest
 
 from tests.simulation.replay import on_cluster
 from tests.testing.cluster import InProcessCluster
+from tests.testing.repetitions import representatives
 
 NUM_WORKERS = 3
 NUM_UPDATES = 8
+# (update, options, model, optimizer, learning rate)
+CASES = [
+    ("async", (), "dense", "momentum", 0.2),
+    ("async", (), "sparse", "sgd", 0.5),
+    ("hogwild", (), "sparse", "momentum", 0.2),
+    ("drop_stale", ("staleness=1",), "dense", "momentum", 0.2),
+    ("drop_stale", ("staleness=1",), "sparse", "sgd", 0.5),
+    ("staleness_aware", (), "dense", "adam", 0.05),
+    ("staleness_aware", (), "sparse", "momentum", 0.2),
+    ("dc_asgd", ("lambda=20",), "dense", "sgd", 0.5),
+    ("dc_asgd", ("adaptive=true",), "dense", "momentum", 0.2),
+    ("ssp", ("staleness=0",), "dense", "momentum", 0.2),
+    ("ssp", ("staleness=1",), "sparse", "sgd", 0.5),
+    ("sync", ("replicas_to_aggregate=2",), "dense", "momentum", 0.2),
+    ("sync", ("replicas_to_aggregate=2",), "sparse", "sgd", 0.5),
+    ("softsync", ("splits=2",), "dense", "momentum", 0.2),
+    ("softsync", ("splits=2",), "sparse", "sgd", 0.5),
+    ("backup", ("backup_workers=1",), "dense", "momentum", 0.2),
+    ("backup", ("backup_workers=1",), "sparse", "adagrad", 0.2),
+    ("k_sync", ("k=2",), "sparse", "momentum", 0.2),
+    ("k_async", ("k=2",), "dense", "adam", 0.05),
+    ("k_batch_sync", ("k=2",), "dense", "sgd", 0.5),
+    ("k_batch_sync", ("k=2",), "sparse", "momentum", 0.2),
+    ("k_batch_async", ("k=2", "grow_every=3"), "sparse", "sgd", 0.5),
+    ("accumulate", ("steps=2",), "sparse", "momentum", 0.2),
+    ("accumulate", ("steps=3", "average=true"), "dense", "adam", 0.05),
+    ("downpour", ("n_push=2", "n_fetch=3"), "dense", "adagrad", 0.2),
+    ("downpour", ("n_push=3", "n_fetch=2"), "dense", "sgd", 0.2),
+    ("downpour", (), "dense", "momentum", 0.2),
+    ("easgd", ("period=2",), "dense", "sgd", 0.2),
+    ("easgd", ("period=3", "alpha=0.3", "momentum=0.9"), "dense", "sgd", 0.2),
+]
+# Gradients that arrive one by one, after waits, in groups and in sums, and an exchange of replicas.
+# `test_against_oracles.py` compares the other rules with NumPy forms, which `tests/updates` compare with a cluster.
+COVERING = [
+    ("async", (), "dense", "momentum", 0.2),
+    ("ssp", ("staleness=0",), "dense", "momentum", 0.2),
+    ("k_sync", ("k=2",), "sparse", "momentum", 0.2),
+    ("accumulate", ("steps=2",), "sparse", "momentum", 0.2),
+    ("easgd", ("period=2",), "dense", "sgd", 0.2),
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,41 +63,9 @@ def cluster() -> Iterator[InProcessCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize(
-    ("update", "options", "model", "optimizer", "learning_rate"),
-    [
-        ("async", (), "dense", "momentum", 0.2),
-        ("async", (), "sparse", "sgd", 0.5),
-        ("hogwild", (), "sparse", "momentum", 0.2),
-        ("drop_stale", ("staleness=1",), "dense", "momentum", 0.2),
-        ("drop_stale", ("staleness=1",), "sparse", "sgd", 0.5),
-        ("staleness_aware", (), "dense", "adam", 0.05),
-        ("staleness_aware", (), "sparse", "momentum", 0.2),
-        ("dc_asgd", ("lambda=20",), "dense", "sgd", 0.5),
-        ("dc_asgd", ("adaptive=true",), "dense", "momentum", 0.2),
-        ("ssp", ("staleness=0",), "dense", "momentum", 0.2),
-        ("ssp", ("staleness=1",), "sparse", "sgd", 0.5),
-        ("sync", ("replicas_to_aggregate=2",), "dense", "momentum", 0.2),
-        ("sync", ("replicas_to_aggregate=2",), "sparse", "sgd", 0.5),
-        ("softsync", ("splits=2",), "dense", "momentum", 0.2),
-        ("softsync", ("splits=2",), "sparse", "sgd", 0.5),
-        ("backup", ("backup_workers=1",), "dense", "momentum", 0.2),
-        ("backup", ("backup_workers=1",), "sparse", "adagrad", 0.2),
-        ("k_sync", ("k=2",), "sparse", "momentum", 0.2),
-        ("k_async", ("k=2",), "dense", "adam", 0.05),
-        ("k_batch_sync", ("k=2",), "dense", "sgd", 0.5),
-        ("k_batch_sync", ("k=2",), "sparse", "momentum", 0.2),
-        ("k_batch_async", ("k=2", "grow_every=3"), "sparse", "sgd", 0.5),
-        ("accumulate", ("steps=2",), "sparse", "momentum", 0.2),
-        ("accumulate", ("steps=3", "average=true"), "dense", "adam", 0.05),
-        ("downpour", ("n_push=2", "n_fetch=3"), "dense", "adagrad", 0.2),
-        ("downpour", ("n_push=3", "n_fetch=2"), "dense", "sgd", 0.2),
-        ("downpour", (), "dense", "momentum", 0.2),
-        ("easgd", ("period=2",), "dense", "sgd", 0.2),
-        ("easgd", ("period=3", "alpha=0.3", "momentum=0.9"), "dense", "sgd", 0.2),
-    ],
-)
-def test_arrivals_in_the_order_of_the_schedule(cluster, update, options, model, optimizer, learning_rate):
+@pytest.mark.parametrize("case", representatives(CASES, COVERING), ids=lambda case: "-".join(map(str, case)))
+def test_arrivals_in_the_order_of_the_schedule(cluster, case):
+    update, options, model, optimizer, learning_rate = case
     schedule = on_cluster.schedule_of(update, options, NUM_WORKERS, NUM_UPDATES)
     assert len(set(schedule.steps.worker.tolist())) == NUM_WORKERS
     fields = {"optimizer": optimizer, "learning_rate": learning_rate}
