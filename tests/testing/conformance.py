@@ -27,6 +27,11 @@ ALONE, THREE = (1, 1), (2, 3)
 
 NUM_EXAMPLES, SEED, RUN_SECS, THREAD_SECS = 24, 3, 180.0, 30.0
 LEARNING_RATE = 0.2
+WHOLE = 12  # updates of a job with one worker
+# Steps of each worker in an uneven run. The first task to leave differs: the chief, or another worker.
+LENGTHS = {"packed": (8, 14, 24), "per_variable": (24, 8, 14)}
+# One layout with a velocity on the ps tasks, where the rule takes one.
+OPTIMIZERS = {"packed": "momentum", "per_variable": "sgd"}
 PS_THREADS = {"mail", "liveness"}  # threads of the live ps tasks, which may start them after a job has started
 
 
@@ -158,6 +163,36 @@ def job(rule: str, layout: str, shape: tuple[int, int], model: str | None = None
         "stall_timeout_secs": RUN_SECS - 10,
     } | fields
     return config_of(model or facts.model, "Rows", dataset, update=rule, layout=layout, **fields)
+
+
+def limited(rule: str) -> TrainConfig:
+    """A job of three workers that ends at its `max_steps`; its parameters count each worker's gradients."""
+    return job(rule, "packed", THREE, model_of_credits(rule))
+
+
+def uneven(rule: str, layout: str, model: str | None = None) -> TrainConfig:
+    """A job of three workers that ends when each worker has used up its data."""
+    return job(rule, layout, THREE, model or model_of_uneven(rule), lengths=LENGTHS[layout])
+
+
+def lone(rule: str, layout: str, **fields: Any) -> TrainConfig:
+    """A job of one worker, with a velocity in one of the layouts."""
+    return job(rule, layout, ALONE, **({"max_steps": WHOLE, "optimizer": optimizer_of(rule, layout)} | fields))
+
+
+def model_of_credits(rule: str) -> str:
+    """A model whose parameters count each worker's gradients, with a table where the rule trains tables."""
+    return "CreditRows" if FACTS[rule].holds_tables else "Credits"
+
+
+def model_of_uneven(rule: str) -> str:
+    """The model of an uneven job, with a table where the rule trains tables."""
+    return "Embedded" if FACTS[rule].holds_tables else FACTS[rule].model
+
+
+def optimizer_of(rule: str, layout: str) -> str:
+    """The optimizer of a job with one worker."""
+    return OPTIMIZERS[layout] if FACTS[rule].takes_momentum else "sgd"
 
 
 def lone_batches(num_steps: int) -> list[dict[str, np.ndarray]]:

@@ -17,6 +17,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from ps_trainer.training.push_counts import PUSHES
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.repetitions import representatives
 
 COMPRESSION = ("error_feedback", "top_k:ratio=0.1")
 GOES_ON = r"continuing with this worker's own state after (\d+) pushes, from (\S+)"
@@ -46,11 +47,13 @@ def pushes_of(logdir):
     return checkpoint_lib.latest(logdir / "checkpoints")[PUSHES][1:].tolist()
 
 
-@pytest.mark.parametrize(
-    ("update", "options"),
-    [("async", ()), ("sync", ()), ("backup", ("backup_workers=1",)), ("local_sgd", ("period=3",)), ("easgd", ())],
-)
-def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, log, update, options):
+RESUMED = {"async": (), "sync": (), "backup": ("backup_workers=1",), "local_sgd": ("period=3",), "easgd": ()}
+
+
+# `sync` runs the code of `backup`, and two other tests of this file resume it.
+@pytest.mark.parametrize("update", representatives(RESUMED, ["async", "backup", "local_sgd", "easgd"]))
+def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, log, update):
+    options = RESUMED[update]
     outcomes = cluster.run(config(tmp_path, 20, update, update_option=options))
     sent = [outcome.progress.sent_steps for outcome in outcomes]
     released = [0, 1] if update == "backup" else [0]  # its last push after the release is in no update
@@ -177,21 +180,22 @@ def counted_by(name, saved):
     return value
 
 
-@pytest.mark.parametrize(
-    ("update", "options", "counter", "steps_at"),
-    [
-        ("async", (), "/step", lambda pushes: pushes),
-        ("ssp", (), "/step", lambda pushes: pushes),
-        ("sync", (), "/step", lambda pushes: pushes),
-        ("easgd", ("period=3",), "local_steps", lambda pushes: 3 * (pushes - 1) + 1),
-        ("downpour", ("n_push=2", "n_fetch=2"), "local_steps", lambda pushes: 2 * pushes),
-        ("local_sgd", ("period=3",), "num_applied", lambda pushes: 3 * pushes),
-    ],
-)
-def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(
-    cluster, tmp_path, update, options, counter, steps_at
-):
+# Update rule -> (options, a worker's count of its steps, the steps that it has made at a number of pushes)
+COUNTERS = {
+    "async": ((), "/step", lambda pushes: pushes),
+    "ssp": ((), "/step", lambda pushes: pushes),
+    "sync": ((), "/step", lambda pushes: pushes),
+    "easgd": (("period=3",), "local_steps", lambda pushes: 3 * (pushes - 1) + 1),
+    "downpour": (("n_push=2", "n_fetch=2"), "local_steps", lambda pushes: 2 * pushes),
+    "local_sgd": (("period=3",), "num_applied", lambda pushes: 3 * pushes),
+}
+
+
+# The counter of `ssp` is that of `async`.
+@pytest.mark.parametrize("update", representatives(COUNTERS, [update for update in COUNTERS if update != "ssp"]))
+def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster, tmp_path, update):
     """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""
+    options, counter, steps_at = COUNTERS[update]
     often = config(tmp_path, 150, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
     cluster.run(dataclasses.replace(often, gradient_transform=("random_k:ratio=0.5",)))
     folder = tmp_path / "checkpoints"

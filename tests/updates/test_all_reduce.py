@@ -105,10 +105,9 @@ def test_a_second_run_on_the_same_servers_equals_the_first(two_workers):
     assert [outcome.losses for outcome in first] == [outcome.losses for outcome in second]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", repetitions(LAYOUTS))
 def test_a_resumed_run_equals_an_uninterrupted_one(two_workers, layout, tmp_path):
     fields = {"layout": layout, "optimizer": "adam", "learning_rate": 0.01, "logdir": str(tmp_path)}
-    whole = two_workers.run(config(**fields | {"logdir": None}))
     half = two_workers.run(config(**fields, max_steps=STEPS // 2))
     rest = two_workers.run(config(**fields))
     assert rest[1].progress.global_steps == list(range(STEPS // 2 + 1, STEPS + 1))
@@ -117,7 +116,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(two_workers, layout, tmp_path
     losses, values = plain_loop(Dense(), whole_batches, OPTIMIZERS["adam"][1])
     np.testing.assert_allclose(np.mean([o.losses for o in rest], axis=0), losses[STEPS // 2 :], rtol=0, atol=1e-5)
     assert_same_values(rest[0].worker.final_values, values, STEPS)
-    assert set(whole[0].worker.final_values) == set(values) - {"beta1_power", "beta2_power"} | {"global_step"}
 
 
 def test_clipped_gradients_bound_the_step(two_workers):

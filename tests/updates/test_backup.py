@@ -17,8 +17,9 @@ from tests.testing.script import Turnstile
 NUM_WORKERS = 3
 
 
-@pytest.mark.parametrize("model", ["dense", "sparse"])
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+# `sync` with replicas_to_aggregate=2 is the same rule in the same code; `test_synchronous.py` has the other settings.
+@pytest.mark.parametrize("model", repetitions(["dense", "sparse"], first=1))
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"]))
 def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, model, layout):
     # Worker 1 is late for step 1, worker 0 for steps 2 and 3; a late worker continues with the newest parameters.
     script = [0, 2, 1, 2, 1, 0, 2, 1, 0, 0, 2]
@@ -29,7 +30,7 @@ def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, mo
     assert wanted.staleness == [[0, -1, -1, 0], [-1, 0, 0], [0, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("optimizer", repetitions(["momentum", "adam", "ftrl"]))
+@pytest.mark.parametrize("optimizer", repetitions(["momentum", "adam", "ftrl"], every=3))
 def test_without_backup_workers_it_equals_sync(cluster, optimizer):
     config = {"optimizer": optimizer, "learning_rate": 0.05, "batch_size": 4, "max_steps": 6}
     sync = cluster.run(config_of("Embedded", "Rows", update="sync", **config))
@@ -63,7 +64,9 @@ def run_with_worker_2_standing(cluster, update, option, steps=60):
     ]
 
 
-@pytest.mark.parametrize(("update", "option"), [("backup", "backup_workers=1"), ("sync", "replicas_to_aggregate=2")])
+@pytest.mark.parametrize(
+    ("update", "option"), repetitions([("backup", "backup_workers=1"), ("sync", "replicas_to_aggregate=2")])
+)
 def test_no_other_worker_gets_a_slow_workers_turns(cluster, update, option):
     made, used, dropped = run_with_worker_2_standing(cluster, update, option)
     assert made == [60, 60, 1]  # one turn per step and worker
@@ -71,7 +74,7 @@ def test_no_other_worker_gets_a_slow_workers_turns(cluster, update, option):
     assert dropped == [0, 0, 1]
 
 
-@pytest.mark.parametrize("num_workers", [3, 4])
+@pytest.mark.parametrize("num_workers", repetitions([3, 4]))
 def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
     steps, backup = 300, 1
     config = config_of(
@@ -90,7 +93,8 @@ def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
     assert set(np.concatenate([outcome.progress.staleness_values for outcome in outcomes]).ravel()) == {0, -1}
 
 
-@pytest.mark.parametrize("first", [0, 1])
+# In the conformance suite the chief is the first worker without data.
+@pytest.mark.parametrize("first", repetitions([0, 1], first=1))
 def test_a_worker_that_runs_out_of_data_blocks_no_other(cluster, first):
     lengths = [20, 20, 20]
     lengths[first] = 5

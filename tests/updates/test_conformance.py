@@ -15,8 +15,26 @@ import pytest
 from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 from tests.testing import components
-from tests.testing.conformance import ALONE, LEARNING_RATE, SEED, THREE, Runs, all_examples, job, lone_batches, loss_of
-from tests.testing.repetitions import repetitions
+from tests.testing.conformance import (
+    ALONE,
+    LEARNING_RATE,
+    LENGTHS,
+    SEED,
+    THREE,
+    WHOLE,
+    Runs,
+    all_examples,
+    job,
+    limited,
+    lone,
+    lone_batches,
+    loss_of,
+    model_of_credits,
+    model_of_uneven,
+    optimizer_of,
+    uneven,
+)
+from tests.testing.repetitions import IS_FULL, repetitions, representatives
 from tests.testing.rule_facts import FACTS
 from tests.testing.script import initial_values
 
@@ -25,12 +43,18 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.training import components as components_lib
 
 LAYOUTS = ("packed", "per_variable")
-# The first task to leave differs: the chief, or another worker.
-LENGTHS = {"packed": (8, 14, 24), "per_variable": (24, 8, 14)}
-# One layout with a velocity on the ps tasks, where the rule takes one.
-OPTIMIZERS = {"packed": "momentum", "per_variable": "sgd"}
 COMPRESSION = ("clip_norm:norm=1.0", "error_feedback", "top_k:ratio=0.25")
-HALF, WHOLE = 7, 12  # not after the last batch of an epoch
+HALF = 7  # not after the last batch of an epoch
+
+# `k_sync` has the `GroupPolicy` of `backup`, and `k_batch_async` that of `softsync`; `test_k_family.py` compares both
+# with NumPy. All rules make the runs of `rules`.
+DISTINCT = representatives(FACTS, [rule for rule in FACTS if rule not in ("k_sync", "k_batch_async")])
+# Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows; `test_local_sgd.py` and
+# `test_model_averaging.py` have compressed and clipped runs of their own.
+COMPRESSED = representatives(FACTS, ["async", "hogwild", "backup", "ssp", "staleness_aware", "easgd", "hybrid"])
+# Tests of their own check the updates of averaging rules after the end of a worker's data: `test_averages.py`,
+# `test_all_reduce.py`, `test_hybrid.py`. The others apply each gradient that arrives, as `async` does.
+CREDITED_UNEVEN = representatives(FACTS, ["async", "downpour", "ssp", "drop_stale", "accumulate"])
 
 rules = pytest.mark.parametrize("rule", FACTS)
 # Each rule has one of the layouts, in turn; in a full run it has both.
@@ -38,7 +62,7 @@ rules_and_layouts = pytest.mark.parametrize(
     ("rule", "layout"),
     [
         pytest.param(rule, layout, id=f"{rule}-{layout}")
-        for number, rule in enumerate(FACTS)
+        for number, rule in enumerate(DISTINCT)
         for layout in repetitions(LAYOUTS, first=number % 2)
     ],
 )
@@ -69,15 +93,14 @@ def test_every_registered_rule_has_an_entry_in_the_table():
 
 @rules_and_layouts
 def test_trains(runs, rule, layout):
-    if layout == "packed":
+    assert_learned(runs.result(THREE, uneven(rule, layout)), model_of_uneven(rule), share=0.95)
+    if IS_FULL and layout == "packed":
         assert_learned(runs.result(THREE, job(rule, layout, THREE)), FACTS[rule].model)
-    else:
-        assert_learned(runs.result(THREE, uneven(rule, layout)), model_of_uneven(rule), share=0.95)
 
 
 @rules
 def test_ends_at_max_steps(runs, rule):
-    result = runs.result(THREE, job(rule, "packed", THREE))
+    result = runs.result(THREE, limited(rule))
     assert result.codes == [0, 0, 0]
     assert FACTS[rule].max_steps <= result.global_step <= FACTS[rule].max_steps + FACTS[rule].overshoot
     assert result.left_threads == []
@@ -108,8 +131,7 @@ def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
 
 @rules_and_layouts
 def test_counts_global_step_as_documented(runs, rule, layout):
-    limited = [job(rule, layout, THREE)] if layout == "packed" else []
-    for config in (*limited, uneven(rule, layout)):
+    for config in (limited(rule), uneven(rule, layout)):
         result = runs.result(THREE, config)
         least, most = FACTS[rule].counts(result.steps, result.dropped)
         assert least <= result.global_step <= most, f"steps {result.steps}, dropped {result.dropped}"
@@ -117,29 +139,31 @@ def test_counts_global_step_as_documented(runs, rule, layout):
 
 @rules_and_layouts
 def test_no_gradient_is_left_out_unless_documented(runs, rule, layout):
-    limited = [job(rule, layout, THREE)] if layout == "packed" else []
-    for config in (*limited, uneven(rule, layout)):
+    for config in (limited(rule), uneven(rule, layout)):
         dropped = runs.result(THREE, config).dropped
         assert FACTS[rule].drops or dropped == [0, 0, 0]
 
 
-@rules_and_layouts
-def test_parameters_move_by_the_documented_gradients_only(runs, rule, layout):
+@rules
+def test_parameters_move_by_the_documented_gradients_only(runs, rule):
     """With the model `Credits` the parameters tell which gradients moved them, and with which weight."""
     facts = FACTS[rule]
-    model = "CreditRows" if facts.holds_tables else "Credits"
-    limited = [job(rule, layout, THREE, model)] if layout == "packed" else []
-    for config in (*limited, uneven(rule, layout, model)):
-        result = runs.result(THREE, config)
-        for credits in credits_of(result):
-            if facts.gradients_per_update is not None:
-                wanted = facts.gradients_per_update * result.global_step
-                assert sum(credits) == pytest.approx(wanted, abs=1e-3), credits
-            if config in limited and facts.share is not None:
-                used = np.subtract(result.steps, result.dropped)
-                np.testing.assert_allclose(credits, facts.share * used, rtol=0, atol=1e-3)
-            if config not in limited and not facts.drops:
-                assert all(credits > 0), credits
+    result = runs.result(THREE, limited(rule))
+    for credits in credits_of(result):
+        assert_whole_gradients(credits, rule, result)
+        if facts.share is not None:
+            used = np.subtract(result.steps, result.dropped)
+            np.testing.assert_allclose(credits, facts.share * used, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("rule", CREDITED_UNEVEN)
+@pytest.mark.parametrize("layout", repetitions(LAYOUTS, first=1))
+def test_parameters_move_by_the_gradients_of_all_workers_until_their_data_end(runs, rule, layout):
+    result = runs.result(THREE, uneven(rule, layout, model_of_credits(rule)))
+    for credits in credits_of(result):
+        assert_whole_gradients(credits, rule, result)
+        if not FACTS[rule].drops:
+            assert all(credits > 0), credits
 
 
 @rules_and_layouts
@@ -196,15 +220,20 @@ def test_every_resource_has_a_device_and_the_runs_container(runs, rule, layout):
             assert {task_of(place.device) for place in graph.places} == tasks
 
 
-@pytest.mark.parametrize("rule", repetitions(list(FACTS)))
-def test_takes_compressed_gradients_or_says_why_not(runs, rule):
+@pytest.mark.parametrize("rule", COMPRESSED)
+def test_trains_with_compressed_or_at_least_clipped_gradients(runs, rule):
+    transforms = COMPRESSION if FACTS[rule].takes_lossy else COMPRESSION[:1]
+    config = job(rule, "packed", THREE, gradient_transform=transforms)
+    assert_learned(runs.result(THREE, config), FACTS[rule].model)
+
+
+@rules
+def test_takes_compressed_gradients_or_says_why_not(rule):
     config = job(rule, "packed", THREE, gradient_transform=COMPRESSION)
     if FACTS[rule].takes_lossy:
-        assert_learned(runs.result(THREE, config), FACTS[rule].model)
-        return
-    assert_refused(config, r"--gradient_transform.*")
-    clipped = job(rule, "packed", THREE, gradient_transform=COMPRESSION[:1])
-    assert_learned(runs.result(THREE, clipped), FACTS[rule].model)
+        components_lib.load(config, 3)
+    else:
+        assert_refused(config, r"--gradient_transform.*")
 
 
 @rules
@@ -216,10 +245,6 @@ def test_takes_momentum_or_names_a_rule_that_does(rule):
         assert_refused(config, r"--optimizer=momentum")
 
 
-def uneven(rule, layout, model=None):
-    return job(rule, layout, THREE, model or model_of_uneven(rule), lengths=LENGTHS[layout])
-
-
 def credits_of(result):
     """For each variable of the model `Credits`: the number of whole gradients by which each worker has moved it."""
     assert set(result.values) - {"rows"} == {"left", "right", "global_step"}
@@ -228,16 +253,10 @@ def credits_of(result):
     return [value[: THREE[1]] for value in moved]
 
 
-def model_of_uneven(rule):
-    return "Embedded" if FACTS[rule].holds_tables else FACTS[rule].model
-
-
-def lone(rule, layout, **fields):
-    return job(rule, layout, ALONE, **({"max_steps": WHOLE, "optimizer": optimizer_of(rule, layout)} | fields))
-
-
-def optimizer_of(rule, layout):
-    return OPTIMIZERS[layout] if FACTS[rule].takes_momentum else "sgd"
+def assert_whole_gradients(credits, rule, result):
+    gradients_per_update = FACTS[rule].gradients_per_update
+    if gradients_per_update is not None:
+        assert sum(credits) == pytest.approx(gradients_per_update * result.global_step, abs=1e-3), credits
 
 
 def task_of(device):

@@ -7,6 +7,7 @@ import pytest
 
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import Dense, Embedded, RowOptions, Rows, global_batches, plain_loop
+from tests.testing.repetitions import repetitions
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -35,7 +36,7 @@ def test_one_worker_equals_one_process(one_worker, layout, update, optimizer):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("num_ps", "num_workers"), [(1, 2), (2, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize(("num_ps", "num_workers"), repetitions([(1, 2), (2, 2), (1, 3), (2, 3)], every=3))
 def test_sync_workers_equal_one_process_with_all_their_examples(num_ps, num_workers, layout):
     with InProcessCluster(num_ps, num_workers) as cluster:
         config = config_of(

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ps_trainer.checkpoints import worker_file
-from tests.testing import oracles_local, replicas
+from tests.testing import oracles, oracles_local, replicas, script
 from tests.testing.cluster import config_of
+from tests.testing.repetitions import repetitions
 from tests.updates.scripted import BATCH_SIZE, Played, assert_same
 
 LAYOUTS = ("packed", "per_variable")
@@ -62,17 +63,22 @@ def test_averages_after_each_step_before_the_switch(cluster):
     assert_same(got, wanted_rounds(cluster, [1, 1, 3, 3, 3]), num_ps=cluster.num_ps)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", repetitions(LAYOUTS))
 def test_with_a_period_of_one_it_is_sync(cluster, layout):
+    """The NumPy form of `sync`, which `test_script.py` compares with a cluster, has the same numbers."""
     local = played_rounds(cluster, layout=layout, rounds=20, update_option=options(period=1))
-    sync = played_rounds(cluster, "sync", layout=layout, rounds=20)
-    assert local.global_steps == sync.global_steps
-    np.testing.assert_allclose(local.losses, sync.losses, rtol=0, atol=1e-6)
-    for name, value in sync.values[0].items():
+    sync = oracles.sync_sgd(
+        oracles.linear, script.initial_values(script.Linear()), NUM_WORKERS, 20,
+        lambda worker, step: script.worker_batch(worker, NUM_WORKERS, BATCH_SIZE, step), RATE,
+    )  # fmt: skip
+    assert local.global_steps == [list(range(1, 21))] * NUM_WORKERS
+    np.testing.assert_allclose(local.losses, sync.losses, rtol=0, atol=1e-5)
+    for name, value in sync.values[-1].items():
         np.testing.assert_allclose(local.values[0][name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("first", [0, 1])
+# In the conformance suite the chief is the first worker without data.
+@pytest.mark.parametrize("first", repetitions([0, 1], first=1))
 def test_continues_without_a_worker_that_has_no_more_data(cluster, first):
     lengths = [14] * cluster.num_workers
     lengths[first] = 8
@@ -123,7 +129,8 @@ def lone(one_worker, max_steps, logdir, update="local_sgd", **fields):
     return outcome
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+# The conformance suite restarts this rule in the other layout.
+@pytest.mark.parametrize("layout", repetitions(LAYOUTS, first=1))
 def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     whole = lone(one_worker, 6, None, layout=layout)
     # Three rounds are six steps: a whole pass over 24 examples.
