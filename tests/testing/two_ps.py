@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,31 +35,19 @@ class TwoPs:
         return f"/job:ps/task:{ps}"
 
 
-class Processes:
-    """One process of each worker: its graph and session, on the cluster's first worker.
+class Visits:
+    """The visits of one process of each worker, in the default graph.
 
     Args:
-        cluster: Cluster with two ps tasks.
-        container: Container on the ps tasks; the same for all processes of a test.
         num_workers: Number of workers.
         required: Number of gradients per group.
-        in_update: Function that the ps task calls in the middle of each update.
         joining: Number of this joining of each worker.
         **grouping: Options of the groups; the default groups take all workers' fresh gradients, and workers wait.
     """
 
-    def __init__(
-        self,
-        cluster: InProcessCluster,
-        container: str,
-        num_workers: int,
-        required: int,
-        in_update: Callable[[], None],
-        joining: int,
-        **grouping: bool,
-    ):
+    def __init__(self, num_workers: int, required: int, joining: int, **grouping: bool):
         defaults = {"counts_workers": True, "is_fresh_only": True, "waits": True}
-        with tf.Graph().as_default() as graph, graph.container(container), tf.variable_scope("", use_resource=True):
+        with tf.variable_scope("", use_resource=True):
             store = TwoPs()
             self.who = [tf.placeholder(tf.float32, [2]) for _ in (0, 1)]
             self.notice = tf.placeholder(tf.int64, [5])
@@ -67,19 +56,14 @@ class Processes:
 
             def update(ps: int, averages: Any) -> tf.Operation:
                 ((piece, average),) = averages
-
-                def call() -> np.int32:
-                    in_update()
-                    return np.int32(0)
-
                 with tf.control_dependencies([piece.variable.assign_add(average, read_value=False)]):
-                    called = tf.numpy_function(call, [], tf.int32)
+                    called = _call(lambda: None)
                 with tf.control_dependencies([called]):
                     return store.clocks[ps].assign_add(1, read_value=False)
 
             groups = [
                 GradientGroup(
-                    store, ps, [store.pieces[ps]], num_workers, rule, max_steps=None, update=update, name=container
+                    store, ps, [store.pieces[ps]], num_workers, rule, max_steps=None, update=update, name="groups"
                 )
                 for ps in (0, 1)
             ]
@@ -95,8 +79,65 @@ class Processes:
             self.values = [[piece.variable.read_value(), store.clocks[piece.ps].read_value()] for piece in store.pieces]
             self.counts = [[group.pushed, group.used] for group in groups]
             self.init_op = tf.group(tf.global_variables_initializer(), *initializers())
+
+
+@functools.cache
+def _built(*args: Any, grouping: frozenset[tuple[str, bool]]) -> tuple[tf.GraphDef, Visits]:
+    """The graph of `Visits`, which takes seconds to build; all processes with the same arguments import a copy."""
+    with tf.Graph().as_default() as graph:
+        visits = Visits(*args, **dict(grouping))
+    return graph.as_graph_def(), visits
+
+
+class Processes(Visits):
+    """One process of each worker: its graph and session, on the cluster's first worker.
+
+    Args:
+        cluster: Cluster with two ps tasks.
+        container: Container on the ps tasks; the same for all processes of a test.
+        num_workers: Number of workers.
+        required: Number of gradients per group.
+        in_update: Function that the ps task calls in the middle of each update.
+        joining: Number of this joining of each worker.
+        **grouping: As for `Visits`.
+    """
+
+    def __init__(
+        self,
+        cluster: InProcessCluster,
+        container: str,
+        num_workers: int,
+        required: int,
+        in_update: Callable[[], None],
+        joining: int,
+        **grouping: bool,
+    ):
+        built, visits = _built(num_workers, required, joining, grouping=frozenset(grouping.items()))
+        graph_def = tf.GraphDef()
+        graph_def.CopyFrom(built)
+        with tf.Graph().as_default() as graph:
+            with tf.name_scope("in_update"):
+                token = _call(in_update).op.get_attr("token")
+            for node in [*graph_def.node, *(n for function in graph_def.library.function for n in function.node_def)]:
+                if "container" in node.attr:
+                    node.attr["container"].s = container.encode()
+                if node.op == "PyFunc":
+                    node.attr["token"].s = token
+            tf.import_graph_def(graph_def, name="")
+        for name, parts in vars(visits).items():
+            setattr(self, name, tf.nest.map_structure(lambda part: graph.as_graph_element(part.name), parts))
         task = cluster.task("worker", 0)
         self.session = tf.Session(f"grpc://{task.own_address}", graph=graph, config=session_config(task.device))
+
+
+def _call(function: Callable[[], None]) -> tf.Tensor:
+    """The op that calls `function`."""
+
+    def call() -> np.int32:
+        function()
+        return np.int32(0)
+
+    return tf.numpy_function(call, [], tf.int32)
 
 
 class Groups:
