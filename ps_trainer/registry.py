@@ -5,7 +5,7 @@ is imported when its name is requested. A user may give `module:Class` in place 
 of this repository needs no change here: `--model=my_pkg.my_file:MyModel`.
 
 A component is a class. Its options, if it has any, are a frozen dataclass in its attribute `Options`, and
-`Class(options)` makes the instance. A class without `Options` is called without options. `python -m ps_trainer list`
+`Class(options)` makes the instance. A class without `Options` is called without options. `ps_trainer list`
 prints the first line of its docstring.
 """
 
@@ -50,6 +50,10 @@ class Registry:
     def names(self) -> list[str]:
         """The registered names, in table order."""
         return list(self._targets)
+
+    def target(self, name: str) -> str:
+        """`module:Class` of a registered name."""
+        return self._targets[name]
 
     def check(self, name: str, flag: str | None = None) -> None:
         """Raises UnknownNameError unless `name` is registered or has the form `module:Class`.

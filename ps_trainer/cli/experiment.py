@@ -74,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
         keep_runs=given.keep_runs,
         plain=given.plain,
     )
-    return session.run(experiments, request, ["python", "-m", "ps_trainer", "experiment", *argv[1:]])
+    return session.run(experiments, request, ["ps_trainer", "experiment", *argv[1:]])
 
 
 def describe() -> str:

@@ -46,6 +46,9 @@ COMMANDS = {
     ),
     "experiment": _Command("ps_trainer.cli.experiment", "main_experiment", "repeat experiments of the literature"),
     "data": _Command("ps_trainer.cli.data", "main_data", "identify data files; write generated data"),
+    "completion": _Command(
+        "ps_trainer.cli.completion", "main_completion", "print a script that completes commands and flags in a shell"
+    ),
     "list": _Command("ps_trainer.cli.listing", "main_list", "describe models, datasets, update rules … and options"),
 }
 

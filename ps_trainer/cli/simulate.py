@@ -179,6 +179,6 @@ def _write(folder: pathlib.Path, argv: Sequence[str], settings: dict[str, Any], 
         # JSON has no infinity.
         "settings": {name: str(value) if value == math.inf else value for name, value in settings.items()},
         **figures,
-        "provenance": provenance(["python", "-m", "ps_trainer", "simulate", *argv[1:]]),
+        "provenance": provenance(["ps_trainer", "simulate", *argv[1:]]),
     }
     (folder / "summary.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

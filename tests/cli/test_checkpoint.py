@@ -1,4 +1,4 @@
-"""`python -m ps_trainer checkpoint`: its output and exit codes, in this process."""
+"""`ps_trainer checkpoint`: its output and exit codes, in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m ps_trainer data`: its output and exit codes, in this process."""
+"""`ps_trainer data`: its output and exit codes, in this process."""
 
 from __future__ import annotations
 

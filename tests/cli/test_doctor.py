@@ -1,4 +1,4 @@
-"""`python -m ps_trainer doctor` before a job, without TensorFlow."""
+"""`ps_trainer doctor` before a job, without TensorFlow."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_flags_become_a_request(calls):
     flags = ["--quick", "--out_dir=a b", "--seeds=2", "--check", "--keep_runs", "--plain"]
     assert call("dice", *flags) == 1
     request = Request(quick=True, out_dir=pathlib.Path("a b"), num_seeds=2, check=True, keep_runs=True, plain=True)
-    assert calls == [(["dice"], request, ["python", "-m", "ps_trainer", "experiment", "dice", *flags])]
+    assert calls == [(["dice"], request, ["ps_trainer", "experiment", "dice", *flags])]
 
 
 def test_without_flags_the_experiments_own_defaults_hold(calls):

@@ -1,4 +1,4 @@
-"""Tests of ps_trainer.cli.listing; the components are stand-ins, so that TensorFlow is not needed."""
+"""`ps_trainer list` with stand-ins for the components, so that TensorFlow is not needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class Plain:
 class WithOptions:
     """Has options.
 
-    More about it.
+    More about it:
+        x = 1
+
+    Source: somebody.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,6 @@ class WithOptions:
 
         rate: float | None = option(None, "how fast", above=0)
         form: str = option("round", "of what shape", choices=("round", "square"))
-        sizes: tuple[int, ...] = option((1, 2), "of each")
         lambda_: int = option(3, "a key that Python keeps for itself")
 
 
@@ -42,52 +44,110 @@ def components(monkeypatch):
     targets = {"plain": f"{here}:Plain", "tuned": f"{here}:WithOptions", "mute": f"{here}:Undocumented"}
     table = {
         "gadgets": Registry("gadget", "gadget", targets),
-        "tools": Registry("tool", "tool", {"hammer": f"{here}:Plain"}),
-        "filters": Registry("filter", "filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
+        "tools": Registry("hand tool", "tool", {"hammer": f"{here}:Plain", "tuned": f"{here}:WithOptions"}),
+        "filters": Registry("filter", "gadget_filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
     }
     monkeypatch.setattr(component_tables, "REGISTRIES", table)
 
 
 GADGETS = """\
-gadgets (--gadget)
-  plain           Has no options.
-  tuned           Has options.
-                  --gadget_option rate=none  how fast (float or none, above 0)
-                  --gadget_option form=round  of what shape (one of round, square)
-                  --gadget_option sizes=1,2  of each (comma-separated int)
-                  --gadget_option lambda=3  a key that Python keeps for itself (int)
+gadgets: --gadget=NAME
+
+  plain  Has no options.
+  tuned  Has options.
   mute
 """
-FILTERS = """\
-filters (--filter)
-  fine            Has options.
-                  --filter fine:rate=none  how fast (float or none, above 0)
-                  --filter fine:form=round  of what shape (one of round, square)
-                  --filter fine:sizes=1,2  of each (comma-separated int)
-                  --filter fine:lambda=3  a key that Python keeps for itself (int)
-"""
 TOOLS = """\
-tools (--tool)
-  hammer          Has no options.
+tools: --tool=NAME
+
+  hammer  Has no options.
+  tuned   Has options.
+"""
+FILTERS = """\
+filters: --gadget_filter=NAME
+
+  fine  Has options.
+"""
+FINE = """\
+fine: filter, --gadget_filter=fine
+
+Has options.
+
+More about it:
+    x = 1
+
+Source: somebody.
+
+Options, with their defaults (--gadget_filter=fine:KEY=VALUE,…):
+  rate=none   how fast (float or none, above 0)
+  form=round  of what shape (one of round, square)
+  lambda=3    a key that Python keeps for itself (int)
+
+Example:
+  ps_trainer local --num_workers=4 --gadget_filter=fine form=round --max_steps=200
 """
 
 
-def test_lists_names_summaries_and_options_of_a_kind(capsys):
-    assert listing.main_list(["list", "gadgets"]) == 0
-    assert capsys.readouterr().out == GADGETS
+def out_of(capsys, *args):
+    assert listing.main_list(["list", *args]) == 0
+    return capsys.readouterr().out
 
 
-def test_lists_all_kinds_when_none_is_named(capsys):
-    assert listing.main_list(["list"]) == 0
-    assert capsys.readouterr().out == "\n".join([GADGETS, TOOLS, FILTERS])
+@pytest.mark.parametrize("word", ["gadgets", "gadget"])
+def test_prints_a_table_of_one_kind(word, capsys):
+    assert out_of(capsys, word) == GADGETS
 
 
-def test_rejects_an_unknown_kind(capsys):
-    assert listing.main_list(["list", "gadget"]) == 2
-    expected = "error: list gadget: unknown kind; did you mean gadgets? known: gadgets, tools, filters\n"
-    assert capsys.readouterr().err == expected
+@pytest.mark.parametrize("word", ["filters", "filter", "gadget_filter"])
+def test_a_kind_is_also_found_by_its_flag(word, capsys):
+    assert out_of(capsys, word) == FILTERS
+
+
+def test_prints_all_tables_when_none_is_named(capsys):
+    hint = "`ps_trainer list NAME` describes one in full, with its options and an example.\n"
+    assert out_of(capsys) == "\n".join([GADGETS, TOOLS, FILTERS, hint])
+
+
+def test_describes_a_component_in_full(capsys):
+    assert out_of(capsys, "fine") == FINE
+
+
+def test_a_component_without_options_has_no_table_of_them(capsys):
+    text = out_of(capsys, "plain")
+    assert text.startswith("plain: gadget, --gadget=plain\n\nHas no options.\n\nExample:\n")
+
+
+def test_a_name_of_several_kinds_describes_each(capsys):
+    text = out_of(capsys, "tuned")
+    assert "tuned: gadget, --gadget=tuned\n" in text and "tuned: hand tool, --tool=tuned\n" in text
+
+
+def test_several_words_print_several_texts(capsys):
+    assert out_of(capsys, "tools", "fine") == "\n".join([TOOLS, FINE])
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("hamer", "error: list hamer: no kind and no component has this name; did you mean hammer? kinds: gadgets,"),
+        ("gadgetts", "did you mean gadgets?"),
+        ("zzz", "list zzz: no kind and no component has this name; kinds: gadgets, tools, filters; `ps_trainer list`"),
+    ],
+)
+def test_rejects_an_unknown_name_and_names_the_nearest(word, message, capsys):
+    assert listing.main_list(["list", word]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_lines_fit_a_narrow_terminal(width, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = out_of(capsys, "filters", "fine").splitlines()
+    assert max(len(line) for line in lines if not line.startswith(("  ps_trainer", "Options"))) <= width
+    assert " ".join(" ".join(lines).split()) == " ".join(f"{FILTERS} {FINE}".split())
 
 
 def test_help_names_the_kinds(capsys):
-    assert listing.main_list(["list", "--help"]) == 0
-    assert "models, datasets, updates" in capsys.readouterr().out
+    assert "models, datasets, updates" in out_of(capsys, "--help")

@@ -69,7 +69,7 @@ def test_writes_figures_tables_and_their_origin(tmp_path, capsys):
     assert result["settings"]["update_option"] == ["backup_workers=1"]
     assert result["settings"]["compute"] == ["exp", "exp:worker=2,mean_ms=900"]
     assert (result["settings"]["seed"], result["settings"]["ps_bytes_per_sec"]) == (4, "inf")
-    assert result["provenance"]["command"].startswith("python -m ps_trainer simulate --num_workers=3")
+    assert result["provenance"]["command"].startswith("ps_trainer simulate --num_workers=3")
     assert "numpy" in result["provenance"]["versions"]
 
     steps = list(csv.DictReader((folder / "steps.csv").open()))

@@ -1,0 +1,67 @@
+"""What `list` says about every component: its summary is the docstring's, and its example is a run that can start."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+
+import pytest
+
+from benchmarks import models
+from ps_trainer import component_tables
+from ps_trainer.cli import component_docs, flags, local
+from ps_trainer.config import TrainConfig
+from ps_trainer.training import components as components_lib
+
+EVERY = [(kind, name) for kind, table in component_tables.REGISTRIES.items() for name in table.names()]
+FROM_FILES = {
+    *("mnist", "fashion_mnist", "emnist", "cifar10", "cifar100", "image_folder", "tfrecord", "libsvm"),
+    *("criteo", "census", "movielens", "parallel_text", "wav"),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_summary_is_the_first_line_of_the_docstring(kind, name):
+    table = component_tables.REGISTRIES[kind]
+    assert component_docs.summary(table, name) == inspect.getdoc(table.load(name)).partition("\n")[0]
+
+
+def settings(kind: str, name: str) -> tuple[local.LocalFlags, TrainConfig]:
+    """The flags of an example."""
+    program, command, *args = shlex.split(component_docs.example(kind, name))
+    assert (program, command) == ("ps_trainer", "local")
+    return flags.parse(["local", *args], local.HELP, local.LocalFlags, TrainConfig).groups
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_example_uses_the_component_with_valid_flags_and_options(kind, name):
+    _, config = settings(kind, name)
+    config.check()
+    values = getattr(config, component_tables.REGISTRIES[kind].flag)
+    assert any(value.split(":")[0] == name for value in ([values] if isinstance(values, str) else values))
+    component_tables.MODELS.create(config.model, config.model_option)
+    component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
+    assert (config.data_dir == "DIR") == (config.dataset in FROM_FILES)
+
+
+@pytest.mark.parametrize("kind", ["updates", "transforms", "optimizers", "schedules", "layouts", "delays"])
+def test_run_of_an_example_can_start(kind):
+    for name in component_tables.REGISTRIES[kind].names():
+        cluster, config = settings(kind, name)
+        if name not in ("trace", "hybrid"):  # trace needs a file, and hybrid a larger data set than a light test
+            components_lib.load(config, cluster.num_workers)
+
+
+@pytest.mark.parametrize("name", component_tables.MODELS.names())
+def test_a_model_is_trained_on_a_dataset_on_which_the_benchmark_trains_it(name):
+    """Models without a goal of their own take the digits."""
+    goals = [goal for key, goal in models.GOALS.items() if (goal.model or key) == name]
+    datasets = [flag.partition("=")[2] for goal in goals for flag in goal.flags if flag.startswith("--dataset=")]
+    assert settings("models", name)[1].dataset in (datasets or ["digits"])
+
+
+@pytest.mark.parametrize("name", component_tables.DATASETS.names())
+def test_a_generated_dataset_is_read_by_the_model_that_trains_on_it(name):
+    _, config = settings("datasets", name)
+    readers = [m for m in component_tables.MODELS.names() if settings("models", m)[1].dataset == name]
+    assert config.model in readers or name in FROM_FILES | {"digits", "synthetic", "topics", "text_windows"}
