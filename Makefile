@@ -26,7 +26,7 @@ EXPERIMENT_FLAGS ?=
 .PHONY: train test test-full check lint docs bench experiments clean
 
 train: $(VENV)/.installed
-	$(BIN)/python -m ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
+	$(BIN)/ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_FLAGS) -m '$(KINDS)'
@@ -51,7 +51,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.step_rate
 
 experiments: $(VENV)/.installed-plots
-	$(BIN)/python -m ps_trainer experiment all $(EXPERIMENT_FLAGS)
+	$(BIN)/ps_trainer experiment all $(EXPERIMENT_FLAGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -131,7 +131,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def flags_of(plan: argparse.Namespace, case: ChaosCase, seed: int) -> list[str]:
-    """The flags of `python -m ps_trainer local` for one run."""
+    """The flags of `ps_trainer local` for one run."""
     fault = f"--fault=chaos:kills={plan.kills},together={plan.together},roles={plan.roles},seed={seed}"
     max_steps = case.max_steps(plan.max_steps)
     return [

@@ -84,7 +84,7 @@ def train(
     """Trains once, with a folder of its own for temporary files; leaves no process running.
 
     Args:
-        flags: Flags of `python -m ps_trainer local`, without `--logdir`.
+        flags: Flags of `ps_trainer local`, without `--logdir`.
         logdir: New folder for the run.
         deadline_secs: Time limit of the run.
         run: Function that starts the training and waits for its end, as `run_local` does.

@@ -29,7 +29,7 @@ class ModelGoal:
     """A model, its training, and the value that a test metric must reach.
 
     Attributes:
-        flags: Flags after `python -m ps_trainer local --num_ps=1 --num_workers=2 --model=<name>`.
+        flags: Flags after `ps_trainer local --num_ps=1 --num_workers=2 --model=<name>`.
         metric: Key of the test metrics in summary.json.
         least: Smallest value of the metric.
         most: Largest value of the metric.

@@ -120,7 +120,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def flags_of(plan: argparse.Namespace, update: str, fault: str) -> list[str]:
-    """The flags of `python -m ps_trainer local` for one run."""
+    """The flags of `ps_trainer local` for one run."""
     is_silence = fault.startswith(("freeze", "cut"))
     return [
         "--num_ps=2",

@@ -16,7 +16,7 @@ BATCH_SIZE = 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetting:
-    """One run of `python -m ps_trainer local`.
+    """One run of `ps_trainer local`.
 
     Attributes:
         max_steps: global_step at the end; the rules count different things.
@@ -53,7 +53,7 @@ class TrainingSetting:
 
     @property
     def flags(self) -> list[str]:
-        """Everything after `python -m ps_trainer local`, except for `--logdir`."""
+        """Everything after `ps_trainer local`, except for `--logdir`."""
         return [
             "--num_ps=1",
             f"--num_workers={self.num_workers}",

@@ -147,7 +147,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def flags_of(plan: argparse.Namespace) -> list[str]:
-    """The flags of `python -m ps_trainer local`, without `--logdir`."""
+    """The flags of `ps_trainer local`, without `--logdir`."""
     # No kill at the very end, where the run would be ended during the recovery.
     kills = max(1, int(plan.minutes * 60 / plan.kill_every_secs) - 1)
     return [
@@ -178,7 +178,7 @@ def train_and_sample(
     Args:
         samples: List that receives all samples of all processes.
         sample_secs: Seconds between two samples of a process.
-        flags: Flags of `python -m ps_trainer local`, without `--logdir`.
+        flags: Flags of `ps_trainer local`, without `--logdir`.
         logdir: Folder of the run, which this function makes.
         deadline_secs: Time after which training is ended.
         cwd: Folder to start from.

@@ -127,7 +127,7 @@ SCHEDULES = Registry(
     methods=("build",),
 )
 
-# `python -m ps_trainer experiment` takes these names without a flag, and lists them.
+# `ps_trainer experiment` takes these names without a flag, and lists them.
 EXPERIMENTS = Registry(
     "experiment",
     "experiment",

@@ -1,6 +1,6 @@
 """Compares a checkpoint with a run: tensors to restore, missing ones, ones of another shape, and unused ones.
 
-Restoring and `python -m ps_trainer checkpoint plan` both use this comparison, so the plan says what will happen.
+Restoring and `ps_trainer checkpoint plan` both use this comparison, so the plan says what will happen.
 """
 
 from __future__ import annotations

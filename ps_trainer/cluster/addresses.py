@@ -42,7 +42,7 @@ def split_address(address: str, where: str) -> tuple[str, int]:
     if port == 0:
         raise ClusterConfigError(
             f"{problem}: with port 0 the system chooses a port that the other tasks cannot know; write a real port,"
-            " or start all tasks on this machine with `python -m ps_trainer local`, which finds free ports"
+            " or start all tasks on this machine with `ps_trainer local`, which finds free ports"
         )
     if port > MAX_PORT:
         raise ClusterConfigError(f"{problem}: port {port_text} is out of range; allowed are 1..{MAX_PORT}")

@@ -23,7 +23,7 @@ _MAX_CHARS = 2**22  # about 100,000 addresses; also ends the reading of an endle
 
 _MINIMAL = (
     "give --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --task_index=0 to each task (`python run_ps.py`,"
-    " `python run_worker.py`), or set TF_CONFIG, or give --cluster_file; `python -m ps_trainer local` starts a whole"
+    " `python run_worker.py`), or set TF_CONFIG, or give --cluster_file; `ps_trainer local` starts a whole"
     " cluster on this machine"
 )
 

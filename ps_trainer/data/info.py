@@ -1,4 +1,4 @@
-"""Describes a file or folder of data and the flags that read it: `python -m ps_trainer data info PATH`."""
+"""Describes a file or folder of data and the flags that read it: `ps_trainer data info PATH`."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def traffic(launcher: Owner, run: Run = hosts_iproute.run) -> Mapping[str, HostT
     """The traffic of each host of a run so far; any process may ask.
 
     Args:
-        launcher: Process of `python -m ps_trainer local --hosts=netns`, from `hosts_iproute.owner(pid)`.
+        launcher: Process of `ps_trainer local --hosts=netns`, from `hosts_iproute.owner(pid)`.
         run: Function that runs one command.
 
     Raises:

@@ -31,7 +31,7 @@ def test_splits_host_and_port(address, host, port):
         (":2222", "host is missing; write host:port, for example localhost:2222"),
         ("h1:http", "port 'http' is not a number"),
         ("h1:-1", "port '-1' is not a number"),
-        ("h1:0", "write a real port, or start all tasks on this machine with `python -m ps_trainer local`"),
+        ("h1:0", "write a real port, or start all tasks on this machine with `ps_trainer local`"),
         ("h1:65536", "port 65536 is out of range; allowed are 1..65535"),
         ("grpc://h1:2222", "has no scheme; write 'h1:2222'"),
         ("unix:/tmp/socket", "does not support unix sockets; write host:port"),

@@ -11,7 +11,7 @@ import pytest
 from tests.testing.processes import ROOT, START_SECS
 
 README = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-COMMAND = shlex.split(re.search(r"`python -m ps_trainer local ([^`]+)`", README)[1])
+COMMAND = shlex.split(re.search(r"`ps_trainer local ([^`]+)`", README)[1])
 ADDED = [shlex.split(flags) for flags in re.findall(r"the same, with `([^`]+)`", README)]
 
 

@@ -1,4 +1,4 @@
-"""Writes generated datasets as files: `python -m ps_trainer data generate NAME --out=DIR`.
+"""Writes generated datasets as files: `ps_trainer data generate NAME --out=DIR`.
 
 `GENERATORS` maps a name to `module:function` as text, so that this file imports none of them. A generator is
 

@@ -42,7 +42,7 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     index = out_dir / "index.md"
     reports = {name: path for name in names if (path := out_dir / name / "report.md").exists()}
     if not index.exists() or not reports:
-        raise UsageError(f"{out_dir} holds no reports; run `python -m ps_trainer experiment all --out_dir={out_dir}`")
+        raise UsageError(f"{out_dir} holds no reports; run `ps_trainer experiment all --out_dir={out_dir}`")
     for report in reports.values():
         if json.loads((report.parent / "conclusion.json").read_text(encoding="utf-8"))["quick"]:
             raise UsageError(f"{report} is of a quick run; only full ones are published. Run it without --quick")

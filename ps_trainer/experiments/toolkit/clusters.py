@@ -59,7 +59,7 @@ class Cluster:
 
     num_workers: int  # worker tasks, the chief among them
     num_ps: int = 1  # ps tasks
-    flags: Sequence[str] = ()  # other flags of `python -m ps_trainer local` than numbers of tasks and `--logdir`
+    flags: Sequence[str] = ()  # other flags of `ps_trainer local` than numbers of tasks and `--logdir`
     deadline_secs: float = 600.0  # time limit of the run
 
     @property
