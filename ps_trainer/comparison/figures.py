@@ -112,7 +112,7 @@ def _curves(
         for key, axes in zip(X_AXES, panels, strict=True):
             for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
                 if curve is not None and len(curve.y):
-                    _line(axes, curve.x[key], curve.y, index, run.name)
+                    _line(axes, curve.x[key], curve.y, index, run.name, f"{key}-run{index}")
                 _mark_events(axes, run, key, index)
             axes.set_xlabel(X_AXES[key])
         panels[0].set_ylabel(label)
@@ -124,7 +124,7 @@ def _curves(
 def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     axes = figure.subplots()
     for index, run in enumerate(runs):
-        _line(axes, run.throughput.x["secs"], run.throughput.y, index, run.name)
+        _line(axes, run.throughput.x["secs"], run.throughput.y, index, run.name, f"secs-run{index}")
         _mark_events(axes, run, "secs", index)
     axes.set(xlabel=X_AXES["secs"], ylabel="examples per second, all workers")
     axes.set_ylim(bottom=0.0)
@@ -173,7 +173,8 @@ def _bars(
     figure.legend(loc="outside upper left", ncols=len(labels))
 
 
-def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str) -> None:
+def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid: str) -> None:
+    """One curve; `gid` becomes its id in the page."""
     x, y = _smoothed(x, y)
     axes.plot(
         x,
@@ -181,6 +182,7 @@ def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str) -> N
         _DASHES[index // len(_COLOURS) % len(_DASHES)],
         marker="o" if len(x) < 3 else "",
         label=label,
+        gid=gid,
         **_colour(index),
     )
 
