@@ -37,7 +37,10 @@ def help_of(command: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("script", ["generate_reference.py", "draw_diagrams.py", "draw_step_rate.py"])
+GENERATORS = ["generate_reference.py", "generate_notebook.py", "draw_diagrams.py", "draw_step_rate.py"]
+
+
+@pytest.mark.parametrize("script", GENERATORS)
 def test_generated_files_are_current(script):
     result = subprocess.run(
         [sys.executable, str(ROOT / "docs" / script), "--check"],

@@ -1,0 +1,52 @@
+"""The notebook of the lab is the page's, and its cells run in their order; the training is shorter here."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NOTEBOOK = ROOT / "docs" / "tutorials" / "async-vs-sync.ipynb"
+SHORT = {"SYNC_STEPS": 30, "SIMULATED_UPDATES": 2000}
+
+
+def code_cells() -> list[dict]:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_notebook_has_the_commands_of_the_page():
+    page = NOTEBOOK.with_suffix(".md").read_text(encoding="utf-8")
+    code = "\n".join("".join(cell["source"]) for cell in code_cells())
+    assert code.count('sh("ps_trainer ') == page.count("\nps_trainer ") >= 11
+    (parameters,) = [cell for cell in code_cells() if cell["metadata"].get("tags") == ["parameters"]]
+    assert parameters == code_cells()[0]
+
+
+@pytest.mark.process
+def test_cells_run_and_the_answers_are_the_expected_ones(tmp_path, monkeypatch, capsys):
+    """A kernel of Jupyter does the same: it runs the source of each cell in one namespace, in the notebook's folder."""
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    program = bin_dir / "ps_trainer"  # the console script, of this clone and this Python
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}:$PYTHONPATH" exec "{sys.executable}" -m ps_trainer "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_dir}{os.pathsep}{os.environ['PATH']}")
+    for name in ("COMMON", "ASYNC_STEPS", *SHORT):
+        monkeypatch.setenv(name, "")  # so that the cells' values end with the test
+    monkeypatch.chdir(tmp_path)
+    first, *others = ["".join(cell["source"]) for cell in code_cells()]
+    namespace: dict = {}
+    exec(first, namespace)
+    assert namespace.keys() >= SHORT.keys()
+    namespace.update(SHORT)
+    for number, source in enumerate(others):
+        try:
+            exec(compile(source, f"cell {number}", "exec"), namespace)
+        except Exception as error:
+            pytest.fail(f"{error}\nin the cell\n{source}\nafter\n{capsys.readouterr().out[-4000:]}")
+    assert "the mean of the largest" in capsys.readouterr().out
