@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.plots import Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.tables import Column, Table
 
 NUM_THROWS = 400
@@ -29,9 +32,26 @@ def draw(figure, sizes):
     finish(axis, "run")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DieSettings(Record):
+    """Settings of a run."""
+
+    sides: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Throw(Record):
+    """Figures of a run."""
+
+    mean: float
+    largest: int
+    all: Sequence[int]  # the first throws
+
+
 class Throws(Part):
     """Dice of several sizes; cases are the means by size."""
 
+    figures_type = Throw
     claims = (
         Claim(
             key="mean",
@@ -52,7 +72,13 @@ class Throws(Part):
 
     def runs(self, seeds, *, quick):
         return [
-            Run(key=f"d{sides}-{seed}", level=Dice.level, settings={"sides": sides}, seed=seed, expected_secs=sides)
+            Run(
+                key=f"d{sides}-{seed}",
+                level=Dice.level,
+                settings=DieSettings(sides=sides),
+                seed=seed,
+                expected_secs=sides,
+            )
             for sides in ((6,) if quick else (4, 6))
             for seed in seeds
         ]
@@ -63,9 +89,9 @@ class Throws(Part):
         if run.key in Dice.failing:
             raise Dice.failing[run.key]
         rng = random.Random(run.seed)
-        throws = [rng.randint(1, run.settings["sides"]) + Dice.bonus for _ in range(NUM_THROWS)]
+        throws = [rng.randint(1, run.settings.sides) + Dice.bonus for _ in range(NUM_THROWS)]
         return Measured(
-            {"mean": sum(throws) / NUM_THROWS, "largest": max(throws), "all": throws[:3]},
+            Throw(mean=sum(throws) / NUM_THROWS, largest=max(throws), all=throws[:3]),
             steps=({"local_step": i, "points": points} for i, points in enumerate(throws[:5])),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, count, described, figures, mean, median, setting
 from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import real, theory, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
@@ -26,9 +28,102 @@ class Mode(Label):
 ALPHAS = (0.05, 0.3, 1.0)
 TRAINED_ALPHAS = (0.05, 1.0)
 
+RATES_MODE = "rates"  # in place of a `Mode`, in runs that time both
+REAL_RATES, REAL_TRAINING = "rates", "training"  # purposes of real runs
+
 TARGET_LOSS = 0.55  # about the loss at a training accuracy of 90 %; the steps of clusters log no accuracy
 NUM_REAL_WORKERS = 8
 UNEVEN = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThroughputSettings(Record):
+    """Settings of a run in virtual time that times both modes."""
+
+    mode: str = RATES_MODE
+    n: int  # number of workers
+    alpha: float  # share of the step that is exponential
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Record):
+    """Settings of a training in virtual time."""
+
+    mode: Mode
+    n: int
+    alpha: float | None  # None for synchronous trainings, whose updates do not depend on it
+    lr: float
+    batch_size: int  # of each worker
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealSettings(Record):
+    """Settings of a run of a real cluster; only a training has a learning rate and a batch size."""
+
+    what: str  # `REAL_RATES` or `REAL_TRAINING`
+    mode: Mode
+    n: int
+    alpha: float
+    mean_ms: float  # mean step
+    num_updates: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealTrainingSettings(RealSettings):
+    """Settings of a training of a real cluster."""
+
+    lr: float
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThroughputFigures(Record):
+    """Gradients per second of both modes, and the mean staleness of the asynchronous one."""
+
+    async_rate: float
+    sync_rate: float
+    staleness: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingFigures(Record):
+    """Figures of a training in virtual time."""
+
+    examples: int  # examples until the target; all examples of a training that missed the target
+    secs: Mapping[str, float]  # α, as text -> virtual seconds to the target
+    is_reached: bool
+    losses: Sequence[float]  # mean training loss of each window of examples
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradientRateFigures(Record):
+    """Throughput of a cluster or of its simulation."""
+
+    rate: float  # gradients per mean step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TargetFigures(Record):
+    """Way to the target loss of a cluster or of its simulation; both None if it was not reached."""
+
+    examples: int | None
+    secs: float | None  # from the end of the first step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealRateFigures(real.RealFigures):
+    """Throughput of a cluster and of its simulation."""
+
+    measured: GradientRateFigures
+    simulated: GradientRateFigures
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealTargetFigures(real.RealFigures):
+    """Way to the target loss of a cluster and of its simulation."""
+
+    measured: TargetFigures
+    simulated: TargetFigures
 
 
 class Throughput(Case):
@@ -113,7 +208,7 @@ def ratio_of(pairs: Mapping[str, real.Pair], of: str) -> float:
     return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
 
 
-def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> dict[str, float | None]:
+def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> TargetFigures:
     """Return the examples and the seconds until the mean loss of the last examples reaches the target.
 
     Seconds count from the end of the first step: in that step a cluster builds its graph, so it takes longest. Both
@@ -123,5 +218,5 @@ def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> dict[str, 
     losses = [math.inf if step["loss"] is None else step["loss"] for step in steps]
     for end in range(window, len(steps) + 1):
         if sum(losses[end - window : end]) / window <= TARGET_LOSS:
-            return {"examples": end * batch_size, "secs": steps[end - 1]["t_end"] - steps[0]["t_end"]}
-    return {"examples": None, "secs": None}
+            return TargetFigures(examples=end * batch_size, secs=steps[end - 1]["t_end"] - steps[0]["t_end"])
+    return TargetFigures(examples=None, secs=None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,29 @@ from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.simulation.schedule import Schedule
 
 from . import cases, claims, plots, tables
-from .cases import Mode, RealTraining, Throughput, TrainedArm
+from .cases import (
+    REAL_RATES,
+    REAL_TRAINING,
+    GradientRateFigures,
+    Mode,
+    RealRateFigures,
+    RealSettings,
+    RealTargetFigures,
+    RealTraining,
+    RealTrainingSettings,
+    TargetFigures,
+    Throughput,
+    ThroughputFigures,
+    ThroughputSettings,
+    TrainedArm,
+    TrainingFigures,
+    TrainingSettings,
+)
+
+RealSettingsT = TypeVar("RealSettingsT", bound=RealSettings)
 
 RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
-REAL_RATES, REAL_TRAINING = "rates", "training"  # purposes of real runs
 _NAMES = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}  # in keys of virtual runs
 
 _BATCH_SIZE = 32
@@ -47,30 +65,32 @@ _REAL_ARMS = (
 )
 
 
-class VirtualThroughput(Part):
+class VirtualThroughput(Part[ThroughputSettings, ThroughputFigures]):
     """Gradients per second of asynchronous and synchronous SGD."""
 
-    selects = {"level": Level.VIRTUAL, "mode": "rates"}
+    figures_type = ThroughputFigures
+    selects = {"level": Level.VIRTUAL, "mode": cases.RATES_MODE}
     claims = claims.OF_THROUGHPUT
     notes = tables.NOTES
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[ThroughputSettings]]:
         return [
             run
             for n in (2, 4, 8, 16)
             for alpha in cases.ALPHAS
-            for run in repeated(seeds, f"L0-mode=rates-n={n}-alpha={alpha}", _settings("rates", n, alpha), 0.2)
+            for settings in [ThroughputSettings(n=n, alpha=alpha)]
+            for run in repeated(seeds, f"L0-mode=rates-n={n}-alpha={alpha}", settings, 0.2)
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        n, alpha = run.settings["n"], run.settings["alpha"]
+    def execute(self, run: Run[ThroughputSettings], folder: pathlib.Path) -> Measured[ThroughputFigures]:
+        n, alpha = run.settings.n, run.settings.alpha
         slow = _schedule("sync", n, alpha, _NUM_TIMED_UPDATES // n, run.seed)
         fast = _schedule("async", n, alpha, _NUM_TIMED_UPDATES, run.seed)
-        figures = {
-            "async_rate": fast.num_updates / float(fast.update_secs[-1]),
-            "sync_rate": n * slow.num_updates / float(slow.update_secs[-1]),
-            "staleness": float(np.mean(fast.steps.staleness[fast.steps.update >= 0])),
-        }
+        figures = ThroughputFigures(
+            async_rate=fast.num_updates / float(fast.update_secs[-1]),
+            sync_rate=n * slow.num_updates / float(slow.update_secs[-1]),
+            staleness=float(np.mean(fast.steps.staleness[fast.steps.update >= 0])),
+        )
         return Measured(figures)
 
     cases = staticmethod(grouped(Throughput, "n", "alpha"))
@@ -78,47 +98,47 @@ class VirtualThroughput(Part):
     plots = plots.OF_THROUGHPUT
 
 
-class VirtualTraining(Part):
+class VirtualTraining(Part[TrainingSettings, TrainingFigures]):
     """Examples and time to a training accuracy, by learning rate."""
 
+    figures_type = TrainingFigures
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_TRAINING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[TrainingSettings]]:
         runs = []
         for n in (8,) if quick else (4, 8):
-            kinds = [(Mode.ASYNC, alpha) for alpha in cases.TRAINED_ALPHAS] + [
-                (Mode.SYNC_SAME, None),
-                (Mode.SYNC_GLOBAL, None),
-            ]
+            kinds: list[tuple[Mode, float | None]] = [(Mode.ASYNC, alpha) for alpha in cases.TRAINED_ALPHAS]
+            kinds += [(Mode.SYNC_SAME, None), (Mode.SYNC_GLOBAL, None)]
             for mode, alpha in kinds:
                 batch_size = _BATCH_SIZE // n if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
                 secs = 0.5 + _SECS_PER_STEP * _NUM_EXAMPLES / batch_size / 3
                 of_alpha = "" if alpha is None else f"-alpha={alpha}"
                 for lr in QUICK_RATES[mode] if quick else RATES:
                     key = f"L0-mode={_NAMES[mode]}-n={n}{of_alpha}-lr={lr}-batch_size={batch_size}"
-                    runs += repeated(seeds, key, _settings(mode, n, alpha, lr=lr, batch_size=batch_size), secs)
+                    settings = TrainingSettings(mode=mode, n=n, alpha=alpha, lr=lr, batch_size=batch_size)
+                    runs += repeated(seeds, key, settings, secs)
         return runs
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[TrainingSettings], folder: pathlib.Path) -> Measured[TrainingFigures]:
         settings = run.settings
-        n, batch_size, update = settings["n"], settings["batch_size"], _update_of(settings)
+        n, batch_size, update = settings.n, settings.batch_size, _update_of(settings.mode)
         per_update = batch_size if update == "async" else n * batch_size
-        alphas = cases.ALPHAS if settings["alpha"] is None else (settings["alpha"],)
+        alphas = cases.ALPHAS if settings.alpha is None else (settings.alpha,)
         num_updates = _NUM_EXAMPLES // per_update
         schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, run.seed) for alpha in alphas}
         # A synchronous update does not depend on which worker is slowest, so one schedule serves all alphas.
-        with _replayed(run, next(iter(schedules.values()))) as replay:
+        with _replayed(settings, run.seed, next(iter(schedules.values()))) as replay:
             course = virtual_training.follow(replay, batch_size)
             version = replay.version
         is_reached = course.target_step is not None
         last_update = (version if is_reached else num_updates) - 1
-        figures = {
-            "examples": course.num_steps * batch_size if is_reached else _NUM_EXAMPLES,
-            "secs": {alpha: float(one.update_secs[last_update]) for alpha, one in schedules.items()},
-            "is_reached": is_reached,
-            "losses": course.losses,
-        }
+        figures = TrainingFigures(
+            examples=course.num_steps * batch_size if is_reached else _NUM_EXAMPLES,
+            secs={alpha: float(one.update_secs[last_update]) for alpha, one in schedules.items()},
+            is_reached=is_reached,
+            losses=course.losses,
+        )
         return Measured(figures, course.records() if run.seed == 0 else ())
 
     cases = staticmethod(grouped(TrainedArm, "mode", "n", "alpha", "lr"))
@@ -126,21 +146,20 @@ class VirtualTraining(Part):
     plots = plots.OF_TRAINING
 
 
-class _RealUpdates(real.RealPart):
-    """Asynchronous and synchronous updates on real clusters."""
-
-    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
-        delays = [f"shifted_exp:alpha={settings['alpha']:g},mean_ms={settings['mean_ms']:g}"]
-        return real.DelayedTraining(_update_of(settings), (), settings["n"], settings["num_updates"], delays)
+def _delayed(settings: RealSettings) -> real.DelayedTraining:
+    """Return the training of a real cluster with the model that idles."""
+    delays = [f"shifted_exp:alpha={settings.alpha:g},mean_ms={settings.mean_ms:g}"]
+    return real.DelayedTraining(_update_of(settings.mode), (), settings.n, settings.num_updates, delays)
 
 
-class RealThroughput(_RealUpdates):
+class RealThroughput(real.RealPart[RealSettings]):
     """Gradients per second of real clusters."""
 
+    figures_type = RealRateFigures
     selects = {"level": real.LEVEL, "what": REAL_RATES}
     claims = claims.OF_REAL_THROUGHPUT
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealSettings]]:
         """Plan both modes at every number of workers; the quick form has two workers only.
 
         A run and its simulation use the same delays, so few seeds show whether they agree. Exponential steps have three
@@ -153,51 +172,56 @@ class RealThroughput(_RealUpdates):
             for mode in (Mode.ASYNC, Mode.SYNC_SAME)
             for run in _real_runs(
                 seeds[: _NUM_UNEVEN_SEEDS if alpha == cases.UNEVEN else 1],
-                {"what": REAL_RATES, **_settings(mode, n, alpha)},
+                RealSettings(what=REAL_RATES, **_duration(mode, n, alpha, num_steps)),
                 num_steps,
             )
         ]
 
-    def measured(self, run: Run, training: Training) -> dict[str, Any]:
-        return {"rate": _rate(real.update_secs(training), run.settings)}
+    def training_of(self, settings: RealSettings) -> real.DelayedTraining:
+        return _delayed(settings)
 
-    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
-        return {"rate": _rate(done.schedule.update_secs, run.settings)}
+    def measured(self, run: Run[RealSettings], training: Training) -> GradientRateFigures:
+        return GradientRateFigures(rate=_rate(real.update_secs(training), run.settings))
+
+    def simulated(self, run: Run[RealSettings], done: virtual.VirtualRun) -> GradientRateFigures:
+        return GradientRateFigures(rate=_rate(done.schedule.update_secs, run.settings))
 
     cases = staticmethod(cases.real_rates)
     tables = staticmethod(tables.of_real_throughput)
     plots = plots.OF_REAL_THROUGHPUT
 
 
-class RealTrainings(_RealUpdates):
+class RealTrainings(real.RealPart[RealTrainingSettings]):
     """One training of each arm to a target loss; the quick form has none."""
 
+    figures_type = RealTargetFigures
     selects = {"level": real.LEVEL, "what": REAL_TRAINING}
     claims = claims.OF_REAL_TRAINING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealTrainingSettings]]:
         runs = []
         for mode, alpha, lr, num_examples in () if quick else _REAL_ARMS:
             batch_size = _BATCH_SIZE // cases.NUM_REAL_WORKERS if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
-            settings = _settings(mode, cases.NUM_REAL_WORKERS, alpha, lr=lr, batch_size=batch_size)
             num_steps = num_examples // (cases.NUM_REAL_WORKERS * batch_size)
-            runs += _real_runs(seeds[:1], {"what": REAL_TRAINING, **settings}, num_steps)
+            duration = _duration(mode, cases.NUM_REAL_WORKERS, alpha, num_steps)
+            settings = RealTrainingSettings(what=REAL_TRAINING, lr=lr, batch_size=batch_size, **duration)
+            runs += _real_runs(seeds[:1], settings, num_steps)
         return runs
 
-    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
+    def training_of(self, settings: RealTrainingSettings) -> real.DelayedTraining:
         model = {"model": "mlp", "model_option": _MODEL_OPTION, "optimizer": "sgd"}
-        rates = {"batch_size": settings["batch_size"], "learning_rate": settings["lr"]}
-        return super().training_of(settings)._replace(settings=model | rates)
+        rates = {"batch_size": settings.batch_size, "learning_rate": settings.lr}
+        return _delayed(settings)._replace(settings=model | rates)
 
-    def measured(self, run: Run, training: Training) -> dict[str, Any]:
-        return cases.to_target(training.steps, run.settings["batch_size"])
+    def measured(self, run: Run[RealTrainingSettings], training: Training) -> TargetFigures:
+        return cases.to_target(training.steps, run.settings.batch_size)
 
-    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+    def simulated(self, run: Run[RealTrainingSettings], done: virtual.VirtualRun) -> TargetFigures:
         """Train with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
-        with _replayed(run, done.schedule) as replay:
+        with _replayed(run.settings, run.seed, done.schedule) as replay:
             steps = [{"loss": step.loss, "t_end": ends[step.step_index]} for step in replay.steps()]
-        return cases.to_target(steps, run.settings["batch_size"])
+        return cases.to_target(steps, run.settings.batch_size)
 
     cases = staticmethod(grouped(RealTraining, "mode", "alpha"))  # from all runs: contention affects only times
     tables = staticmethod(tables.of_real_training)
@@ -222,12 +246,8 @@ class AsyncVsSync(Experiment):
     num_quick_seeds = 1
 
 
-def _settings(mode: str, n: int, alpha: float | None, **training: Any) -> dict[str, Any]:
-    return {"mode": mode, "n": n, "alpha": alpha, **training}
-
-
-def _update_of(settings: Mapping[str, Any]) -> str:
-    return "async" if settings["mode"] == Mode.ASYNC else "sync"
+def _update_of(mode: Mode) -> str:
+    return "async" if mode is Mode.ASYNC else "sync"
 
 
 def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) -> Schedule:
@@ -235,31 +255,44 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
     return virtual.run(update, num_workers=n, compute=compute, num_updates=num_updates, seed=seed).schedule
 
 
-def _replayed(run: Run, schedule: Schedule) -> AbstractContextManager[Any]:
+def _replayed(
+    settings: TrainingSettings | RealTrainingSettings, seed: int, schedule: Schedule
+) -> AbstractContextManager[Any]:
     """Return a training in virtual time with the settings of a run."""
-    training = {"model_options": (_MODEL_OPTION,), "batch_size": run.settings["batch_size"], "seed": run.seed}
-    update, lr = _update_of(run.settings), run.settings["lr"]
-    return virtual_training.replayed(schedule, update, model="mlp", learning_rate=lr, **training)
+    training: dict[str, Any] = {"model": "mlp", "model_options": (_MODEL_OPTION,), "learning_rate": settings.lr}
+    training |= {"batch_size": settings.batch_size, "seed": seed}
+    return virtual_training.replayed(schedule, _update_of(settings.mode), **training)
 
 
-def _rate(update_secs: np.ndarray, settings: Mapping[str, Any]) -> float:
+def _rate(update_secs: np.ndarray, settings: RealSettings) -> float:
     """Return the gradients per mean step after warm-up."""
     warm, _ = without_warmup(update_secs)
-    per_update = 1 if settings["mode"] == Mode.ASYNC else settings["n"]
-    return per_update * (len(warm) - 1) / float(warm[-1] - warm[0]) * (settings["mean_ms"] / 1000)
+    per_update = 1 if settings.mode is Mode.ASYNC else settings.n
+    return per_update * (len(warm) - 1) / float(warm[-1] - warm[0]) * (settings.mean_ms / 1000)
 
 
-def _real_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_steps: int) -> list[Run]:
+def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any]:
+    """Return the fields of `RealSettings` with which each worker makes `num_steps` steps."""
+    num_updates = num_steps * n if mode is Mode.ASYNC else num_steps
+    return {
+        "mode": mode,
+        "n": n,
+        "alpha": alpha,
+        "mean_ms": real.mean_ms(n, _REAL_MEAN_MS),
+        "num_updates": num_updates,
+    }
+
+
+def _real_runs(seeds: Sequence[int], settings: RealSettingsT, num_steps: int) -> list[Run[RealSettingsT]]:
     """Plan runs in which each worker makes `num_steps` steps."""
-    n, alpha, mode = settings["n"], settings["alpha"], settings["mode"]
-    mean_ms = real.mean_ms(n, _REAL_MEAN_MS)
+    n, alpha, mode = settings.n, settings.alpha, settings.mode
     name = mode.replace(", ", "_").replace(" ", "_")
-    secs = num_steps * mean_ms / 1000 * (1.0 if mode == Mode.ASYNC else cases.predicted_ratio(n, alpha))
-    num_updates = num_steps * n if mode == Mode.ASYNC else num_steps
+    slowness = 1.0 if mode is Mode.ASYNC else cases.predicted_ratio(n, alpha)
+    secs = num_steps * settings.mean_ms / 1000 * slowness
     return repeated(
         seeds,
-        f"L2-{settings['what']}-{name}-n={n}-alpha={alpha:g}",
-        {**settings, "mean_ms": mean_ms, "num_updates": num_updates},
+        f"L2-{settings.what}-{name}-n={n}-alpha={alpha:g}",
+        settings,
         real.expected_secs(n, secs),
         real.LEVEL,
     )

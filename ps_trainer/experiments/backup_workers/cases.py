@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, described, figures, median, setting
 from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import monte_carlo, real, step_times, theory
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
@@ -52,7 +53,90 @@ _SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, if there a
 _MEAN_SECS = 0.1  # mean of step times whose text names no mean
 
 
-def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepSettings(Record):
+    """Settings of a run that times a rule, or computes the models."""
+
+    shape: str  # of the step times
+    size: str  # "N = 8" or "N + b = 100"
+    n: int  # number of workers, backup workers included
+    b: int  # number of backup workers
+    rule: Rule
+    num_updates: int
+
+    @property
+    def num_needed(self) -> int:
+        """N, gradients to an update."""
+        return self.n - self.b
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealBarrierSettings(SweepSettings):
+    """Settings of a run of a real cluster."""
+
+    mean_ms: float  # mean step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BackupTrainingSettings(Record):
+    """Settings of a training in virtual time."""
+
+    what: str  # `TRAINING`
+    shape: str
+    rule: Rule
+    n: int
+    b: int
+    lr: float
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BackupStepFigures(Record):
+    """Figures of a run after warm-up, with times per update in mean steps."""
+
+    step: float  # mean time per update, and percentiles
+    p50: float
+    p10: float
+    p90: float
+    dropped_share: float  # gradients dropped, of all, 0..1
+    dropped_staleness: float | None = None  # mean; None = none was dropped, or not measured
+    share_by_worker: Sequence[float]  # share of each worker in the used gradients
+    arrivals: Mapping[str, Sequence[float]] | None = None  # k -> `QUANTILES` of the time to the k-th gradient
+    in_time: Mapping[str, float] | None = None  # k -> share of updates whose k-th gradient arrives by `DEADLINE`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFigures(Record):
+    """The models' times per update, in mean steps, and the dropped share of the true barrier."""
+
+    cancelled: float  # cancelled stragglers, an order statistic
+    backup: float  # true barrier
+    token_queue: float
+    dropped_share: float
+
+    def of(self, rule: Rule) -> float:
+        """Return the time per update of a rule's model."""
+        return self.backup if rule is Rule.BARRIER else self.token_queue
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BackupTrainingFigures(Record):
+    """Figures of a training in virtual time."""
+
+    updates: int | None  # to the target; None = not reached
+    accuracy: float  # training accuracy in the last window
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealBarrierFigures(real.RealFigures):
+    """Figures of a cluster, of its simulation, and of the models with the same delays."""
+
+    measured: BackupStepFigures
+    simulated: BackupStepFigures
+    models: ModelFigures
+
+
+def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> BackupStepFigures:
     """Return the figures of a run after warm-up, with times in units of the mean step.
 
     `has_arrivals` says whether all workers begin each update together. Only then do arrivals count from a common start.
@@ -60,15 +144,15 @@ def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> dict[
     steps, updates = run.warm_steps, run.schedule.update_secs
     is_dropped = steps.update == DROPPED
     used = np.bincount(steps.worker[steps.update >= 0], minlength=run.schedule.num_workers)
-    figures = {
+    arrivals, in_time = _arrivals(run, num_needed) if has_arrivals else (None, None)
+    return BackupStepFigures(
         **_step_figures(updates, _MEAN_SECS),
-        "dropped_share": float(is_dropped.mean()),
-        "dropped_staleness": float(steps.staleness[is_dropped].mean()) if is_dropped.any() else None,
-        "share_by_worker": (used / used.sum()).tolist(),
-    }
-    if has_arrivals:
-        figures |= _arrivals(run, num_needed)
-    return figures
+        dropped_share=float(is_dropped.mean()),
+        dropped_staleness=float(steps.staleness[is_dropped].mean()) if is_dropped.any() else None,
+        share_by_worker=(used / used.sum()).tolist(),
+        arrivals=arrivals,
+        in_time=in_time,
+    )
 
 
 def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
@@ -77,7 +161,7 @@ def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
     return [f"replicas_to_aggregate={needed}" if rule == Rule.TOKENS else f"backup_workers={num_backup}"]
 
 
-def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> dict[str, Any]:
+def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> ModelFigures:
     """Return the models' times per update, in mean steps: cancelled stragglers, true barrier, token queue.
 
     The models use the step times of the run with the same seed. A comparison therefore needs few steps, even if the
@@ -88,23 +172,23 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
         return step_times.samplers([Shape(shape).text], num_needed + num_backup, seed)
 
     barrier = monte_carlo.backup_not_cancelled(samplers(), num_needed, num_updates)
-    return {
-        "cancelled": monte_carlo.order_statistic(samplers(), num_needed, num_updates).value / _MEAN_SECS,
-        Rule.BARRIER: barrier.step_secs.value / _MEAN_SECS,
-        Rule.TOKENS: monte_carlo.token_queue(samplers(), num_needed, num_updates).step_secs.value / _MEAN_SECS,
-        "dropped_share": barrier.dropped_share,
-    }
+    return ModelFigures(
+        cancelled=monte_carlo.order_statistic(samplers(), num_needed, num_updates).value / _MEAN_SECS,
+        backup=barrier.step_secs.value / _MEAN_SECS,
+        token_queue=monte_carlo.token_queue(samplers(), num_needed, num_updates).step_secs.value / _MEAN_SECS,
+        dropped_share=barrier.dropped_share,
+    )
 
 
-def figures_of_training(training: Training, mean_secs: float) -> dict[str, Any]:
+def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigures:
     """Return the figures of a cluster's run as of a simulated run, with times after warm-up in mean steps."""
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
     used = [worker["gradients_used"] for worker in workers]
-    return {
+    return BackupStepFigures(
         **_step_figures(real.update_secs(training), mean_secs),
-        "dropped_share": 1.0 - sum(used) / sum(worker["pushes"] for worker in workers),
-        "share_by_worker": (np.array(used) / sum(used)).tolist(),
-    }
+        dropped_share=1.0 - sum(used) / sum(worker["pushes"] for worker in workers),
+        share_by_worker=(np.array(used) / sum(used)).tolist(),
+    )
 
 
 def _num_needed(case: Case) -> int:
@@ -117,7 +201,7 @@ class TimedRule(Case):
 
     models: Results  # of the models with the same workers and step times; may be empty
 
-    rule = setting("rule", Rule)
+    rule = setting("rule")
     num_backups = setting("b")
     num_needed = property(_num_needed)  # N, gradients to an update
     step = median("step")
@@ -140,17 +224,19 @@ class TimedRule(Case):
     @property
     def predicted(self) -> float | None:
         """Time per update of the rule's model; None = not computed."""
-        return self._model(self.rule)
+        return spread([models.of(self.rule) for models in self._models]).median if self.models else None
 
     @property
     def cancelled(self) -> float | None:
         """Time per update with cancelled stragglers, an order statistic; None = not computed."""
-        return self._model("cancelled")
+        return spread([models.cancelled for models in self._models]).median if self.models else None
 
     @property
     def predicted_dropped_share(self) -> float | None:
         """Dropped share of the true barrier's model; None for the token queue."""
-        return self._model("dropped_share") if self.rule == Rule.BARRIER else None
+        if self.rule is not Rule.BARRIER or not self.models:
+            return None
+        return spread([models.dropped_share for models in self._models]).median
 
     @property
     def token_drop_share(self) -> float:
@@ -166,8 +252,9 @@ class TimedRule(Case):
         """
         return self.num_backups / (self.num_backups + self.num_needed * (self.dropped_staleness or 1.0))
 
-    def _model(self, name: str) -> float | None:
-        return self.models.median(name) if self.models else None
+    @property
+    def _models(self) -> list[ModelFigures]:
+        return [result.figures for result in self.models]
 
 
 class Sweep(NamedTuple):
@@ -249,7 +336,7 @@ class TrainedRule(Case):
     """Trainings with a rule and a number of backup workers."""
 
     shape = setting("shape")
-    rule = setting("rule", Rule)
+    rule = setting("rule")
     num_backups = setting("b")
 
     updates = figures("updates", missing=math.inf)  # of each seed to the target
@@ -270,14 +357,25 @@ class RealBarrier(real.RealCase):
     num_needed = property(_num_needed)  # N, gradients to an update
     name = described("L2, true barrier, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
 
-    def model(self, name: str) -> float:
-        """Return a model's time for the same delays, in mean steps: "cancelled" stragglers or `Rule.BARRIER`."""
-        return spread([one[name] for one in self.runs.figures("models")]).median
+    @property
+    def models(self) -> list[ModelFigures]:
+        """The models' times of each run, for the same delays."""
+        return self.runs.figures("models")
+
+    @property
+    def predicted(self) -> float:
+        """Time per update of the true barrier's model, in mean steps."""
+        return spread([models.backup for models in self.models]).median
+
+    @property
+    def cancelled(self) -> float:
+        """Time per update with cancelled stragglers, in mean steps."""
+        return spread([models.cancelled for models in self.models]).median
 
     @property
     def share_by_worker(self) -> list[float]:
         """Share of each worker in the used gradients, mean over the seeds."""
-        return np.mean([one["share_by_worker"] for one in self.runs.figures("measured")], axis=0).tolist()
+        return np.mean([one.share_by_worker for one in self.runs.figures("measured")], axis=0).tolist()
 
 
 def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured") -> dict[int, float]:
@@ -289,14 +387,14 @@ def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured"
     return {b: theory.normalised_speedup(times[0], time, own[b].num_needed, b) for b, time in times.items() if b}
 
 
-def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, float]:
+def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, Any]:
     """Return the mean and percentiles of the time per update after warm-up, in mean steps."""
     num_warmup = int(WARMUP_SHARE * len(update_secs))
     secs = np.diff(update_secs[max(0, num_warmup - 1) :]) / mean_secs
     return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
 
 
-def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, Any]:
+def _arrivals(run: VirtualRun, num_needed: int) -> tuple[dict[str, list[float]], dict[str, float] | None]:
     """Return quantiles of the time from an update to the k-th gradient of the next, and shares of timely arrivals."""
     updates = run.schedule.update_secs
     begins = np.concatenate([[0.0], updates[:-1]])
@@ -305,7 +403,7 @@ def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, Any]:
     arrivals = (arrivals - begins[:, np.newaxis]) / _MEAN_SECS
     percents = [num_needed * percent // 100 for percent in _SHOWN_OF_MANY]
     shown = percents if num_needed > 10 else range(1, num_needed + 1)
-    figures = {"arrivals": {str(k): np.percentile(arrivals[:, k - 1], QUANTILES).tolist() for k in shown}}
-    if num_needed == max(RECALLED_ARRIVALS):
-        figures["in_time"] = {str(k): float((arrivals[:, k - 1] < DEADLINE).mean()) for k in RECALLED_ARRIVALS}
-    return figures
+    quantiles = {str(k): np.percentile(arrivals[:, k - 1], QUANTILES).tolist() for k in shown}
+    if num_needed != max(RECALLED_ARRIVALS):
+        return quantiles, None
+    return quantiles, {str(k): float((arrivals[:, k - 1] < DEADLINE).mean()) for k in RECALLED_ARRIVALS}

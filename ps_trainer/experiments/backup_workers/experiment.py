@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
 from ps_trainer.experiments.harness.cases import cases_by, grouped
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import cases, claims, plots, tables
-from .cases import RealBarrier, Rule, TrainedRule
+from .cases import (
+    BackupStepFigures,
+    BackupTrainingFigures,
+    BackupTrainingSettings,
+    ModelFigures,
+    RealBarrier,
+    RealBarrierFigures,
+    RealBarrierSettings,
+    Rule,
+    SweepSettings,
+    TrainedRule,
+)
 
 REAL_BACKUPS = (0, 1, 2, 4)
 
@@ -30,7 +42,7 @@ class _SweepPlan(NamedTuple):
     num_workers: int  # N, or N + b where `is_total`
     backups: Sequence[int]
     shapes: Sequence[str]
-    rules: Sequence[str]
+    rules: Sequence[Rule]
     num_updates: int
     is_total: bool = False  # whether backup workers are taken from `num_workers`
     num_model_seeds: int = 5  # largest number of repetitions of the models
@@ -80,25 +92,30 @@ _LONGEST_STEPS: dict[str, float] = {
 _SLOWEST_STEPS = 10.0
 
 
-class BackupTiming(Part):
+class BackupTiming(Part[SweepSettings, Any]):
     """Time per update in virtual time: both rules and their models, by number of workers and shape of step times."""
 
+    figures_type = BackupStepFigures
     selects = {"level": Level.VIRTUAL, "what": None}
     claims = claims.OF_TIMING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[SweepSettings]]:
         return [run for plan in (_QUICK_PLANS if quick else _PLANS) for run in _runs_of(plan, seeds)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        shape, n, num_backup, rule = (run.settings[name] for name in ("shape", "n", "b", "rule"))
-        num_needed, num_updates = n - num_backup, run.settings["num_updates"]
-        if rule == Rule.MODELS:
-            return Measured(cases.predict(shape, num_needed, num_backup, num_updates, run.seed))
-        options = cases.options_of(rule, n, num_backup)
-        compute = [Shape(shape).text]
+    def figures_type_of(self, settings: SweepSettings) -> type[Record]:
+        return ModelFigures if settings.rule is Rule.MODELS else BackupStepFigures
+
+    def execute(self, run: Run[SweepSettings], folder: pathlib.Path) -> Measured[Any]:
+        settings = run.settings
+        n, num_updates, rule = settings.n, settings.num_updates, settings.rule
+        if rule is Rule.MODELS:
+            return Measured(cases.predict(settings.shape, settings.num_needed, settings.b, num_updates, run.seed))
+        options = cases.options_of(rule, n, settings.b)
+        compute = [Shape(settings.shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
-        return Measured(cases.figures_of(done, num_needed, has_arrivals=rule == Rule.TOKENS and not num_backup), steps)
+        has_arrivals = rule is Rule.TOKENS and not settings.b
+        return Measured(cases.figures_of(done, settings.num_needed, has_arrivals=has_arrivals), steps)
 
     notes = tables.NOTES
     cases = staticmethod(cases.timings_of)
@@ -106,48 +123,63 @@ class BackupTiming(Part):
     plots = plots.OF_TIMINGS
 
 
-class BackupTraining(Part):
+class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
     """Updates to a training accuracy in virtual time, by number of backup workers."""
 
+    figures_type = BackupTrainingFigures
     selects = {"what": cases.TRAINING}
     claims = claims.OF_TRAINING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BackupTrainingSettings]]:
         """Plan both rules with every number of backup workers; the quick form has the token queue with 0 and 2."""
         kinds = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
         quick_kinds = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
         runs = []
         for shape, rule, b in quick_kinds if quick else kinds:
-            settings = {"what": cases.TRAINING, "shape": shape, "rule": rule, "n": cases.NUM_NEEDED + b, "b": b}
-            settings |= {"lr": _LEARNING_RATE, "batch_size": _BATCH_SIZE}
+            settings = BackupTrainingSettings(
+                what=cases.TRAINING,
+                shape=shape,
+                rule=rule,
+                n=cases.NUM_NEEDED + b,
+                b=b,
+                lr=_LEARNING_RATE,
+                batch_size=_BATCH_SIZE,
+            )
             runs += repeated(
                 seeds, f"{cases.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
             )
         return runs
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[BackupTrainingSettings], folder: pathlib.Path) -> Measured[BackupTrainingFigures]:
         """Train a perceptron on digits along a schedule. Imports TensorFlow."""
-        shape, rule, n, b, batch_size = (run.settings[name] for name in ("shape", "rule", "n", "b", "batch_size"))
-        options, compute = cases.options_of(rule, n, b), [Shape(shape).text]
+        settings = run.settings
+        rule, n, batch_size = settings.rule, settings.n, settings.batch_size
+        options, compute = cases.options_of(rule, n, settings.b), [Shape(settings.shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
-        training = {"model_options": _MODEL_OPTIONS, "batch_size": batch_size, "seed": run.seed}
-        lr = run.settings["lr"]
         with virtual_training.replayed(
-            done.schedule, rule, options, model="mlp", learning_rate=lr, **training
+            done.schedule,
+            rule,
+            options,
+            model="mlp",
+            model_options=_MODEL_OPTIONS,
+            learning_rate=settings.lr,
+            batch_size=batch_size,
+            seed=run.seed,
         ) as replay:
             course = virtual_training.follow(replay, batch_size)
-        return Measured({"updates": course.target_version, "accuracy": course.accuracy})
+        return Measured(BackupTrainingFigures(updates=course.target_version, accuracy=course.accuracy))
 
     cases = staticmethod(grouped(TrainedRule, "shape", "rule", "b"))
     tables = staticmethod(tables.of_training)
 
 
-class RealBackupClusters(real.RealPart):
+class RealBackupClusters(real.RealPart[RealBarrierSettings]):
     """The true barrier on real processes that sleep."""
 
+    figures_type = RealBarrierFigures
     claims = claims.OF_REAL_CLUSTERS
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealBarrierSettings]]:
         """Plan N = 8 workers with 0 to 4 backup workers; the quick form has one short run.
 
         A run and its simulation use the same delays, so one seed decides whether they agree. The delays themselves
@@ -162,23 +194,28 @@ class RealBackupClusters(real.RealPart):
             runs += _real_runs(own, shape, cases.NUM_NEEDED, b, num_updates, cases.MEAN_MS)
         return runs
 
-    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
-        shape, n, b, rule, mean_ms = (settings[name] for name in ("shape", "n", "b", "rule", "mean_ms"))
-        text = Shape(shape).text
-        delays, unscaled = [with_mean(text, mean_ms)], [text]
-        return real.DelayedTraining(rule, cases.options_of(rule, n, b), n, settings["num_updates"], delays, unscaled)
+    def training_of(self, settings: RealBarrierSettings) -> real.DelayedTraining:
+        rule, n, text = settings.rule, settings.n, Shape(settings.shape).text
+        options, delays = cases.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
+        return real.DelayedTraining(rule, options, n, settings.num_updates, delays, [text])
 
-    def measured(self, run: Run, training: Training) -> dict[str, Any]:
-        return cases.figures_of_training(training, run.settings["mean_ms"] / 1000)
+    def measured(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
+        return cases.figures_of_training(training, run.settings.mean_ms / 1000)
 
-    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
-        return cases.figures_of(done, run.settings["n"] - run.settings["b"], has_arrivals=False)
+    def simulated(self, run: Run[RealBarrierSettings], done: virtual.VirtualRun) -> BackupStepFigures:
+        return cases.figures_of(done, run.settings.num_needed, has_arrivals=False)
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        """Execute a real run, and add the models' times for the same delays, in units of the mean step."""
-        done = super().execute(run, folder)
-        shape, n, b, num_updates = (run.settings[name] for name in ("shape", "n", "b", "num_updates"))
-        return done._replace(figures={**done.figures, "models": cases.predict(shape, n - b, b, num_updates, run.seed)})
+    def figures_of(
+        self, run: Run[RealBarrierSettings], training: Training, done: virtual.VirtualRun
+    ) -> RealBarrierFigures:
+        """Return the figures of a run, with the models' times for the same delays."""
+        settings = run.settings
+        return RealBarrierFigures(
+            measured=self.measured(run, training),
+            simulated=self.simulated(run, done),
+            overhead_secs=real.overhead_secs(training),
+            models=cases.predict(settings.shape, settings.num_needed, settings.b, settings.num_updates, run.seed),
+        )
 
     def cases(self, results: Results) -> list[RealBarrier]:
         """Return the cases of the runs whose times count."""
@@ -208,27 +245,33 @@ class BackupWorkers(Experiment):
     num_quick_seeds = 1
 
 
-def _runs_of(plan: _SweepPlan, seeds: Sequence[int]) -> Iterator[Run]:
+def _runs_of(plan: _SweepPlan, seeds: Sequence[int]) -> Iterator[Run[SweepSettings]]:
     for shape, num_backup in itertools.product(plan.shapes, plan.backups):
         n = plan.num_workers + (0 if plan.is_total else num_backup)
         for rule in (*plan.rules, Rule.MODELS):
-            settings = {"shape": shape, "size": plan.size, "n": n, "b": num_backup, "rule": rule}
+            settings = SweepSettings(
+                shape=shape, size=plan.size, n=n, b=num_backup, rule=rule, num_updates=plan.num_updates
+            )
             yield from repeated(
                 seeds[: plan.num_model_seeds] if rule == Rule.MODELS else seeds,
                 f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}",
-                {**settings, "num_updates": plan.num_updates},
+                settings,
                 _SECS_PER_GRADIENT * n * plan.num_updates,
             )
 
 
-def _real_runs(seeds: Sequence[int], shape: str, needed: int, b: int, num_updates: int, mean_ms: float) -> list[Run]:
+def _real_runs(
+    seeds: Sequence[int], shape: str, needed: int, b: int, num_updates: int, mean_ms: float
+) -> list[Run[RealBarrierSettings]]:
     n = needed + b
-    settings = {"shape": shape, "size": f"N = {needed}", "n": n, "b": b, "rule": Rule.BARRIER}
+    settings = RealBarrierSettings(
+        shape=shape, size=f"N = {needed}", n=n, b=b, rule=Rule.BARRIER, num_updates=num_updates, mean_ms=mean_ms
+    )
     steps = _SLOWEST_STEPS if shape == Shape.PERSISTENT and not b else _LONGEST_STEPS[shape]
     return repeated(
         seeds,
         f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}",
-        {**settings, "num_updates": num_updates, "mean_ms": mean_ms},
+        settings,
         real.expected_secs(n, num_updates * steps * mean_ms / 1000),
         real.LEVEL,
     )

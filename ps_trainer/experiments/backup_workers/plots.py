@@ -81,12 +81,12 @@ def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 
 def _draw_arrivals(figure: Figure, results: Results) -> None:
     axis = figure.add_subplot()
-    arrivals = results[0].figures["arrivals"]
+    arrivals = results[0].figures.arrivals
     shades = np.linspace(0.0, 0.9, len(arrivals))
     for shade, (k, values) in zip(shades, arrivals.items(), strict=True):
         axis.plot(values, np.array(QUANTILES) / 100, color=(shade, 0.3, 1 - shade), lw=1.2, label=f"k = {k}")
     x = "time since the update before / mean step"
-    if results[0].run.settings["size"] == OF_100:
+    if results[0].run.settings.size == OF_100:
         x += "; stars: 2 s by the fit"
         for k, share in RECALLED_ARRIVALS.items():
             axis.plot([DEADLINE], [share], "k*" if k == 100 else "r*", ms=8, label=f"k = {k}, recalled")

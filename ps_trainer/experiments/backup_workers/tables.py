@@ -134,7 +134,7 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
         rows.append(
             [case.shape, Rule.BARRIER.words, case.num_needed, case.num_backups]
             + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
-            + [step.measured, step.simulated, case.model("cancelled"), case.model(Rule.BARRIER), *speedups]
+            + [step.measured, step.simulated, case.cancelled, case.predicted, *speedups]
             + [100 * dropped.measured, 100 * dropped.simulated]
             + [100 * case.num_backups / (case.num_needed + case.num_backups)]
         )

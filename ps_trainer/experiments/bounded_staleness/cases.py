@@ -6,13 +6,13 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, largest, median, setting
 from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import monte_carlo, real, step_times
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import spread
@@ -41,6 +41,84 @@ class BoundRun(Label):
     REAL = "real"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClockSettings(Record):
+    """Settings of a run that counts clocks: under a bound, or in the model of clocks."""
+
+    what: BoundRun
+    shape: str  # of the step times
+    n: int  # number of workers
+    is_slow: bool  # whether the last worker is `SLOWNESS` times slower
+    bound: int | None  # s; None = no bound, so no worker waits
+    num_clocks: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealClockSettings(ClockSettings):
+    """Settings of a run of a real cluster."""
+
+    mean_ms: float  # mean step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundTrainingSettings(Record):
+    """Settings of a training in virtual time."""
+
+    what: BoundRun
+    n: int
+    max_updates: int
+    bound: int | None
+    rate: float  # learning rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClockFigures(Record):
+    """Figures of a run under a bound. Leads cover the whole run; all other figures leave out the warm-up."""
+
+    rate: float  # clocks per mean step of a worker that is not slow
+    wait_by_worker: Sequence[float]  # share of each worker's time that it waits, 0..1
+    mean_staleness: float  # in updates
+    lead_at_begin: int  # largest lead over the slowest worker in completed steps, at the begin of a step
+    lead_when_done: int  # the same just after the end of a step
+    waits: float | None = None  # mean of `wait_by_worker`, beside a real run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClockModelFigures(Record):
+    """Rates of the model of clocks, in the unit of `ClockFigures.rate`."""
+
+    rate: float
+    barrier_rate: float  # 1/E[max], with a barrier after each step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundTrainingFigures(Record):
+    """Way to the target loss; None if it was not reached."""
+
+    updates: int | None
+    time: float | None  # in mean steps
+    has_diverged: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterClockFigures(Record):
+    """Figures of a real cluster's run: its rate, and shares of a worker's time."""
+
+    rate: float  # clocks per mean step
+    computes: float
+    communicates: float
+    waits: float
+    lead_at_begin: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealClockFigures(real.RealFigures):
+    """Figures of a cluster and of its simulation."""
+
+    measured: ClusterClockFigures
+    simulated: ClockFigures
+
+
 def compute_of(shape: str, n: int, *, is_slow: bool) -> list[str]:
     """Return the step times of all workers and then of the slow worker, as values of `--compute`."""
     slow = step_times.with_mean(Shape(shape).text, 1000 * SLOWNESS * MEAN_SECS, n - 1)
@@ -52,25 +130,21 @@ def rule_of(bound: int | None) -> tuple[str, list[str]]:
     return ("async", []) if bound is None else ("ssp", [f"staleness={bound}"])
 
 
-def figures_of(schedule: Schedule) -> dict[str, Any]:
-    """Return the figures of a run.
-
-    Leads cover the whole run, and all other figures leave out the warm-up. Rates are in clocks per mean step of a
-    worker that is not slow.
-    """
+def figures_of(schedule: Schedule) -> ClockFigures:
+    """Return the figures of a run."""
     summary = summarise_schedule(schedule)
     at_begin, when_done = largest_leads(schedule)
-    return {
-        "rate": summary.updates_per_sec / schedule.num_workers * MEAN_SECS,
-        "wait_by_worker": summary.wait_share.tolist(),
-        "mean_staleness": summary.staleness_mean(),
-        "lead_at_begin": at_begin,
-        "lead_when_done": when_done,
-    }
+    return ClockFigures(
+        rate=summary.updates_per_sec / schedule.num_workers * MEAN_SECS,
+        wait_by_worker=summary.wait_share.tolist(),
+        mean_staleness=summary.staleness_mean(),
+        lead_at_begin=at_begin,
+        lead_when_done=when_done,
+    )
 
 
-def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, seed: int) -> dict[str, Any]:
-    """Return the model's clock rate and the rate 1/E[max] of a barrier after each step, in the units of `figures_of`.
+def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, seed: int) -> ClockModelFigures:
+    """Return the model's clock rates.
 
     The model uses the step times of the run with the same seed.
     """
@@ -78,10 +152,10 @@ def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, 
     def samplers() -> list[monte_carlo.Sampler]:
         return step_times.samplers(compute, n, seed)
 
-    return {
-        "rate": monte_carlo.ssp_clock_rate(samplers(), bound, num_clocks) * MEAN_SECS,
-        "barrier_rate": MEAN_SECS / monte_carlo.order_statistic(samplers(), n, num_clocks).value,
-    }
+    return ClockModelFigures(
+        rate=monte_carlo.ssp_clock_rate(samplers(), bound, num_clocks) * MEAN_SECS,
+        barrier_rate=MEAN_SECS / monte_carlo.order_statistic(samplers(), n, num_clocks).value,
+    )
 
 
 def largest_leads(schedule: Schedule) -> tuple[int, int]:
@@ -97,26 +171,23 @@ def largest_leads(schedule: Schedule) -> tuple[int, int]:
     return int(at_begin.max()), int(when_done.max())
 
 
-def figures_of_training(training: Training, num_workers: int, bound: int | None, mean_secs: float) -> dict[str, Any]:
-    """Return the figures of a cluster's run.
-
-    Returns:
-        The rate in clocks per mean step, the shares of a worker's time in which it computes, communicates and waits,
-        and the largest lead at the begin of a step.
-    """
+def figures_of_training(
+    training: Training, num_workers: int, bound: int | None, mean_secs: float
+) -> ClusterClockFigures:
+    """Return the figures of a cluster's run."""
     own = list(training.by_worker().values())
     periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in own]
     computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in own]) / periods
     # A worker does not wait between two steps, but its work there is not computing, so it counts in the rest.
     rest = 1.0 - computes
     communicates = rest if bound is None else np.minimum(rest, real.overhead_secs(training) / np.array(periods))
-    return {
-        "rate": float(np.mean(1 / np.array(periods))) * mean_secs,
-        "computes": float(np.mean(computes)),
-        "communicates": float(np.mean(communicates)),
-        "waits": float(np.mean(rest - communicates)),
-        "lead_at_begin": largest_leads(real.as_schedule(training, num_workers))[0],
-    }
+    return ClusterClockFigures(
+        rate=float(np.mean(1 / np.array(periods))) * mean_secs,
+        computes=float(np.mean(computes)),
+        communicates=float(np.mean(communicates)),
+        waits=float(np.mean(rest - communicates)),
+        lead_at_begin=largest_leads(real.as_schedule(training, num_workers))[0],
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +282,7 @@ class RealBound(real.RealCase):
     @property
     def largest_lead(self) -> int:
         """Largest lead over the slowest worker at the begin of a step, in completed steps, over all runs."""
-        return max(one["lead_at_begin"] for one in self.runs.figures("measured"))
+        return max(one.lead_at_begin for one in self.runs.figures("measured"))
 
     def timed(self) -> Results:
         """Return the runs whose times count."""
@@ -223,7 +294,7 @@ class RealBound(real.RealCase):
 
     def median(self, name: str) -> float:
         """Return a figure of the cluster alone, from the runs whose times count."""
-        return spread([one[name] for one in self.timed().figures("measured")]).median
+        return spread([getattr(one, name) for one in self.timed().figures("measured")]).median
 
 
 def bound_name(bound: int | None) -> str:

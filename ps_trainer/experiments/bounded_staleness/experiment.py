@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Run, repeated
 from ps_trainer.experiments.harness.cases import grouped
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import cases, claims, plots, tables
-from .cases import BoundRun, RealBound, TrainedBound
+from .cases import (
+    BoundRun,
+    BoundTrainingFigures,
+    BoundTrainingSettings,
+    ClockFigures,
+    ClockModelFigures,
+    ClockSettings,
+    ClusterClockFigures,
+    RealBound,
+    RealClockFigures,
+    RealClockSettings,
+    TrainedBound,
+)
 
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_STEP = 1e-5
@@ -39,30 +53,33 @@ _NUM_REAL_CLOCKS = 100
 _QUICK_BOUND = 1
 
 
-class BoundedTiming(Part):
+class BoundedTiming(Part[ClockSettings, Any]):
     """Clock rates, waiting and leads in virtual time, and the model's predictions."""
 
     claims = claims.OF_TIMING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[ClockSettings]]:
         num_clocks = 500 if quick else 3000
         runs = []
         for (shape, n, is_slow), bound, what in itertools.product(
             _CLUSTERS, cases.BOUNDS, (BoundRun.RULE, BoundRun.MODEL)
         ):
             key = f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}"
-            settings = {"what": what, "shape": shape, "n": n, "is_slow": is_slow, "bound": bound}
-            runs += repeated(seeds, key, {**settings, "num_clocks": num_clocks}, _SECS_PER_STEP * n * num_clocks)
+            settings = ClockSettings(what=what, shape=shape, n=n, is_slow=is_slow, bound=bound, num_clocks=num_clocks)
+            runs += repeated(seeds, key, settings, _SECS_PER_STEP * n * num_clocks)
         return runs
 
-    def owns(self, run: Run) -> bool:
-        return run.settings["what"] in (BoundRun.RULE, BoundRun.MODEL)
+    def owns(self, run: Run[Any]) -> bool:
+        return run.settings.what in (BoundRun.RULE, BoundRun.MODEL)
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def figures_type_of(self, settings: ClockSettings) -> type[Record]:
+        return ClockModelFigures if settings.what is BoundRun.MODEL else ClockFigures
+
+    def execute(self, run: Run[ClockSettings], folder: pathlib.Path) -> Measured[Any]:
         settings = run.settings
-        n, bound, num_clocks = settings["n"], settings["bound"], settings["num_clocks"]
-        compute = cases.compute_of(settings["shape"], n, is_slow=settings["is_slow"])
-        if settings["what"] == BoundRun.MODEL:
+        n, bound, num_clocks = settings.n, settings.bound, settings.num_clocks
+        compute = cases.compute_of(settings.shape, n, is_slow=settings.is_slow)
+        if settings.what is BoundRun.MODEL:
             return Measured(cases.predict(compute, n, bound, num_clocks, run.seed))
         update, options = cases.rule_of(bound)
         done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=n * num_clocks, seed=run.seed)
@@ -75,42 +92,39 @@ class BoundedTiming(Part):
     plots = plots.OF_TIMING
 
 
-class BoundedTraining(Part):
+class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
     """Updates and virtual time to a test loss, by bound and learning rate."""
 
+    figures_type = BoundTrainingFigures
     selects = {"what": BoundRun.TRAINING}
     claims = claims.OF_TRAINING
     notes = tables.ON_TRAINING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BoundTrainingSettings]]:
         """Plan every bound with every learning rate; the quick form has no runs."""
-        settings = {"what": BoundRun.TRAINING, "n": cases.NUM_TRAINED_WORKERS, "max_updates": _MAX_UPDATES}
+        n, what = cases.NUM_TRAINED_WORKERS, BoundRun.TRAINING
         return [
             run
             for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, cases.RATES)
-            for run in repeated(
-                seeds,
-                f"{BoundRun.TRAINING}-s={bound}-rate={rate:g}",
-                {**settings, "bound": bound, "rate": rate},
-                _EXPECTED_SECS,
-            )
+            for settings in [BoundTrainingSettings(what=what, n=n, max_updates=_MAX_UPDATES, bound=bound, rate=rate)]
+            for run in repeated(seeds, f"{what}-s={bound}-rate={rate:g}", settings, _EXPECTED_SECS)
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[BoundTrainingSettings], folder: pathlib.Path) -> Measured[BoundTrainingFigures]:
         """Train softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
 
         settings = run.settings
-        update, options = cases.rule_of(settings["bound"])
+        update, options = cases.rule_of(settings.bound)
         schedule = virtual.run(
             update,
             options,
             num_workers=cases.NUM_TRAINED_WORKERS,
             compute=cases.compute_of(Shape.EXPONENTIAL, cases.NUM_TRAINED_WORKERS, is_slow=False),
-            num_updates=settings["max_updates"],
+            num_updates=settings.max_updates,
             seed=run.seed,
         ).schedule
-        training = virtual_training.digits("softmax", settings["rate"], batch_size=_BATCH_SIZE, seed=run.seed)
+        training = virtual_training.digits("softmax", settings.rate, batch_size=_BATCH_SIZE, seed=run.seed)
         trained = train(
             training,
             schedule,
@@ -121,12 +135,12 @@ class BoundedTraining(Part):
         )
         end = trained.evaluations[-1]
         has_reached = not trained.has_diverged and end.metrics["loss"] <= cases.TARGET_LOSS
-        reached = (
-            {"updates": end.version, "time": end.secs / cases.MEAN_SECS}
-            if has_reached
-            else {"updates": None, "time": None}
+        figures = BoundTrainingFigures(
+            updates=end.version if has_reached else None,
+            time=end.secs / cases.MEAN_SECS if has_reached else None,
+            has_diverged=trained.has_diverged,
         )
-        return Measured({**reached, "has_diverged": trained.has_diverged})
+        return Measured(figures)
 
     cases = staticmethod(grouped(TrainedBound, "bound"))  # by rising bound, None last
 
@@ -137,16 +151,25 @@ class BoundedTraining(Part):
     plots = plots.OF_TRAINING
 
 
-class RealBoundedClusters(real.RealPart):
+class RealBoundedClusters(real.RealPart[RealClockSettings]):
     """Shares of the time of real processes that sleep, and their largest leads."""
 
+    figures_type = RealClockFigures
     claims = claims.OF_REAL_CLUSTERS
     notes = tables.ON_REAL_CLUSTERS
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealClockSettings]]:
         """Plan exponential steps under every bound; the quick form has one bound."""
         n, shape = cases.NUM_REAL_WORKERS, Shape.EXPONENTIAL
-        settings = {"what": BoundRun.REAL, "shape": shape, "n": n, "is_slow": False, "num_clocks": _NUM_REAL_CLOCKS}
+        unbounded = RealClockSettings(
+            what=BoundRun.REAL,
+            shape=shape,
+            n=n,
+            is_slow=False,
+            bound=None,
+            num_clocks=_NUM_REAL_CLOCKS,
+            mean_ms=cases.REAL_MEAN_MS,
+        )
         secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * cases.REAL_MEAN_MS / 1000)
         return [
             run
@@ -154,25 +177,25 @@ class RealBoundedClusters(real.RealPart):
             for run in repeated(
                 seeds,
                 f"L2-n={n}-{shape}-s={bound}",
-                {**settings, "bound": bound, "mean_ms": cases.REAL_MEAN_MS},
+                dataclasses.replace(unbounded, bound=bound),
                 secs,
                 real.LEVEL,
             )
         ]
 
-    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
-        update, options = cases.rule_of(settings["bound"])
-        n, text = settings["n"], Shape(settings["shape"]).text
-        delays, unscaled = [with_mean(text, settings["mean_ms"])], [text]
-        return real.DelayedTraining(update, options, n, n * settings["num_clocks"], delays, unscaled)
+    def training_of(self, settings: RealClockSettings) -> real.DelayedTraining:
+        update, options = cases.rule_of(settings.bound)
+        n, text = settings.n, Shape(settings.shape).text
+        delays, unscaled = [with_mean(text, settings.mean_ms)], [text]
+        return real.DelayedTraining(update, options, n, n * settings.num_clocks, delays, unscaled)
 
-    def measured(self, run: Run, training: Training) -> dict[str, Any]:
-        n, bound, mean_ms = (run.settings[name] for name in ("n", "bound", "mean_ms"))
-        return cases.figures_of_training(training, n, bound, mean_ms / 1000)
+    def measured(self, run: Run[RealClockSettings], training: Training) -> ClusterClockFigures:
+        settings = run.settings
+        return cases.figures_of_training(training, settings.n, settings.bound, settings.mean_ms / 1000)
 
-    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+    def simulated(self, run: Run[RealClockSettings], done: virtual.VirtualRun) -> ClockFigures:
         figures = cases.figures_of(done.schedule)
-        return figures | {"waits": float(np.mean(figures["wait_by_worker"]))}
+        return dataclasses.replace(figures, waits=float(np.mean(figures.wait_by_worker)))
 
     cases = staticmethod(grouped(RealBound, "bound"))
     tables = staticmethod(tables.of_real_clusters)

@@ -13,7 +13,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,57 +22,66 @@ from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuUse
 from ps_trainer.experiments.harness.labels import Level as Level
 from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
 from ps_trainer.experiments.harness.published import Published
+from ps_trainer.experiments.harness.records import Record, from_json
 from ps_trainer.experiments.harness.tables import Table
 from ps_trainer.experiments.toolkit.statistics import spread
 
+SettingsT = TypeVar("SettingsT", bound=Record)
+FiguresT = TypeVar("FiguresT", bound=Record)
+
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(Generic[SettingsT]):
     """One run: its settings and its expected duration.
 
     Attributes:
         key: Unique name in the experiment; a file name (letters, digits, `.`, `_`, `-`, `=`).
-        settings: JSON values that define the measurement. A finished run with other settings is repeated.
+        settings: Values that define the measurement. A finished run with other settings is repeated.
         seed: Seed of this repetition.
         expected_secs: Expected duration on two cores, for the estimate of the time left.
         level: Level that says which parts of the run are real.
     """
 
     key: str
-    settings: Mapping[str, Any]
+    settings: SettingsT
     seed: int = 0
     expected_secs: float = 1.0
     level: Level = Level.VIRTUAL
 
     def identity(self) -> dict[str, Any]:
         """JSON values that must be the same for the harness to reuse a finished run."""
-        return {"level": self.level.value, "seed": self.seed, "settings": json.loads(json.dumps(dict(self.settings)))}
+        return {
+            "level": self.level.value,
+            "seed": self.seed,
+            "settings": json.loads(json.dumps(self.settings.as_json())),
+        }
 
 
 def repeated(
-    seeds: Sequence[int], key: str, settings: Mapping[str, Any], expected_secs: float, level: Level = Level.VIRTUAL
-) -> list[Run]:
+    seeds: Sequence[int], key: str, settings: SettingsT, expected_secs: float, level: Level = Level.VIRTUAL
+) -> list[Run[SettingsT]]:
     """Runs that differ only in their seed; each key ends with the seed."""
     return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level) for seed in seeds]
 
 
-def keyed(level: str, settings: Mapping[str, Any], without: Sequence[str] = ()) -> str:
+def keyed(level: str, settings: Record, without: Sequence[str] = ()) -> str:
     """A key of runs made of their settings, without settings that are None."""
-    shown = {name: value for name, value in settings.items() if value is not None and name not in without}
+    shown = {name: value for name, value in settings.as_json().items() if value is not None and name not in without}
     return "-".join([level, *(f"{name}={value}" for name, value in shown.items())])
 
 
-class Measured(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Measured(Generic[FiguresT]):
     """Result of a run.
 
     Attributes:
-        figures: JSON values by name.
+        figures: Measured values.
         steps: A JSON object per step, in order of time, kept as a file. It may be empty, or have only the first
             steps.
         window: Wall time, in seconds since the epoch, in which the machine's CPU use matters; None = the whole run.
     """
 
-    figures: Mapping[str, Any]
+    figures: FiguresT
     steps: Iterable[Mapping[str, Any]] = ()
     window: tuple[float, float] | None = None
 
@@ -80,8 +89,8 @@ class Measured(NamedTuple):
 class RunResult(NamedTuple):
     """A finished run."""
 
-    run: Run
-    figures: Mapping[str, Any]  # JSON values by name
+    run: Run[Any]
+    figures: Any  # the `Record` of the run's part
     wall_secs: float  # duration of the run
     cpu: CpuUse | None  # CPU use in the run's window; None where the system does not count it
     folder: pathlib.Path  # folder of result.json, steps.jsonl and logs
@@ -119,7 +128,7 @@ class Results(tuple[RunResult, ...]):
 
     def figures(self, name: str) -> list[Any]:
         """One figure of each run."""
-        return [result.figures[name] for result in self]
+        return [getattr(result.figures, name) for result in self]
 
     def setting(self, name: str) -> Any:
         """A setting, `level` or `seed` that all of these runs share; needs at least one run."""
@@ -143,12 +152,13 @@ class Analysis:
     notes: Sequence[str]  # sentences for the report: what was left out, why a claim fails, …
 
 
-class Part(abc.ABC):
+class Part(abc.ABC, Generic[SettingsT, FiguresT]):
     """Runs of one kind: their execution and their analysis.
 
     `cases`, `tables` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
     Attributes:
+        figures_type: Type of the figures, with which the harness reads finished runs.
         selects: Settings, `level` among them, by which a run belongs to this part.
         sees_all: Whether its cases are made of the results of all parts instead of its own.
         claims: Claims about these runs, with thresholds that are fixed before anything is run.
@@ -159,6 +169,7 @@ class Part(abc.ABC):
         why_none: Function that explains why a claim was not measured, where the claim itself does not.
     """
 
+    figures_type: ClassVar[type[Record]]
     selects: ClassVar[Mapping[str, Any]] = {}
     sees_all: ClassVar[bool] = False
     claims: ClassVar[Sequence[Claim]] = ()
@@ -169,7 +180,7 @@ class Part(abc.ABC):
     why_none: Callable[[Any], str] = staticmethod(lambda cases: "")
 
     @abc.abstractmethod
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[SettingsT]]:
         """The runs, in order.
 
         Args:
@@ -178,7 +189,7 @@ class Part(abc.ABC):
         """
 
     @abc.abstractmethod
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[SettingsT], folder: pathlib.Path) -> Measured[FiguresT]:
         """Executes one of the runs, and leaves no process behind.
 
         Args:
@@ -189,7 +200,12 @@ class Part(abc.ABC):
             RunError: The run failed; the message holds the end of the log.
         """
 
-    def owns(self, run: Run) -> bool:
+    def figures_type_of(self, settings: SettingsT) -> type[Record]:
+        """Type of the figures of a run with these settings; `figures_type` unless the part has several."""
+        del settings
+        return self.figures_type
+
+    def owns(self, run: Run[Any]) -> bool:
         """Whether a run belongs to this part."""
         return all(_setting(run, name) == value for name, value in self.selects.items())
 
@@ -211,7 +227,7 @@ class Experiment:
 
     name: str
     source: str
-    parts: Sequence[Part]
+    parts: Sequence[Part[Any, Any]]
     claims: Sequence[Claim]
     captions: Mapping[str, Caption]
     published: Sequence[Published] = ()
@@ -224,13 +240,21 @@ class Experiment:
         cls.claims = tuple(claim for part in cls.parts for claim in part.claims)
         cls.captions = {plot.key.partition("-")[0]: plot.caption for part in cls.parts for plot in part.plots}
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[Any]]:
         """The runs of all parts, in order."""
         return [run for part in self.parts for run in part.runs(seeds, quick=quick)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[Any], folder: pathlib.Path) -> Measured[Any]:
         """Executes one run by its part."""
         return self._part_of(run).execute(run, folder)
+
+    def read_figures(self, run: Run[Any], values: Mapping[str, Any]) -> Record:
+        """The figures of a finished run, from their JSON.
+
+        Raises:
+            ValueError: A figure is missing.
+        """
+        return from_json(self._part_of(run).figures_type_of(run.settings), values)
 
     def analyse(self, results: Results) -> Analysis:
         """Tables, claims checked, and notes, of all runs."""
@@ -250,10 +274,10 @@ class Experiment:
         drawings = [Drawing(plot, plot.data(cases)) for part, cases in self._cases(results) for plot in part.plots]
         return [drawing for drawing in drawings if drawing.data]
 
-    def _part_of(self, run: Run) -> Part:
+    def _part_of(self, run: Run[Any]) -> Part[Any, Any]:
         return next(part for part in self.parts if part.owns(run))
 
-    def _cases(self, results: Results) -> list[tuple[Part, Any]]:
+    def _cases(self, results: Results) -> list[tuple[Part[Any, Any], Any]]:
         """Each part with the cases that the results make."""
         owned = [(result, self._part_of(result.run)) for result in results]
         return [
@@ -262,11 +286,12 @@ class Experiment:
         ]
 
 
-def _notes_of(part: Part, cases: Any) -> Sequence[str]:
+def _notes_of(part: Part[Any, Any], cases: Any) -> Sequence[str]:
     if callable(part.notes):
         return part.notes(cases)
     return part.notes if cases else ()
 
 
-def _setting(run: Run, name: str) -> Any:
-    return getattr(run, name) if name in ("level", "seed") else run.settings.get(name)
+def _setting(run: Run[Any], name: str) -> Any:
+    # Parts differ in their settings, and a selection over all parts asks each run for its own.
+    return getattr(run, name) if name in ("level", "seed") else getattr(run.settings, name, None)

@@ -36,34 +36,46 @@ def grouped(kind: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
     return lambda results: cases_by(kind, results, *names)
 
 
-def setting(name: str, kind: Callable[[Any], Any] = lambda value: value) -> Any:
-    """An attribute of a case: a setting of its runs, as a value of a kind."""
-    return property(lambda case: kind(case.runs.setting(name)))
+class Accessor(property):
+    """An attribute of a case that reads a setting or a figure of its runs.
+
+    Attributes:
+        name: Name of the setting or the figure; `tests/experiments/harness/test_records.py` checks that it exists.
+    """
+
+    def __init__(self, name: str, read: Callable[[Any], Any]):
+        super().__init__(read)
+        self.name = name
+
+
+def setting(name: str) -> Any:
+    """An attribute of a case: a setting of its runs."""
+    return Accessor(name, lambda case: case.runs.setting(name))
 
 
 def figures(name: str, missing: Any = None) -> Any:
     """An attribute of a case: a figure of each run, where None becomes `missing`."""
-    return property(lambda case: [missing if value is None else value for value in case.runs.figures(name)])
+    return Accessor(name, lambda case: [missing if value is None else value for value in case.runs.figures(name)])
 
 
 def count(name: str, value: Any) -> Any:
     """An attribute of a case: the number of runs whose figure has this value."""
-    return property(lambda case: case.runs.figures(name).count(value))
+    return Accessor(name, lambda case: case.runs.figures(name).count(value))
 
 
 def median(name: str, of: str = "runs") -> Any:
     """An attribute of a case: the median of a figure over its runs, or over other results that it has."""
-    return property(lambda case: getattr(case, of).median(name))
+    return Accessor(name, lambda case: getattr(case, of).median(name))
 
 
 def mean(name: str) -> Any:
     """An attribute of a case: the mean of a figure over its runs."""
-    return property(lambda case: case.runs.mean(name))
+    return Accessor(name, lambda case: case.runs.mean(name))
 
 
 def largest(name: str) -> Any:
     """An attribute of a case: the largest value of a figure over its runs."""
-    return property(lambda case: max(case.runs.figures(name)))
+    return Accessor(name, lambda case: max(case.runs.figures(name)))
 
 
 def described(text: str) -> Any:

@@ -6,6 +6,7 @@ import abc
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
@@ -67,19 +68,19 @@ class Progress(abc.ABC):
     ) -> None:
         self.close()
 
-    def plan(self, runs: Sequence[Run]) -> None:
+    def plan(self, runs: Sequence[Run[Any]]) -> None:
         """Announces the planned runs of all experiments; called once."""
         self._num_runs = len(runs)
         self._time_left = TimeLeft(sum(run.expected_secs for run in runs), self._clock)
         self._planned()
 
-    def begin(self, experiment: str, run: Run) -> None:
+    def begin(self, experiment: str, run: Run[Any]) -> None:
         """Shows that a run begins."""
         self._began_at = self._clock()
         self._time_left.begin(run.expected_secs)
         self._shown(f"{experiment} {run.key}")
 
-    def end(self, experiment: str, run: Run, remark: str = "") -> None:
+    def end(self, experiment: str, run: Run[Any], remark: str = "") -> None:
         """Shows that a run has ended; `remark` names anything unusual about it."""
         self._time_left.end()
         self._num_done += 1

@@ -191,8 +191,8 @@ def _write_csv(results: Results, path: pathlib.Path) -> None:
             "run": result.run.key,
             "level": result.run.level.value,
             "seed": result.run.seed,
-            **_scalars(result.run.settings),
-            **_scalars(result.figures),
+            **_scalars(result.run.settings.as_json()),
+            **_scalars(result.figures.as_json()),
             **_cost(result),
         }
         for result in results

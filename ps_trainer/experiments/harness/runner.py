@@ -7,7 +7,7 @@ import pathlib
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,13 +37,13 @@ class Job:
     seeds: Sequence[int]  # seeds of the repetitions
     folder: pathlib.Path  # folder of its files
     store: RunStore  # files of its runs
-    runs: Sequence[Run]  # all of them, in order
+    runs: Sequence[Run[Any]]  # all of them, in order
     finished: Mapping[str, RunResult]  # key -> result of the runs that are not repeated
     old_versions: Sequence[str]  # other code versions that measured some of these
     remarks: Sequence[str]  # reasons why finished runs are repeated
 
     @property
-    def missing(self) -> list[Run]:
+    def missing(self) -> list[Run[Any]]:
         """The runs that have not finished."""
         return [run for run in self.runs if run.key not in self.finished]
 
@@ -74,7 +74,8 @@ def prepare(
         raise ValueError(f"{experiment.name}: more than one run has a key of {sorted(keys)}")
     folder = out_dir / experiment.name
     levels = dict.fromkeys(run.level for run in runs)
-    store = RunStore(folder, {level: code_version(type(experiment), level) for level in levels}, keep_runs)
+    versions = {level: code_version(type(experiment), level) for level in levels}
+    store = RunStore(folder, versions, experiment.read_figures, keep_runs)
     found = {run.key: store.find(run) for run in runs}
     return Job(
         experiment=experiment,
@@ -138,7 +139,7 @@ def others_sentence(results: Results) -> str:
     )
 
 
-def _one(job: Job, run: Run) -> RunResult:
+def _one(job: Job, run: Run[Any]) -> RunResult:
     folder = job.store.begin(run)
     started, started_at = time.monotonic(), time.time()
     with CpuWatch() as cpu:
@@ -148,7 +149,7 @@ def _one(job: Job, run: Run) -> RunResult:
     return job.store.finish(run, measured, wall_secs, cpu.between(start, end))
 
 
-def _failure(job: Job, run: Run, error: Exception) -> Failure:
+def _failure(job: Job, run: Run[Any], error: Exception) -> Failure:
     folder = job.store.folder / "runs" / run.key
     text = "".join(traceback.format_exception(error))
     (folder / "error.txt").write_text(text, encoding="utf-8")

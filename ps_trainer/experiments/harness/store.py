@@ -15,12 +15,13 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.base import Level, Measured, Run, RunResult
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.records import Record
 
 _FORMAT = 1
 _KEY = re.compile(r"[A-Za-z0-9._=-]+")
@@ -40,9 +41,10 @@ class RunStore:
 
     folder: pathlib.Path  # folder of the experiment
     versions: Mapping[Level, str]  # digest of the code on which runs of a level depend
+    read_figures: Callable[[Run[Any], Mapping[str, Any]], Record]  # makes the figures of a run of their JSON
     keeps_versions: bool = False  # whether runs of other code versions count too
 
-    def find(self, run: Run) -> Found:
+    def find(self, run: Run[Any]) -> Found:
         """The finished run with these settings and this code version."""
         path = self._folder_of(run) / "result.json"
         if not path.exists():
@@ -58,9 +60,13 @@ class RunStore:
         version = self.versions[run.level]
         if record["version"] != version and not self.keeps_versions:
             return Found(None, f"measured by other code ({record['version']}, now {version})")
-        return Found(self._result(run, record), version=record["version"])
+        try:
+            result = self._result(run, record)
+        except ValueError as error:
+            return Found(None, f"result.json is of other code: {error}")
+        return Found(result, version=record["version"])
 
-    def begin(self, run: Run) -> pathlib.Path:
+    def begin(self, run: Run[Any]) -> pathlib.Path:
         """Makes an empty folder for the run, without the files of an earlier attempt."""
         folder = self._folder_of(run)
         if folder.exists():
@@ -68,7 +74,7 @@ class RunStore:
         folder.mkdir(parents=True)
         return folder
 
-    def finish(self, run: Run, measured: Measured, wall_secs: float, cpu: CpuUse | None) -> RunResult:
+    def finish(self, run: Run[Any], measured: Measured[Any], wall_secs: float, cpu: CpuUse | None) -> RunResult:
         """Stores the result of a run and so marks the run as finished."""
         folder = self._folder_of(run)
         steps = iter(measured.steps)
@@ -80,21 +86,22 @@ class RunStore:
             "format": _FORMAT,
             "run": run.identity(),
             "version": self.versions[run.level],
-            "figures": dict(measured.figures),
+            "figures": measured.figures.as_json(),
             "wall_secs": wall_secs,
             "cpu": cpu._asdict() if cpu is not None else None,
         }
         write_atomically(folder / "result.json", json.dumps(record, indent=1) + "\n")
         return self._result(run, json.loads(json.dumps(record)))
 
-    def _folder_of(self, run: Run) -> pathlib.Path:
+    def _folder_of(self, run: Run[Any]) -> pathlib.Path:
         if not _KEY.fullmatch(run.key) or run.key.startswith("."):
             raise ValueError(f"run key {run.key!r} is not a file name of letters, digits, '.', '_', '=', '-'")
         return self.folder / "runs" / run.key
 
-    def _result(self, run: Run, record: Mapping[str, Any]) -> RunResult:
+    def _result(self, run: Run[Any], record: Mapping[str, Any]) -> RunResult:
         cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
-        return RunResult(run, record["figures"], record["wall_secs"], cpu, self._folder_of(run))
+        figures = self.read_figures(run, record["figures"])
+        return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run))
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:

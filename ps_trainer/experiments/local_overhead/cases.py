@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, spread
 
 SIZES = "sizes"  # part of the runs: models of growing size, for the overhead
@@ -17,6 +19,36 @@ LEAST_SIZES = 3  # any two points lie on a line
 
 _MB = 1e6
 _OTHERS_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverheadSettings(Record):
+    """Settings of a run: its part, and fields of `TrainConfig`. None leaves the default of `TrainConfig`."""
+
+    part: str  # `SIZES` or `RULES`
+    model: str
+    model_option: str  # "" without an option
+    dataset: str
+    batch_size: int
+    learning_rate: float
+    max_steps: int
+    optimizer: str | None = None
+    update: str | None = None
+    layout: str | None = None
+    num_ps: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverheadFigures(Record):
+    """Losses and step times of both trainings of a run."""
+
+    loss_difference: float  # largest |difference| of a step's loss
+    first_loss: float
+    last_loss: float
+    num_steps: int
+    parameters: int  # number of the model's parameters
+    local_ms: Sequence[float]  # times of the steps of one process
+    cluster_ms: Sequence[float]  # times of the steps with a ps task
 
 
 class SizedModel(Case):
@@ -42,7 +74,7 @@ class SizedModel(Case):
 
     @property
     def parameters(self) -> int:
-        return self.runs[0].figures["parameters"]
+        return self.runs[0].figures.parameters
 
     @property
     def local(self) -> Spread:

@@ -26,7 +26,7 @@ CLAIMS = (
         quantity="largest |difference| of a step's loss",
         limit=Limit(high=LARGEST_DIFFERENCE),
         measure=lambda overheads: [
-            Measure(result.run.key, result.figures["loss_difference"]) for result in overheads.results
+            Measure(result.run.key, result.figures.loss_difference) for result in overheads.results
         ],
     ),
     Claim(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 from collections.abc import Sequence
@@ -11,11 +12,10 @@ from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Par
 from ps_trainer.experiments.toolkit import local_control
 
 from . import claims, plots, tables
-from .cases import BYTES_PER_PARAMETER, RULES, SIZES, overheads_of
+from .cases import BYTES_PER_PARAMETER, RULES, SIZES, OverheadFigures, OverheadSettings, overheads_of
 
 _LEVEL = Level.PROCESSES
 _START_SECS = 16.0
-_TRAIN = {"dataset": "digits", "batch_size": 16, "learning_rate": 0.05}
 
 # Model, its option, number of steps, and approximate seconds of a step with a ps task.
 _BY_SIZE = (
@@ -37,12 +37,13 @@ _EQUAL_TOO: tuple[dict[str, Any], ...] = (
 )
 
 
-class OneWorker(Part):
+class OneWorker(Part[OverheadSettings, OverheadFigures]):
     """One worker with ps tasks, and the same training in one process."""
 
+    figures_type = OverheadFigures
     claims = claims.CLAIMS
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[OverheadSettings]]:
         sizes = _QUICK_SIZES if quick else _BY_SIZE
         runs = [run for size in sizes for run in _runs(seeds, SIZES, *size)]
         if quick:
@@ -50,24 +51,22 @@ class OneWorker(Part):
         equal_too = [_runs(seeds[:1], RULES, "mlp", "hidden=128", 200, 0.005, **other) for other in _EQUAL_TOO]
         return [*runs, *itertools.chain(*equal_too)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        settings = dict(run.settings)
-        del settings["part"]
-        num_ps = settings.pop("num_ps", 1)
-        settings["model_option"] = [option for option in [settings["model_option"]] if option]
-        done = local_control.compare(
-            {**settings, "seed": run.seed}, folder, num_ps=num_ps, deadline_secs=10 * run.expected_secs
-        )
+    def execute(self, run: Run[OverheadSettings], folder: pathlib.Path) -> Measured[OverheadFigures]:
+        of_harness = ("part", "num_ps")
+        training = {name: value for name, value in run.settings.as_json().items() if name not in of_harness}
+        training |= {"model_option": [option for option in [run.settings.model_option] if option], "seed": run.seed}
+        num_ps, deadline_secs = run.settings.num_ps or 1, 10 * run.expected_secs
+        done = local_control.compare(training, folder, num_ps=num_ps, deadline_secs=deadline_secs)
         pushed_bytes = done.cluster.summary["workers"]["0"]["push_bytes_computed"]  # size of one step's gradient
-        figures = {
-            "loss_difference": done.loss_difference,
-            "first_loss": done.local[0]["loss"],
-            "last_loss": done.local[-1]["loss"],
-            "num_steps": len(done.local),
-            "parameters": round(pushed_bytes / BYTES_PER_PARAMETER),
-            "local_ms": done.local_ms(),
-            "cluster_ms": done.cluster_ms(),
-        }
+        figures = OverheadFigures(
+            loss_difference=done.loss_difference,
+            first_loss=done.local[0]["loss"],
+            last_loss=done.local[-1]["loss"],
+            num_steps=len(done.local),
+            parameters=round(pushed_bytes / BYTES_PER_PARAMETER),
+            local_ms=done.local_ms(),
+            cluster_ms=done.cluster_ms(),
+        )
         return Measured(figures, done.cluster.steps if run.seed == 0 else (), done.cluster.window)
 
     cases = staticmethod(overheads_of)
@@ -93,7 +92,16 @@ class LocalOverhead(Experiment):
 
 def _runs(
     seeds: Sequence[int], part: str, model: str, option: str, steps: int, step_secs: float, **others: Any
-) -> list[Run]:
-    settings = {**_TRAIN, "part": part, "model": model, "model_option": option, "max_steps": steps, **others}
+) -> list[Run[OverheadSettings]]:
+    settings = OverheadSettings(
+        part=part,
+        model=model,
+        model_option=option,
+        dataset="digits",
+        batch_size=16,
+        learning_rate=0.05,
+        max_steps=steps,
+    )
+    settings = dataclasses.replace(settings, **others)
     named = [model, *option.replace(",", "-").split(), *(f"{name}={value}" for name, value in others.items())]
     return repeated(seeds, "-".join(named), settings, _START_SECS + 2 * steps * step_secs, _LEVEL)

@@ -57,6 +57,9 @@ def _equality_table(results: Results) -> Table:
         *numbers(".4f", "first loss", "last loss"),
         *numbers(".1e", "max |Δ loss|"),
     )
-    names = ("num_steps", "first_loss", "last_loss", "loss_difference")
-    rows = [[result.run.key, *(result.figures[name] for name in names)] for result in results]
+    rows = [
+        [result.run.key, found.num_steps, found.first_loss, found.last_loss, found.loss_difference]
+        for result in results
+        for found in [result.figures]
+    ]
     return Table("Losses of one process and of a cluster", columns, rows, Level.PROCESSES)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.sized_settings import LEARNING_RATE, MEGABYTE, ROW_BYTES, ROWS_PER_STEP, Curve
@@ -17,11 +19,47 @@ from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_wa
 _ID_BYTES = 8
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepSettings(Record):
+    """Settings of a run in virtual time."""
+
+    curve: Curve
+    megabytes: int  # size of all parameters; 0 for the scalar
+    n: int  # number of workers
+    p: int  # number of ps tasks
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealStepSettings(StepSettings):
+    """Settings of a run of real processes, or of transfers over a link."""
+
+    updates: int  # number of updates, or of transfers
+    delay_ms: int  # sleep of each worker between pull and push, so that processes find the cores idle
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NullStepFigures(Record):
+    """Figures of null steps after warm-up; in virtual time only their durations."""
+
+    step_ms: Sequence[float]
+    skew_ms: Sequence[float] | None = None  # times from the first to the last worker that has an update's parameters
+    bytes_per_step: float | None = None  # bytes that the last worker received and sent in a step
+    loss_error: float | None = None  # largest |relative error| of a loss; None if the right loss is unknown
+    switches_per_step: float | None = None  # context switches of the machine; None if not counted
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransferFigures(Record):
+    """Figures of plain transfers over a link."""
+
+    bytes_per_sec: Sequence[float]  # rate of each transfer
+
+
 class StepCase(Case):
     """Repetitions of one run; CPU-contended runs count only if all runs are contended."""
 
     level = setting("level")
-    curve = setting("curve", Curve)
+    curve = setting("curve")
     megabytes = setting("megabytes")  # size of all parameters; 0 for the scalar
     n = setting("n")
     p = setting("p")
@@ -164,16 +202,16 @@ def loss_error(training: Training, curve: Curve, num_values: int) -> float | Non
     )
 
 
-def num_values(settings: Mapping[str, Any]) -> int:
+def num_values(settings: StepSettings) -> int:
     """Return the number of values of a dense model, or of rows of a table."""
-    if settings["curve"] == Curve.SCALAR:
-        return settings["p"]
-    size = 4 if settings["curve"] == Curve.DENSE else ROW_BYTES
-    return round(settings["megabytes"] * MEGABYTE / size)
+    if settings.curve is Curve.SCALAR:
+        return settings.p
+    size = 4 if settings.curve is Curve.DENSE else ROW_BYTES
+    return round(settings.megabytes * MEGABYTE / size)
 
 
 def _known(results: Sequence[RunResult], name: str) -> list[Any]:
-    return [value for result in results if (value := result.figures.get(name)) is not None]
+    return [value for result in results if (value := getattr(result.figures, name)) is not None]
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -17,7 +17,18 @@ from ps_trainer.experiments.toolkit.sized_settings import Curve
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 
 from . import claims, plots, tables
-from .cases import NullSteps, loss_error, null_steps_of, num_values, skew_ms, step_ms
+from .cases import (
+    NullStepFigures,
+    NullSteps,
+    RealStepSettings,
+    StepSettings,
+    TransferFigures,
+    loss_error,
+    null_steps_of,
+    num_values,
+    skew_ms,
+    step_ms,
+)
 
 RATE = "200mbit"
 
@@ -36,7 +47,7 @@ class _StepPlan(NamedTuple):
     """Runs of one case."""
 
     curve: Curve
-    megabytes: float  # size of all parameters
+    megabytes: int  # size of all parameters
     n: int  # number of workers
     p: int  # number of ps tasks
     updates: int  # number of updates
@@ -73,12 +84,13 @@ _QUICK_LOCAL = (
 _QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 20), _StepPlan(_DENSE, 4, 2, 1, 10))
 
 
-class SourceScale(Part):
+class SourceScale(Part[StepSettings, NullStepFigures]):
     """The source's numbers of workers and ps tasks in virtual time."""
 
+    figures_type = NullStepFigures
     selects = {"level": Level.VIRTUAL}
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StepSettings]]:
         counts = _QUICK_PAPER_COUNTS if quick else _PAPER_COUNTS
         return [
             run
@@ -87,44 +99,45 @@ class SourceScale(Part):
             for run in _virtual_runs(seeds[:1], *place, n)
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        curve, megabytes, n = (run.settings[name] for name in ("curve", "megabytes", "n"))
-        return Measured({"step_ms": _virtual_step_ms(Curve(curve), megabytes, n, run.seed)})
+    def execute(self, run: Run[StepSettings], folder: pathlib.Path) -> Measured[NullStepFigures]:
+        return Measured(NullStepFigures(step_ms=_virtual_step_ms(run.settings, run.seed)))
 
 
-class PlainTransfers(Part):
+class PlainTransfers(Part[RealStepSettings, TransferFigures]):
     """TCP transfers over a shaped link; no runs on machines that cannot shape hosts."""
 
+    figures_type = TransferFigures
     selects = {"curve": Curve.GOODPUT}
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
         return [run for run in _shaped_runs(seeds, quick=quick) if self.owns(run)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        return Measured({"bytes_per_sec": goodput.measure(RATE, run.settings["updates"])})
+    def execute(self, run: Run[RealStepSettings], folder: pathlib.Path) -> Measured[TransferFigures]:
+        return Measured(TransferFigures(bytes_per_sec=goodput.measure(RATE, run.settings.updates)))
 
 
-class RealSteps(Part):
+class RealSteps(Part[RealStepSettings, NullStepFigures]):
     """Processes on one machine and on shaped hosts, and the claims over all parts."""
 
+    figures_type = NullStepFigures
     claims = claims.CLAIMS
     sees_all = True
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
         local = [run for plan in (_QUICK_LOCAL if quick else _LOCAL) for run in _runs_of(plan, Level.PROCESSES, seeds)]
-        return local + [run for run in _shaped_runs(seeds, quick=quick) if run.settings["curve"] != Curve.GOODPUT]
+        return local + [run for run in _shaped_runs(seeds, quick=quick) if run.settings.curve is not Curve.GOODPUT]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[RealStepSettings], folder: pathlib.Path) -> Measured[NullStepFigures]:
         with SwitchWatch() as switches:
             training, moved_bytes = _train(run, folder)
-        num_switches, num_updates = switches.between(*training.window), len(training.warm_steps) / run.settings["n"]
-        figures = {
-            "step_ms": step_ms(training),
-            "skew_ms": skew_ms(training),
-            "bytes_per_step": moved_bytes,
-            "loss_error": loss_error(training, Curve(run.settings["curve"]), num_values(run.settings)),
-            "switches_per_step": None if num_switches is None else num_switches / num_updates,
-        }
+        num_switches, num_updates = switches.between(*training.window), len(training.warm_steps) / run.settings.n
+        figures = NullStepFigures(
+            step_ms=step_ms(training),
+            skew_ms=skew_ms(training),
+            bytes_per_step=moved_bytes,
+            loss_error=loss_error(training, run.settings.curve, num_values(run.settings)),
+            switches_per_step=None if num_switches is None else num_switches / num_updates,
+        )
         return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
     cases = staticmethod(null_steps_of)
@@ -155,15 +168,16 @@ class NullStep(Experiment):
     num_quick_seeds = 2
 
 
-def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run]:
+def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
     """Plan the runs on shaped hosts; none on machines that cannot shape hosts."""
     plans = () if shaped.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
 
-def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run]:
-    settings = plan._asdict()
-    del settings["is_repeated"]
+def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[RealStepSettings]]:
+    settings = RealStepSettings(
+        curve=plan.curve, megabytes=plan.megabytes, n=plan.n, p=plan.p, updates=plan.updates, delay_ms=plan.delay_ms
+    )
     transfer = 2 * plan.megabytes * sized_settings.MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
     secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
     steps_secs = plan.updates * (secs + plan.delay_ms / 1000)
@@ -178,13 +192,14 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run]:
     )
 
 
-def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run]:
-    settings = {"curve": curve, "megabytes": megabytes, "n": n, "p": sized_settings.PAPER_PS}
+def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run[StepSettings]]:
+    settings = StepSettings(curve=curve, megabytes=megabytes, n=n, p=sized_settings.PAPER_PS)
     return repeated(seeds, f"L0-{curve}-{megabytes}MB-n={n}", settings, _VIRTUAL_SECS_PER_WORKER * n)
 
 
-def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[float]:
+def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:
     """Return the times between updates at the source's scale, in ms, without warm-up."""
+    curve, megabytes = settings.curve, settings.megabytes
     alone_ms = (
         1000 * sized_settings.PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
     )
@@ -195,7 +210,7 @@ def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[fl
     }[curve]
     done = virtual.run(
         "sync",
-        num_workers=n,
+        num_workers=settings.n,
         num_ps=sized_settings.PAPER_PS,
         # The median of an exponential step is its mean times ln 2.
         compute=[f"exp:mean_ms={alone_ms / np.log(2):.6g}"],
@@ -208,9 +223,9 @@ def _virtual_step_ms(curve: Curve, megabytes: int, n: int, seed: int) -> list[fl
     return without_warmup((1000 * np.diff(done.schedule.update_secs)).tolist())[0]
 
 
-def _train(run: Run, folder: pathlib.Path) -> tuple[Training, float]:
+def _train(run: Run[RealStepSettings], folder: pathlib.Path) -> tuple[Training, float]:
     """Return the training, and the bytes that its last worker received and sent in a step."""
-    n, p = run.settings["n"], run.settings["p"]
+    n, p = run.settings.n, run.settings.p
     fields = _training_settings(run)
     if run.level is Level.SHAPED:
         done = ShapedCluster(num_workers=n, num_ps=p, rate=RATE, settings=fields).train(folder)
@@ -221,11 +236,11 @@ def _train(run: Run, folder: pathlib.Path) -> tuple[Training, float]:
     return training, last["push_bytes_per_step"] + last["pull_bytes_per_step"]
 
 
-def _training_settings(run: Run) -> dict[str, Any]:
+def _training_settings(run: Run[RealStepSettings]) -> dict[str, Any]:
     settings = run.settings
-    is_table = settings["curve"] == Curve.SPARSE
+    is_table = settings.curve is Curve.SPARSE
     option = "num_rows" if is_table else "num_values"
-    delay = {"straggler": (f"det:jitter=0,mean_ms={settings['delay_ms']}",)} if settings["delay_ms"] else {}
+    delay = {"straggler": (f"det:jitter=0,mean_ms={settings.delay_ms}",)} if settings.delay_ms else {}
     return {
         "model": f"{_MODULE}:{'Sparse' if is_table else 'Dense'}",
         "model_option": (f"{option}={num_values(settings)}",),
@@ -234,7 +249,7 @@ def _training_settings(run: Run) -> dict[str, Any]:
         "batch_size": sized_settings.ROWS_PER_STEP,
         "learning_rate": sized_settings.LEARNING_RATE,
         "update": "sync",
-        "max_steps": settings["updates"],
+        "max_steps": settings.updates,
         "seed": run.seed,
         **delay,
     }

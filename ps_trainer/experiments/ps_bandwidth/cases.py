@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import shaped, theory, virtual
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
@@ -32,7 +34,8 @@ class Arm(Label):
     PARTITIONED = "partitioned"  # the same variables, each cut into as many parts as there are ps tasks
 
 
-class LinkSetting(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class LinkSetting(Record):
     """The cluster and the model of a run."""
 
     arm: Arm
@@ -122,6 +125,14 @@ class LinkSetting(NamedTuple):
         }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinkFigures(Record):
+    """Figures of a run after warm-up."""
+
+    round_secs: float  # time in which every worker makes a step
+    bytes_per_round: Mapping[str, Sequence[float]]  # host -> bytes that it receives and sends, headers included
+
+
 class D2lBar(NamedTuple):
     """A way to add up gradients in the figure of "Dive into Deep Learning", and ours that is like it."""
 
@@ -177,7 +188,7 @@ class LinkCase(Case):
     @functools.cached_property
     def setting(self) -> LinkSetting:
         """Setting that the runs share."""
-        return setting_of(self.runs[0].run.settings)
+        return self.runs[0].run.settings
 
     @functools.cached_property
     def secs(self) -> Spread | None:
@@ -208,14 +219,9 @@ class LinkCase(Case):
         return self.timed_secs.median / self.setting.unit_secs
 
 
-def setting_of(settings: Mapping[str, Any]) -> LinkSetting:
-    """The `LinkSetting` that a run's settings describe."""
-    return LinkSetting(**{**settings, "arm": Arm(settings["arm"])})
-
-
 def cases_of(results: Results) -> list[LinkCase]:
     """The cases, in the order of the runs."""
-    return cases_by(LinkCase, results, *LinkSetting._fields)
+    return cases_by(LinkCase, results, *(field.name for field in dataclasses.fields(LinkSetting)))
 
 
 def timed(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Par
 from ps_trainer.experiments.toolkit import real, shaped
 
 from . import claims, plots, tables
-from .cases import Arm, LinkCase, LinkSetting, cases_of, setting_of
+from .cases import Arm, LinkCase, LinkFigures, LinkSetting, cases_of
 
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
@@ -32,12 +33,13 @@ _ARMS = (
 _QUICK_ARMS = ((Arm.PS, 2, 1), (Arm.COLOCATED, 2, 2), (Arm.RING, 2, 0), (Arm.UNSHARDED, 2, 2))
 
 
-class ShapedLinks(Part):
+class ShapedLinks(Part[LinkSetting, LinkFigures]):
     """Rounds of a model that computes nothing, by arm and by numbers of workers and ps tasks."""
 
+    figures_type = LinkFigures
     claims = claims.CLAIMS
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[LinkSetting]]:
         """No runs where shaped hosts are not available."""
         if shaped.why_not():
             return []
@@ -46,12 +48,9 @@ class ShapedLinks(Part):
         # Seed by seed, so that a change on the machine in the meantime affects all settings alike.
         return [run for seed in (seeds[:1] if quick else seeds) for one in settings for run in _runs([seed], one)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        done = setting_of(run.settings).cluster(run.seed).train(folder)
-        figures = {
-            "round_secs": done.round_secs,
-            "bytes_per_round": {host: list(rates) for host, rates in done.bytes_per_round.items()},
-        }
+    def execute(self, run: Run[LinkSetting], folder: pathlib.Path) -> Measured[LinkFigures]:
+        done = run.settings.cluster(run.seed).train(folder)
+        figures = LinkFigures(round_secs=done.round_secs, bytes_per_round=done.bytes_per_round)
         return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window)
 
     cases = staticmethod(cases_of)
@@ -88,12 +87,12 @@ class PsBandwidth(Experiment):
 def _long_enough(setting: LinkSetting) -> LinkSetting:
     if setting.arm is Arm.ASYNC:
         return setting
-    return setting._replace(rounds=max(_MIN_ROUNDS, math.ceil(_MIN_SECS / setting.predicted_secs())))
+    return dataclasses.replace(setting, rounds=max(_MIN_ROUNDS, math.ceil(_MIN_SECS / setting.predicted_secs())))
 
 
-def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run]:
+def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run[LinkSetting]]:
     secs = (
         _START_SECS + _START_SECS_PER_TASK * (setting.n + max(1, setting.p)) + setting.rounds * setting.predicted_secs()
     )
     key = f"L3-{setting.arm}-n={setting.n}-p={setting.p}"
-    return repeated(seeds, key, setting._asdict(), secs, Level.SHAPED)
+    return repeated(seeds, key, setting, secs, Level.SHAPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Level, Results
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import shaped, theory, virtual
 from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster
@@ -208,15 +210,53 @@ class Scale(NamedTuple):
         return pairs_of(self.points)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScaleSettings(Record):
+    """Settings of a run: a cluster of one scale. The JSON holds the fields of the cluster beside the others."""
+
+    cluster: ClusterSetting
+    scale: str  # "ours" or "paper"
+
+    def as_json(self) -> dict[str, Any]:
+        values = super().as_json()
+        del values["cluster"]
+        return {**self.cluster._asdict(), **values}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurveSettings(ScaleSettings):
+    """Settings of a curve in virtual time."""
+
+    counts: Sequence[int]  # number of workers of each point; `cluster.n` is 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealPointSettings(ScaleSettings):
+    """Settings of a run on shaped hosts, which is one point."""
+
+    rate: str  # rate of each host's link
+    rounds: int  # steps of each worker
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointFigures(Record):
+    """Figures of one number of workers."""
+
+    round_secs: float  # time in which each worker makes a step
+    percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
+    simulated_secs: float  # the simulator's round
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurveFigures(Record):
+    """Figures of a run."""
+
+    points: Mapping[str, PointFigures]  # number of workers -> figures
+
+
 def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
     """Step times at `PERCENTILES`."""
     return np.percentile(np.asarray(secs, float), PERCENTILES).tolist()
-
-
-def setting_of(settings: Mapping[str, Any], n: int | None = None) -> ClusterSetting:
-    """The cluster that a run's settings describe; `n` selects the point where a run is a whole curve."""
-    fields = {name: settings[name] for name in ClusterSetting._fields if name in settings}
-    return ClusterSetting(**(fields if n is None else {**fields, "n": n}))
 
 
 def scale_of(results: Results) -> Scale:
@@ -227,10 +267,10 @@ def scale_of(results: Results) -> Scale:
 
 def points_of(results: Results) -> list[CurvePoint]:
     """The points whose times count; seeds pooled by their medians."""
-    groups: dict[tuple[Level, ClusterSetting], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[Level, ClusterSetting], list[PointFigures]] = {}
     for result in results.uncontended():
-        for n, figures in result.figures["points"].items():
-            key = (result.run.level, setting_of(result.run.settings, int(n)))
+        for n, figures in result.figures.points.items():
+            key = (result.run.level, result.run.settings.cluster._replace(n=int(n)))
             groups.setdefault(key, []).append(figures)
     return [_point(level, setting, group) for (level, setting), group in groups.items()]
 
@@ -271,12 +311,12 @@ def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> l
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]
 
 
-def _point(level: Level, setting: ClusterSetting, group: Sequence[Mapping[str, Any]]) -> CurvePoint:
-    times = [spread([figures["percentiles"][i] for figures in group]).median for i in range(len(PERCENTILES))]
+def _point(level: Level, setting: ClusterSetting, group: Sequence[PointFigures]) -> CurvePoint:
+    times = [spread([figures.percentiles[i] for figures in group]).median for i in range(len(PERCENTILES))]
     return CurvePoint(
         level,
         setting,
-        StepTimes(spread([figures["round_secs"] for figures in group]).median, times),
-        spread([figures["simulated_secs"] for figures in group]).median,
+        StepTimes(spread([figures.round_secs for figures in group]).median, times),
+        spread([figures.simulated_secs for figures in group]).median,
         len(group),
     )

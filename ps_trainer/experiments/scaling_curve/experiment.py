@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
 from . import cases, claims, plots, tables
-from .cases import ClusterSetting, Scale, StepTimes
+from .cases import (
+    ClusterSetting,
+    CurveFigures,
+    CurveSettings,
+    PointFigures,
+    RealPointSettings,
+    Scale,
+    ScaleSettings,
+    StepTimes,
+)
 
 _RATE = "200mbit"
 _MEAN_MS = 200.0
@@ -37,9 +45,10 @@ _PAPER_MEAN_MS = 1000 * cases.IMAGES_PER_STEP / 28
 _VIRTUAL_SECS_PER_POINT = 0.4
 
 
-class _ScalePart(Part):
+class _ScalePart(Part[ScaleSettings, CurveFigures]):
     """Base of the parts, one for each scale of clusters."""
 
+    figures_type = CurveFigures
     cases = staticmethod(cases.scale_of)
 
     def why_none(self, cases: Scale) -> str:
@@ -53,7 +62,7 @@ class OurScale(_ScalePart):
     claims = claims.OF_OUR_SCALE
     notes = tables.NOTES
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[ScaleSettings]]:
         """Runs on real and virtual clusters; only virtual ones where shaped hosts are not available."""
         runs = [
             _virtual_run("ours", _ours(update, 0, p, megabytes), _COUNTS[:5] if quick else _COUNTS, seed)
@@ -67,14 +76,14 @@ class OurScale(_ScalePart):
         real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[: cases.NUM_REAL_SEEDS])
         return runs + [run for seed in real_seeds for one in real for run in _real_runs(_ours(*one), seed)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        if run.level is Level.VIRTUAL:
+    def execute(self, run: Run[ScaleSettings], folder: pathlib.Path) -> Measured[CurveFigures]:
+        if not isinstance(run.settings, RealPointSettings):
             return _simulate(run)
-        setting = cases.setting_of(run.settings)
-        done = setting.cluster(run.settings["rate"], run.settings["rounds"], run.seed).train(folder)
+        setting = run.settings.cluster
+        done = setting.cluster(run.settings.rate, run.settings.rounds, run.seed).train(folder)
         times = StepTimes(done.round_secs, cases.percentiles([s for secs in done.step_secs.values() for s in secs]))
         simulated = setting.simulated_long(run.seed)
-        figures = {"points": {str(setting.n): _figures(times, simulated.round_secs)}}
+        figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs)})
         return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window)
 
     tables = staticmethod(tables.of_ours)
@@ -87,7 +96,7 @@ class PapersScale(_ScalePart):
     selects = {"scale": "paper"}
     claims = claims.OF_THE_PAPERS
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[ScaleSettings]]:
         return [
             _virtual_run("paper", _papers(update, shape), _PAPER_COUNTS[:4] if quick else _PAPER_COUNTS, seed)
             for update in (cases.SYNC, cases.ASYNC)
@@ -95,7 +104,7 @@ class PapersScale(_ScalePart):
             for seed in (seeds[:1] if quick else seeds)
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[ScaleSettings], folder: pathlib.Path) -> Measured[CurveFigures]:
         return _simulate(run)
 
     tables = staticmethod(tables.of_papers)
@@ -118,12 +127,15 @@ class ScalingCurve(Experiment):
     parts = (OurScale(), PapersScale())
 
 
-def _simulate(run: Run) -> Measured:
+def _simulate(run: Run[ScaleSettings]) -> Measured[CurveFigures]:
+    settings = run.settings
+    if not isinstance(settings, CurveSettings):
+        raise TypeError(f"{run.key} is not a curve in virtual time")
     points = {}
-    for n in run.settings["counts"]:
-        times = cases.setting_of(run.settings, n).simulated_long(run.seed)
+    for n in settings.counts:
+        times = settings.cluster._replace(n=n).simulated_long(run.seed)
         points[str(n)] = _figures(times, times.round_secs)
-    return Measured({"points": points})
+    return Measured(CurveFigures(points=points))
 
 
 def _ours(update: str, n: int, p: int, megabytes: int) -> ClusterSetting:
@@ -134,19 +146,19 @@ def _papers(update: str, shape: str) -> ClusterSetting:
     return ClusterSetting(update, 0, _PAPER_PS, _PAPER_BYTES, _PAPER_BYTES_PER_SEC, _PAPER_MEAN_MS, shape)
 
 
-def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], seed: int) -> Run:
+def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], seed: int) -> Run[ScaleSettings]:
     key = f"L0-{scale}-{setting.update}-p={setting.p}-bytes={setting.num_bytes}-{setting.shape.split(':')[0]}-{seed}"
-    settings = {**setting._asdict(), "scale": scale, "counts": list(counts)}
+    settings = CurveSettings(cluster=setting, scale=scale, counts=counts)
     return Run(key, settings, seed, _VIRTUAL_SECS_PER_POINT * len(counts))
 
 
-def _real_runs(setting: ClusterSetting, seed: int) -> list[Run]:
-    settings = {**setting._asdict(), "scale": "ours", "rate": _RATE, "rounds": cases.ROUNDS}
+def _real_runs(setting: ClusterSetting, seed: int) -> Sequence[Run[ScaleSettings]]:
+    settings: ScaleSettings = RealPointSettings(cluster=setting, scale="ours", rate=_RATE, rounds=cases.ROUNDS)
     start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
     key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
     secs = start_secs + cases.ROUNDS * setting.simulated(cases.ROUNDS, seed).round_secs
     return repeated([seed], key, settings, secs, Level.SHAPED)
 
 
-def _figures(times: StepTimes, simulated_secs: float) -> dict[str, Any]:
-    return {**times._asdict(), "simulated_secs": simulated_secs}
+def _figures(times: StepTimes, simulated_secs: float) -> PointFigures:
+    return PointFigures(**times._asdict(), simulated_secs=simulated_secs)

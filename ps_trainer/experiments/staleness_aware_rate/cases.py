@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, described, figures, mean, setting
 from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -37,6 +39,60 @@ class Rate(Label):
     BY_SPLITS = "α₀/n"
     BY_STALENESS = "α₀/τ"
     BY_RULE = "α₀/τ of the rule"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RateSettings(Record):
+    """Settings of a training in virtual time."""
+
+    mode: Updates
+    learners: int  # number of workers
+    batch_size: int  # of each worker
+    lr: float  # α₀
+    shape: Shape  # shape of the step times
+    splits: int | None  # n of n-softsync; None otherwise
+    arm: Rate  # how the learning rate follows the staleness
+    epochs: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealRateSettings(Record):
+    """Settings of a training of a real cluster by λ-softsync."""
+
+    arm: Rate
+    learners: int
+    lr: float
+    momentum: float
+    batch_size: int
+    num_updates: int
+    mean_ms: float  # mean step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RateTrainingFigures(Record):
+    """Figures of a training in virtual time."""
+
+    test_error: float  # 0..1; with the last parameters where the training diverged
+    loss: float | None  # training loss in the last window; None where it diverged
+    losses: Sequence[float]  # training loss of each window
+    staleness: float  # mean over the used gradients, in updates
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmFigures(Record):
+    """Figures of a cluster or of its simulation."""
+
+    staleness: float
+    test_error: float
+    rate: float  # updates per second
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealArmFigures(real.RealFigures):
+    """Figures of a cluster and of its simulation."""
+
+    measured: ArmFigures
+    simulated: ArmFigures
 
 
 class RateTraining(Case):
@@ -107,10 +163,10 @@ class RealArm(real.RealCase):
     name = described("L2, {0.arm}")
 
     @property
-    def both(self) -> tuple[dict[str, float], dict[str, float]]:
+    def both(self) -> tuple[ArmFigures, ArmFigures]:
         """Figures of the cluster and of the simulator, from the only seed."""
         figures = self.runs[0].figures
-        return figures["measured"], figures["simulated"]
+        return figures.measured, figures.simulated
 
 
 def trainings_of(results: Results) -> list[RateTraining]:

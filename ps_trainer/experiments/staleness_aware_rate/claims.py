@@ -60,7 +60,7 @@ def _single_over_sync(trainings: RateTrainings) -> list[Measure]:
 
 
 def _have_failed(arm: RealArm) -> list[bool]:
-    return [one["test_error"] > FAILED_ERROR for one in arm.both]
+    return [one.test_error > FAILED_ERROR for one in arm.both]
 
 
 OF_VIRTUAL_TIME = (
@@ -105,7 +105,7 @@ OF_REAL_CLUSTERS = (
         quantity="|measured − virtual mean staleness| / n",
         limit=Limit(high=0.05),
         measure=lambda arms: [
-            Measure(arm.name, abs(measured["staleness"] - simulated["staleness"]) / NUM_REAL_LEARNERS)
+            Measure(arm.name, abs(measured.staleness - simulated.staleness) / NUM_REAL_LEARNERS)
             for arm in arms
             for measured, simulated in [arm.both]
         ],
@@ -127,7 +127,7 @@ OF_REAL_CLUSTERS = (
         quantity="difference in test error, one seed of each arm",
         limit=Limit(high=0.05),
         measure=lambda arms: [
-            Measure(arm.name, abs(measured["test_error"] - simulated["test_error"]))
+            Measure(arm.name, abs(measured.test_error - simulated.test_error))
             for arm in arms
             for measured, simulated in [arm.both]
             if not any(_have_failed(arm))

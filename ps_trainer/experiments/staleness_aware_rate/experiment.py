@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,17 @@ from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import cases, claims, plots, tables
-from .cases import Rate, RateTrainings, RealArm, Updates
+from .cases import (
+    ArmFigures,
+    Rate,
+    RateSettings,
+    RateTrainingFigures,
+    RateTrainings,
+    RealArm,
+    RealArmFigures,
+    RealRateSettings,
+    Updates,
+)
 
 REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
 _NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # for run keys
@@ -36,24 +47,42 @@ _NUM_REAL_EPOCHS = 16
 _REAL_MEAN_MS = 150.0  # 53 gradients per second, with their arithmetic
 
 
-class VirtualArms(Part):
+class VirtualArms(Part[RateSettings, RateTrainingFigures]):
     """Test errors of synchronous updates, of one learner, and of n-softsync with each arm's learning rate."""
 
+    figures_type = RateTrainingFigures
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_VIRTUAL_TIME
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RateSettings]]:
         learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
-        batch_size = _QUICK_BATCH_SIZE if quick else _BATCH_SIZE
-        base: dict[str, Any] = {"learners": learners, "batch_size": batch_size, "lr": cases.SMALL_RATE}
-        base |= {"shape": Shape.NEARLY_EVEN, "splits": None, "arm": Rate.FULL}
+
+        def of(
+            mode: Updates,
+            lr: float,
+            *,
+            splits: int | None = None,
+            arm: Rate = Rate.FULL,
+            shape: Shape = Shape.NEARLY_EVEN,
+        ) -> RateSettings:
+            return RateSettings(
+                mode=mode,
+                learners=learners,
+                batch_size=_QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
+                lr=lr,
+                shape=shape,
+                splits=splits,
+                arm=arm,
+                epochs=(_NUM_SMALL_RATE_EPOCHS if lr == cases.SMALL_RATE else _NUM_EPOCHS)[quick],
+            )
+
         rates = [
             rate
             for rate in cases.SYNC_RATES
             if not quick or rate in (cases.SMALL_RATE, cases.NEAR_RATE) or rate > 2 * cases.NEAR_RATE
         ]
-        settings = [{**base, "mode": Updates.SYNC, "lr": rate} for rate in rates]
-        settings += [{**base, "mode": Updates.SINGLE, "lr": rate} for rate in (cases.SMALL_RATE, cases.NEAR_RATE)]
+        settings = [of(Updates.SYNC, rate) for rate in rates]
+        settings += [of(Updates.SINGLE, rate) for rate in (cases.SMALL_RATE, cases.NEAR_RATE)]
         arms = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_STALENESS)
         soft = [(cases.NEAR_RATE, n, arm) for n, arm in ((1, arms[2]), (learners, arms[0]), (learners, arms[2]))]
         middle = () if quick else (-(-learners // 4), learners // 2)
@@ -61,45 +90,45 @@ class VirtualArms(Part):
         soft += [(cases.SMALL_RATE, n, arm) for n in (*middle, learners) for arm in arms]
         if not quick:
             soft += [(cases.SMALL_RATE, 1, Rate.FULL), (cases.SMALL_RATE, learners, Rate.BY_RULE)]
-        settings += [{**base, "mode": Updates.SOFTSYNC, "lr": rate, "splits": n, "arm": arm} for rate, n, arm in soft]
+        settings += [of(Updates.SOFTSYNC, rate, splits=n, arm=arm) for rate, n, arm in soft]
         if not quick:
-            dispersed = {**base, "mode": Updates.SOFTSYNC, "splits": learners, "shape": Shape.EXPONENTIAL}
-            settings += [{**dispersed, "arm": arm} for arm in arms[1:]]
-        for one in settings:
-            one["epochs"] = (_NUM_SMALL_RATE_EPOCHS if one["lr"] == cases.SMALL_RATE else _NUM_EPOCHS)[quick]
+            settings += [
+                of(Updates.SOFTSYNC, cases.SMALL_RATE, splits=learners, arm=arm, shape=Shape.EXPONENTIAL)
+                for arm in arms[1:]
+            ]
         return [run for one in settings for run in _virtual_runs(seeds, one)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[RateSettings], folder: pathlib.Path) -> Measured[RateTrainingFigures]:
         from ps_trainer.experiments.toolkit.per_gradient import (
             PerGradient,  # imports TensorFlow, which lists do not need
         )
 
         settings = run.settings
-        learners, batch_size, splits, arm = (settings[name] for name in ("learners", "batch_size", "splits", "arm"))
-        update, options = _rule_of(arm, splits) if settings["mode"] == Updates.SOFTSYNC else ("sync", [])
-        if settings["mode"] == Updates.SINGLE:
+        learners, batch_size, splits, arm = settings.learners, settings.batch_size, settings.splits, settings.arm
+        update, options = _rule_of(arm, splits) if settings.mode is Updates.SOFTSYNC else ("sync", [])
+        if settings.mode is Updates.SINGLE:
             learners, batch_size = 1, learners * batch_size
         per_update = -(-learners // splits) if splits else learners
         schedule = virtual.run(
             update,
             options,
             num_workers=learners,
-            compute=[with_mean(Shape(settings["shape"]).text, _MEAN_MS)],
-            num_updates=settings["epochs"] * _NUM_EXAMPLES // (batch_size * per_update),
+            compute=[with_mean(settings.shape.text, _MEAN_MS)],
+            num_updates=settings.epochs * _NUM_EXAMPLES // (batch_size * per_update),
             seed=run.seed,
         ).schedule
-        arithmetic = PerGradient if arm == Rate.BY_STALENESS else None
-        training = _training(settings["lr"], arm, splits, batch_size, run.seed)
+        arithmetic = PerGradient if arm is Rate.BY_STALENESS else None
+        training = _training(settings.lr, arm, splits, batch_size, run.seed)
         with virtual_training.replayed(schedule, update, options, arithmetic=arithmetic, **training) as replay:
             course = virtual_training.follow(replay, batch_size, target=None)
             test_accuracy = replay.evaluate().metrics["accuracy"]
         used = schedule.steps.staleness[schedule.steps.update >= 0]
-        figures = {
-            "test_error": 1.0 - test_accuracy,
-            "loss": None if course.has_diverged else course.losses[-1],
-            "losses": course.losses,
-            "staleness": float(np.mean(used)),
-        }
+        figures = RateTrainingFigures(
+            test_error=1.0 - test_accuracy,
+            loss=None if course.has_diverged else course.losses[-1],
+            losses=course.losses,
+            staleness=float(np.mean(used)),
+        )
         return Measured(figures, course.records() if run.seed == 0 else ())
 
     def cases(self, results: Results) -> RateTrainings:
@@ -110,21 +139,24 @@ class VirtualArms(Part):
     plots = plots.PLOTS
 
 
-class RealArms(real.RealPart):
+class RealArms(real.RealPart[RealRateSettings]):
     """One training of each arm on a real cluster, and a simulation of it in virtual time."""
 
+    figures_type = RealArmFigures
     claims = claims.OF_REAL_CLUSTERS
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealRateSettings]]:
         """λ-softsync, where each gradient is an update, with each arm's learning rate; no runs in the quick form."""
         num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
-        settings = {
-            "learners": learners,
-            "lr": cases.SMALL_RATE,
-            "momentum": cases.MOMENTUM,
-            "batch_size": _REAL_BATCH_SIZE,
-        }
-        settings |= {"num_updates": num_updates, "mean_ms": _REAL_MEAN_MS}
+        settings = RealRateSettings(
+            arm=Rate.FULL,
+            learners=learners,
+            lr=cases.SMALL_RATE,
+            momentum=cases.MOMENTUM,
+            batch_size=_REAL_BATCH_SIZE,
+            num_updates=num_updates,
+            mean_ms=_REAL_MEAN_MS,
+        )
         secs = real.expected_secs(learners, num_updates / learners * _REAL_MEAN_MS / 1000)
         return [
             run
@@ -132,23 +164,22 @@ class RealArms(real.RealPart):
             for run in repeated(
                 seeds[:1],
                 f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
-                {"arm": arm, **settings},
+                dataclasses.replace(settings, arm=arm),
                 secs,
                 real.LEVEL,
             )
         ]
 
-    def training_of(self, settings: Mapping[str, Any]) -> real.DelayedTraining:
-        learners, arm, batch_size = (settings[name] for name in ("learners", "arm", "batch_size"))
+    def training_of(self, settings: RealRateSettings) -> real.DelayedTraining:
+        learners, arm = settings.learners, settings.arm
         update, options = _rule_of(arm, learners)
-        delays = [with_mean(Shape.NEARLY_EVEN.text, settings["mean_ms"])]
-        model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": batch_size}
-        model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings['momentum']}"}
-        model |= {"learning_rate": _rate_of(settings["lr"], arm, learners)}
-        num_updates = settings["num_updates"]
-        return real.DelayedTraining(update, options, learners, num_updates, delays, settings=model)
+        delays = [with_mean(Shape.NEARLY_EVEN.text, settings.mean_ms)]
+        model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": settings.batch_size}
+        model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings.momentum}"}
+        model |= {"learning_rate": _rate_of(settings.lr, arm, learners)}
+        return real.DelayedTraining(update, options, learners, settings.num_updates, delays, settings=model)
 
-    def train(self, run: Run, folder: pathlib.Path) -> Training:
+    def train(self, run: Run[RealRateSettings], folder: pathlib.Path) -> Training:
         """Trains on the cluster. A loss of NaN ends the run, but is an expected result of some arms."""
         try:
             return super().train(run, folder)
@@ -158,29 +189,30 @@ class RealArms(real.RealPart):
                 raise
             return Training({}, steps, 0.0)
 
-    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+    def measured(self, run: Run[RealRateSettings], training: Training) -> ArmFigures:
         used = [step["staleness"] for step in training.warm_steps if step["staleness"] is not None]
         metrics = training.summary.get("metrics", {})
-        return {
-            "staleness": float(np.mean(used)),
+        return ArmFigures(
+            staleness=float(np.mean(used)),
             # A model with NaN parameters always predicts the first class, which is as good as guessing.
-            "test_error": 1.0 - metrics["accuracy"] if metrics else 0.9,
-            "rate": _updates_per_sec(real.update_secs(training)),
-        }
+            test_error=1.0 - metrics["accuracy"] if metrics else 0.9,
+            rate=_updates_per_sec(real.update_secs(training)),
+        )
 
-    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
-        lr, arm, learners, batch_size = (run.settings[name] for name in ("lr", "arm", "learners", "batch_size"))
+    def simulated(self, run: Run[RealRateSettings], done: virtual.VirtualRun) -> ArmFigures:
+        settings = run.settings
+        arm, learners, batch_size = settings.arm, settings.learners, settings.batch_size
         update, options = _rule_of(arm, learners)
-        training = _training(lr, arm, learners, batch_size, run.seed)
-        training["optimizer_options"] = (f"momentum={run.settings['momentum']}",)
+        training = _training(settings.lr, arm, learners, batch_size, run.seed)
+        training["optimizer_options"] = (f"momentum={settings.momentum}",)
         with virtual_training.replayed(done.schedule, update, options, **training) as replay:
             virtual_training.follow(replay, batch_size, target=None)
             accuracy = replay.evaluate().metrics["accuracy"]
-        return {
-            "staleness": float(np.mean(done.warm_steps.staleness[done.warm_steps.update >= 0])),
-            "test_error": 1.0 - accuracy,
-            "rate": _updates_per_sec(done.schedule.update_secs),
-        }
+        return ArmFigures(
+            staleness=float(np.mean(done.warm_steps.staleness[done.warm_steps.update >= 0])),
+            test_error=1.0 - accuracy,
+            rate=_updates_per_sec(done.schedule.update_secs),
+        )
 
     cases = staticmethod(grouped(RealArm, "arm"))
     tables = staticmethod(tables.of_real_clusters)
@@ -206,27 +238,27 @@ class StalenessAwareRate(Experiment):
     num_quick_seeds = 1
 
 
-def _virtual_runs(seeds: Sequence[int], settings: Mapping[str, Any]) -> list[Run]:
-    parts = [f"mode={settings['mode']}", f"lr={settings['lr']:g}"]
-    if settings["mode"] == Updates.SOFTSYNC:
-        parts += [f"n={settings['splits']}", f"arm={_NAMES[settings['arm']]}", f"steps={settings['shape'].split()[-1]}"]
-    num_steps = settings["epochs"] * _NUM_EXAMPLES / settings["batch_size"]
-    if settings["mode"] == Updates.SINGLE:
-        num_steps /= settings["learners"]
-    key = "-".join(["L0", *parts, f"learners={settings['learners']}"])
+def _virtual_runs(seeds: Sequence[int], settings: RateSettings) -> list[Run[RateSettings]]:
+    parts = [f"mode={settings.mode}", f"lr={settings.lr:g}"]
+    if settings.mode is Updates.SOFTSYNC:
+        parts += [f"n={settings.splits}", f"arm={_NAMES[settings.arm]}", f"steps={settings.shape.split()[-1]}"]
+    num_steps = settings.epochs * _NUM_EXAMPLES / settings.batch_size
+    if settings.mode is Updates.SINGLE:
+        num_steps /= settings.learners
+    key = "-".join(["L0", *parts, f"learners={settings.learners}"])
     return repeated(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
 
 
-def _rule_of(arm: str, splits: int) -> tuple[str, list[str]]:
+def _rule_of(arm: Rate, splits: int | None) -> tuple[str, list[str]]:
     """Values of `--update` and `--update_option` for an arm."""
-    return ("staleness_aware", []) if arm == Rate.BY_RULE else ("softsync", [f"splits={splits}"])
+    return ("staleness_aware", []) if arm is Rate.BY_RULE else ("softsync", [f"splits={splits}"])
 
 
-def _rate_of(lr: float, arm: str, splits: int) -> float:
-    return lr / (splits if arm == Rate.BY_SPLITS else 1)
+def _rate_of(lr: float, arm: Rate, splits: int | None) -> float:
+    return lr / splits if arm is Rate.BY_SPLITS and splits else lr
 
 
-def _training(lr: float, arm: str, splits: int, batch_size: int, seed: int) -> dict[str, Any]:
+def _training(lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
     """Arguments of `virtual_training.digits`."""
     model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
     return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}

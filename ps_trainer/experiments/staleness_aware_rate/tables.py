@@ -46,7 +46,14 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
         *numbers(".1f", "test error", "virtual test error", unit="%"),
     )
     rows = [
-        [arm.name, *(one[name] * scale for name, scale in (("staleness", 1), ("test_error", 100)) for one in arm.both)]
+        [
+            arm.name,
+            *(
+                getattr(one, name) * scale
+                for name, scale in (("staleness", 1), ("test_error", 100))
+                for one in arm.both
+            ),
+        ]
         for arm in arms
     ]
     title = f"One real training of each arm, λ = n = {NUM_REAL_LEARNERS}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import HistogramSummary, ks_distance, of_histogram
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
@@ -15,6 +17,31 @@ from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 SHAPES = (Shape.EVEN, Shape.MODERATE, Shape.EXPONENTIAL)
 SLOW_RATES = (1.0, 1.0, 1.0, 0.25)
 PAPER_LEARNERS = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StalenessSettings(Record):
+    """Settings of a run."""
+
+    n: int  # number of workers
+    shape: Shape  # shape of the step times
+    splits: int | None = None  # n of n-softsync; None = asynchronous
+    is_slow: bool | None = None  # True if the workers have the rates `SLOW_RATES`
+    mean_ms: float  # mean step
+    num_updates: int
+
+    @property
+    def num_gradients(self) -> float:
+        """Number of gradients of all workers."""
+        return self.num_updates * self.n / (self.splits or self.n)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StalenessFigures(Record):
+    """Staleness of all gradients of a run."""
+
+    staleness: Mapping[str, Mapping[str, int]]  # worker -> staleness -> number of gradients
+    steps_per_sec: float | None = None  # of a real cluster
 
 
 class Staleness(Case):

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pathlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, keyed, repeated
 from ps_trainer.experiments.toolkit import real, virtual
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from . import claims, plots, tables
-from .cases import PAPER_LEARNERS, SHAPES, Staleness, compute_of, histograms_as_json, staleness_of
+from .cases import (
+    PAPER_LEARNERS,
+    SHAPES,
+    Staleness,
+    StalenessFigures,
+    StalenessSettings,
+    compute_of,
+    histograms_as_json,
+    staleness_of,
+)
 
 _COUNTS = (2, 4, 8, 16)
 _VIRTUAL_MEAN_MS = 100.0
@@ -20,63 +28,71 @@ _NUM_LOGGED_STEPS = 500
 _VIRTUAL_SECS_PER_UPDATE = 1.5e-5
 
 
-class VirtualStaleness(Part):
+class VirtualStaleness(Part[StalenessSettings, StalenessFigures]):
     """Asynchronous workers and n-softsync in virtual time."""
 
+    figures_type = StalenessFigures
     selects = {"level": Level.VIRTUAL}
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
-        num_updates = 5_000 if quick else 20_000
-        counts = (2, 4, 8) if quick else _COUNTS
-        settings = [{"n": n, "shape": shape} for n in counts for shape in SHAPES]
-        settings += [{"n": 4, "shape": shape, "is_slow": True} for shape in SHAPES]
-        settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4, 8)]
-        if not quick:
-            settings += [
-                {"n": n, "shape": shape} for n in (10, 20, 30, 60) for shape in (Shape.EVEN, Shape.EXPONENTIAL)
-            ]
-            settings += [{"n": PAPER_LEARNERS, "shape": Shape.EVEN, "splits": splits} for splits in (1, 15)]
-        return [run for one in settings for run in _virtual_runs(seeds, one, num_updates)]
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StalenessSettings]]:
+        def of(n: int, shape: Shape, *, splits: int | None = None, is_slow: bool | None = None) -> StalenessSettings:
+            num_updates = 5_000 if quick else 20_000
+            return StalenessSettings(
+                n=n, shape=shape, splits=splits, is_slow=is_slow, mean_ms=_VIRTUAL_MEAN_MS, num_updates=num_updates
+            )
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        update, options, compute = _rule_of(run)
-        n, num_updates = run.settings["n"], run.settings["num_updates"]
+        settings = [of(n, shape) for n in ((2, 4, 8) if quick else _COUNTS) for shape in SHAPES]
+        settings += [of(4, shape, is_slow=True) for shape in SHAPES]
+        settings += [of(8, Shape.MODERATE, splits=8 // c) for c in (2, 4, 8)]
+        if not quick:
+            settings += [of(n, shape) for n in (10, 20, 30, 60) for shape in (Shape.EVEN, Shape.EXPONENTIAL)]
+            settings += [of(PAPER_LEARNERS, Shape.EVEN, splits=splits) for splits in (1, 15)]
+        return [run for one in settings for run in _virtual_runs(seeds, one)]
+
+    def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
+        update, options, compute = _rule_of(run.settings)
+        n, num_updates = run.settings.n, run.settings.num_updates
         done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
-        return Measured({"staleness": histograms_as_json(done.staleness_by_worker())}, steps)
+        return Measured(StalenessFigures(staleness=histograms_as_json(done.staleness_by_worker())), steps)
 
 
-class RealStaleness(Part):
+class RealStaleness(Part[StalenessSettings, StalenessFigures]):
     """Asynchronous workers and n-softsync on real clusters, and the claims about all runs."""
 
+    figures_type = StalenessFigures
     claims = claims.CLAIMS
     notes = tables.NOTES
     sees_all = True
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StalenessSettings]]:
+        def of(n: int, shape: Shape, *, splits: int | None = None, is_slow: bool | None = None) -> StalenessSettings:
+            num_updates = 600 if quick else 3_200
+            return StalenessSettings(
+                n=n, shape=shape, splits=splits, is_slow=is_slow, mean_ms=real.mean_ms(n), num_updates=num_updates
+            )
+
         if quick:
-            return _real_runs(seeds[:1], {"n": 4, "shape": Shape.MODERATE}, 600)
-        settings = [{"n": n, "shape": shape} for n in _COUNTS for shape in SHAPES]
-        settings += [{"n": 4, "shape": Shape.EXPONENTIAL, "is_slow": True}]
-        settings += [{"n": 8, "shape": Shape.MODERATE, "splits": 8 // c} for c in (2, 4)]
+            return _real_runs(seeds[:1], of(4, Shape.MODERATE))
+        settings = [of(n, shape) for n in _COUNTS for shape in SHAPES]
+        settings.append(of(4, Shape.EXPONENTIAL, is_slow=True))
+        settings += [of(8, Shape.MODERATE, splits=8 // c) for c in (2, 4)]
         # A mean or a spike needs few updates. Exponential steps have two seeds, because a distribution needs more data.
         return [
             run
             for one in settings
-            for run in _real_runs(
-                seeds[: 2 if one["shape"] == Shape.EXPONENTIAL and "is_slow" not in one else 1], one, 3_200
-            )
+            for run in _real_runs(seeds[: 2 if one.shape is Shape.EXPONENTIAL and not one.is_slow else 1], one)
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        update, options, compute = _rule_of(run)
-        n, num_updates = run.settings["n"], run.settings["num_updates"]
+    def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
+        update, options, compute = _rule_of(run.settings)
+        n, num_updates = run.settings.n, run.settings.num_updates
         training = real.DelayedTraining(update, options, n, num_updates, compute).train(run, folder)
         by_worker = {
             worker: Counter(step["staleness"] for step in steps if step["staleness"] is not None)
             for worker, steps in training.by_worker().items()
         }
-        figures = {"staleness": histograms_as_json(by_worker), "steps_per_sec": training.steps_per_sec}
+        figures = StalenessFigures(staleness=histograms_as_json(by_worker), steps_per_sec=training.steps_per_sec)
         return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
     def cases(self, results: Results) -> list[Staleness]:
@@ -104,23 +120,21 @@ class StalenessDistribution(Experiment):
     parts = (VirtualStaleness(), RealStaleness())
 
 
-def _rule_of(run: Run) -> tuple[str, list[str], list[str]]:
+def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
     """Update rule, its options, and step times."""
-    splits = run.settings.get("splits")
-    compute = compute_of(run.settings["shape"], run.settings["mean_ms"], is_slow=run.settings.get("is_slow", False))
-    return ("softsync", [f"splits={splits}"], compute) if splits else ("async", [], compute)
+    compute = compute_of(settings.shape, settings.mean_ms, is_slow=bool(settings.is_slow))
+    return ("softsync", [f"splits={settings.splits}"], compute) if settings.splits else ("async", [], compute)
 
 
-def _virtual_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_updates: int) -> list[Run]:
-    gradients = num_updates * settings["n"] / settings.get("splits", settings["n"])
-    made = {**settings, "mean_ms": _VIRTUAL_MEAN_MS, "num_updates": num_updates}
-    return repeated(seeds, keyed("L0", settings), made, _VIRTUAL_SECS_PER_UPDATE * gradients)
+def _virtual_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:
+    secs = _VIRTUAL_SECS_PER_UPDATE * settings.num_gradients
+    return repeated(seeds, _key("L0", settings), settings, secs)
 
 
-def _real_runs(seeds: Sequence[int], settings: Mapping[str, Any], num_updates: int) -> list[Run]:
-    n = settings["n"]
-    mean_ms = real.mean_ms(n)
-    gradients = num_updates * n / settings.get("splits", n)
-    made = {**settings, "mean_ms": mean_ms, "num_updates": num_updates}
-    secs = real.expected_secs(n, gradients / n * mean_ms / 1000)
-    return repeated(seeds, keyed("L2", settings), made, secs, real.LEVEL)
+def _real_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:
+    secs = real.expected_secs(settings.n, settings.num_gradients / settings.n * settings.mean_ms / 1000)
+    return repeated(seeds, _key("L2", settings), settings, secs, real.LEVEL)
+
+
+def _key(level: str, settings: StalenessSettings) -> str:
+    return keyed(level, settings, without=("mean_ms", "num_updates"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, setting
 from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit.statistics import spread
 
 DEPTHS = {0: (), 1: ("hidden=32",), 2: ("hidden=32,32",), 4: ("hidden=32,32,32,32",)}
@@ -21,6 +23,48 @@ class Kind(Label):
     CONSTANT = "constant"
     UNIFORM = "uniform"
     GEOMETRIC = "geometric"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuadraticSettings(Record):
+    """Settings of a run on the quadratic."""
+
+    model: str = "quadratic"
+    kind: Kind
+    tau: int  # mean staleness in updates
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuadraticFigures(Record):
+    """Largest stable learning rate on the quadratic."""
+
+    rate: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StaleTrainingSettings(Record):
+    """Settings of a training."""
+
+    model: str
+    kind: Kind
+    tau: int  # mean staleness in updates
+    depth: int  # number of hidden layers
+    optimizer: str
+    lr: float
+    ramp: int | None  # updates in which the staleness grows; None = no ramp, and the run ends at the target
+    num_updates: int  # number of updates after which a run gives up
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StaleTrainingFigures(Record):
+    """Figures of a training; fields as in `virtual_training.Course`."""
+
+    target_step: int | None = None
+    target_version: int | None
+    num_steps: int
+    has_diverged: bool
+    losses: Sequence[float]
+    accuracy: float | None
 
 
 class StaleTraining(Case):

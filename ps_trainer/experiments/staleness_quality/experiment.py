@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,18 @@ from ps_trainer.experiments.toolkit import quadratic, virtual_training
 from ps_trainer.simulation import given_staleness
 
 from . import claims, plots, tables
-from .cases import DEPTHS, FIXED_RATE, OPTIMIZER_TAU, Kind, stable_rates, trainings_of
+from .cases import (
+    DEPTHS,
+    FIXED_RATE,
+    OPTIMIZER_TAU,
+    Kind,
+    QuadraticFigures,
+    QuadraticSettings,
+    StaleTrainingFigures,
+    StaleTrainingSettings,
+    stable_rates,
+    trainings_of,
+)
 
 OPTIMIZER_RATES = {
     "momentum": (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08),
@@ -33,38 +44,42 @@ _RATES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _SECS_PER_UPDATE = 0.002
 
 
-class Quadratic(Part):
+class Quadratic(Part[QuadraticSettings, QuadraticFigures]):
     """Largest stable learning rates on a quadratic."""
 
+    figures_type = QuadraticFigures
     selects = {"model": "quadratic"}
     claims = claims.OF_QUADRATIC
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[QuadraticSettings]]:
         return [
             run
             for kind, tau in itertools.product(Kind, _QUICK_TAUS if quick else _TAUS)
-            for settings in [{"model": "quadratic", "kind": kind, "tau": tau}]
+            for settings in [QuadraticSettings(kind=kind, tau=tau)]
             for run in repeated(seeds[:1] if kind == Kind.CONSTANT else seeds, keyed("L0", settings), settings, 0.1)
         ]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
-        def staleness_of(num_updates: int) -> np.ndarray:
-            return _schedule(run.settings, num_updates, run.seed).steps.staleness
+    def execute(self, run: Run[QuadraticSettings], folder: pathlib.Path) -> Measured[QuadraticFigures]:
+        kind, tau = run.settings.kind, run.settings.tau
 
-        return Measured({"rate": quadratic.measured_stable_rate(staleness_of, run.settings["tau"])})
+        def staleness_of(num_updates: int) -> np.ndarray:
+            return _schedule(kind, tau, num_updates, run.seed).steps.staleness
+
+        return Measured(QuadraticFigures(rate=quadratic.measured_stable_rate(staleness_of, tau)))
 
     cases = staticmethod(stable_rates)
     tables = staticmethod(tables.of_quadratic)
     plots = plots.OF_QUADRATIC
 
 
-class StaleTrainings(Part):
+class StaleTrainings(Part[StaleTrainingSettings, StaleTrainingFigures]):
     """Updates to a training accuracy, by staleness, learning rate, depth, ramp and optimizer."""
 
+    figures_type = StaleTrainingFigures
     claims = claims.OF_TRAINING
     notes = tables.NOTES
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StaleTrainingSettings]]:
         taus = _QUICK_TAUS if quick else _TAUS
         rates = (FIXED_RATE, 0.4) if quick else _RATES
         settings = [_settings(Kind.CONSTANT, tau, lr=lr) for tau in taus for lr in rates]
@@ -82,15 +97,22 @@ class StaleTrainings(Part):
         secs = 0.3 + _SECS_PER_UPDATE * _NUM_UPDATES / 2
         return [run for key, one in different.items() for run in repeated(seeds, key, one, secs)]
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[StaleTrainingSettings], folder: pathlib.Path) -> Measured[StaleTrainingFigures]:
         settings = run.settings
-        training = {name: settings[name] for name in ("model", "optimizer")}
-        training |= {"learning_rate": settings["lr"], "model_options": DEPTHS[settings["depth"]]}
-        schedule = _schedule(settings, settings["num_updates"], run.seed)
-        target = virtual_training.TARGET_ACCURACY if settings["ramp"] is None else None
-        with virtual_training.replayed(schedule, "async", batch_size=_BATCH_SIZE, seed=run.seed, **training) as replay:
+        schedule = _schedule(settings.kind, settings.tau, settings.num_updates, run.seed, settings.ramp or 0)
+        target = virtual_training.TARGET_ACCURACY if settings.ramp is None else None
+        with virtual_training.replayed(
+            schedule,
+            "async",
+            model=settings.model,
+            model_options=DEPTHS[settings.depth],
+            optimizer=settings.optimizer,
+            learning_rate=settings.lr,
+            batch_size=_BATCH_SIZE,
+            seed=run.seed,
+        ) as replay:
             course = virtual_training.follow(replay, _BATCH_SIZE, target=target)
-        return Measured(course._asdict(), course.records() if run.seed == 0 else ())
+        return Measured(StaleTrainingFigures(**course._asdict()), course.records() if run.seed == 0 else ())
 
     cases = staticmethod(trainings_of)
 
@@ -118,14 +140,21 @@ class StalenessQuality(Experiment):
     num_quick_seeds = 1
 
 
-def _schedule(settings: Mapping[str, Any], num_updates: int, seed: int) -> Any:
-    kind, tau, ramp = settings["kind"], settings["tau"], settings.get("ramp") or 0
-    seeded = {} if kind == Kind.CONSTANT else {"seed": seed}
-    return getattr(given_staleness, kind)(tau, num_updates, ramp_updates=ramp, **seeded)
+def _schedule(kind: Kind, tau: int, num_updates: int, seed: int, ramp_updates: int = 0) -> Any:
+    seeded = {} if kind is Kind.CONSTANT else {"seed": seed}
+    return getattr(given_staleness, kind)(tau, num_updates, ramp_updates=ramp_updates, **seeded)
 
 
 def _settings(
-    kind: str, tau: int, *, lr: float = FIXED_RATE, depth: int = 1, optimizer: str = "sgd", ramp: int | None = None
-) -> dict[str, Any]:
-    settings = {"model": "mlp" if depth else "softmax", "kind": kind, "tau": tau, "depth": depth}
-    return {**settings, "optimizer": optimizer, "lr": lr, "ramp": ramp, "num_updates": _NUM_UPDATES}
+    kind: Kind, tau: int, *, lr: float = FIXED_RATE, depth: int = 1, optimizer: str = "sgd", ramp: int | None = None
+) -> StaleTrainingSettings:
+    return StaleTrainingSettings(
+        model="mlp" if depth else "softmax",
+        kind=kind,
+        tau=tau,
+        depth=depth,
+        optimizer=optimizer,
+        lr=lr,
+        ramp=ramp,
+        num_updates=_NUM_UPDATES,
+    )

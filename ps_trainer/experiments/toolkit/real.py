@@ -8,16 +8,18 @@ changes the order of arrivals.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, Run, SettingsT
 from ps_trainer.experiments.harness.cases import Case
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import virtual
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
@@ -57,7 +59,7 @@ class DelayedTraining(NamedTuple):
     simulated_compute: Sequence[str] = ()  # Delays in virtual time, where they have another unit
     settings: Mapping[str, Any] = _IDLE  # Model, batch size, optimizer and learning rate
 
-    def train(self, run: Run, folder: pathlib.Path) -> Training:
+    def train(self, run: Run[Any], folder: pathlib.Path) -> Training:
         """Trains on a cluster, with the seed of the run.
 
         Raises:
@@ -70,7 +72,7 @@ class DelayedTraining(NamedTuple):
             folder
         )
 
-    def simulate(self, run: Run) -> virtual.VirtualRun:
+    def simulate(self, run: Run[Any]) -> virtual.VirtualRun:
         """Simulates the same delays in virtual time."""
         compute, num_workers = self.simulated_compute or self.compute, self.num_workers
         return virtual.run(
@@ -114,6 +116,15 @@ def overhead_secs(training: Training) -> float:
     return float(np.percentile(rest, _MIN_PERCENT))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealFigures(Record):
+    """Figures of a real run. A subclass says which figures the cluster and the simulation have in common."""
+
+    measured: Record  # figures of the cluster
+    simulated: Record  # the same figures of the simulation
+    overhead_secs: float  # time of a step besides its delay
+
+
 class Pair(NamedTuple):
     """A time or a rate of real runs and of the simulator with the same delays; medians over the seeds."""
 
@@ -130,13 +141,14 @@ class Pair(NamedTuple):
 
 
 def pair(case: str, runs: Results, name: str) -> Pair:
-    """A figure of runs that differ only in their seed and have the figures of `both`.
+    """A figure of real runs that differ only in their seed.
 
     A figure is None where a run never reached something; it then counts as infinite.
     """
 
     def median(of: str) -> float:
-        return statistics.median(math.inf if one[name] is None else one[name] for one in runs.figures(of))
+        values = [getattr(one, name) for one in runs.figures(of)]
+        return statistics.median(math.inf if value is None else value for value in values)
 
     shares = [result.cpu.share for result in runs if result.cpu is not None]
     return Pair(
@@ -150,7 +162,7 @@ def pair(case: str, runs: Results, name: str) -> Pair:
 
 
 class RealCase(Case):
-    """Real runs that differ only in their seed and have the figures of `both`."""
+    """Real runs that differ only in their seed; their figures are `RealFigures`."""
 
     @property
     def name(self) -> str:
@@ -161,43 +173,46 @@ class RealCase(Case):
         return pair(self.name, self.runs, figure)
 
 
-class RealPart(Part):
+class RealPart(Part[SettingsT, RealFigures]):
     """The runs of an experiment on real clusters, each with a simulation of the same delays."""
 
+    figures_type: ClassVar[type[RealFigures]]
     selects = {"level": LEVEL}
 
     @abc.abstractmethod
-    def training_of(self, settings: Mapping[str, Any]) -> DelayedTraining:
+    def training_of(self, settings: SettingsT) -> DelayedTraining:
         """The training of a run with these settings."""
 
     @abc.abstractmethod
-    def measured(self, run: Run, training: Training) -> dict[str, Any]:
+    def measured(self, run: Run[SettingsT], training: Training) -> Record:
         """Figures of the cluster."""
 
     @abc.abstractmethod
-    def simulated(self, run: Run, done: virtual.VirtualRun) -> dict[str, Any]:
+    def simulated(self, run: Run[SettingsT], done: virtual.VirtualRun) -> Record:
         """The same figures of the simulation."""
 
-    def train(self, run: Run, folder: pathlib.Path) -> Training:
+    def figures_of(self, run: Run[SettingsT], training: Training, done: virtual.VirtualRun) -> RealFigures:
+        """All figures of a run."""
+        return self.figures_type(
+            measured=self.measured(run, training),
+            simulated=self.simulated(run, done),
+            overhead_secs=overhead_secs(training),
+        )
+
+    def train(self, run: Run[SettingsT], folder: pathlib.Path) -> Training:
         """Trains on the cluster."""
         return self.training_of(run.settings).train(run, folder)
 
-    def execute(self, run: Run, folder: pathlib.Path) -> Measured:
+    def execute(self, run: Run[SettingsT], folder: pathlib.Path) -> Measured[RealFigures]:
         """Trains on a cluster, and simulates the same delays."""
         training = self.train(run, folder)
-        simulated = self.simulated(run, self.training_of(run.settings).simulate(run))
-        figures = both(training, self.measured(run, training), simulated)
+        figures = self.figures_of(run, training, self.training_of(run.settings).simulate(run))
         return Measured(figures, training.steps if run.seed == 0 else (), training.window)
 
     def why_none(self, cases: Any) -> str:
         """Reason why nothing was measured: too few runs, or too few cores."""
         del cases
         return WHY_NONE
-
-
-def both(training: Training, measured: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a real run: equal ones of the cluster and of the simulator, and the overhead of a step."""
-    return {"measured": measured, "simulated": simulated, "overhead_secs": overhead_secs(training)}
 
 
 def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:

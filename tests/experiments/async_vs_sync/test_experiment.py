@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,18 +42,18 @@ class InPairs(update_per_push.Async):
 def figures_as_claimed(run):
     """The figures of a run if every claim were true."""
     settings = run.settings
-    mode, alpha = settings["mode"], settings["alpha"]
+    mode, alpha = settings.mode, settings.alpha
     if mode == "rates":
-        ratio = predicted_ratio(settings["n"], alpha)
-        return {"async_rate": 10 * ratio, "sync_rate": 10.0, "staleness": settings["n"] - 1.0}
+        ratio = predicted_ratio(settings.n, alpha)
+        return {"async_rate": 10 * ratio, "sync_rate": 10.0, "staleness": settings.n - 1.0}
     wait = {f"{one:g}": 1 + one if mode != Mode.ASYNC else 1.0 for one in (ALPHAS if alpha is None else [alpha])}
-    examples = EXAMPLES[mode] * (1 + 0.01 * settings["lr"]) + 10 * run.seed
+    examples = EXAMPLES[mode] * (1 + 0.01 * settings.lr) + 10 * run.seed
     secs = {key: examples * factor for key, factor in wait.items()}
     return {"examples": examples, "secs": secs, "is_reached": True, "losses": [2.0, 1.0, 0.3]}
 
 
 def results_of(runs, figures_of=figures_as_claimed):
-    return Results(RunResult(run, figures_of(run), 1.0, None, None) for run in runs)
+    return Results(RunResult(run, SimpleNamespace(**figures_of(run)), 1.0, None, None) for run in runs)
 
 
 def findings(results):
@@ -71,7 +72,7 @@ def full_runs():
 
 
 def rate_runs():
-    return [run for run in virtual_runs(True, [0]) if run.settings["mode"] == "rates"]
+    return [run for run in virtual_runs(True, [0]) if run.settings.mode == "rates"]
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -93,14 +94,14 @@ def test_results_as_claimed_confirm_all_claims(quick):
 def test_contrary_results_refute_a_claim(claim, mode, change):
     def figures(run):
         given = figures_as_claimed(run)
-        return given | (change(given) if run.settings["mode"] == mode else {})
+        return given | (change(given) if run.settings.mode == mode else {})
 
     assert findings(results_of(full_runs(), figures))[claim] is Finding.REFUTED
 
 
 def throughput():
-    executed = results_of(rate_runs(), lambda run: AsyncVsSync().execute(run, None).figures)
-    others = results_of(run for run in virtual_runs(True, [0]) if run.settings["mode"] != "rates")
+    executed = results_of(rate_runs(), lambda run: AsyncVsSync().execute(run, None).figures.as_json())
+    others = results_of(run for run in virtual_runs(True, [0]) if run.settings.mode != "rates")
     return findings(Results([*executed, *others]))["throughput"]
 
 
@@ -111,8 +112,8 @@ def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_do_n
 
 
 def arm_of(*examples):
-    run = Run(key="k", level=Level.VIRTUAL, settings={})
-    return TrainedArm(Results(RunResult(run, {"examples": count}, 1.0, None, None) for count in examples))
+    run = Run(key="k", level=Level.VIRTUAL, settings=SimpleNamespace())
+    return TrainedArm(Results(RunResult(run, SimpleNamespace(examples=count), 1.0, None, None) for count in examples))
 
 
 def test_the_lead_is_in_standard_errors():
@@ -124,12 +125,12 @@ def test_the_lead_is_in_standard_errors():
 
 @pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.SYNC_SAME])
 def test_real_runs_count_examples_and_virtual_time_alike(mode):
-    run = next(r for r in virtual_runs(True, [0]) if r.settings["mode"] == mode and r.settings["lr"] >= 0.1)
-    run = dataclasses.replace(run, settings={**run.settings, "n": 2, "lr": 0.4})
+    run = next(r for r in virtual_runs(True, [0]) if r.settings.mode == mode and r.settings.lr >= 0.1)
+    run = dataclasses.replace(run, settings=dataclasses.replace(run.settings, n=2, lr=0.4))
     figures = AsyncVsSync().execute(run, None).figures
-    assert figures["is_reached"]
-    (alpha, secs), *_ = figures["secs"].items()
+    assert figures.is_reached
+    (alpha, secs), *_ = figures.secs.items()
     assert alpha == "0.05"
     # Two workers take 32 examples each in a step of about 100 ms.
-    assert secs == pytest.approx(figures["examples"] / (2 * 32) * 0.1, rel=0.1)
-    assert figures["examples"] % (32 if mode == Mode.ASYNC else 64) == 0
+    assert secs == pytest.approx(figures.examples / (2 * 32) * 0.1, rel=0.1)
+    assert figures.examples % (32 if mode == Mode.ASYNC else 64) == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.async_vs_sync.cases import Mode, to_target
-from ps_trainer.experiments.async_vs_sync.experiment import REAL_RATES, REAL_TRAINING, AsyncVsSync
+from ps_trainer.experiments.async_vs_sync.cases import REAL_RATES, REAL_TRAINING, Mode, TargetFigures, to_target
+from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from tests.experiments.async_vs_sync.test_experiment import InPairs
@@ -15,8 +16,8 @@ from tests.experiments.executed import drawn
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
 REAL = [run for run in AsyncVsSync().runs(range(5), quick=False) if run.level is Level.PROCESSES]
-TIMED = [run for run in REAL if run.settings["what"] == REAL_RATES]
-TRAINED = [run for run in REAL if run.settings["what"] == REAL_TRAINING]
+TIMED = [run for run in REAL if run.settings.what == REAL_RATES]
+TRAINED = [run for run in REAL if run.settings.what == REAL_TRAINING]
 
 
 def findings(results):
@@ -25,16 +26,20 @@ def findings(results):
     return {one.claim.key: one.finding for one in experiment.analyse(results).checked}
 
 
+def target(examples, secs):
+    return TargetFigures(examples=examples, secs=secs)
+
+
 def trained(figures_of):
     """Results of the trainings, each with its examples and its seconds on the cluster and in the simulator."""
     return Results(
         RunResult(
             run,
-            {
-                name: dict(zip(("examples", "secs"), figures_of(run.settings, name), strict=True))
-                for name in ("measured", "simulated")
-            }
-            | {"overhead_secs": 0.005},
+            SimpleNamespace(
+                measured=target(*figures_of(run.settings, "measured")),
+                simulated=target(*figures_of(run.settings, "simulated")),
+                overhead_secs=0.005,
+            ),
             9.0,
             None,
             None,
@@ -54,7 +59,7 @@ def test_a_cluster_like_the_simulator_confirms_the_claims_on_throughput(tmp_path
 
 def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch, {"async": InPairs})
-    found = findings(real_results_of(AsyncVsSync(), [run for run in TIMED if run.settings["n"] > 1], tmp_path))
+    found = findings(real_results_of(AsyncVsSync(), [run for run in TIMED if run.settings.n > 1], tmp_path))
     assert (found["real_throughput"], found["real_rates"]) == (Finding.REFUTED, Finding.REFUTED)
 
 
@@ -65,10 +70,10 @@ def test_throughput_of_a_contended_machine_does_not_count(tmp_path, monkeypatch)
 
 
 def test_trainings_are_judged_by_examples_and_by_time():
-    as_claimed = trained(lambda settings, name: (5000, 2.0 if settings["mode"] == Mode.ASYNC else 6.0))
+    as_claimed = trained(lambda settings, name: (5000, 2.0 if settings.mode == Mode.ASYNC else 6.0))
     found = findings(as_claimed)
     assert (found["real_examples"], found["real_time"]) == (Finding.OK, Finding.OK)
-    slow = findings(trained(lambda settings, name: (5000, 7.0 if settings["mode"] == Mode.ASYNC else 6.0)))
+    slow = findings(trained(lambda settings, name: (5000, 7.0 if settings.mode == Mode.ASYNC else 6.0)))
     assert (slow["real_examples"], slow["real_time"]) == (Finding.OK, Finding.REFUTED)
     lost = findings(trained(lambda settings, name: (None, None) if name == "measured" else (5000, 6.0)))
     assert lost["real_examples"] is Finding.REFUTED
@@ -81,32 +86,32 @@ def steps(losses, secs=1.0):
 def test_the_target_is_reached_by_the_mean_of_a_window():
     high, low = [1.0] * 30, [0.1] * 30
     # A window is 20 steps of 32 examples. With k low losses its mean is 1 − 0.045 k, at most 0.55 for k = 10.
-    assert to_target(steps(high + low), 32) == {"examples": 40 * 32, "secs": 39.0}
-    assert to_target(steps(high), 32) == {"examples": None, "secs": None}
-    assert to_target(steps([*high, None, *low]), 32)["examples"] == (31 + 20) * 32
+    assert to_target(steps(high + low), 32) == target(40 * 32, 39.0)
+    assert to_target(steps(high), 32) == target(None, None)
+    assert to_target(steps([*high, None, *low]), 32).examples == (31 + 20) * 32
 
 
 def test_every_arm_is_trained_once_and_timed_at_all_numbers_of_workers():
-    assert {(run.settings["mode"], run.settings["alpha"]) for run in TRAINED} == {
+    assert {(run.settings.mode, run.settings.alpha) for run in TRAINED} == {
         (Mode.ASYNC, 0.05), (Mode.ASYNC, 1.0), (Mode.SYNC_SAME, 0.05), (Mode.SYNC_SAME, 1.0), (Mode.SYNC_GLOBAL, 1.0)
     }  # fmt: skip
-    timed = {(run.settings["n"], run.settings["alpha"]) for run in TIMED}
+    timed = {(run.settings.n, run.settings.alpha) for run in TIMED}
     assert timed == {(1, 0.05)} | {(n, alpha) for n in (2, 4, 8) for alpha in (0.05, 1.0)}
-    updates = {run.settings["mode"]: run.settings["num_updates"] for run in TIMED if run.settings["n"] == 4}
+    updates = {run.settings.mode: run.settings.num_updates for run in TIMED if run.settings.n == 4}
     assert updates[Mode.ASYNC] == 4 * updates[Mode.SYNC_SAME]  # so that the workers take the same delays
-    assert all(1000 * run.settings["n"] / run.settings["mean_ms"] < 85 for run in REAL)
+    assert all(1000 * run.settings.n / run.settings.mean_ms < 85 for run in REAL)
 
 
 def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch, losses=[2.0] * 50 + [0.1])
-    run = next(run for run in TRAINED if (run.settings["mode"], run.settings["alpha"]) == (Mode.ASYNC, 1.0))
+    run = next(run for run in TRAINED if (run.settings.mode, run.settings.alpha) == (Mode.ASYNC, 1.0))
     figures = AsyncVsSync().execute(run, tmp_path).figures
     (trained,) = cluster.trained
     assert {"--model=mlp", "--model_option=hidden=32", "--learning_rate=0.1", "--batch_size=32"} <= set(trained.flags)
     # A window of 20 with the mean 2 − 0.095 k: 16 low losses.
-    assert figures["measured"]["examples"] == (50 + 16) * 32
-    assert 2000 < figures["simulated"]["examples"] < 12000
+    assert figures.measured.examples == (50 + 16) * 32
+    assert 2000 < figures.simulated.examples < 12000
     # Eight workers, one step each per mean step of 100 ms.
-    per_example = figures["simulated"]["secs"] / figures["simulated"]["examples"]
+    per_example = figures.simulated.secs / figures.simulated.examples
     assert per_example == pytest.approx(0.1 / (8 * 32), rel=0.2)
-    assert math.isfinite(figures["overhead_secs"])
+    assert math.isfinite(figures.overhead_secs)

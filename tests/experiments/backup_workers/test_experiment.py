@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from ps_trainer.experiments.backup_workers import cases as backup_cases
 from ps_trainer.experiments.backup_workers.cases import (
     DEADLINE,
-    TRAINING,
+    BackupTrainingSettings,
     Rule,
     Sweep,
     TimedRule,
@@ -24,8 +25,13 @@ from ps_trainer.simulation.rules.base import PushOutcome
 from ps_trainer.simulation.schedule import DROPPED
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
+
+def is_training(run):
+    return isinstance(run.settings, BackupTrainingSettings)
+
+
 ALL = BackupWorkers().runs([0], quick=True)
-QUICK = [run for run in ALL if run.level is Level.VIRTUAL and "what" not in run.settings]
+QUICK = [run for run in ALL if run.level is Level.VIRTUAL and not is_training(run)]
 
 
 class FewTokens(tokens.TokenQueue):
@@ -56,14 +62,14 @@ def of_8(*shapes, rules=(Rule.TOKENS, Rule.BARRIER, Rule.MODELS)):
     return [
         run
         for run in QUICK
-        if run.settings["size"] == "N = 8" and run.settings["shape"] in shapes and run.settings["rule"] in rules
+        if run.settings.size == "N = 8" and run.settings.shape in shapes and run.settings.rule in rules
     ]
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """Results of one part of the quick form."""
-    large = [run for run in QUICK if run.settings["size"] != "N = 8"]
+    large = [run for run in QUICK if run.settings.size != "N = 8"]
     runs = of_8(Shape.EXPONENTIAL, Shape.EVEN, Shape.SHIFTED, Shape.PERSISTENT) + large
     return results_of(BackupWorkers(), runs, tmp_path_factory.mktemp("runs"))
 
@@ -122,15 +128,15 @@ def test_full_runs_have_the_papers_numbers_of_workers():
     runs = [
         run
         for run in BackupWorkers().runs(range(5), quick=False)
-        if run.level is Level.VIRTUAL and "what" not in run.settings
+        if run.level is Level.VIRTUAL and not is_training(run)
     ]
-    osdi = [run.settings for run in runs if run.settings["size"] == "N = 50"]
-    chen = [run.settings for run in runs if run.settings["size"] == "N + b = 100"]
-    assert {one["n"] - one["b"] for one in osdi} == {50}
-    assert {one["b"] for one in osdi} == {0, 1, 2, 3, 4, 5}
-    assert {one["n"] for one in chen} == {100}
-    assert {0, 4} <= {one["b"] for one in chen}
-    assert {run.seed for run in runs if run.settings["rule"] != Rule.MODELS} == set(range(5))
+    osdi = [run.settings for run in runs if run.settings.size == "N = 50"]
+    chen = [run.settings for run in runs if run.settings.size == "N + b = 100"]
+    assert {one.n - one.b for one in osdi} == {50}
+    assert {one.b for one in osdi} == {0, 1, 2, 3, 4, 5}
+    assert {one.n for one in chen} == {100}
+    assert {0, 4} <= {one.b for one in chen}
+    assert {run.seed for run in runs if run.settings.rule != Rule.MODELS} == set(range(5))
 
 
 def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
@@ -146,8 +152,8 @@ def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
 
 
 def case(num_backups, step):
-    run = Run(key="k", level=Level.VIRTUAL, settings={"n": 8 + num_backups, "b": num_backups})
-    return TimedRule(Results([RunResult(run, {"step": step}, 1.0, None, None)]), Results())
+    run = Run(key="k", level=Level.VIRTUAL, settings=SimpleNamespace(n=8 + num_backups, b=num_backups))
+    return TimedRule(Results([RunResult(run, SimpleNamespace(step=step), 1.0, None, None)]), Results())
 
 
 def test_speedups_and_lost_gains_of_a_sweep():
@@ -161,25 +167,27 @@ def test_speedups_and_lost_gains_of_a_sweep():
 
 def trained(updates_of):
     """Results of all trainings, whose number of updates is a function of the settings and the seed."""
-    runs = [run for run in BackupWorkers().runs(range(3), quick=False) if run.settings.get("what") == TRAINING]
-    return Results(RunResult(run, {"updates": updates_of(run.settings, run.seed)}, 1.0, None, None) for run in runs)
+    runs = [run for run in BackupWorkers().runs(range(3), quick=False) if is_training(run)]
+    return Results(
+        RunResult(run, SimpleNamespace(updates=updates_of(run.settings, run.seed)), 1.0, None, None) for run in runs
+    )
 
 
 def test_backup_workers_that_cost_updates_refute_the_claim_that_they_do_not():
     fresh = trained(lambda settings, seed: 60 + seed)
     assert findings_of(BackupWorkers(), fresh)["work"] is Finding.OK
     assert BackupWorkers().analyse(fresh).tables[-1].title.startswith("Updates to a training accuracy")
-    stale = trained(lambda settings, seed: 60 + seed + 3 * settings["b"])
+    stale = trained(lambda settings, seed: 60 + seed + 3 * settings.b)
     assert findings_of(BackupWorkers(), stale)["work"] is Finding.REFUTED
-    lost = trained(lambda settings, seed: None if settings["b"] == 4 and seed else 60)
+    lost = trained(lambda settings, seed: None if settings.b == 4 and seed else 60)
     assert findings_of(BackupWorkers(), lost)["work"] is Finding.REFUTED
 
 
 def test_a_training_reaches_its_target_after_a_number_of_updates(tmp_path):
-    run = next(run for run in ALL if run.settings.get("what") == TRAINING and run.settings["b"] == 2)
+    run = next(run for run in ALL if is_training(run) and run.settings.b == 2)
     figures = BackupWorkers().execute(run, tmp_path).figures
-    assert figures["accuracy"] >= 0.9
-    assert 10 < figures["updates"] < 250
+    assert figures.accuracy >= 0.9
+    assert 10 < figures.updates < 250
 
 
 def test_there_is_one_real_run_in_the_quick_form():

@@ -47,7 +47,7 @@ def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):
 
 
 def test_full_runs_use_the_barrier_with_all_numbers_of_backup_workers():
-    cases = {(run.settings["shape"], run.settings["b"], run.settings["rule"]) for run in REAL}
+    cases = {(run.settings.shape, run.settings.b, run.settings.rule) for run in REAL}
     assert {rule for _, _, rule in cases} == {Rule.BARRIER}
     want = {
         (shape, b, Rule.BARRIER)
@@ -55,5 +55,5 @@ def test_full_runs_use_the_barrier_with_all_numbers_of_backup_workers():
         for b in (0, 1, 2, 4)
     }
     assert want <= cases
-    assert {run.settings["n"] - run.settings["b"] for run in REAL} == {8}
-    assert all(run.settings["mean_ms"] >= 100 for run in REAL)
+    assert {run.settings.n - run.settings.b for run in REAL} == {8}
+    assert all(run.settings.mean_ms >= 100 for run in REAL)

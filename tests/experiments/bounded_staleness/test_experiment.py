@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,8 +41,7 @@ class Barrier(update_per_push.Ssp):
 
 
 def of(shape, n, is_slow):
-    want = {"shape": shape, "n": n, "is_slow": is_slow}
-    return [run for run in QUICK if want.items() <= run.settings.items()]
+    return [run for run in QUICK if (run.settings.shape, run.settings.n, run.settings.is_slow) == (shape, n, is_slow)]
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +111,11 @@ def test_leads_are_counted_in_completed_steps():
 
 def trained(outcomes):
     """Results of training runs, given by bound and learning rate: updates and time for each seed."""
-    runs = [run for run in BoundedStaleness().runs([0, 1, 2], quick=False) if run.settings["what"] == BoundRun.TRAINING]
+    runs = [run for run in BoundedStaleness().runs([0, 1, 2], quick=False) if run.settings.what == BoundRun.TRAINING]
     figures = {}
     for run in runs:
-        updates, times = outcomes.get((run.settings["bound"], run.settings["rate"]), ((None,) * 3, (None,) * 3))
-        figures[run.key] = {"updates": updates[run.seed], "time": times[run.seed]}
+        updates, times = outcomes.get((run.settings.bound, run.settings.rate), ((None,) * 3, (None,) * 3))
+        figures[run.key] = SimpleNamespace(updates=updates[run.seed], time=times[run.seed])
     return Results(RunResult(run, figures[run.key], 1.0, None, None) for run in runs)
 
 
@@ -149,8 +149,8 @@ def test_fastest_training_without_a_bound_refutes_the_claim_that_one_helps():
 
 def test_full_runs_have_five_seeds_and_all_bounds():
     runs = [run for run in BoundedStaleness().runs(range(5), quick=False) if run.level is Level.VIRTUAL]
-    timed = [run for run in runs if run.settings["what"] != BoundRun.TRAINING]
-    assert {run.settings["bound"] for run in timed} == {0, 1, 2, 3, 5, 10, None}
+    timed = [run for run in runs if run.settings.what != BoundRun.TRAINING]
+    assert {run.settings.bound for run in timed} == {0, 1, 2, 3, 5, 10, None}
     assert {run.seed for run in timed} == {run.seed for run in runs} == set(range(5))
-    assert all(run.settings["num_clocks"] >= 3000 for run in timed)
+    assert all(run.settings.num_clocks >= 3000 for run in timed)
     assert len(runs) > len(timed)

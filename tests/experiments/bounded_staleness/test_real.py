@@ -59,6 +59,4 @@ def test_a_workers_time_is_split_into_three(measure):
 
 def test_full_runs_have_five_seeds_of_all_bounds():
     runs = [run for run in BoundedStaleness().runs(range(5), quick=False) if run.level is Level.PROCESSES]
-    assert {(run.settings["bound"], run.seed) for run in runs} == {
-        (s, i) for s in (0, 1, 3, 10, None) for i in range(5)
-    }
+    assert {(run.settings.bound, run.seed) for run in runs} == {(s, i) for s in (0, 1, 3, 10, None) for i in range(5)}

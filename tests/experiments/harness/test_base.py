@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +13,8 @@ from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuUse
 
 
 def result(n, dist="exp", seed=0, *, level=Level.PROCESSES, share=0.1):
-    run = Run(key=f"{dist}-{n}-{seed}", level=level, settings={"n": n, "dist": dist}, seed=seed)
-    return RunResult(run, {"mean": 10 * n + seed}, 1.0, CpuUse(share, 0.0, 0.0), pathlib.Path("nowhere"))
+    run = Run(key=f"{dist}-{n}-{seed}", level=level, settings=SimpleNamespace(n=n, dist=dist), seed=seed)
+    return RunResult(run, SimpleNamespace(mean=10 * n + seed), 1.0, CpuUse(share, 0.0, 0.0), pathlib.Path("nowhere"))
 
 
 RESULTS = Results([result(2), result(2, seed=1), result(4), result(4, "det")])
@@ -60,7 +61,7 @@ def test_results_that_are_alike_have_settings_and_statistics():
 
 def test_measurements_for_a_claim_are_checked_against_its_limit(dice):
     runs = dice().runs([0], quick=True)
-    results = Results(RunResult(run, {"mean": 5.5}, 1.0, None, pathlib.Path("nowhere")) for run in runs)
+    results = Results(RunResult(run, SimpleNamespace(mean=5.5), 1.0, None, pathlib.Path("nowhere")) for run in runs)
     checked = dice().analyse(results).checked
     assert [(one.claim.key, one.finding) for one in checked] == [
         ("mean", Finding.REFUTED),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, RunResult
@@ -29,15 +31,15 @@ class Few(Part):
     claims = (claim("few"),)
 
     def runs(self, seeds, *, quick):
-        settings = [{**self.selects, "colour": colour} for colour in ("red", "blue")]
+        settings = [SimpleNamespace(**self.selects, colour=colour) for colour in ("red", "blue")]
         return [
-            Run(key=f"{one['colour']}-{seed}", level=Level.VIRTUAL, settings=one, seed=seed)
+            Run(key=f"{one.colour}-{seed}", level=Level.VIRTUAL, settings=one, seed=seed)
             for one in settings
             for seed in seeds
         ]
 
     def execute(self, run, folder):
-        return Measured({"value": len(run.settings["colour"]) + run.seed})
+        return Measured(SimpleNamespace(value=len(run.settings.colour) + run.seed))
 
     def cases(self, results):
         return cases_by(Colour, results, "colour")
@@ -53,10 +55,10 @@ class Rest(Few):
     claims = (claim("rest"), claim("own", why_none=lambda colours: f"{len(colours)} colours"))
 
     def runs(self, seeds, *, quick):
-        return [Run(key="other", level=Level.PROCESSES, settings={"colour": "grey"})]
+        return [Run(key="other", level=Level.PROCESSES, settings=SimpleNamespace(colour="grey"))]
 
     def execute(self, run, folder):
-        return Measured({"value": 9})
+        return Measured(SimpleNamespace(value=9))
 
     def why_none(self, cases):
         return "too grey"

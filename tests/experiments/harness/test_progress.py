@@ -9,11 +9,12 @@ from rich.console import Console
 
 from ps_trainer.experiments.harness.base import Level, Run
 from ps_trainer.experiments.harness.progress import LiveProgress, PlainProgress, TimeLeft, create_progress
+from ps_trainer.experiments.harness.records import Record
 from tests.experiments.fakes import Clock
 
 
 def run(key, secs):
-    return Run(key=key, level=Level.VIRTUAL, settings={}, expected_secs=secs)
+    return Run(key=key, level=Level.VIRTUAL, settings=Record(), expected_secs=secs)
 
 
 def console(is_terminal=False):

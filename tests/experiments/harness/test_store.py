@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.base import Level, Measured, Run
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.records import Record, from_json
 from ps_trainer.experiments.harness.store import RunStore, locked, write_atomically
 
-RUN = Run(key="n=4-exp", level=Level.PROCESSES, settings={"n": 4, "rates": (1, 2)}, seed=3)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Record):
+    """Settings of a run."""
+
+    n: int
+    rates: Sequence[int] = (1, 2)
+    new: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures(Record):
+    """Figures of a run."""
+
+    mean: float
+    by: Mapping[str, int]
+
+
+RUN = Run(key="n=4-exp", level=Level.PROCESSES, settings=Settings(n=4), seed=3)
 USE = CpuUse(0.25, 1.5, 0.5)
 
 
 @pytest.fixture
 def store(tmp_path):
-    return RunStore(tmp_path / "e04", dict.fromkeys(Level, "v1"))
+    return RunStore(tmp_path / "e04", dict.fromkeys(Level, "v1"), lambda run, values: from_json(Figures, values))
 
 
 def finish(store, run=RUN, steps=()):
     store.begin(run)
-    return store.finish(run, Measured({"mean": 3.0, "by": {"1": 2}}, steps), 12.5, USE)
+    return store.finish(run, Measured(Figures(mean=3.0, by={"1": 2}), steps), 12.5, USE)
 
 
 def test_a_finished_run_is_read_back(store):
@@ -31,7 +51,7 @@ def test_a_finished_run_is_read_back(store):
     found = store.find(RUN)
     assert found == (made, "", "v1")
     assert (found.result.run, found.result.wall_secs, found.result.cpu) == (RUN, 12.5, USE)
-    assert found.result.figures == {"mean": 3.0, "by": {"1": 2}}
+    assert found.result.figures == Figures(mean=3.0, by={"1": 2})
     assert list(found.result.steps()) == [{"loss": 1.0}, {"loss": 0.5}]
 
 
@@ -44,10 +64,10 @@ def test_a_run_that_has_only_begun_does_not_count(store):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"settings": {"n": 5, "rates": (1, 2)}}, "other settings: n was 4, now 5"),
+        ({"settings": Settings(n=5)}, "other settings: n was 4, now 5"),
         ({"seed": 4}, "other settings: seed was 3, now 4"),
         ({"level": Level.SHAPED}, "level was 'L2 processes on one machine', now 'L3 shaped hosts'"),
-        ({"settings": {"n": 4, "rates": (1, 2), "new": True}}, "new was None, now True"),
+        ({"settings": Settings(n=4, new=True)}, "new was None, now True"),
     ],
 )
 def test_a_run_of_other_settings_does_not_count(store, change, why):
@@ -69,6 +89,13 @@ def test_a_run_of_other_code_counts_only_on_request(store):
     kept = dataclasses.replace(other, keeps_versions=True).find(RUN)
     assert kept.result is not None
     assert kept.version == "v1"
+
+
+def test_a_run_without_a_figure_of_this_code_does_not_count(store):
+    finish(store)
+    path = store.folder / "runs" / RUN.key / "result.json"
+    path.write_text(path.read_text().replace('"mean"', '"average"'))
+    assert store.find(RUN) == (None, "result.json is of other code: without mean", "")
 
 
 @pytest.mark.parametrize(("text", "why"), [('{"format": 1, "ru', "broken"), ('{"format": 0}', "another format")])

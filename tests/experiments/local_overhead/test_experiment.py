@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,8 +121,8 @@ def test_three_models_on_a_line_give_its_two_parameters():
     sizes = []
     for parameters in (1_000, 100_000, 10_000_000):
         cluster_ms = 1.0 + FIXED_MS + MS_PER_MB * parameters * 4 / 1e6
-        figures = {"parameters": parameters, "local_ms": [1.0], "cluster_ms": [cluster_ms]}
-        run = Run(key="k", level=Level.PROCESSES, settings={})
+        figures = SimpleNamespace(parameters=parameters, local_ms=[1.0], cluster_ms=[cluster_ms])
+        run = Run(key="k", level=Level.PROCESSES, settings=SimpleNamespace())
         sizes.append(SizedModel(Results([RunResult(run, figures, 1.0, None, None)])))
     line = line_of(sizes)
     assert (line.a, line.b) == (pytest.approx(FIXED_MS), pytest.approx(MS_PER_MB))
@@ -130,11 +131,11 @@ def test_three_models_on_a_line_give_its_two_parameters():
 
 def test_full_runs_compare_other_rules_optimizers_layouts_and_numbers_of_ps_tasks():
     runs = LocalOverhead().runs(range(5), quick=False)
-    others = [run.settings for run in runs if run.settings["part"] == "rules"]
-    assert {"momentum", "adam"} <= {one.get("optimizer") for one in others}
-    assert {"sync", "ssp"} <= {one.get("update") for one in others}
-    assert {one.get("num_ps") for one in others} == {None, 2}
-    assert len({run.settings["model_option"] for run in runs}) == 5
+    others = [run.settings for run in runs if run.settings.part == "rules"]
+    assert {"momentum", "adam"} <= {one.optimizer for one in others}
+    assert {"sync", "ssp"} <= {one.update for one in others}
+    assert {one.num_ps for one in others} == {None, 2}
+    assert len({run.settings.model_option for run in runs}) == 5
     assert len({run.key for run in runs}) == len(runs)
 
 

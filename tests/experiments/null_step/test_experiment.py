@@ -177,20 +177,20 @@ def test_full_runs_have_the_papers_scale_and_repeat_the_deciding_runs(machine):
     runs = NullStep().runs(range(5), quick=False)
     assert len({run.key for run in runs}) == len(runs)
     virtual_runs = [run for run in runs if run.level is Level.VIRTUAL]
-    assert {run.settings["n"] for run in virtual_runs} == {1, 2, 5, 10, 25, 50, 100}
-    assert {run.settings["p"] for run in virtual_runs} == {16}
-    tables = [run for run in runs if run.level is Level.PROCESSES and run.settings["curve"] == "sparse"]
-    assert {run.settings["megabytes"] for run in tables} == {16, 256}
-    assert {run.seed for run in tables if run.settings["n"] == 1} == set(range(5))
+    assert {run.settings.n for run in virtual_runs} == {1, 2, 5, 10, 25, 50, 100}
+    assert {run.settings.p for run in virtual_runs} == {16}
+    tables = [run for run in runs if run.level is Level.PROCESSES and run.settings.curve == "sparse"]
+    assert {run.settings.megabytes for run in tables} == {16, 256}
+    assert {run.seed for run in tables if run.settings.n == 1} == set(range(5))
     real = [run.settings for run in runs if run.level is not Level.VIRTUAL]
-    assert {one["p"] for one in real} == {1, 2, 4}
-    assert {one["n"] for one in real} == {1, 2, 4, 8}
-    assert {one["megabytes"] for one in real if one["curve"] == "dense"} == {1, 4, 16, 64}
+    assert {one.p for one in real} == {1, 2, 4}
+    assert {one.n for one in real} == {1, 2, 4, 8}
+    assert {one.megabytes for one in real if one.curve == "dense"} == {1, 4, 16, 64}
 
 
 def test_repetitions_are_pooled_and_the_links_rate_is_their_median(quick, tmp_path):
     experiment = NullStep()
-    runs = [run for run in experiment.runs(range(3), quick=False) if run.settings["curve"] in ("goodput", "scalar")]
+    runs = [run for run in experiment.runs(range(3), quick=False) if run.settings.curve in ("goodput", "scalar")]
     results = results_of(experiment, [run for run in runs if run.level is not Level.VIRTUAL], tmp_path)
     assert link_bytes_per_sec(results) == BYTES_PER_SEC
     by_name = {case.name: case for case in null_steps_of(results).cases}

@@ -15,7 +15,6 @@ from ps_trainer.experiments.ps_bandwidth.cases import (
     cases_of,
     colocated_secs,
     d2l_ratios,
-    setting_of,
     simulated_secs,
 )
 from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth
@@ -146,7 +145,10 @@ def test_the_books_example_in_ratios(monkeypatch, tmp_path):
     assert ratios == [(60 / 15, pytest.approx(2 * 3 / 1.5)), (80 / 15, pytest.approx(2 * 4 / 1.5)), (1, 1)]
 
 
-def test_settings_survive_json(monkeypatch, tmp_path):
+def test_a_run_is_identified_by_the_json_of_its_setting(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
-    assert setting_of(results[0].run.settings) == LinkSetting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)
+    names = ("arm", "n", "p", "num_bytes", "rate", "rounds")
+    values = dict(zip(names, ("ps", 2, 1, 6_000_000, "100mbit", 5), strict=True))
+    assert results[0].run.identity()["settings"] == values
+    assert results[0].run.settings == LinkSetting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)

@@ -28,7 +28,7 @@ def part(monkeypatch, why_not="switched off"):
     """The quick form with the larger model only."""
     monkeypatch.setattr(shaped, "why_not", lambda: why_not)
     experiment = ScalingCurve()
-    return experiment, [run for run in experiment.runs([0], quick=True) if run.settings["num_bytes"] != MB]
+    return experiment, [run for run in experiment.runs([0], quick=True) if run.settings.cluster.num_bytes != MB]
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
     own = [
         run
         for run in experiment.runs([0], quick=False)
-        if (run.settings["scale"], run.settings["shape"]) == ("paper", EVEN)
+        if (run.settings.scale, run.settings.cluster.shape) == ("paper", EVEN)
     ]
-    small = [dataclasses.replace(run, settings={**run.settings, "counts": [50]}) for run in own]
+    small = [dataclasses.replace(run, settings=dataclasses.replace(run.settings, counts=[50])) for run in own]
     findings = findings_of(experiment, results_of(experiment, small, tmp_path))
     assert findings == {"tail_even": Finding.REFUTED}  # the slowest of many varies less than one alone
 
@@ -80,7 +80,7 @@ def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
 def test_links_that_are_not_shared_refute_knee_and_gain_of_ps_tasks(monkeypatch, tmp_path):
     monkeypatch.setattr(SharedLink, "_rate", lambda link: link._flow)
     experiment, runs = part(monkeypatch)
-    own = [run for run in runs if run.settings["scale"] == "ours"]
+    own = [run for run in runs if run.settings.scale == "ours"]
     findings = findings_of(experiment, results_of(experiment, own, tmp_path))
     assert {"knee", "more_ps"} <= refuted(findings)
 

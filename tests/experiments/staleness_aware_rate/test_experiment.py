@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,8 +26,8 @@ from tests.experiments.executed import drawn
 def figures_as_claimed(run):
     """The figures of a run if every claim were true."""
     settings = run.settings
-    fails = settings["lr"] > 2 * NEAR_RATE or (settings["mode"] == Updates.SOFTSYNC and settings["arm"] == Rate.FULL)
-    fails = fails and settings["splits"] != 1
+    fails = settings.lr > 2 * NEAR_RATE or (settings.mode == Updates.SOFTSYNC and settings.arm == Rate.FULL)
+    fails = fails and settings.splits != 1
     return {
         "test_error": 0.9 if fails else 0.05 + 0.001 * run.seed,
         "loss": 0.1,
@@ -36,7 +37,7 @@ def figures_as_claimed(run):
 
 
 def results_of(runs, figures_of=figures_as_claimed):
-    return Results(RunResult(run, figures_of(run), 1.0, None, None) for run in runs)
+    return Results(RunResult(run, SimpleNamespace(**figures_of(run)), 1.0, None, None) for run in runs)
 
 
 def findings(results):
@@ -64,12 +65,12 @@ def test_results_as_claimed_confirm_all_claims(quick):
 @pytest.mark.parametrize(
     ("claim", "error_of"),
     [
-        ("fails", lambda s: 0.05 if s["lr"] == NEAR_RATE else None),
-        ("aware", lambda s: 0.12 if s["lr"] == NEAR_RATE and s["arm"] == Rate.BY_STALENESS else None),
-        ("fails_small", lambda s: 0.05 if s["lr"] == SMALL_RATE else None),
-        ("aware_small", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == Rate.BY_STALENESS else None),
-        ("global", lambda s: 0.12 if s["splits"] == 8 and s["arm"] == Rate.BY_SPLITS else None),
-        ("batch", lambda s: 0.12 if s["mode"] == Updates.SINGLE else None),
+        ("fails", lambda s: 0.05 if s.lr == NEAR_RATE else None),
+        ("aware", lambda s: 0.12 if s.lr == NEAR_RATE and s.arm == Rate.BY_STALENESS else None),
+        ("fails_small", lambda s: 0.05 if s.lr == SMALL_RATE else None),
+        ("aware_small", lambda s: 0.12 if s.splits == 8 and s.arm == Rate.BY_STALENESS else None),
+        ("global", lambda s: 0.12 if s.splits == 8 and s.arm == Rate.BY_SPLITS else None),
+        ("batch", lambda s: 0.12 if s.mode == Updates.SINGLE else None),
     ],
 )
 def test_contrary_errors_refute_a_claim(claim, error_of):
@@ -82,7 +83,7 @@ def test_contrary_errors_refute_a_claim(claim, error_of):
 
 def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
     def figures(run):
-        fails = run.settings["mode"] == Updates.SYNC and run.settings["lr"] > SMALL_RATE
+        fails = run.settings.mode == Updates.SYNC and run.settings.lr > SMALL_RATE
         return figures_as_claimed(run) | ({"test_error": 0.9} if fails else {})
 
     found = findings(results_of(full_runs(), figures))
@@ -91,8 +92,8 @@ def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
 
 
 def training_of(*errors):
-    run = Run(key="k", level=Level.VIRTUAL, settings={})
-    return RateTraining(Results(RunResult(run, {"test_error": error}, 1.0, None, None) for error in errors))
+    run = Run(key="k", level=Level.VIRTUAL, settings=SimpleNamespace())
+    return RateTraining(Results(RunResult(run, SimpleNamespace(test_error=error), 1.0, None, None) for error in errors))
 
 
 def test_the_standard_error_has_the_parts_of_seeds_and_test_set():
@@ -104,9 +105,9 @@ def test_the_standard_error_has_the_parts_of_seeds_and_test_set():
 
 
 def test_full_runs_have_the_papers_learners_and_splits():
-    soft = [run.settings for run in full_runs() if run.settings["mode"] == Updates.SOFTSYNC]
-    assert {settings["learners"] for settings in soft} == {30}
-    assert {settings["splits"] for settings in soft} == {1, 8, 15, 30}
+    soft = [run.settings for run in full_runs() if run.settings.mode == Updates.SOFTSYNC]
+    assert {settings.learners for settings in soft} == {30}
+    assert {settings.splits for settings in soft} == {1, 8, 15, 30}
     assert len({run.key for run in full_runs()}) == len(full_runs())
 
 
@@ -116,15 +117,14 @@ def short(mode, arm):
     run = next(
         r
         for r in runs
-        if (r.settings["mode"], r.settings["arm"], r.settings["lr"]) == (mode, arm, SMALL_RATE)
-        and r.settings["splits"] != 1
+        if (r.settings.mode, r.settings.arm, r.settings.lr) == (mode, arm, SMALL_RATE) and r.settings.splits != 1
     )
-    return dataclasses.replace(run, settings={**run.settings, "epochs": 6})
+    return dataclasses.replace(run, settings=dataclasses.replace(run.settings, epochs=6))
 
 
 def test_real_gradients_divided_by_their_staleness_converge_and_with_a_broken_division_they_do_not(monkeypatch):
     def loss():
-        return StalenessAwareRate().execute(short(Updates.SOFTSYNC, Rate.BY_STALENESS), None).figures["loss"]
+        return StalenessAwareRate().execute(short(Updates.SOFTSYNC, Rate.BY_STALENESS), None).figures.loss
 
     tamed = loss()
     monkeypatch.setattr(per_gradient.PerGradient, "pushed", shared_parameters.Mean.pushed)

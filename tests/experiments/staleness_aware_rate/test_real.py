@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.experiments.staleness_aware_rate.cases import SMALL_RATE, Rate
+from ps_trainer.experiments.staleness_aware_rate.cases import SMALL_RATE, ArmFigures, Rate, RealArmFigures
 from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwareRate
 from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.simulated_cluster import SimulatedCluster
@@ -19,13 +19,13 @@ REAL = [run for run in StalenessAwareRate().runs(range(10), quick=False) if run.
 
 
 def figures(arm, error, staleness=7.0, of_virtual=None):
-    simulated = of_virtual or {"staleness": 7.0, "test_error": 0.9 if arm == Rate.FULL else 0.05, "rate": 53.0}
-    measured = {"staleness": staleness, "test_error": error, "rate": 50.0}
-    return {"measured": measured, "simulated": simulated, "overhead_secs": 0.005}
+    simulated = of_virtual or ArmFigures(staleness=7.0, test_error=0.9 if arm == Rate.FULL else 0.05, rate=53.0)
+    measured = ArmFigures(staleness=staleness, test_error=error, rate=50.0)
+    return RealArmFigures(measured=measured, simulated=simulated, overhead_secs=0.005)
 
 
 def findings(figures_of):
-    results = Results(RunResult(run, figures_of(run.settings["arm"]), 9.0, None, None) for run in REAL)
+    results = Results(RunResult(run, figures_of(run.settings.arm), 9.0, None, None) for run in REAL)
     experiment = StalenessAwareRate()
     analysis = experiment.analyse(results)
     assert [len(table.rows) for table in analysis.tables] == [3, 3]
@@ -50,14 +50,14 @@ def test_a_cluster_with_contrary_results_refutes_a_claim(claim, figures_of):
 
 
 def test_full_runs_have_every_arm_and_the_quick_form_none():
-    assert [run.settings["arm"] for run in REAL] == [Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE]
-    assert {run.settings["lr"] for run in REAL} == {SMALL_RATE}
+    assert [run.settings.arm for run in REAL] == [Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE]
+    assert {run.settings.lr for run in REAL} == {SMALL_RATE}
     assert not [run for run in StalenessAwareRate().runs([0], quick=True) if run.level is Level.PROCESSES]
 
 
 def short(arm):
-    run = next(run for run in REAL if run.settings["arm"] == arm)
-    return dataclasses.replace(run, settings={**run.settings, "num_updates": 200})
+    run = next(run for run in REAL if run.settings.arm == arm)
+    return dataclasses.replace(run, settings=dataclasses.replace(run.settings, num_updates=200))
 
 
 def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
@@ -66,11 +66,11 @@ def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
     (trained,) = cluster.trained
     assert {"--update=softsync", "--update_option=splits=8", "--learning_rate=0.0025"} <= set(trained.flags)
     assert {"--optimizer=momentum", "--optimizer_option=momentum=0.9", "--batch_size=15"} <= set(trained.flags)
-    for one in (given["measured"], given["simulated"]):
-        assert one["staleness"] == pytest.approx(7, abs=0.1)
-        assert one["rate"] == pytest.approx(8 / 0.15, rel=0.05)
-    assert given["measured"]["test_error"] == pytest.approx(0.05)
-    assert 0.0 < given["simulated"]["test_error"] < 0.6
+    for one in (given.measured, given.simulated):
+        assert one.staleness == pytest.approx(7, abs=0.1)
+        assert one.rate == pytest.approx(8 / 0.15, rel=0.05)
+    assert given.measured.test_error == pytest.approx(0.05)
+    assert 0.0 < given.simulated.test_error < 0.6
     StalenessAwareRate().execute(short(Rate.BY_RULE), tmp_path)
     assert {"--update=staleness_aware", "--learning_rate=0.02"} <= set(cluster.trained[1].flags)
 
@@ -90,11 +90,11 @@ def failing(tmp_path, monkeypatch, losses):
         raise RunError("exit code 1")
 
     monkeypatch.setattr(Cluster, "train", train)
-    return StalenessAwareRate().execute(short(Rate.FULL), tmp_path).figures["measured"]
+    return StalenessAwareRate().execute(short(Rate.FULL), tmp_path).figures.measured
 
 
 def test_a_nan_loss_is_a_failed_training_only_for_the_runs_claim(tmp_path, monkeypatch):
-    assert failing(tmp_path, monkeypatch, [2.0] * 20 + [None])["test_error"] == 0.9
+    assert failing(tmp_path, monkeypatch, [2.0] * 20 + [None]).test_error == 0.9
 
 
 def test_a_run_that_fails_for_another_reason_is_an_error(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -13,9 +15,9 @@ CAP = 600
 
 
 def case(tau, updates):
-    settings = {"kind": Kind.CONSTANT, "tau": tau, "depth": 1, "num_updates": CAP}
+    settings = SimpleNamespace(kind=Kind.CONSTANT, tau=tau, depth=1, num_updates=CAP)
     run = Run(key="k", level=Level.VIRTUAL, settings=settings)
-    figures = [{"target_version": None if one == CAP else one} for one in updates]
+    figures = [SimpleNamespace(target_version=None if one == CAP else one) for one in updates]
     return StaleTraining(Results(RunResult(run, one, 1.0, None, None) for one in figures))
 
 

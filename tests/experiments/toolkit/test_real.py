@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
@@ -12,7 +14,7 @@ from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster
 
 
 def a_run(seed=0):
-    return Run(key=f"r{seed}", level=Level.PROCESSES, settings={}, seed=seed, expected_secs=30.0)
+    return Run(key=f"r{seed}", level=Level.PROCESSES, settings=SimpleNamespace(), seed=seed, expected_secs=30.0)
 
 
 def step(worker, number, start, delay, end, global_step):
@@ -61,7 +63,8 @@ def test_the_cluster_takes_the_delays_of_the_simulator(tmp_path, monkeypatch):
 
 def test_a_pair_consists_of_medians_and_the_table_has_its_ratio():
     def result(seed, measured, simulated):
-        figures = {"measured": {"x": measured}, "simulated": {"x": simulated}, "overhead_secs": 0.005}
+        measured, simulated = SimpleNamespace(x=measured), SimpleNamespace(x=simulated)
+        figures = real.RealFigures(measured=measured, simulated=simulated, overhead_secs=0.005)
         return RunResult(a_run(seed), figures, 1.0, CpuUse(0.4, 1.0, 0.0), None)
 
     one = real.pair("a case", Results([result(0, 2.0, 1.0), result(1, 3.0, 2.0), result(2, 9.0, 8.0)]), "x")
