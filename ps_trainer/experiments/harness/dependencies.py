@@ -6,9 +6,10 @@ The code has two parts, because imports reveal only one:
   (or from the package of a user's own experiment), directly or not. A text that names a module, as
   `--model=package.module:Class` does, is an import, too. Code that only presents finished runs is left out: the
   harness, and the modules `PRESENTING` where the experiment's file imports them.
-* The core: components are loaded by name and tasks are started by command lines, so all of their files count. Runs in
-  virtual time execute only the simulation, so code that starts, connects or recovers tasks does not affect them.
-  All other runs depend on the package, without its commands.
+* The core: components are loaded by name and tasks are started by command lines. Imports do not reveal them, so whole
+  folders count. `_FOLDERS` says which runs execute a folder; a folder that is not in it is an error. Runs in virtual
+  time execute only the simulation, so code that starts, connects or recovers tasks does not affect them, except for
+  the files that the simulation imports.
 
 Comments, docstrings and layout do not count.
 """
@@ -16,12 +17,14 @@ Comments, docstrings and layout do not count.
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import hashlib
 import inspect
 import pathlib
 import re
 import sys
+from collections.abc import Iterable, Iterator
 
 from ps_trainer.experiments.harness.base import Level
 
@@ -31,9 +34,40 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _EXPERIMENTS = "ps_trainer.experiments"
 _HARNESS = f"{_EXPERIMENTS}.harness"
 _CPU_WATCH = "cpu.py"  # file of the harness that decides which runs were contended
-_NOT_MEASURING = ("cli", "comparison", "experiments")
-_SIMULATED = ("simulation", "store", "optimizers", "data")
-_SIMULATED_FILES = ("updates/options.py", "disturbances/delays.py", "disturbances/delay_distributions.py")
+
+
+class _Runs(enum.Enum):
+    """Runs that execute the code of a folder."""
+
+    ALL = "all runs"
+    CLUSTERS = "runs of clusters"
+    NONE = "no run"
+
+
+# Folders of the package; "" stands for the files beside them.
+_FOLDERS = {
+    "": _Runs.ALL,
+    "simulation": _Runs.ALL,
+    "models": _Runs.ALL,
+    "data": _Runs.ALL,
+    "optimizers": _Runs.ALL,
+    "store": _Runs.ALL,
+    "gradients": _Runs.CLUSTERS,
+    "updates": _Runs.CLUSTERS,
+    "checkpoints": _Runs.CLUSTERS,
+    "disturbances": _Runs.CLUSTERS,
+    "metrics": _Runs.CLUSTERS,
+    "cluster": _Runs.CLUSTERS,
+    "runtime": _Runs.CLUSTERS,
+    "training": _Runs.CLUSTERS,
+    "launch": _Runs.CLUSTERS,
+    # Parses flags into the settings that a run's own part holds.
+    "cli": _Runs.NONE,
+    "comparison": _Runs.NONE,
+    # The experiment's own part says which of these files count.
+    "experiments": _Runs.NONE,
+}
+_TABLES = "component_tables"
 _NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)(?::\w+)?")
 
 
@@ -68,7 +102,7 @@ def imports_of(path: pathlib.Path) -> frozenset[str]:
 
 
 @functools.cache
-def _imports_in(source: str, path: pathlib.Path) -> frozenset[str]:
+def _imports_in(source: str, path: pathlib.Path, *, has_texts: bool = True) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -76,25 +110,67 @@ def _imports_in(source: str, path: pathlib.Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, path)
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif has_texts and isinstance(node, ast.Constant) and isinstance(node.value, str):
             named = _NAMED.fullmatch(node.value)
             found |= {named[1]} if named else set()
     return frozenset(found)
 
 
 @functools.cache
+def _loaded_by_name(source: str) -> frozenset[str]:
+    """Modules of the tables that a file uses as `component_tables.NAME`."""
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == _TABLES
+    }
+    return frozenset().union(*(modules for name, modules in _component_tables().items() if name in used))
+
+
+@functools.cache
+def _component_tables() -> dict[str, frozenset[str]]:
+    """The modules in each table of `component_tables.py`, by the table's name."""
+    path = _PACKAGE / f"{_TABLES}.py"
+    return {
+        target.id: _imports_in(ast.unparse(node.value), path)
+        for node in ast.parse(_read(path)).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+@functools.cache
 def _core_files(level: Level) -> frozenset[pathlib.Path]:
-    files = {*(_PACKAGE / "models").rglob("*.py"), _PACKAGE / "experiments" / "harness" / _CPU_WATCH}
-    for path in _PACKAGE.rglob("*.py"):
-        part = path.relative_to(_PACKAGE).parts[0]
-        if level is Level.VIRTUAL:
-            is_measuring = path.parent == _PACKAGE or part in _SIMULATED
-        else:
-            is_measuring = part not in _NOT_MEASURING
-        files |= {path} if is_measuring else set()
+    executed = {_Runs.ALL} if level is Level.VIRTUAL else {_Runs.ALL, _Runs.CLUSTERS}
+    files = {path for path, folder in _package_files() if _FOLDERS[folder] in executed}
     if level is Level.VIRTUAL:
-        files |= {_PACKAGE / name for name in _SIMULATED_FILES}
-    return frozenset(files)
+        files = _imported_by(files)
+    return frozenset({*files, _PACKAGE / "experiments" / "harness" / _CPU_WATCH})
+
+
+def _package_files() -> Iterator[tuple[pathlib.Path, str]]:
+    """Every file of the package, with its folder in the package."""
+    # `models` is a link in a clone, which `rglob` does not follow.
+    for path in (*_PACKAGE.rglob("*.py"), *(_PACKAGE / "models").rglob("*.py")):
+        folder, *rest = path.relative_to(_PACKAGE).parts
+        # `__main__.py` only calls the commands.
+        yield path, folder if rest else "cli" if folder == "__main__.py" else ""
+
+
+def _imported_by(files: Iterable[pathlib.Path]) -> set[pathlib.Path]:
+    """The files, and the files that these import or load by a table of `component_tables`, directly or not."""
+    # The files beside the folders name the components of all runs, so what they load decides nothing.
+    found, todo = set(files), [file for file in files if file.parent != _PACKAGE]
+    while todo:
+        path = todo.pop()
+        source = _read(path)
+        modules = _imports_in(source, path, has_texts=False) | _loaded_by_name(source)
+        imported = {file for module in modules if (file := _file_of(module, _PACKAGE.parent)) is not None}
+        new = {file for file in imported if file.is_relative_to(_PACKAGE)} - found
+        found |= new
+        todo += new
+    return found
 
 
 @functools.cache

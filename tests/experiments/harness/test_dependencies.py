@@ -95,6 +95,30 @@ def test_runs_in_virtual_time_depend_on_the_simulation_all_others_on_the_cluster
     assert is_changed_by(monkeypatch, "backup_workers", path, level=Level.VIRTUAL) == of_virtual_runs
 
 
+def test_every_folder_of_the_package_says_which_runs_execute_it():
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert dependencies._FOLDERS.keys() == folders | {""}
+
+
+def test_a_new_folder_is_an_error_until_it_says_which_runs_execute_it(tmp_path, monkeypatch):
+    (tmp_path / "tides").mkdir()
+    (tmp_path / "tides" / "moon.py").write_text("")
+    monkeypatch.setattr(dependencies, "_PACKAGE", tmp_path)
+    dependencies._core_files.cache_clear()
+    with pytest.raises(KeyError, match="tides"):
+        dependencies._core_files(Level.VIRTUAL)
+
+
+def test_runs_in_virtual_time_depend_on_what_the_simulation_imports_from_the_clusters_code():
+    files = {path.relative_to(PACKAGE).as_posix() for path in dependencies._core_files(Level.VIRTUAL)}
+    of_clusters = {
+        path for path in files if path.partition("/")[0] in ("updates", "disturbances", "gradients", "cluster")
+    }
+    of_clusters = {path for path in of_clusters if not path.endswith("__init__.py")}
+    assert of_clusters == {"updates/options.py", "disturbances/delays.py", "disturbances/delay_distributions.py"}
+    assert not {path for path in files if path.partition("/")[0] in ("runtime", "training", "launch", "cli")}
+
+
 def test_a_change_of_a_docstring_keeps_a_run(monkeypatch):
     (first, second) = ('"""A."""\nX = 1  # one\n', "X = (1)\n")
     assert dependencies._code_of(first) == dependencies._code_of(second) != dependencies._code_of("X = 2\n")
