@@ -48,7 +48,7 @@ class DisturbedRow(Row):
 
 
 class DisturbedRun(NamedTuple):
-    """What a run left.
+    """Result of a run, and what the run left on the machine.
 
     Attributes:
         wall_secs: Seconds from the start of the launcher to its end; 0 if the run failed.
@@ -71,7 +71,7 @@ class DisturbedRun(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the run, without a look at its figures."""
+        """Faults of the run, without a look at its figures."""
         failures = [self.failure] if self.failure else []
         return (
             failures + [f"still runs: {name}" for name in self.orphans] + [f"left: {path}" for path in self.leftovers]
@@ -96,7 +96,7 @@ def train(
         wall_secs = run(flags, logdir, deadline_secs, cwd=REPOSITORY, environ={**os.environ, "TMPDIR": str(temporary)})
     except RunError as error:
         failure = str(error).splitlines()[0]
-    # A failed run is examined as well: what it left is part of the result.
+    # A failed run is examined as well: its files are part of the result.
     path = logdir / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}
     orphans = leftovers.processes(logdir, _END_SECS)

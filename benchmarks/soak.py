@@ -267,7 +267,7 @@ def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
 
 
 def find_problems(grown: Sequence[GrowthRow]) -> list[str]:
-    """What is wrong with the growth, in words."""
+    """Faults of the growth, in words."""
     if not grown:
         return ["no process was old enough to be sampled"]
     return [

@@ -44,7 +44,7 @@ class Match(NamedTuple):
 
 
 class StepRatePlan(NamedTuple):
-    """What to run.
+    """Plan of the benchmark.
 
     Attributes:
         matches: Matches in the order of the runs.

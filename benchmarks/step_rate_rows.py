@@ -26,7 +26,7 @@ class StepRateRow(Row):
         steps_per_sec_min: The lowest of the repetitions.
         steps_per_sec_max: The highest.
         examples_per_sec: Examples per second of all workers together, median.
-        ratio_to_stock: `steps_per_sec` divided by that of the stock script; None without one.
+        ratio_to_stock: Ratio to the `steps_per_sec` of the stock script; None without one.
         ratio_to_async: Ratio to update rule `async`; None if the contenders are not update rules.
         cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
         other_cores: Cores that other processes used meanwhile, median; well above 0, the rates are too low.

@@ -47,7 +47,7 @@ def sampled_loss(
         h_BD: float32 [B, D], features of the examples.
         true_BT: int64 [B, T], true classes.
         output: Function of classes, int64 [N], that returns their v, float32 [N, D], and b, float32 [N]. It is called
-            once, so that of a table only the rows of these classes travel.
+            once, so only the rows of these classes travel if v and b are tables.
         vocab_size: Number of classes.
         num_sampled: Size of the sample, S, at most `vocab_size`; drawn without repetition.
         loss: Name of the loss, one of `SAMPLED_LOSSES`.

@@ -157,7 +157,7 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
 
     Args:
         own: Task name and port of each task on this machine.
-        isolation: The user's statement of what keeps strangers away; None without a statement.
+        isolation: The user's statement which isolation protects the ports; None without a statement.
     """
     shown = listed(f"{port} of {name}" for name, port in own)
     # TensorFlow listens on every interface, but a wrapper may have bound the port to loopback only.

@@ -26,8 +26,8 @@ class ClipNorm(Transform):
     Source: Pascanu et al. 2013, Algorithm 1; `tf.clip_by_global_norm`.
     Bytes: those of the values. State: none. Biased if it clips.
 
-    If a batch looks up a row of a table several times, the row's gradients are summed first, so the norm is that of the
-    gradient. An infinite gradient becomes NaN, as in `tf.clip_by_global_norm`, and the loss check then ends the run.
+    If a batch looks up a row of a table several times, the row's gradients are summed first, so the norm is the
+    whole gradient's. An infinite gradient becomes NaN, as in `tf.clip_by_global_norm`, and the loss check ends the run.
     """
 
     name = "clip_norm"

@@ -44,7 +44,7 @@ class Dgc(Codec):
     was not sent. This is already error feedback, so the transform rejects error_feedback before it.
 
     The transform applies momentum on the worker, so the ps runs plain sgd; momentum on the ps is rejected
-    (`parse.check_optimizer`). The learning rate is that of momentum SGD.
+    (`parse.check_optimizer`). It needs the learning rate of momentum SGD.
 
     Departs from the paper: a layer is a model variable (or the part of it that a ps task holds). Values equal to the
     threshold are sent as well, so that the exact number is sent if a whole variable is sampled. Rows of tables pass
@@ -93,6 +93,7 @@ class Dgc(Codec):
             offset += part.shape.num_elements()
         indices = joined(chosen)
         masked = indices[:, tf.newaxis], tf.zeros_like(indices, values.dtype)
+        # Momentum factor masking (§3.3): otherwise the old momentum of a sent element would carry it on.
         scope.state.update(velocity, tf.tensor_scatter_nd_update(u, *masked))
         scope.state.update(residual, tf.tensor_scatter_nd_update(v, *masked))
         return keep(v, indices)

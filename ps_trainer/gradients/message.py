@@ -31,6 +31,7 @@ def pack(parts: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Callable[[tf.Tensor], l
         return parts[0], lambda message: [message]
     fixed = [i for i, part in enumerate(parts) if static_size(part) is not None]
     dynamic = [i for i, part in enumerate(parts) if static_size(part) is None]
+    # The last vector of dynamic size takes all bytes that remain, so its size does not travel.
     counts = [tf.reshape(tf.size(parts[i], out_type=_COUNT_DTYPE), [1]) for i in dynamic[:-1]]
     message = tf.concat([_to_bytes(part) for part in [*counts, *(parts[i] for i in [*fixed, *dynamic])]], axis=0)
     kinds = [(part.dtype, static_size(part)) for part in parts]

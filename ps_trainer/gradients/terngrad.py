@@ -47,6 +47,7 @@ class TernGrad(Codec):
         # Strictly less, because the draw is in [0, 1): an element of chance 0 is never sent, one of chance 1 always.
         is_kept = random < chances
         is_positive = values > 0
+        # Two bits for each element: (sent and positive, sent and negative).
         pairs = tf.stack([is_kept & is_positive, is_kept & ~is_positive], axis=1)
 
         def decode(packed: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -45,7 +45,7 @@ def run(
     """Trains on a cluster of child processes and returns when all of them have ended.
 
     Args:
-        cluster: What to start.
+        cluster: Tasks to start, with their flags.
         server: Fork server of this process to use with `cluster.preload`; None starts one for this run.
         hosts: Where the tasks run; None = this machine itself.
         spawn: `subprocess.Popen` or a replacement; used for tasks that are not forked.

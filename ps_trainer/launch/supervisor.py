@@ -131,8 +131,9 @@ class Supervisor:
     def run(self) -> RunOutcome:
         """Starts the tasks and blocks until all have ended, by themselves or by force.
 
-        On a failure or a signal, workers and evaluators are asked to end first, then the ps tasks, which the workers
-        still need to save a checkpoint. What is left is killed. The same happens, without display, on any exception.
+        On a failure or a signal, it asks workers and evaluators to end first, then the ps tasks, which the workers
+        still need to save a checkpoint. It kills the tasks that are left. It does the same, without display, on any
+        exception.
 
         Raises:
             RunError: a task cannot be started.

@@ -57,7 +57,7 @@ def last_lines(path: pathlib.Path, num_lines: int, start: int = 0, max_bytes: in
     try:
         with path.open("rb") as file:
             file.seek(max(start, size_of(path) - max_bytes))
-            # Reading may begin inside of a character, and a crashing program may write bytes that are no text at all.
+            # Reading may begin inside of a character, and a crashing program may write bytes that are not text.
             text = file.read().decode("utf-8", errors="backslashreplace")
     except FileNotFoundError:
         return []

@@ -50,6 +50,7 @@ class ClockAdamOptimizer(tf.train.AdamOptimizer):
 
     def _create_slots(self, var_list: list[tf.Variable]) -> None:
         for var in var_list:
+            # Not the inherited method, which would also create the variables of the beta powers.
             self._zeros_slot(var, "m", self._name)
             self._zeros_slot(var, "v", self._name)
 
@@ -85,6 +86,7 @@ class LazyAdamOptimizer(ClockAdamOptimizer):
     """
 
     def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        # The powers are float32, and TensorFlow does not mix types; a table may have another.
         beta1_power, beta2_power = (tf.cast(power, grad.dtype) for power in self._beta_powers)
         beta1, beta2 = tf.cast(self._beta1_t, grad.dtype), tf.cast(self._beta2_t, grad.dtype)
         rate = tf.cast(self._lr_t, grad.dtype) * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
@@ -146,8 +148,8 @@ class Adam(PsOptimizer):
 class LazyAdam(PsOptimizer):
     """Adam that changes only the rows in the gradient of an embedding.
 
-    Formula: that of Adam for the rows in the gradient; all other rows of w, m and v do not change. The bias correction
-        counts the updates of the ps, not those of the row. With dense gradients it is exactly Adam.
+    Formula: Adam's for the rows in the gradient; all other rows of w, m and v do not change. The bias correction
+        counts the updates of the ps, not of the row. With dense gradients it is exactly Adam.
     Source: `tf.contrib.opt.LazyAdamOptimizer` of TensorFlow 1.15.
     Slots: 2 x the parameters (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first).
     Sparse: changes only the rows in the gradient; the work is proportional to their number, not to the table's size.

@@ -225,7 +225,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     try:
         state = ps.read()
     except tf.errors.FailedPreconditionError:
-        # A server answers, but nobody has initialised the control variables there.
+        # A server answers, but no ps task has initialised the control variables there.
         return "is starting, or is not a ps task"
     except tf.errors.OpError as error:
         said = f": {error.message}" if isinstance(error, tf.errors.DataLossError) else ""

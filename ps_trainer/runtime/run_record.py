@@ -26,7 +26,7 @@ class _TextEnum(str, enum.Enum):
 
 
 class Status(_TextEnum):
-    """State of a worker, by its own report or by that of the ps task that watches it."""
+    """State of a worker, by its own report or by the report of the ps task that watches it."""
 
     JOINED = "joined"  # it has found the run, and gets ready to train
     TRAINING = "training"

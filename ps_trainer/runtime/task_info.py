@@ -20,7 +20,7 @@ from ps_trainer.cluster.findings import FAIL, WARNING, ClusterFinding
 from ps_trainer.runtime.run_record import TaskFacts
 from ps_trainer.store.trace import ModelTrace
 
-# What depends on the batch, or is numbered anew in each process.
+# Attributes of ops that depend on the batch, or that each process numbers for itself.
 _NOT_OF_THE_MODEL = ("shape", "value", "_output_shapes", "_class")
 _HASH_DIGITS = 10
 
@@ -95,7 +95,7 @@ def _attributes(node: Any) -> list[tuple[str, str]]:
     return sorted(
         (key, str(value))
         for key, value in node.attr.items()
-        # TensorFlow numbers functions (of `tf.data`, for example) anew in each process, so their names are left out.
+        # Each process numbers TensorFlow's functions (of `tf.data`, for example) for itself, so names are left out.
         if key not in _NOT_OF_THE_MODEL and value.WhichOneof("value") != "func"
     )
 

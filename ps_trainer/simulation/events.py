@@ -83,7 +83,7 @@ class Events:
             self._begin_to_compute(now, worker)
 
     def _pull(self, now: float, worker: int) -> None:
-        # The version at the beginning of the transfer: the ps tasks send what they hold at that moment.
+        # The version at the beginning of the transfer: the ps tasks send the parameters of that moment.
         self._versions[worker] = self._rule.version
         if self._pull_link is None:
             self._have_pulled(now + self._transfer_secs, worker)

@@ -1,4 +1,4 @@
-"""What a parameter store passes around: pieces on ps tasks, their gradients, and snapshots of them."""
+"""The values that a parameter store passes around: pieces on ps tasks, their gradients, and snapshots of them."""
 
 from __future__ import annotations
 

@@ -107,5 +107,5 @@ class PullStaging:
 def _unstage(dtypes: Sequence[tf.DType], shapes: Sequence[Any], name: str) -> list[tf.Tensor]:
     values: list[tf.Tensor] = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
     for value, shape in zip(values, shapes, strict=True):
-        value.set_shape(shape)  # Unstage does not know the shapes of what was staged
+        value.set_shape(shape)  # Unstage does not know the shapes of the staged tensors
     return values

@@ -87,7 +87,7 @@ class Absences:
         self._forget(index)
         if self._service is not None:
             self._service.worker_came(index)
-            # With this worker, enough may be there again. Then nobody waits any more for those that are still absent.
+            # With this worker, enough may be there again. Then no worker waits any more for the workers still absent.
             self._tell_if_enough()
 
     def ended(self, index: int, status: Status, joining: int) -> None:

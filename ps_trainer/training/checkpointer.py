@@ -19,7 +19,7 @@ from ps_trainer.training.graph import TrainGraph
 
 
 class Checkpointer:
-    """Saves the state every so many seconds or steps.
+    """Saves the state at intervals of seconds or of steps.
 
     Args:
         train: Graph of the chief.

@@ -29,7 +29,7 @@ from ps_trainer.updates.options import RuleOptions
 
 
 class Components(NamedTuple):
-    """Instances of what `TrainConfig` names.
+    """Instances of the components that `TrainConfig` names.
 
     Attributes:
         model: Model, with a method `build`.

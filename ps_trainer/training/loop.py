@@ -140,7 +140,7 @@ class StepLoop:
         else:
             raw.run(self._train.begin_data_op)
             reason = self._make_steps(session, raw, phases, global_step)
-            # All workers reach `max_steps` in the same exchange, so nobody needs this one after it.
+            # All workers reach `max_steps` in the same exchange, so no worker needs this one after it.
             if self._train.step.exchange is not None and reason is not EndReason.MAX_STEPS:
                 self._stay_for_others(raw, self._train.step.exchange)
         if self._train.step.leave_op is not None:

@@ -35,7 +35,7 @@ class StageHost(WorkerTask):
     def __init__(self, cluster: ClusterConfig, config: TrainConfig, group: Group, server: tf.train.Server):
         super().__init__(cluster, config)
         self._group = group
-        self._server = server  # kept, since TensorFlow ends a server that nobody refers to
+        self._server = server  # kept, since TensorFlow ends a server without a reference to it
         self._is_over = threading.Event()
 
     def _take_part(self, stop: StopRequest) -> None:

@@ -12,7 +12,7 @@ from ps_trainer.training.progress import WorkerProgress
 class StallWatch:
     """Compares the time of a worker's last step with the clock.
 
-    A blocked step never returns, so another thread than that of the steps has to call `check`.
+    A blocked step never returns, so a thread that makes no steps has to call `check`.
 
     Args:
         task_name: Name of the worker, for messages.

@@ -1,4 +1,4 @@
-"""What a worker fetches in one step, built for each phase of its update rule."""
+"""The tensors and ops that a worker fetches in one step, built for each phase of its update rule."""
 
 from __future__ import annotations
 

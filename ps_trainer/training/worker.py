@@ -54,7 +54,7 @@ class ActiveRun(NamedTuple):
     Attributes:
         train: Graph of this worker.
         stop: Request that ends the steps.
-        session: Session beside that of the steps.
+        session: Second session, which makes no steps.
         peers: The other workers.
     """
 

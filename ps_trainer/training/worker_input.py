@@ -25,7 +25,7 @@ class WorkerInput(NamedTuple):
     Attributes:
         iterator: Iterator of batches; under `--sharding=dynamic`, of pairs of a batch's place in the counts and the
             batch.
-        counts: Counts of what has been read, on ps task 0. A checkpoint holds them.
+        counts: Counts of the examples read, on ps task 0. A checkpoint holds them.
         counter: Builds the ops that count a batch when it is in an update.
         reader: Reader that asks ps task 0 for shards; None under `--sharding=static`.
     """

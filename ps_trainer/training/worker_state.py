@@ -170,7 +170,7 @@ class WorkerState:
             return self._kept
         lineage, pushes = self._joined_at
         pushes = self._counts.now(pushes + num_sent, global_step)
-        # Nobody can tell whether the exchange arrived at the other workers, so no number of pushes is certain.
+        # The exchange may or may not have arrived at the other workers, so no number of pushes is certain.
         if in_flight and self._counts.is_in_lockstep:
             return ()
         states = [(list(self._variables.values()), pushes)]

@@ -25,7 +25,7 @@ _ROUND, _LOCAL = 0, 1
 
 
 class Averaged(NamedTuple):
-    """What a rule averages, and how it updates the parameters by the average.
+    """Values that a rule averages, and how it updates the parameters by the average.
 
     Attributes:
         gradients: Gradients that the local steps apply.
@@ -50,7 +50,7 @@ def build_step(
     Args:
         store: The created store.
         context: The run.
-        averaged: What the rule averages.
+        averaged: Values that the rule averages.
         period_at: Maps global_step to the number of local steps of the next round.
         name: Name of the rule; prefix of the names of its resources.
     """

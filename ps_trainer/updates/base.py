@@ -82,7 +82,7 @@ class RunPlan(NamedTuple):
 
 
 class RuleContext(NamedTuple):
-    """What a rule knows about the run.
+    """Facts that a rule knows about the run.
 
     Attributes:
         num_workers: Number of workers of the cluster, the chief included.
@@ -106,7 +106,7 @@ class RuleContext(NamedTuple):
 
 
 class Exchange(abc.ABC):
-    """What all workers do together after each phase, in `session.run` calls of its own.
+    """Work that all workers do together after each phase, in `session.run` calls of its own.
 
     It serves rules whose workers exchange messages with each other. It cannot be part of a phase, because a run with a
     collective op must not contain an op on a ps task (`ring.py` says why). All workers must take part each time, until
@@ -162,7 +162,7 @@ class Phase(NamedTuple):
             computes with the same parameters. Not used with replicas.
         pushed: Int64 scalar on ps task 0, which is known when ps 0 holds what the worker has learned from its batches
             since the last push. Its value is global_step, or `RELEASED` if the rule may have let the worker go on
-            without an update. None in a phase that keeps on the worker what it has learned.
+            without an update. None in a phase whose result stays on the worker.
         pulled: For each ps task the snapshot that `ParameterStore.read_on` has read there for the next step, from rules
             that read it in the section in which they apply. None: the snapshot is read after `applied`.
         is_local: Whether the phase exchanges nothing with ps tasks. Such a phase also leaves out the model's own
@@ -183,7 +183,7 @@ class StartCondition(NamedTuple):
 
     Attributes:
         is_met: Bool scalar, which the worker polls.
-        reason: What the worker waits for, in words: "the first 100 steps of the chief".
+        reason: Event that the worker waits for, in words: "the first 100 steps of the chief".
     """
 
     is_met: tf.Tensor
@@ -226,7 +226,7 @@ class TrainStep(NamedTuple):
 
 
 class UpdateRule(abc.ABC):
-    """An update rule; the docstring of a subclass has the same parts as that of `asynchronous.Async`.
+    """An update rule; the docstring of a subclass has the same parts as the docstring of `asynchronous.Async`.
 
     Attributes:
         holds_tables: Whether the rule can train embedding tables on the ps tasks.

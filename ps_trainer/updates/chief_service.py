@@ -1,4 +1,4 @@
-"""`ChiefService`: the interface of what the chief does for an update rule between the workers' steps."""
+"""`ChiefService`: the interface of the chief's work for an update rule between the workers' steps."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ class DcAsgd(UpdateRule):
     algorithm 1 (worker) and algorithm 2 (ps).
 
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
-    when every ps task has applied its part. The traffic is that of `async`.
+    when every ps task has applied its part. The traffic equals the traffic of `async`.
     ps: 1. when a worker pulls, store the pulled values as its w_bak; 2. when its gradient arrives, in the exclusive
     section: read w, correct the gradient, apply it by the run's optimizer, count it on the clock, read clock and w for
     the worker's next step.
 
-    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, that of a single
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, as of a single
     process with batch size `batch_size`; gradients are neither summed nor averaged. A single worker trains as in
     `async`, because no other worker changes its parameters. A run with `max_steps` ends up to num_workers − 1 steps
     above it.

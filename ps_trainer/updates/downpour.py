@@ -43,7 +43,7 @@ class Downpour(UpdateRule):
 
     `global_step` counts the pushes of all workers, not local steps. So do max_steps, save intervals and the schedule;
     for local steps the schedule follows the last known global_step. A worker pushes the *sum* of n_push gradients: with
-    sgd on the ps, the learning rate is that of batch size `batch_size`, as in `async`. The paper uses Adagrad on the
+    sgd on the ps, the learning rate suits batch size `batch_size`, as in `async`. The paper uses Adagrad on the
     ps; local steps are plain SGD at the same rate. n_push = n_fetch = 1 is `async`. When a worker's data end, its
     gradients since the last push are lost, fewer than n_push.
 

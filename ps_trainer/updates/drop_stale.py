@@ -33,7 +33,7 @@ class DropStale(UpdateRule):
 
     `global_step` counts the applied gradients of all workers; a dropped one does not change it. Training always goes
     on: among the gradients of the newest parameters, the first to arrive is applied. The learning rate is per
-    gradient, that of a single process with batch size `batch_size`; gradients are neither summed nor averaged. A run
+    gradient, as of a single process with batch size `batch_size`; gradients are neither summed nor averaged. A run
     with `max_steps` ends up to num_workers − 1 steps above it.
 
     n workers of even speed have a staleness of about n − 1. A bound below that drops most of the work of some

@@ -174,6 +174,7 @@ class _Exchange:
             differences = []
             for (piece, value), point in zip(local.gradients, local.points, strict=True):
                 centre = tf.cast(centres[piece.variable.op.name], value.dtype)
+                # The centre moves on by the difference that the replica moves back by, so the exchange keeps their sum.
                 differences.append(tf.cast(alpha, value.dtype) * (point - centre))
         self.moves = local.move(differences)
         sent = context.push.send(

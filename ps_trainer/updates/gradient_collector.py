@@ -152,7 +152,7 @@ class GradientCollector:
                 version, is_released = first.read()
                 # Not the version: it starts at 0 in each container, but the clock at the step of the checkpoint.
                 clock = self._store.clocks[0].read_value()
-            # The visit's own flag is for a process whose ticket is old: ps 0 lets it go, although nobody is released.
+            # The visit's own flag is for a process whose ticket is old: ps 0 lets it go, although it releases no other.
             is_released = tf.maximum(is_released, results[0].is_released) > 0
             global_step = tf.where(is_released, tf.constant(RELEASED, tf.int64), clock)
         ready = [after]

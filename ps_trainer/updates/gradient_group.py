@@ -9,7 +9,7 @@ tasks. The rules below keep that old step from doing harm:
 * All state is written in exclusive sections, which run as a whole or not at all. So the old step has visited no ps
   task, or all of them, or ps 0 but not yet some ps task that follows it.
 * The new process *joins* with a ticket of its own, which each of its pushes carries. ps 0 decides, and rejects a push
-  whose ticket is not that of the last process that joined: that push belongs to an earlier process.
+  whose ticket does not belong to the last process that joined: such a push belongs to an earlier process.
 * The joinings of a worker are numbered. The chief takes a worker out with the number of the joining that was lost. On a
   ps task where a later joining has arrived meanwhile, this does nothing.
 * If the old gradient is in the open group, it counts as the worker's turn in that group. Where workers wait for the

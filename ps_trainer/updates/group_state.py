@@ -58,7 +58,7 @@ class GroupState(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """What ps 0 tells the other ps tasks about a worker's visit; int64 scalars on the ps that made it.
+    """Answer that ps 0 gives to the other ps tasks about a worker's visit; int64 scalars on the ps that made it.
 
     It travels as one vector of five numbers, because each tensor would be a message of its own.
 
@@ -87,7 +87,7 @@ class Notice(NamedTuple):
 
 
 class VisitResult(NamedTuple):
-    """What a worker's visit to a group returns; int64 on the ps.
+    """Result of a worker's visit to a group; int64 on the ps.
 
     Attributes:
         clock: Number of updates counted there before the visit.

@@ -31,7 +31,7 @@ class Hogwild(UpdateRule):
     embedding tables trains exactly as in `async`. If two workers change a row at the same moment, one change or part
     of it may be lost. The rule does not count lost changes.
 
-    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, that of a single
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, as of a single
     process with batch size `batch_size`; gradients are neither summed nor averaged. A run with `max_steps` ends up to
     num_workers − 1 steps above it.
 

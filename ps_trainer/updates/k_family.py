@@ -95,8 +95,8 @@ class KSync(_KFamilyRule):
     ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average, count the
     update, and let the k workers go on.
 
-    The algorithm is that of `backup` with backup_workers = num_workers − k. The docstring of this file has equation,
-    counting, learning rate, costs and departures.
+    The rule is `backup` with backup_workers = num_workers − k. The docstring of this file has equation, counting,
+    learning rate, costs and departures.
     """
 
     Options = KSyncOptions

@@ -26,13 +26,13 @@ class ModelAveraging(UpdateRule):
     ps: 1. add up the replicas; 2. with the last one, replace the parameters by the mean; 3. count the round and let
     all workers go on.
 
-    Up to rounding the arithmetic is that of `local_sgd`, which sends differences to the last average. Here the
+    Up to rounding the arithmetic equals `local_sgd`'s, which sends differences to the last average. Here the
     parameters themselves travel, as in TensorFlow's class, so the worker need not store the values that it fetched. The
     rule rejects gradient transforms that compress, because they are made for small values around zero. `clip_*` act on
     the gradients of the local steps. Choose `local_sgd` to compress or to begin with synchronous steps.
 
     `global_step` counts rounds, not local steps; so do max_steps, save intervals and the schedule. The learning rate is
-    the single-process one of batch size `batch_size` (with period=1 that of the n times larger batch). Slots belong to
+    the single-process one of batch size `batch_size` (with period=1, of the n times larger batch). Slots belong to
     the worker and are not averaged. Rounds do not wait for a worker that has left, and its steps since the last round
     are lost.
 

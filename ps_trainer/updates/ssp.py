@@ -49,7 +49,7 @@ class Ssp(UpdateRule):
     Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way, and two small messages
     between ps 0 and each other ps task.
 
-    Departures from the paper: the worker has no cache with values of several ages. Every read is as new as that of
+    Departures from the paper: the worker has no cache with values of several ages. Every read is as new as a read of
     `async`, which the paper's conditions allow. Clocks count batches, not passes over the data.
     """
 
@@ -159,7 +159,7 @@ class WorkerClocks:
 
         def has_to_wait() -> tf.Tensor:
             now = self._read()
-            # The old step of a lost worker must not stay in the gate, so a worker that has left waits for nobody.
+            # The old step of a lost worker must not stay in the gate, so a worker that has left never waits.
             holds = [own - now.slowest > self._staleness, tf.equal(now.released + now.gone[worker], 0)]
             if self._context.max_steps is not None:
                 # After the last update the workers stop, so the slowest clock would never rise again.

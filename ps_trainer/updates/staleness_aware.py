@@ -28,7 +28,7 @@ class StalenessAware(UpdateRule):
     So the τ in the rate equals the reported staleness, the number of updates between pull and apply. The rows of tables
     are read when the batch asks for them, so they may be newer.
 
-    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, that of a single
+    `global_step` counts the applied gradients of all workers. The learning rate is per gradient, as of a single
     process with batch size `batch_size`; gradients are neither summed nor averaged. Because τ is about num_workers − 1,
     n workers move the parameters per unit of time about as far as one process does, with less noise. With few workers
     the learning rate may be higher than for `async`. With momentum or Adam the rule divides the rate of the step, and

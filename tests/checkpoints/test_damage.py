@@ -224,7 +224,7 @@ STATE_FILES = {
     "cut": b'model_checkpoint_path: "model.ck',
     "an empty name": b'model_checkpoint_path: ""\n',
     "an older one": b'model_checkpoint_path: "model.ckpt-1"\n',
-    "a place that is no more": b'model_checkpoint_path: "/old/place/model.ckpt-2"\n',
+    "a folder that no longer exists": b'model_checkpoint_path: "/old/place/model.ckpt-2"\n',
 }
 
 

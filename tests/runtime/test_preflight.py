@@ -114,7 +114,7 @@ class TestWaitForRun:
 
     @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
     def test_a_run_that_failed_without_this_worker_is_not_a_success(self, statuses):
-        ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed: the loss is no number", **statuses)
+        ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed: the loss is NaN", **statuses)
         with pytest.raises(PeerFailedError, match="the run ended before worker-1 came: worker 0 failed: the loss is"):
             self.wait(ps_0)
 

@@ -1,4 +1,4 @@
-"""What a ps task knows of the workers, without a server; `test_ps.py` has it with one."""
+"""A ps task's record of the workers, without a server; `test_ps.py` has it with one."""
 
 from __future__ import annotations
 

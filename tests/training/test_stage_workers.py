@@ -31,7 +31,7 @@ def stop():
 
 @pytest.fixture
 def peers(stop):
-    """Stage peers of worker 1, one of two that train; worker 3 computes its stage 1, worker 2 that of worker 0."""
+    """Stage peers of worker 1, one of two that train; worker 3 computes its stage 1, worker 2 stage 1 of worker 0."""
     return StageWorkers(group_of(cluster_of(1), 2), TrainConfig(placement="model_parallel"), stop)
 
 

@@ -25,7 +25,7 @@ from ps_trainer.options import option
 
 NUM_NUMBERS, NUM_HASHES = 13, 26
 _HASH_DIGITS = 8
-_ENOUGH_IDS = 100  # that so many hashes have no letter has the probability (10/16)^(8 * 100), which is about 0
+_ENOUGH_IDS = 100  # all of 100 hashes are without a letter with the probability (10/16)^(8 * 100), about 0
 _MIN_SHARE_TO_WARN = 0.01  # of categories that share an id
 _LABEL_AND_NUMBERS = rf"[01](\t(-?\d{{1,18}})?){{{NUM_NUMBERS}}}"
 LINE = rf"{_LABEL_AND_NUMBERS}(\t([0-9a-fA-F]{{{_HASH_DIGITS}}})?){{{NUM_HASHES}}}"

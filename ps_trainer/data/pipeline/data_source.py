@@ -1,4 +1,4 @@
-"""What a dataset is, and the input pipeline that all datasets share."""
+"""The interface of datasets, and the input pipeline that all datasets share."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ class DataSource(abc.ABC):
             (position, batch): int64 [2], the batch's place in the counts (`runtime/shard_leases.py`), and a dict of
             tensors [<= batch_size, ...].
         """
+        # The whole data, because a lease may name any shard of them.
         records = self._records("train", Shard(0, 1))
         base_seed = int(np.random.SeedSequence([plan.seed, plan.num_shards]).generate_state(1)[0])
 
@@ -137,7 +138,7 @@ class DataSource(abc.ABC):
             own = records.shard(plan.num_shards, shard)
             num_shuffled = tf.minimum(size, self.max_shuffled or plan.num_examples)
             shard_seed = base_seed + epoch * plan.num_shards + shard
-            # `flat_map` builds this dataset anew for each lease, so the seed carries epoch and shard.
+            # `flat_map` builds this dataset again for each lease, so the seed carries epoch and shard.
             own = own.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
             # Batches of equal size, to within one example: `ShardPlan.batch_sizes` computes the same in Python.
             ends = size * tf.range(num_batches + 1) // num_batches

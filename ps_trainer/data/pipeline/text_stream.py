@@ -15,7 +15,10 @@ from ps_trainer.errors import DataError
 _BLOCK_IDS = 2**14
 _CHUNK_BYTES = 2**16
 _LAST_CUT = {"char": r"(?s)^.*", "word": r"(?s)^.*[ \n]"}
-"""What a piece may keep, by unit. In RE2 "." matches whole UTF-8 characters only, so a cut character is left over."""
+"""Pattern of the part that a piece may keep, by unit.
+
+In RE2 "." matches whole UTF-8 characters only, so a cut character is left over.
+"""
 
 
 class Document(NamedTuple):

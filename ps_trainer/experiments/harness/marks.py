@@ -1,7 +1,7 @@
 """Marks: notes on published results that precede a change of the code which affects them.
 
 `results/marks.json` holds them, each with the commit of the results that it is about. A page shows a mark as long as
-that commit made the results, and drops it when they are made again. Nobody writes marks into a page by hand.
+that commit made the results, and drops it when they are made again. `publish` writes the marks into the pages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The analytic models that have no closed form, for any step time, each with its error.
+"""Sampled models of update rules that have no closed form, for any step time, each with its standard error.
 
 A *sampler* is a callable that gives the next step time of one worker in seconds; each worker has its own. These
-are models of an algorithm on paper, a few lines each. Cluster and event simulation are compared with them.
+models follow the algorithm on paper in a few lines each. The experiments compare clusters and simulations with them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def backup_not_cancelled(samplers: Sequence[Sampler], num_needed: int, num_steps
 def token_queue(samplers: Sequence[Sampler], num_needed: int, num_steps: int) -> BackupEstimate:
     """Backup workers by `SyncReplicasOptimizer`: a queue of N + b tokens per update, which any free worker takes.
 
-    A token's number is the step that the gradient counts for; a worker that takes an old one is late from the
-    start. Source: TensorFlow 2.21, `python/training/sync_replicas_optimizer.py`, where N is `replicas_to_aggregate`.
-    The first 20 % of the updates are left out.
+    A token's number is the step that the gradient counts for; a worker that takes an old token computes a gradient that
+    will be dropped. Source: TensorFlow 2.21, `python/training/sync_replicas_optimizer.py`, where N is
+    `replicas_to_aggregate`. The first 20 % of the updates are left out.
     """
     running = [(sample(), worker, 0) for worker, sample in enumerate(samplers)]
     heapq.heapify(running)
@@ -107,8 +107,7 @@ def ssp_clock_rate(samplers: Sequence[Sampler], bound: int | None, num_clocks: i
     """Model of clocks (A17): clocks per second of a worker under stale synchronous parallel, mean over the workers.
 
     A worker begins a clock when it has completed at most `bound` more than the slowest one. A bound of 0 is a barrier
-    after
-    every clock; None lets no worker wait. Counting begins after 20 % of the slowest worker's `num_clocks`.
+    after every clock; None lets no worker wait. Counting begins after 20 % of the slowest worker's `num_clocks`.
     """
     done = [0] * len(samplers)
     running = [(sample(), worker) for worker, sample in enumerate(samplers)]

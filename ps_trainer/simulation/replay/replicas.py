@@ -141,7 +141,7 @@ class ModelAveraging(ReplicaRule):
         return params
 
     def averaged(self, average: Values) -> Values:
-        """Returns the new center, given the average of what the workers have sent."""
+        """Returns the new center, given the average of the values that the workers have sent."""
         return average
 
 

@@ -36,7 +36,7 @@ class ReplayResult(NamedTuple):
 
     Attributes:
         curve: Training loss and metrics.
-        evaluations: Test metrics in the order of time; the last entry is that of the end.
+        evaluations: Test metrics in the order of time; the last entry belongs to the end.
         values: Values of all model variables at the end.
         has_diverged: Whether a loss that is not finite ended the run; then it is the curve's last.
     """

@@ -24,6 +24,7 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Sche
     read = np.zeros(cluster.num_workers, np.int64)
     num_pushed = 0
     for steps in _pushes(cluster, rule):
+        # The last block may hold pushes after the last update, which events would never simulate.
         steps = steps.select(slice(ends[-1] - num_pushed))
         position = num_pushed + np.arange(len(steps.worker))
         update = np.searchsorted(ends, position, side="right")
@@ -43,6 +44,7 @@ def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[Steps]:
     until = 0.0
     span = 0.0
     while True:
+        # Computed at time 0 only, when the earliest end is also the shortest step.
         span = span or _ROUNDS * workers.t_push_done.min()
         until += span
         parts = []

@@ -68,6 +68,7 @@ class _TokenQueue:
         count = min(sum(number for _, number in self._tokens), self._num_workers)
         first = np.argpartition(done, count - 1)[:count]
         first = first[np.argsort(done[first], kind="stable")]
+        # A worker of the list may push again before a later one of the list pushes for the first time.
         again = np.minimum.accumulate(self._workers.ends_if_again()[first])
         is_known = done[first[1:]] < again[:-1]
         return first[: 1 + (len(is_known) if is_known.all() else int(np.argmin(is_known)))]

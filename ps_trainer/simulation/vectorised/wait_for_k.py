@@ -23,6 +23,7 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Sche
     workers = Workers(cluster, rule)
     workers.begin(workers.all, 0.0, 0)
     for version in range(num_updates):
+        # Rules that take any push count every worker's current step.
         counted_end, parts = workers.t_push_done, []
         if rule.is_fresh_only:
             is_stale = workers.version < version
@@ -39,4 +40,5 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Sche
 
 
 def _smallest(values: np.ndarray, count: int) -> np.ndarray:
+    # Only the set matters, and a partition costs O(n) where a sort costs O(n log n).
     return np.argpartition(values, count - 1)[:count]

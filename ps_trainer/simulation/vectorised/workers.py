@@ -11,6 +11,7 @@ from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import ScheduleRule
 from ps_trainer.simulation.schedule import ScheduleBlock, Steps, as_steps, concatenate
 
+# As arrays, about 4 MB, as in `events.py`.
 _BLOCK_STEPS = 1 << 16
 
 
@@ -39,6 +40,7 @@ class ComputeTimes:
         positions = self._position[workers]
         taken = self._drawn[workers, positions]
         self._position[workers] = positions + 1
+        # Blocks are refilled worker by worker: each has a random stream of its own, as event by event.
         for worker in workers[positions + 1 == self._drawn.shape[1]]:
             self._drawn[worker] = next(self._streams[worker])
             self._position[worker] = 0
@@ -97,7 +99,7 @@ class Workers:
     def ends_if_again(self) -> np.ndarray:
         """Returns when the next step of each worker would end if it pulled right after the current one, [n].
 
-        The order of the additions is that of `begin`, because the times must be equal to the last bit.
+        The additions have the same order as in `begin`, because the times must be equal to the last bit.
         """
         return ((self.t_push_done + self._transfer_secs) + self.compute.peek()) + self._transfer_secs
 
