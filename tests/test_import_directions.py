@@ -22,28 +22,27 @@ CORE = {
     "shared_settings",
     "target_metric",
 }
-# TensorFlow-free interfaces beside the TensorFlow code in the same folder: they belong to the core.
-CORE_MODULES = {f"ps_trainer.disturbances.{name}" for name in ("delays", "delay_distributions", "due_faults", "faults")}
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 # Reads the files of runs; no task imports it.
 READERS = {"comparison"}
-MIDDLE = {"updates", "checkpoints", "disturbances", "runtime", "simulation"}
+MIDDLE = {"updates", "checkpoints", "runtime", "simulation"}
 TOP = {"training", "launch", "experiments"}
 
 # Each part of ps_trainer and the parts that it may import, besides itself and the core.
 ALLOWED = {
     "core": set(),
     "cluster": set(),
+    "disturbances": set(),
     **{part: set() for part in COMPONENTS | READERS},
     **{part: COMPONENTS | {"cluster"} for part in MIDDLE},
-    "simulation": {"store", "optimizers", "data"},
-    "training": COMPONENTS | MIDDLE | {"cluster"},
-    "experiments": COMPONENTS | READERS | MIDDLE | {"cluster", "launch"},
-    "launch": {"cluster"},
-    "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster"},
+    "simulation": {"store", "optimizers", "data", "disturbances"},
+    "training": COMPONENTS | MIDDLE | {"cluster", "disturbances"},
+    "experiments": COMPONENTS | READERS | MIDDLE | {"cluster", "disturbances", "launch"},
+    "launch": {"cluster", "disturbances"},
+    "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances"},
 }
 
-WITHOUT_TENSORFLOW = {"core", "cluster", "launch"}
+WITHOUT_TENSORFLOW = {"core", "cluster", "disturbances", "launch"}
 # The modules of the simulation that replay real gradients; a schedule alone needs no TensorFlow.
 REPLAY = "ps_trainer.simulation.replay"
 # Modules that the simulation's rules share with the cluster's.
@@ -86,8 +85,6 @@ def _walk(node: ast.AST, package: list[str], *, is_lazy: bool) -> Iterator[Impor
 
 def part_of(module: str) -> str:
     """The part of ps_trainer a module belongs to; the core's modules and the package itself are "core"."""
-    if module == "ps_trainer.disturbances" or any(f"{module}.".startswith(f"{known}.") for known in CORE_MODULES):
-        return "core"
     part = (module.split(".") + [""])[1]
     return "core" if part in CORE | {"", "__version__"} else part
 
@@ -127,9 +124,9 @@ def _ps_trainer_fault(imported: Import, module: str) -> str:
     if part == "simulation" and not module.startswith(REPLAY):
         if top in TENSORFLOW:
             return f"of the simulation only {REPLAY} needs TensorFlow"
-        allowed = {"core", "simulation"}
+        allowed = {"core", "disturbances", "simulation"}
         if top == "ps_trainer" and part_of(imported.module) not in allowed and not _is_in(RULE_OPTIONS, imported):
-            return f"of the simulation only {REPLAY} may import more than the core and {RULE_OPTIONS}"
+            return f"of the simulation only {REPLAY} may import more than the core, disturbances and {RULE_OPTIONS}"
     if (
         part == "cli"
         and not imported.is_lazy

@@ -1,1 +1,1 @@
-"""Disturbances of a run on purpose: delays, stragglers, faults."""
+"""Disturbances of a run on purpose, as values of flags: delays and faults."""

@@ -19,7 +19,7 @@ Roles are ps, worker, chief (worker 0, which needs no index) and evaluator. In `
 worker except the chief. The same seed and cluster give the same kills.
 
 The launcher injects every kind except `raise` (`launch/injector.py`), which the worker itself raises
-(`worker_faults.py`).
+(`training/worker_faults.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ A task appends JSON objects to `<logdir>/metrics/<task>.jsonl`; any key may be m
      "examples_per_sec": 1763.0, "loss": 0.31, "staleness_mean": 0.98, "gradients_dropped": 3}
     {"kind": "eval", "wall_time": …, "global_step": 1000, "metrics": {"loss": 0.08, "accuracy": 0.979}}
 
-    {"kind": "reached", "wall_time": …, "global_step": 203}      only with faults (`disturbances/worker_faults.py`)
+    {"kind": "reached", "wall_time": …, "global_step": 203}      only with faults (`training/worker_faults.py`)
     {"kind": "event", "wall_time": …, "event": "raise", "task": "worker-1", "global_step": 100, "fault": …}
 
 A state line may contain `"peer_failure": true`: the task is about to fail only because another task failed.

@@ -25,8 +25,6 @@ from ps_trainer.checkpoints.stored_state import StoredState
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import Group, group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.disturbances.straggler import Straggler
-from ps_trainer.disturbances.straggler import create as create_straggler
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.runtime.run_record import Shards
 from ps_trainer.store.base import ParameterStore
@@ -37,6 +35,8 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.training.shard_reader import ShardReader
 from ps_trainer.training.step_fetches import StepFetches
+from ps_trainer.training.straggler import Straggler
+from ps_trainer.training.straggler import create as create_straggler
 from ps_trainer.training.worker_state import OwnVariables
 from ps_trainer.updates import exclusive
 from ps_trainer.updates.apply import Applier

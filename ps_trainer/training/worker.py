@@ -26,14 +26,13 @@ from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
-from ps_trainer.disturbances import worker_faults
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_info
 from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import background_services, graph, stage_workers
+from ps_trainer.training import background_services, graph, stage_workers, worker_faults
 from ps_trainer.training.components import Components
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.loop import LoopCalls, StepLoop, explained

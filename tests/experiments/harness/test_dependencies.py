@@ -83,7 +83,7 @@ def test_a_change_of_a_runs_presentation_or_of_another_experiment_keeps_it(monke
         ("updates/synchronous.py", False),
         ("updates/options.py", True),
         ("disturbances/delay_distributions.py", True),
-        ("disturbances/straggler.py", False),
+        ("training/straggler.py", False),
         ("simulation/events.py", True),
         ("data/formats/digits.py", True),
     ],

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ps_trainer.disturbances import worker_faults
 from ps_trainer.disturbances.due_faults import VARIABLE, DueFaults, Raise
 from ps_trainer.metrics.writer import MetricsWriter
+from ps_trainer.training import worker_faults
 
 RAISE = Raise(100, "raise:worker:1@step=100")
 

@@ -23,11 +23,11 @@ from tests.testing.rule_facts import FACTS
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.disturbances import straggler as straggler_lib
-from ps_trainer.disturbances.straggler import Straggler
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
+from ps_trainer.training import straggler as straggler_lib
+from ps_trainer.training.straggler import Straggler
 
 SCRIPT = [0, 1, 1, 0, 1, 0]
 STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of other workers since the worker's own previous step
