@@ -63,6 +63,7 @@ def lstm(
 
     def step(x_BG: tf.Tensor, state: tuple[tf.Tensor, ...], kernel_UG: tf.Tensor) -> tuple[tf.Tensor, ...]:
         c_BU, h_BU = state
+        # `_recur` has computed the input's part and the bias, x_BG, for all steps at once.
         i_BU, f_BU, g_BU, o_BU = tf.split(x_BG + tf.matmul(h_BU, kernel_UG), 4, axis=1)
         c_BU = tf.sigmoid(f_BU + forget_bias) * c_BU + tf.sigmoid(i_BU) * tf.tanh(g_BU)
         return c_BU, tf.sigmoid(o_BU) * tf.tanh(c_BU)
@@ -178,6 +179,7 @@ def _recur(
         def body(count: tf.Tensor, outputs: tf.TensorArray, *state: tf.Tensor) -> tuple[tf.Tensor, ...]:
             at = num_steps - 1 - count if is_backward else count
             new_state = step(inputs.read(at), state, kernel_UG)
+            # The hidden state h comes last in the state of both kinds of layer.
             output_BU = new_state[-1]
             if length_B is not None:
                 is_within_B1 = (tf.cast(at, length_B.dtype) < length_B)[:, tf.newaxis]

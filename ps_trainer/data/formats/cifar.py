@@ -87,6 +87,7 @@ class Cifar10(DataSource):
         batch_size = batch["record"].shape[0] or -1
         data = tf.reshape(tf.io.decode_raw(batch["record"], tf.uint8), [batch_size, self.label_bytes + PIXEL_BYTES])
         planes = tf.reshape(data[:, self.label_bytes :], [batch_size, CHANNELS, SIZE, SIZE])
+        # A record holds one colour after the other; images have the colours last.
         image = scale_image(tf.transpose(planes, [0, 2, 3, 1]), 1 / 255)
         return {"image": image, "label": tf.cast(data[:, self.label_at], tf.int64)}
 

@@ -103,6 +103,7 @@ class PlantedRatings(ArraySource):
         del data_dir
         random = np.random.RandomState(options.seed)
         users, items = (
+            # A product of two factors has the variance rank**-1, so their sum of `rank` products has the variance 1.
             random.normal(scale=options.rank**-0.25, size=(count, options.rank))
             for count in (options.num_users, options.num_items)
         )
