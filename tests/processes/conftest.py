@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,21 +14,24 @@ from tests.testing.processes import ClusterRun
 
 
 @pytest.fixture
-def create_run(
-    tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., ClusterRun]]:
+def create_run(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ClusterRun]]:
     """Makes a `ClusterRun` with the given arguments; each call makes another run.
 
-    Tasks are forked where the system allows it, except in modules with `FRESH_PROCESSES`, which test how processes
-    start.
+    Arguments of a call, beside those of `ClusterRun`:
+        is_fresh: Whether each task is a fresh process with an import of TensorFlow of its own, for tests of how
+            processes start. Otherwise tasks are forked where the system allows it.
+        step_ms: Delay of each step in milliseconds. Training that only waits for an event then leaves the cores to
+            other tasks. A `--straggler` in `flags` overrides it; 0 = none.
     """
-    is_fresh = getattr(request.module, "FRESH_PROCESSES", False)
-    server = None if is_fresh else shared_server(tmp_path_factory.getbasetemp())
     with ExitStack() as runs:
 
-        def create(**kwargs: Any) -> ClusterRun:
+        def create(
+            *, is_fresh: bool = False, step_ms: float = 20.0, flags: Sequence[str] = (), **kwargs: Any
+        ) -> ClusterRun:
             folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
             folder.mkdir()
-            return runs.enter_context(ClusterRun(folder, server=server, **kwargs))
+            slow = [f"--straggler=det:mean_ms={step_ms:g}"] if step_ms else []
+            server = None if is_fresh else shared_server(tmp_path_factory.getbasetemp())
+            return runs.enter_context(ClusterRun(folder, flags=[*slow, *flags], server=server, **kwargs))
 
         yield create

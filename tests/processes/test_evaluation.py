@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.launch.command import shared_server
 from tests.testing.processes import START_SECS, ClusterRun
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRun]:
     """A finished run with an evaluator."""
-    with ClusterRun(tmp_path_factory.mktemp("finished"), num_workers=1) as run:
+    server = shared_server(tmp_path_factory.getbasetemp())
+    with ClusterRun(tmp_path_factory.mktemp("finished"), num_workers=1, server=server) as run:
         launcher = run.start_local("--num_evaluators=1", "--save_checkpoint_steps=150", "--max_steps=300")
         assert launcher.wait(START_SECS) == 0
         yield run

@@ -22,7 +22,7 @@ def test_readme_names_every_example():
 
 @pytest.mark.parametrize("added", ADDED, ids=lambda flags: flags[0].partition("=")[0])
 def test_command_of_the_readme_trains(create_run, added):
-    run = create_run()
+    run = create_run(step_ms=0)
     training = [
         "--learning_rate=0.05",
         "--optimizer=momentum",

@@ -30,33 +30,23 @@ def end(run, tasks):
         assert task.wait(END_SECS + 15) != 0
 
 
-def test_a_ps_that_is_killed_and_restarted(create_run):
-    run = create_run(num_ps=2, flags=RECOVERY)
+def test_a_killed_ps_is_waited_for_beyond_the_stall_timeout_and_restored_when_restarted(create_run):
+    run = create_run(num_ps=2, flags=(*RECOVERY, "--stall_timeout_secs=10"))
     flags = (UNLIMITED, "--update=sync")
     ps_0, ps_1, chief, worker = run.start_all(*flags)
-    run.wait_for_step(200)
+    run.wait_for_step(20)
     saved = run.checkpoint_step()
     ps_1.send(signal.SIGKILL)
     assert ps_1.wait(END_SECS) == -signal.SIGKILL
-    chief.wait_for_log("waiting up to 90 s for it to come back")
+    for task in (chief, worker):
+        task.wait_for_log(r"waiting for ps-1 .*\(1\d of 90 s\)", LOST_SECS)
     ps_1 = run.start_ps(1, *flags)
     chief.wait_for_log("restored .*model.ckpt-", LOST_SECS)
     (event,) = recovered(run)
     assert event["global_step"] >= saved
     assert event["rolled_back"] == event["reached"] - event["global_step"]
-    run.wait_for_step(event["reached"] + 100)
+    run.wait_for_step(event["reached"] + 50)
     end(run, [ps_0, ps_1, chief, worker])
-
-
-def test_a_wait_for_a_ps_that_is_longer_than_the_stall_timeout_is_not_a_stall(create_run):
-    run = create_run(flags=(*RECOVERY, "--stall_timeout_secs=10", "--max_steps=400", "--update=sync"))
-    ps, chief, worker = run.start_all()
-    run.wait_for_step(100)
-    ps.send(signal.SIGKILL)
-    for task in (chief, worker):
-        task.wait_for_log(r"waiting for ps-0 .*\(1\d of 90 s\)", LOST_SECS)
-    ps = run.start_ps()
-    assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("update", repetitions(["sync", "ssp"]))
@@ -64,13 +54,13 @@ def test_a_killed_chief_continues_from_the_live_state_when_restarted(create_run,
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, f"--update={update}")
     ps, chief, worker = run.start_all(*flags)
-    run.wait_for_step(200)
+    run.wait_for_step(20)
     chief.send(signal.SIGKILL)
     assert chief.wait(END_SECS) == -signal.SIGKILL
     reached = run.last_step(1)
     chief = run.start_worker(0, *flags)
     chief.wait_for_log("attached to the run")
-    run.wait_for_step(reached + 200)
+    run.wait_for_step(reached + 50)
     end(run, [ps, chief, worker])
     assert run.checkpoint_step() >= reached
 
@@ -79,13 +69,13 @@ def test_a_worker_that_is_killed_and_restarted(create_run):
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, "--update=ssp")
     ps, chief, worker = run.start_all(*flags)
-    run.wait_for_step(200)
+    run.wait_for_step(20)
     worker.send(signal.SIGKILL)
     assert worker.wait(END_SECS) == -signal.SIGKILL
     ps.wait_for_log("worker 1 lost")
     reached = run.last_step(0)
     worker = run.start_worker(1, *flags)
-    run.wait_for_step(reached + 200)
+    run.wait_for_step(reached + 50)
     end(run, [ps, chief, worker])
     assert run.checkpoint_step() >= reached
 
@@ -94,7 +84,7 @@ def test_a_restart_under_sync_costs_the_other_workers_no_step(create_run):
     run = create_run(num_ps=2, num_workers=3, flags=(*RECOVERY, "--step_log"))
     flags = (UNLIMITED, "--update=sync")
     *ps, chief, worker, other = run.start_all(*flags)
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     run_id = run_id_of(run)
     for is_noticed in (True, False):
         worker.send(signal.SIGKILL)
@@ -103,7 +93,7 @@ def test_a_restart_under_sync_costs_the_other_workers_no_step(create_run):
             chief.wait_for_log("worker 1 lost, and update rule sync needs all; waiting up to 90 s", LOST_SECS)
         reached = run.last_step(0)
         worker = run.start_worker(1, *flags)
-        run.wait_for_step(reached + 100)
+        run.wait_for_step(reached + 50)
     assert run_id_of(run) == run_id  # the chief sets up nothing on the ps tasks a second time
     end(run, [*ps, chief, worker, other])
     for index in (0, 2):
@@ -126,13 +116,13 @@ def test_sync_continues_with_min_workers_and_counts_a_worker_again_that_is_back(
     run = create_run(num_workers=3, flags=RECOVERY)
     flags = (UNLIMITED, "--update=sync", "--update_option=min_workers=2")
     ps, chief, second, third = run.start_all(*flags)
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     third.send(signal.SIGKILL)
     chief.wait_for_log("sync: worker 2 left", LOST_SECS)
-    run.wait_for_step(run.last_step(0) + 100, workers=[0, 1])
+    run.wait_for_step(run.last_step(0) + 50, workers=[0, 1])
     third = run.start_worker(2, *flags)
     chief.wait_for_log("sync: worker 2 joined")
-    run.wait_for_step(run.last_step(0) + 100)
+    run.wait_for_step(run.last_step(0) + 50)
     end(run, [ps, chief, second, third])
 
 
@@ -141,13 +131,13 @@ def test_a_preempted_worker_is_waited_for_where_it_is_needed(create_run, update)
     run = create_run(flags=RECOVERY)
     flags = (UNLIMITED, f"--update={update}", *(["--update_option=backup_workers=0"] if update == "backup" else []))
     ps, chief, worker = run.start_all(*flags)
-    run.wait_for_step(200)
+    run.wait_for_step(20)
     worker.send(signal.SIGTERM)
     assert worker.wait(END_SECS) == 128 + signal.SIGTERM
     chief.wait_for_log(f"worker 1 interrupted, and update rule {update} needs all; waiting up to 90 s")
     reached = run.last_step(0)
     worker = run.start_worker(1, *flags)
-    run.wait_for_step(reached + 200)
+    run.wait_for_step(reached + 50)
     assert recovered(run) == []  # the chief waited within its step
     end(run, [ps, chief, worker])
 
@@ -158,7 +148,7 @@ def test_a_preempted_worker_is_waited_for_where_it_is_needed(create_run, update)
 def test_a_worker_that_never_comes_back_ends_sync_after_the_wait_with_a_checkpoint(create_run, signum, how):
     run = create_run(flags=("--recover_timeout_secs=5", "--save_checkpoint_secs=600"))
     ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     worker.send(signum)
     assert chief.wait(LOST_SECS) == 1
     assert f"worker 1 {how}, and update rule sync needs all" in chief.log
@@ -173,15 +163,15 @@ FROZEN = ("--heartbeat_timeout_secs=3", *RECOVERY)
 def test_a_frozen_worker_is_named_and_continues_when_it_thaws(create_run, update, frozen):
     run = create_run(flags=FROZEN)
     ps, *workers = run.start_all(UNLIMITED, f"--update={update}")
-    run.wait_for_step(200)
+    run.wait_for_step(20)
     workers[frozen].freeze()
     ps.wait_for_log(f"worker {frozen} lost: no sign of life for", LOST_SECS)
     other = 1 - frozen
     reached = run.last_step(other)
     if update == "async":
-        run.wait_for_step(reached + 200, workers=[other])
+        run.wait_for_step(reached + 50, workers=[other])
     workers[frozen].thaw()
-    run.wait_for_step(run.last_step(other) + 200)
+    run.wait_for_step(run.last_step(other) + 50)
     end(run, [ps, *workers])
     assert run.checkpoint_step() >= reached
 
@@ -190,13 +180,13 @@ def test_a_frozen_worker_is_named_and_continues_when_it_thaws(create_run, update
 def test_a_frozen_ps_is_named_and_nothing_is_lost_when_it_thaws(create_run, update):
     run = create_run(num_ps=2, flags=FROZEN)
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, f"--update={update}")
-    run.wait_for_step(200)
+    run.wait_for_step(20)
     reached = run.last_step(0)
     ps_1.freeze()
     for worker in workers:
         worker.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
     ps_1.thaw()
-    run.wait_for_step(reached + 400)
+    run.wait_for_step(reached + 100)
     for event in recovered(run):
         assert event["global_step"] >= reached  # attached to the live state, not to a checkpoint
     end(run, [ps_0, ps_1, *workers])

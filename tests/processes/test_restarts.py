@@ -13,7 +13,6 @@ from tests.testing.repetitions import repetitions
 
 RECOVER = "--recover_timeout_secs=90"
 SAVE_SLACK_SECS = 15.0  # allowance for a save on a busy machine
-SLOW = "--straggler=det:mean_ms=20"  # slow steps leave the CPU to a restart, and are long beside it
 
 
 def own_restarts(run, task):
@@ -40,7 +39,7 @@ def own_restarts(run, task):
     ),
 )
 def test_run_continues_and_ends_well(create_run, update, fault, restarted):
-    run = create_run(num_ps=2, flags=(RECOVER, SLOW))
+    run = create_run(num_ps=2, flags=(RECOVER,))
     max_steps = 200
     if update == "async":  # others continue: they must not end before the killed task is back
         max_steps = 700 if restarted == "worker-1" else 450
@@ -69,7 +68,7 @@ def test_run_continues_and_ends_well(create_run, update, fault, restarted):
 
 
 def test_a_workers_own_state_survives_a_kill_of_another_worker(create_run):
-    run = create_run(flags=(RECOVER, SLOW))
+    run = create_run(flags=(RECOVER,))
     launcher = run.start_local(
         "--max_steps=200", "--update=sync", "--gradient_transform=error_feedback",
         "--gradient_transform=top_k:ratio=0.01", "--max_restarts=2", "--fault=kill:worker:1@step=100",

@@ -10,27 +10,25 @@ from tests.processes.hooks import FOLDER_VARIABLE
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
-FRESH_PROCESSES = True
-
 FAILED = 1
 
 
 @pytest.mark.parametrize("signum", repetitions([signal.SIGINT, signal.SIGTERM]))
 def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(create_run, signum):
-    run = create_run()
+    run = create_run(is_fresh=True)
     launcher = run.start_local(UNLIMITED)
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     launcher.send(signum)
     assert launcher.wait(END_SECS) == 128 + signum
     assert run.remaining() == []
     step = run.checkpoint_step()
-    assert step >= 100
+    assert step >= 20
     assert run.summary()["status"] == "interrupted"
     if signum == signal.SIGTERM:
         return  # one resumed run is enough
-    assert run.start_local(f"--max_steps={step + 100}").wait(START_SECS) == 0
+    assert run.start_local(f"--max_steps={step + 20}").wait(START_SECS) == 0
     assert run.time_of_state("worker-0", rf"^restored .*model\.ckpt-{step}, at step {step}$")
-    assert run.summary()["global_step"] in (step + 100, step + 101)
+    assert run.summary()["global_step"] in (step + 20, step + 21)
     assert run.checkpoint_step() == run.summary()["global_step"]
 
 
@@ -38,10 +36,10 @@ def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(creat
 def test_signal_to_the_chief_ends_the_job_with_a_checkpoint(create_run, update, signum):
     run = create_run()
     ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     chief.send(signum)
     assert chief.wait(END_SECS) == 128 + signum
-    assert run.checkpoint_step() >= 100
+    assert run.checkpoint_step() >= 20
     assert worker.wait(END_SECS) == FAILED
     assert f"the chief ended: worker 0 interrupted: ended by {signal.Signals(signum).name}" in worker.log
     assert ps.wait(END_SECS) == FAILED
@@ -54,13 +52,13 @@ def test_signal_to_the_chief_ends_the_job_with_a_checkpoint(create_run, update, 
 def test_signal_to_a_ps_ends_the_job_with_a_checkpoint(create_run, update, signum):
     run = create_run()
     ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     ps.send(signum)
     assert ps.wait(END_SECS) == 128 + signum
     assert chief.wait(END_SECS) == worker.wait(END_SECS) == FAILED
     for task in (chief, worker):
         assert f"the job ends because ps-0 was ended by {signal.Signals(signum).name}" in task.log
-    assert run.checkpoint_step() >= 100
+    assert run.checkpoint_step() >= 20
 
 
 def test_signal_to_an_async_worker_ends_only_that_worker(create_run, tmp_path):
@@ -69,7 +67,7 @@ def test_signal_to_an_async_worker_ends_only_that_worker(create_run, tmp_path):
         env={FOLDER_VARIABLE: str(tmp_path)},
     )
     ps, chief, worker = run.start_all()
-    run.wait_for_step(50)
+    run.wait_for_step(20)
     worker.send(signal.SIGTERM)
     assert worker.wait(END_SECS) == 128 + signal.SIGTERM
     run.wait_for_step(run.last_step(0) + 50, workers=[0])
@@ -83,10 +81,10 @@ def test_signal_to_an_async_worker_ends_only_that_worker(create_run, tmp_path):
 def test_signal_to_a_sync_worker_ends_the_job_with_a_checkpoint(create_run):
     run = create_run()
     ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     worker.send(signal.SIGTERM)
     assert worker.wait(END_SECS) == 128 + signal.SIGTERM
     assert chief.wait(END_SECS) == FAILED
     assert "worker 1 interrupted, and update rule sync needs all" in chief.log
     assert ps.wait(END_SECS) == FAILED
-    assert run.checkpoint_step() >= 100
+    assert run.checkpoint_step() >= 20

@@ -20,13 +20,14 @@ RULES = [
     ("k_sync", "k=2"),
     ("local_sgd", "period=4"),
 ]
+STEP_MS = 100.0  # the others still have steps to make when the restarted worker is back
 SOFT = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02")
 
 
-def start(create_run, update, option, *flags, **kwargs):
-    """A run of 2 ps tasks and 3 workers under a rule; returns the run and its tasks."""
+def start(create_run, update, option, *flags, num_workers=3, **kwargs):
+    """A run of 2 ps tasks and some workers under a rule; returns the run and its tasks."""
     flags = (*SOFT, f"--update={update}", f"--update_option={option}", *flags)
-    run = create_run(num_ps=2, num_workers=3, flags=flags, **kwargs)
+    run = create_run(num_ps=2, num_workers=num_workers, flags=flags, **kwargs)
     return run, *run.start_all()
 
 
@@ -44,8 +45,8 @@ def assert_done(run, *tasks):
 
 @pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3))
 def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, option):
-    run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=1500")
-    run.wait_for_step(100)
+    run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=120", step_ms=STEP_MS)
+    run.wait_for_step(20)
     ps_1.send(signal.SIGKILL)
     workers[2].send(signal.SIGKILL)
     workers[0].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
@@ -55,9 +56,9 @@ def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, opt
 
 @pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3, first=1))
 def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(create_run, update, option):
-    flags = ("--max_steps=1500", "--heartbeat_timeout_secs=4")
-    run, ps_0, ps_1, *workers = start(create_run, update, option, *flags)
-    run.wait_for_step(100)
+    flags = ("--max_steps=120", "--heartbeat_timeout_secs=4")
+    run, ps_0, ps_1, *workers = start(create_run, update, option, *flags, step_ms=STEP_MS)
+    run.wait_for_step(20)
     ps_1.freeze()
     kill(workers[2])
     for task in workers[:2]:
@@ -71,7 +72,7 @@ def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_ti
     """The limit is the heartbeat and recovery timeouts, the 8 s in which a task leaves, and some slack."""
     run = create_run(num_ps=2, num_workers=3, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
-    run.wait_for_step(100)
+    run.wait_for_step(20)
     ps_1.freeze()
     kill(workers[2])
     for task in workers[:2]:
@@ -83,21 +84,21 @@ def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_ti
 class TestWhileTheChief:
     """A ps task is killed while the chief makes no step, so another worker notices the loss first."""
 
-    @pytest.mark.parametrize("killed", [0, 1])
+    @pytest.mark.parametrize("killed", repetitions([0, 1], first=1))  # test_evaluates_at_the_end kills ps-0
     def test_waits_for_the_others_at_the_end(self, create_run, killed):
         """Worker 1 is done and its process has ended, so the run rolls back to the last checkpoint without it."""
         slow = "--straggler=det:mean_ms=6000,worker=2"
-        run, *tasks = start(create_run, "k_sync", "k=2", "--max_steps=60", "--save_checkpoint_steps=5", slow)
+        run, *tasks = start(create_run, "k_sync", "k=2", "--max_steps=30", "--save_checkpoint_steps=5", slow)
         tasks[2].wait_for_log("waiting for worker (1, )?2")
         assert tasks[3].wait(END_SECS) == 0
         kill(tasks[killed])
         tasks[2].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
         tasks[killed] = run.start_ps(killed)
         assert_done(run, *tasks)
-        assert run.checkpoint_step() >= 60
+        assert run.checkpoint_step() >= 30
 
     def test_saves(self, create_run, tmp_path):
-        run, *tasks = self.held(create_run, tmp_path, "HoldSave", "--max_steps=1500")
+        run, *tasks = self.held(create_run, tmp_path, "HoldSave", "--max_steps=60", step_ms=STEP_MS)
         kill(tasks[1])
         tasks[3].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
         tasks[2].wait_for_log("worker 1 lost", LOST_SECS)  # reported by the worker itself while the chief saves
@@ -106,20 +107,20 @@ class TestWhileTheChief:
         tasks[1] = run.start_ps(1)
         assert_done(run, *tasks)
 
-    @pytest.mark.parametrize("killed", [0, 1])
+    @pytest.mark.parametrize("killed", repetitions([0, 1]))
     def test_evaluates_at_the_end(self, create_run, tmp_path, killed):
-        run, *tasks = self.held(create_run, tmp_path, "HoldEvaluation", "--max_steps=300")
+        run, *tasks = self.held(create_run, tmp_path, "HoldEvaluation", "--max_steps=30")
         kill(tasks[killed])
         (tmp_path / "hold").unlink()
         others = [task for index, task in enumerate(tasks) if index != killed]
         assert_done(run, *others)
 
-    def held(self, create_run, tmp_path, hook, *flags):
-        """A run whose chief is held up by a hook."""
+    def held(self, create_run, tmp_path, hook, *flags, **kwargs):
+        """A run of two workers whose chief is held up by a hook."""
         (tmp_path / "hold").touch()
         run, *tasks = start(
             create_run, "backup", "backup_workers=1", *flags, f"--hook=tests.processes.hooks:{hook}",
-            env={FOLDER_VARIABLE: str(tmp_path)},
+            env={FOLDER_VARIABLE: str(tmp_path)}, num_workers=2, **kwargs,
         )  # fmt: skip
         wait_until((tmp_path / "held").exists, START_SECS, "the chief is not held up")
         return run, *tasks

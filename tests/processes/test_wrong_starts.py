@@ -10,8 +10,6 @@ import pytest
 
 from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
 
-FRESH_PROCESSES = True
-
 FAILED, USAGE = 1, 2
 SHORT_WAIT = "--start_timeout_secs=5"
 
@@ -45,7 +43,7 @@ def test_sync_names_the_worker_that_did_not_come(create_run):
 
 @pytest.mark.parametrize("job_name", ["ps", "worker"])
 def test_port_in_use_is_reported_before_a_task_starts(create_run, job_name):
-    run = create_run(num_workers=1)
+    run = create_run(num_workers=1, is_fresh=True)
     (address,) = run.ps_hosts if job_name == "ps" else run.worker_hosts
     port = int(address.rpartition(":")[2])
     with contextlib.closing(socket.create_server(("", port))):
