@@ -199,7 +199,7 @@ class ForkServer:
 
 
 class ForkRequest(NamedTuple):
-    """What the launcher asks the fork server for: the arguments after `PROGRAM`, and the environment of the process."""
+    """Request of the launcher to the fork server: the arguments after `PROGRAM`, and the environment of the process."""
 
     args: list[str]
     env: dict[str, str]

@@ -41,7 +41,7 @@ _WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class FaultResult:
-    """What became of a planned fault.
+    """Outcome of a planned fault.
 
     Attributes:
         fault: Fault as it was planned.

@@ -191,7 +191,7 @@ COUNTERS = {
 }
 
 
-# The counter of `ssp` is that of `async`.
+# `ssp` has the counter of `async`.
 @pytest.mark.parametrize("update", representatives(COUNTERS, [update for update in COUNTERS if update != "ssp"]))
 def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster, tmp_path, update):
     """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""

@@ -46,7 +46,7 @@ LAYOUTS = ("packed", "per_variable")
 COMPRESSION = ("clip_norm:norm=1.0", "error_feedback", "top_k:ratio=0.25")
 HALF = 7  # not after the last batch of an epoch
 
-# `k_sync` has the `GroupPolicy` of `backup`, and `k_batch_async` that of `softsync`; `test_k_family.py` compares both
+# `k_sync` has the `GroupPolicy` of `backup`, and `k_batch_async` has `softsync`'s; `test_k_family.py` compares both
 # with NumPy. All rules make the runs of `rules`.
 DISTINCT = representatives(FACTS, [rule for rule in FACTS if rule not in ("k_sync", "k_batch_async")])
 # Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows; `test_local_sgd.py` and
