@@ -20,6 +20,7 @@ from tests.testing.repetitions import repetitions
 FAILED = 1
 USAGE = 2
 RECOVER = "--recover_timeout_secs=90"
+IMPORT_STEP_MS = 200.0  # leaves the cores to a restarted task that imports TensorFlow
 
 
 def events(run, *names):
@@ -94,8 +95,8 @@ def test_killed_worker_is_restarted_and_rejoins_the_same_run(create_run):
 
 
 def test_without_preloading_a_fresh_process_is_started(create_run):
-    run = create_run(flags=(RECOVER,))
-    launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--preload=false", "--fault=kill:worker:1@step=100")
+    run = create_run(flags=(RECOVER,), step_ms=IMPORT_STEP_MS)
+    launcher = run.start_local(UNLIMITED, "--max_restarts=1", "--preload=false", "--fault=kill:worker:1@step=20")
     wait_for_a_step_after_the_restart(run)
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 128 + signal.SIGINT
@@ -104,7 +105,7 @@ def test_without_preloading_a_fresh_process_is_started(create_run):
 
 
 def test_without_its_fork_server_a_task_is_still_restarted(create_run):
-    run = create_run(flags=(RECOVER,))
+    run = create_run(flags=(RECOVER,), step_ms=IMPORT_STEP_MS)
     launcher = run.start_local(UNLIMITED, "--max_restarts=1")
     run.wait_for_step(1)
     fork_server = fork_server_of(launcher)
@@ -166,9 +167,9 @@ def test_tasks_of_a_killed_launcher_end_by_themselves_also_a_frozen_one(create_r
 
 @pytest.mark.parametrize("preload", [True, False])
 def test_tasks_of_a_launcher_killed_at_the_start_end_by_themselves(create_run, preload):
-    run = create_run()
+    run = create_run(num_workers=1)
     launcher = run.start_local(UNLIMITED, f"--preload={str(preload).lower()}")
-    least = 2 if preload else 4  # the launcher with its fork server, or with its tasks
+    least = 2 if preload else 3  # the launcher with its fork server, or with its tasks
     wait_until(lambda: len(run.remaining()) >= least, START_SECS, "nothing is started")
     launcher.send(signal.SIGKILL)
     run.wait_until_gone(START_SECS)
