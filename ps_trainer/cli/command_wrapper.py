@@ -13,6 +13,7 @@ from typing import NoReturn
 from ps_trainer.errors import EXIT_DONE, Interrupted, PsTrainerError
 
 _EXIT_CTRL_C = 130
+_EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, as of a program that does not handle the signal
 _CLONE = str(pathlib.Path(__file__).resolve().parents[2])
 
 
@@ -30,13 +31,16 @@ def run_main(command: Callable[[], int]) -> int:
         command: Function that does the work and returns an exit code.
 
     Returns:
-        0 done, 1 failed, 2 wrong usage, 130 or 143 after a signal.
+        0 done, 1 failed, 2 wrong usage, 130 or 143 after a signal, 141 if stdout is a pipe that its reader has closed.
     """
     _add_working_folder()
     try:
-        return command()
-    except HelpShown:
-        return EXIT_DONE
+        try:
+            return command()
+        except HelpShown:
+            return EXIT_DONE
+        finally:
+            sys.stdout.flush()  # so that a closed pipe shows within this function
     except PsTrainerError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return error.exit_code
@@ -47,6 +51,10 @@ def run_main(command: Callable[[], int]) -> int:
         # Ctrl-C before the command has signal handlers of its own, for example during an import.
         print("ended by SIGINT", file=sys.stderr, flush=True)
         return _EXIT_CTRL_C
+    except BrokenPipeError:
+        # The reader of stdout, such as `head`, has ended. A later flush of stdout must not fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_CLOSED_PIPE
 
 
 def leave(code: int) -> NoReturn:

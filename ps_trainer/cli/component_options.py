@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_USAGE, UsageError
 from ps_trainer.options import option
 
@@ -42,6 +42,8 @@ _HELP = CommandHelp(
 def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> None:
     """Checks the options of all components. Does nothing, and imports nothing, for a run without such options.
 
+    Under `--placement=model_parallel` the check also builds the model, to compare its stages with the cluster.
+
     Args:
         config: Settings of the run.
         train_args: Flags with the same settings.
@@ -50,9 +52,9 @@ def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> N
     Raises:
         UsageError: an option is unknown, has a wrong value or does not fit the cluster, or a name is unknown.
     """
-    if not _has_options(config):
+    if not _has_options(config) and config.placement != MODEL_PARALLEL:
         return
-    if "tensorflow" in sys.modules:
+    if "tensorflow" in sys.modules and config.placement != MODEL_PARALLEL:
         _check_here(config, num_workers)
         return
     command = [sys.executable, "-m", _MODULE, f"--num_workers={num_workers}", *train_args]
@@ -84,7 +86,10 @@ def _check_here(config: TrainConfig, num_workers: int) -> None:
     quiet_tensorflow()
     with hidden_stderr():
         from ps_trainer.training import components
-    components.check_options(config, num_workers)
+    if config.placement == MODEL_PARALLEL:
+        components.load(config, num_workers)
+    else:
+        components.check_options(config, num_workers)
 
 
 if __name__ == "__main__":

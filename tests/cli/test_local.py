@@ -78,6 +78,13 @@ def test_a_launcher_without_tensorflow_checks_options_in_a_child_process(tmp_pat
     assert "tensorflow" not in sys.modules
 
 
+def test_stages_that_do_not_fit_the_workers_are_rejected_before_anything_starts(tmp_path, capsys):
+    args = ["--num_workers=3", "--model=mlp", "--model_option=num_stages=2", "--placement=model_parallel"]
+    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args]) == 2
+    assert "num_workers=3 is not a multiple of the model's 2 stages" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_without_options_starts_without_a_check(monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setattr(subprocess, "run", None)

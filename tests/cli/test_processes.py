@@ -83,3 +83,15 @@ def test_scripts_start_from_another_folder(script, tmp_path):
 def test_tells_its_version():
     result = run("--version", program=(sys.executable, "-m", "ps_trainer"))
     assert result.stdout == f"ps_trainer {ps_trainer.__version__}\n"
+
+
+@pytest.mark.parametrize("num_lines", [1, 100_000])
+def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_traceback(num_lines):
+    code = (
+        "import sys; from ps_trainer.cli.command_wrapper import run_main\n"
+        f"sys.stdin.read(); sys.exit(run_main(lambda: print('line\\n' * {num_lines}) or 0))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-1, text=True)
+    process.stdout.close()
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (141, "")
