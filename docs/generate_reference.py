@@ -111,12 +111,16 @@ def _component(table: Registry, name: str) -> Iterator[str]:
     summary, _, rest = inspect.getdoc(cls).partition("\n")
     yield f"{summary}\n"
     options = getattr(cls, "Options", None)
-    if options is not None:
+    if options is not None and not dataclasses.fields(options):
+        yield "It has no options.\n"
+    elif options is not None:
         yield "| option | default | meaning |\n|---|---|---|"
         hints = typing.get_type_hints(options)
         for field in dataclasses.fields(options):
             text = f"{field.metadata.get('help', '')} ({help_lib.values_of(field, hints[field.name])})"
-            yield f"| `{key_of(field)}` | `{format_value(field.default)}` | {text.replace('|', '&#124;')} |"
+            default = format_value(field.default)
+            shown = f"`{default}`" if default else "empty"
+            yield f"| `{key_of(field)}` | {shown} | {text.replace('|', '&#124;')} |"
         yield ""
     if rest.strip():
         yield _code(rest.strip("\n"))

@@ -121,7 +121,7 @@ class FashionMnist(Mnist):
 class Emnist(Mnist):
     """Handwritten letters and digits, 28x28 pixels, from the EMNIST files in --data_dir.
 
-    Batches have the form of `Mnist`. The files have rows and columns of the images exchanged; this class exchanges them
+    Batches have the form of `mnist`. The files have rows and columns of the images exchanged; this class exchanges them
     back. Labels are those of the files. In `letters` they are 1 for a to 26 for z, so class 0 of its 27 is empty. In
     the other versions they are 0 to 9 for the digits, then the letters that `emnist-<split>-mapping.txt` lists.
 
