@@ -41,7 +41,7 @@ def main_completion(argv: Sequence[str]) -> int:
     return run_main(lambda: _run(argv))
 
 
-def table() -> completion_scripts.Table:
+def table() -> completion_scripts.CompletionTable:
     """The words of all commands."""
     # Imported here, because the table of commands names this module.
     from ps_trainer.cli import main, task
@@ -55,7 +55,7 @@ def table() -> completion_scripts.Table:
             described = dataclasses.replace(described, words_after=after)
         commands.append(_command(name, command.summary, described))
     scripts = {"run_ps.py": task.PS_HELP, "run_worker.py": task.WORKER_HELP}
-    return completion_scripts.Table(
+    return completion_scripts.CompletionTable(
         tuple(commands), tuple(_command(name, "", described) for name, described in scripts.items())
     )
 

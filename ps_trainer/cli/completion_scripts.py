@@ -41,24 +41,24 @@ class Command(NamedTuple):
     words_after: Mapping[str, tuple[str, ...]]
 
 
-class Table(NamedTuple):
+class CompletionTable(NamedTuple):
     """The commands of `ps_trainer`, and the scripts that are programs of their own."""
 
     commands: tuple[Command, ...]
     scripts: tuple[Command, ...]
 
 
-def bash(table: Table) -> str:
+def bash(table: CompletionTable) -> str:
     """The script for bash."""
     return _BASH % "\n".join(_shell_cases(table))
 
 
-def zsh(table: Table) -> str:
+def zsh(table: CompletionTable) -> str:
     """The script for zsh."""
     return _ZSH % "\n".join(_shell_cases(table))
 
 
-def fish(table: Table) -> str:
+def fish(table: CompletionTable) -> str:
     """The script for fish."""
     lines = ["# Completion of ps_trainer for fish, printed by `ps_trainer completion fish`."]
     names = " ".join(command.name for command in table.commands)
@@ -100,7 +100,7 @@ def _fish_quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _shell_cases(table: Table) -> Iterator[str]:
+def _shell_cases(table: CompletionTable) -> Iterator[str]:
     """Branches of a `case` over "command:kind" that set `offered`; bash and zsh read the same text."""
     yield _case("ps_trainer:commands", (command.name for command in table.commands))
     for command in (*table.commands, *table.scripts):

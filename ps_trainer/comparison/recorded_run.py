@@ -14,7 +14,7 @@ import numpy as np
 
 from ps_trainer.comparison import json_files, recorded_summary, run_lines
 from ps_trainer.comparison.recorded_summary import RecordedSummary
-from ps_trainer.comparison.run_lines import Evaluation, Event, Report, Step
+from ps_trainer.comparison.run_lines import EvaluationLine, EventLine, ReportLine, StepLine
 from ps_trainer.errors import RunError
 
 X_AXES = {
@@ -165,7 +165,7 @@ class _Axes:
         examples, middles = self._examples(ends), (ends[1:] + ends[:-1]) / 2
         return RunCurve(self._x(middles, self._step_at(middles)), np.diff(examples) / np.maximum(np.diff(ends), 1e-9))
 
-    def metrics(self, evaluations: Sequence[Evaluation]) -> dict[str, RunCurve]:
+    def metrics(self, evaluations: Sequence[EvaluationLine]) -> dict[str, RunCurve]:
         """Test metrics. An evaluation belongs to the moment at which the run reached its step."""
         curves = {}
         for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics):
@@ -174,7 +174,7 @@ class _Axes:
             curves[name] = RunCurve(self._x(self._time_of(steps), steps), values)
         return curves
 
-    def events(self, events: Sequence[Event]) -> list[Disturbance]:
+    def events(self, events: Sequence[EventLine]) -> list[Disturbance]:
         """The disturbances among the events."""
         return [
             Disturbance(event.wall_time - self._start, event.global_step, f"{event.event} {event.task}")
@@ -205,9 +205,9 @@ class _Axes:
         return np.interp(steps, [0.0, *highest], [self._start, *self._time])
 
 
-def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[Report]) -> _Points:
+def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[ReportLine]) -> _Points:
     steps = run_lines.read_steps(logdir / "steps" / f"{task}.jsonl")
-    chosen: Sequence[Step | Report] = steps or reports
+    chosen: Sequence[StepLine | ReportLine] = steps or reports
     if not chosen:
         none = np.zeros(0)
         return _Points(none, none, none, none, 0.0)
@@ -222,7 +222,7 @@ def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[Report]) -
     return _Points(wall_time, step, examples, loss, started_at)
 
 
-def _examples_of_reports(reports: Sequence[Report]) -> tuple[np.ndarray, float]:
+def _examples_of_reports(reports: Sequence[ReportLine]) -> tuple[np.ndarray, float]:
     """Examples that a worker has processed at each report, and when it began with the first.
 
     `local_step` starts at 0 again when the worker rejoins, so each report adds its own steps only.

@@ -10,7 +10,7 @@ from ps_trainer.comparison import json_files
 from ps_trainer.errors import RunError
 
 
-class Report(NamedTuple):
+class ReportLine(NamedTuple):
     """Figures of a worker's steps since its last report; `loss` is their mean, and `wall_time` is in epoch seconds."""
 
     wall_time: float
@@ -21,7 +21,7 @@ class Report(NamedTuple):
     examples_per_sec: float
 
 
-class Step(NamedTuple):
+class StepLine(NamedTuple):
     """A step of a worker: begin and end in monotonic seconds, and the end in epoch seconds as `wall_time`."""
 
     wall_time: float
@@ -32,14 +32,14 @@ class Step(NamedTuple):
     t_end: float
 
 
-class Evaluation(NamedTuple):
+class EvaluationLine(NamedTuple):
     """Test metrics of the parameters at a step, by name."""
 
     global_step: int
     metrics: Mapping[str, float]
 
 
-class Event(NamedTuple):
+class EventLine(NamedTuple):
     """An event of a task, such as "kill"; `global_step` is None if no worker had reported a step."""
 
     wall_time: float
@@ -51,12 +51,12 @@ class Event(NamedTuple):
 class TaskLines(NamedTuple):
     """The lines in the metrics of one task; reports without a loss are left out."""
 
-    reports: list[Report]
-    evaluations: list[Evaluation]
-    events: list[Event]
+    reports: list[ReportLine]
+    evaluations: list[EvaluationLine]
+    events: list[EventLine]
 
 
-T = TypeVar("T", Report, Step, Evaluation, Event)
+T = TypeVar("T", ReportLine, StepLine, EvaluationLine, EventLine)
 
 
 def read_metrics(path: pathlib.Path) -> TaskLines:
@@ -66,20 +66,20 @@ def read_metrics(path: pathlib.Path) -> TaskLines:
         RunError: a line is damaged or lacks a field.
     """
     lines = json_files.read_lines(path)
-    reports = [report for report in _records(path, lines, Report, "train") if report.loss is not None]
+    reports = [report for report in _records(path, lines, ReportLine, "train") if report.loss is not None]
     return TaskLines(
-        reports, list(_records(path, lines, Evaluation, "eval")), list(_records(path, lines, Event, "event"))
+        reports, list(_records(path, lines, EvaluationLine, "eval")), list(_records(path, lines, EventLine, "event"))
     )
 
 
-def read_steps(path: pathlib.Path) -> list[Step]:
+def read_steps(path: pathlib.Path) -> list[StepLine]:
     """Reads a step log without the steps whose loss was NaN or infinite; empty if there is no such file.
 
     Raises:
         RunError: a line is damaged or lacks a field.
     """
     lines = json_files.read_lines(path) if path.is_file() else []
-    return [step for step in _records(path, lines, Step, None) if step.loss is not None]
+    return [step for step in _records(path, lines, StepLine, None) if step.loss is not None]
 
 
 def _records(
