@@ -1,4 +1,4 @@
-"""The model and the data of an old TF1 script, as two classes: see docs/how-to/bring-a-tf1-model.md."""
+"""The model and the data of an old TF1 script, as two classes: see docs/howto/bring-a-tf1-model.md."""
 
 from __future__ import annotations
 

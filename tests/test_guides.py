@@ -41,18 +41,18 @@ def test_every_rule_is_recommended_explained_and_measured():
     names = component_tables.UPDATES.names()
     families = re.findall(r"^\|.*\| ([^|]+) \|$", guide["The families"], flags=re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(families))) == sorted(names)
-    advice = guide["Which one do I choose"]
+    advice = guide["Which rule to choose"]
     assert [name for name in names if f"`{name}`" not in advice and not name.startswith("k_")] == []
     assert sorted(column(guide["Global steps and learning rates"])) == sorted(names)
     assert column(guide["Measured"]) == names
-    departures = guide["Where they depart from their sources"]
+    departures = guide["Where the rules differ from their papers"]
     assert [name for name in names if f"`{name}`" not in departures] == []
 
 
 def test_every_transform_has_a_place_in_the_order_and_is_measured():
     guide = sections("gradient-transforms")
     names = component_tables.GRADIENT_TRANSFORMS.names()
-    places = re.findall(r"^\| \d \|([^|]+)\|", guide["Order"], flags=re.MULTILINE)
+    places = re.findall(r"^\| \d \|([^|]+)\|", guide["Which transforms combine, and in which order"], flags=re.MULTILINE)
     assert sorted(name for place in places for name in re.findall(r"`(\w+)`", place)) == sorted(names)
     assert set(names) <= set(column(guide["Measured"]))
 

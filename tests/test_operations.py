@@ -82,7 +82,7 @@ def test_the_documents_give_the_grace_period_of_the_code():
     """The code ends a task itself after EXIT_SECS; supervisors wait longer."""
     unit = (OPERATIONS / "ps_trainer@.service").read_text(encoding="utf-8")
     assert f"ends within {supervise.EXIT_SECS:.0f} s of SIGTERM" in unit
-    for page, words in (("how-to/supervisor.md", "s"), ("reference/exit-codes.md", "seconds")):
+    for page, words in (("howto/supervisor.md", "s"), ("reference/exit-codes.md", "seconds")):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         assert f"within {supervise.EXIT_SECS:.0f} {words}" in text
 

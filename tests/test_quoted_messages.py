@@ -10,7 +10,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+GUIDES = sorted((ROOT / "docs" / "howto").glob("*.md"))
 PLACEHOLDER = re.compile(r"\{\w*\}|%[\d.]*[sdrfg]")
 # Fewer literal letters than these would be found in some text by chance.
 FEWEST_LETTERS = 12

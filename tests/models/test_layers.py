@@ -289,7 +289,7 @@ def test_the_store_uses_the_same_mark_of_embedding_tables():
 
 
 def test_the_guide_to_embeddings_compares_a_table_with_a_plain_variable():
-    page = (ROOT / "docs" / "how-to" / "embeddings.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "embeddings.md").read_text(encoding="utf-8")
     example: dict[str, type] = {}
     exec(re.search(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)[1], example)
     tables = {}
