@@ -52,7 +52,8 @@ def test_every_rule_is_recommended_explained_and_measured():
 def test_every_transform_has_a_place_in_the_order_and_is_measured():
     guide = sections("gradient-transforms")
     names = component_tables.GRADIENT_TRANSFORMS.names()
-    places = re.findall(r"^\| \d \|([^|]+)\|", guide["Which transforms combine, and in which order"], flags=re.MULTILINE)
+    order = guide["Which transforms combine, and in which order"]
+    places = re.findall(r"^\| \d \|([^|]+)\|", order, flags=re.MULTILINE)
     assert sorted(name for place in places for name in re.findall(r"`(\w+)`", place)) == sorted(names)
     assert set(names) <= set(column(guide["Measured"]))
 
