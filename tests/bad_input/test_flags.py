@@ -210,8 +210,8 @@ OTHERS = [
     (data.main_data, ["generate", "glyph"], "data generate glyph: unknown name; did you mean glyphs?"),
     (data.main_data, ["generate", "glyphs"], "data generate glyphs: missing --out"),
     (data.main_data, ["generate", "glyphs", "--ot=x"], "unknown flag --ot; did you mean --out?"),
-    (listing.main_list, ["model"], "list model: unknown kind; did you mean models?"),
-    (listing.main_list, [""], "unknown kind; known: models"),
+    (listing.main_list, ["modles"], "list modles: no kind and no component has this name; did you mean models?"),
+    (listing.main_list, [""], "no kind and no component has this name; kinds: models"),
 ]
 
 

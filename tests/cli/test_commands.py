@@ -97,10 +97,10 @@ def test_task_takes_its_role_from_tf_config(calls, monkeypatch):
 
 
 def test_local_passes_on_the_training_flags_as_given(calls):
-    args = ["--max_steps=1000", "--update_option=a=1,2", "--logdir=none"]  # the first and last equal the default
+    args = ["--model_option=filters=8,16", "--max_steps=1000", "--logdir=none"]  # the last two equal the default
     assert main.main(["ps_trainer", "local", "--num_workers=3", *args, "--plain"]) == 5
     assert isinstance(calls[0][1].pop("hosts"), LocalHosts)
-    config = TrainConfig(update_option=("a=1,2",))
+    config = TrainConfig(model_option=("filters=8,16",))
     cluster = LocalCluster(config=config, train_args=args, num_ps=1, num_workers=3, plain=True, preload=True)
     assert calls == [((cluster,), {})]
 
