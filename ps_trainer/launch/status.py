@@ -24,11 +24,13 @@ from typing import Any
 
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail
+from ps_trainer.launch.worker_totals import WorkerTotals
 
 # Six reports of each worker with the default of --report_secs.
 RATE_WINDOW_SECS = 30.0
 
 _FAILED = "failed: "  # the start of a failed worker's last state
+_TRAINING = "training"  # a worker's state from the first step of each join on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,12 +69,15 @@ class TaskStatus:
     Args:
         process: Process of the task.
         metrics_path: Path of its metrics file.
+
+    Attributes:
+        totals: Sums over all reports, for a worker.
     """
 
     def __init__(self, process: TaskProcess, metrics_path: pathlib.Path):
         self.process = process
         self.global_step: int | None = None
-        self.local_step: int | None = None
+        self.totals = WorkerTotals()
         self.steps_per_sec: float | None = None
         self.examples_per_sec: float | None = None
         self.loss: float | None = None
@@ -83,8 +88,6 @@ class TaskStatus:
         self.reached_step: int | None = None  # the highest step ever, even if training has since rolled back
         self.is_peer_failure = False
         self._reported_state = "starting"
-        self._first_report: tuple[float, int] | None = None  # wall time, local step
-        self._last_report: tuple[float, int] | None = None
         self._num_starts = 0
         self._tail = JsonLinesTail(metrics_path)
 
@@ -100,14 +103,6 @@ class TaskStatus:
         """The reason that the task reported for its failure; empty if it reported none."""
         return self._reported_state.removeprefix(_FAILED) if self._reported_state.startswith(_FAILED) else ""
 
-    @property
-    def mean_steps_per_sec(self) -> float | None:
-        """The worker's own steps per second between its first and its last report."""
-        first, last = self._first_report, self._last_report
-        if first is None or last is None or first[0] >= last[0]:
-            return self.steps_per_sec
-        return (last[1] - first[1]) / (last[0] - first[0])
-
     def read(self) -> list[tuple[float, int]]:
         """Reads the new lines; returns (wall time, global step) of the new training reports."""
         if self._num_starts != self.process.num_starts:
@@ -119,6 +114,8 @@ class TaskStatus:
             if kind == "state":
                 self._reported_state = str(record.get("state", self._reported_state))
                 self.is_peer_failure = record.get("peer_failure") is True
+                if self._reported_state == _TRAINING:
+                    self.totals.rejoin()
             elif kind == "train":
                 self._take_report(record)
                 if wall_time is not None and global_step is not None:
@@ -136,21 +133,22 @@ class TaskStatus:
         self._num_starts = self.process.num_starts
         self._reported_state = "starting"
         self.is_peer_failure = False
-        # The pause of a restart would otherwise lower the worker's mean rate.
-        self._first_report = self._last_report = None
 
     def _take_report(self, record: Mapping[str, Any]) -> None:
         self.num_reports += 1
         self.global_step = _count(record, "global_step", self.global_step)
-        self.local_step = _count(record, "local_step", self.local_step)
         self.steps_per_sec = _number(record, "steps_per_sec", self.steps_per_sec)
         self.examples_per_sec = _number(record, "examples_per_sec", self.examples_per_sec)
         self.loss = _number(record, "loss", self.loss)
         self.staleness = _number(record, "staleness_mean", self.staleness)
-        wall_time, local_step = _number(record, "wall_time"), _count(record, "local_step")
-        if wall_time is not None and local_step is not None:
-            self._last_report = (wall_time, local_step)
-            self._first_report = self._first_report or self._last_report
+        local_step = _count(record, "local_step")
+        if local_step is not None:
+            self.totals.add(
+                local_step,
+                wall_time=_number(record, "wall_time"),
+                steps_per_sec=_number(record, "steps_per_sec"),
+                staleness=_number(record, "staleness_mean"),
+            )
 
     def _take_evaluation(self, record: Mapping[str, Any]) -> None:
         given = record.get("metrics")

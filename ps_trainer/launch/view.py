@@ -260,11 +260,12 @@ def duration(secs: float) -> str:
 
 
 def _worker_summary(task: TaskStatus) -> str:
-    parts = [f"{task.process.name:<11}", f"{_whole(task.local_step)} steps"]
-    if task.mean_steps_per_sec is not None:
-        parts.append(f"{_rate(task.mean_steps_per_sec)} steps/s")
-    if task.staleness is not None:
-        parts.append(f"staleness {task.staleness:.2f}")
+    totals = task.totals
+    parts = [f"{task.process.name:<11}", f"{_whole(totals.steps)} steps"]
+    if totals.steps_per_sec is not None:
+        parts.append(f"{_rate(totals.steps_per_sec)} steps/s")
+    if totals.staleness is not None:
+        parts.append(f"staleness {totals.staleness:.2f}")
     return "  ".join([*parts, task.state])
 
 

@@ -45,7 +45,7 @@ def test_latest_numbers_of_a_worker_are_kept_when_a_line_lacks_them(board, tmp_p
     write(tmp_path, "worker-1", {"kind": "train", "loss": 0.25, "examples_per_sec": 64.0})
     board.refresh()
     worker = board.workers[1]
-    assert (worker.global_step, worker.local_step, worker.loss) == (8, 4, 0.25)
+    assert (worker.global_step, worker.totals.steps, worker.loss) == (8, 4, 0.25)
     assert (worker.steps_per_sec, worker.examples_per_sec, worker.staleness) == (2.0, 64.0, 0.9)
 
 
@@ -64,13 +64,40 @@ def test_values_of_a_wrong_type_are_skipped(board, tmp_path):
     assert board.last_evaluation.metrics == {}
 
 
-def test_mean_rate_is_taken_between_the_first_and_last_report(board, tmp_path):
-    write(tmp_path, "worker-0", train(10.0, 0, local_step=10, steps_per_sec=99.0))
+def test_rate_is_over_the_time_of_all_reports(board, tmp_path):
+    write(tmp_path, "worker-0", train(10.0, 0, local_step=10, steps_per_sec=5.0))
     board.refresh()
-    assert board.workers[0].mean_steps_per_sec == 99.0
-    write(tmp_path, "worker-0", train(14.0, 0, local_step=50, steps_per_sec=1.0))
+    assert board.workers[0].totals.steps_per_sec == 5.0
+    write(tmp_path, "worker-0", train(14.0, 0, local_step=50, steps_per_sec=10.0))
     board.refresh()
-    assert board.workers[0].mean_steps_per_sec == (50 - 10) / (14.0 - 10.0)
+    assert board.workers[0].totals.steps_per_sec == 50 / (10 / 5.0 + 4.0)
+
+
+@pytest.mark.parametrize("steps_after", [30, 200])
+def test_totals_count_the_steps_of_all_joins_of_one_process(board, tmp_path, steps_after):
+    write(
+        tmp_path,
+        "worker-0",
+        {"kind": "state", "state": "training"},
+        train(1.0, 100, local_step=50, steps_per_sec=50.0, staleness_mean=1.0),
+        train(2.0, 200, local_step=100, steps_per_sec=50.0, staleness_mean=1.0),
+        {"kind": "state", "state": "ps-0 was lost"},
+        {"kind": "state", "state": "training"},
+        train(60.0, 150, local_step=steps_after, steps_per_sec=10.0, staleness_mean=3.0),
+    )
+    board.refresh()
+    totals = board.workers[0].totals
+    assert totals.steps == 100 + steps_after
+    assert totals.steps_per_sec == (100 + steps_after) / (2.0 + steps_after / 10.0)
+    assert totals.staleness == (100 * 1.0 + steps_after * 3.0) / (100 + steps_after)
+
+
+def test_a_lower_local_step_belongs_to_a_new_join(board, tmp_path):
+    write(tmp_path, "worker-0", train(1.0, 9, local_step=90, steps_per_sec=90.0))
+    write(tmp_path, "worker-0", train(8.0, 9, local_step=20, steps_per_sec=10.0))
+    board.refresh()
+    assert board.workers[0].totals.steps == 90 + 20
+    assert board.workers[0].totals.steps_per_sec == (90 + 20) / (1.0 + 2.0)
 
 
 def test_time_left_follows_from_the_rate_of_global_step_over_all_workers(board, tmp_path):
@@ -179,4 +206,6 @@ def test_restarted_task_starts_without_old_numbers(tasks, tmp_path):
         {"kind": "train", "wall_time": 10.0, "local_step": 30},
     )
     board.refresh()
-    assert status.mean_steps_per_sec == 20
+    assert status.totals.steps == 200 + 30
+    # The time of a join's first steps is unknown here, because its first report has no rate.
+    assert status.totals.steps_per_sec == (100 + 20) / (1.0 + 1.0)

@@ -234,6 +234,18 @@ def test_summary_gives_steps_and_rate_of_each_worker_and_the_last_evaluation(sce
     ]
 
 
+def test_summary_counts_the_steps_before_a_rollback(scene):
+    view = scene.create(view_lib.PlainView)
+    report = {"kind": "train", "steps_per_sec": 100.0}
+    scene.write("worker-0", **report, wall_time=0.0, local_step=500, staleness_mean=0.0)
+    scene.write("worker-0", **report, wall_time=60.0, local_step=100, staleness_mean=3.0)
+    for task in scene.tasks:
+        task.end(0)
+    view.finish(RunOutcome(exit_code=0), "runs/first")
+    staleness = (500 * 0.0 + 100 * 3.0) / (500 + 100)
+    assert f"worker-0     600 steps  100 steps/s  staleness {staleness:.2f}  done" in scene.lines()
+
+
 @pytest.mark.parametrize(
     "secs, text",
     [(0.0, "0.0 s"), (59.94, "59.9 s"), (59.96, "1:00"), (65.4, "1:05"), (3599.7, "1:00:00"), (7322.0, "2:02:02")],
