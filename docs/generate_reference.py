@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import io
 import pathlib
 import sys
@@ -18,9 +17,9 @@ import typing
 from collections.abc import Iterator
 
 from ps_trainer import component_tables
+from ps_trainer.cli import component_docs, task
 from ps_trainer.cli import help as help_lib
 from ps_trainer.cli import main as cli
-from ps_trainer.cli import task
 from ps_trainer.cli.help_groups import GROUPS
 from ps_trainer.config import TrainConfig
 from ps_trainer.options import format_value, key_of
@@ -106,9 +105,9 @@ def components(title: str, introduction: str, tables: list[Registry]) -> str:
 
 
 def _component(table: Registry, name: str) -> Iterator[str]:
-    """One component: summary, options, and the rest of its docstring as it stands in the code."""
+    """One component: summary, options, and the rest of its description."""
     cls = table.load(name)
-    summary, _, rest = inspect.getdoc(cls).partition("\n")
+    summary, _, rest = component_docs.description(cls).partition("\n")
     yield f"{summary}\n"
     options = getattr(cls, "Options", None)
     if options is not None and not dataclasses.fields(options):
@@ -155,7 +154,9 @@ def _rows(flag: str, commands: dict[str, help_lib.CommandHelp]) -> dict[tuple[st
         fields = command.fields()
         if flag in fields:
             field, hint = fields[flag]
-            default = f"`{format_value(field.default)}`" if field.default != () else ""
+            has_none = help_lib.is_none_default(field, hint)
+            has_default = has_none or (field.default is not None and field.default != ())
+            default = f"`{format_value(field.default)}`" if has_default else ""
             note = "may be repeated" if help_lib.is_repeatable(field) else help_lib.values_of(field, hint)
             meaning = f"{field.metadata.get('help', '')} ({note})".replace("|", "&#124;").replace("<", "&lt;")
             rows.setdefault((default, meaning), []).append(name)

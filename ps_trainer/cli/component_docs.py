@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import inspect
 import pathlib
-from collections.abc import Iterator
+import re
 
 from ps_trainer import component_tables
-from ps_trainer.options import format_value, key_of
 from ps_trainer.registry import Registry
 
 # A dataset for each model, with the options that fit the model to it; `digits` for the other models.
@@ -47,9 +47,58 @@ _MODELS = {
     "wav": "--data_dir=DIR --model=speech --optimizer=adam --learning_rate=0.003",
 }
 _UPDATES = {"hybrid": "--model=wide_deep --dataset=planted_clicks --optimizer=adagrad"}  # needs embedding tables
-_TRANSFORMS = {"error_feedback": "--gradient_transform=error_feedback --gradient_transform=top_k:ratio=0.01"}
+_TRANSFORMS = {"error_feedback": "--gradient_transform=error_feedback --gradient_transform=top_k:ratio=0.05"}
 _DELAYS = {"trace": "--straggler=trace:file=steps.csv"}
 _RATES = {"adam": 0.001, "lazy_adam": 0.001, "rmsprop": 0.001, "momentum": 0.02}
+# An option of each component that has options, with a value that differs from the default.
+_OPTIONS = {
+    "downpour": "n_push=5",
+    "sync": "replicas_to_aggregate=3",
+    "backup": "backup_workers=2",
+    "softsync": "splits=2",
+    "k_sync": "k=2",
+    "k_async": "k=2",
+    "k_batch_sync": "k=2",
+    "k_batch_async": "k=2",
+    "ssp": "staleness=5",
+    "drop_stale": "staleness=2",
+    "dc_asgd": "adaptive=true",
+    "easgd": "period=4",
+    "model_averaging": "period=50",
+    "local_sgd": "period=4",
+    "all_reduce": "fusion_bytes=1048576",
+    "hybrid": "fusion_bytes=1048576",
+    "accumulate": "steps=2",
+    "clip_norm": "norm=5",
+    "clip_value": "value=0.5",
+    "cast": "dtype=float16",
+    "top_k": "ratio=0.05",
+    "random_k": "ratio=0.05",
+    "threshold": "value=0.01",
+    "dgc": "ratio=0.01",
+    "sign": "scaled=true",
+    "qsgd": "levels=7",
+    "terngrad": "sigma=2.5",
+    "power_sgd": "rank=4",
+    "constant": "warmup_steps=50",
+    "piecewise": "boundaries=100,150",
+    "exponential": "decay_steps=100",
+    "cosine": "decay_steps=200",
+    "polynomial": "decay_steps=200",
+    "inverse_sqrt": "warmup_steps=50",
+    "packed": "max_piece_bytes=1048576",
+    "per_variable": "placement=greedy",
+    "det": "mean_ms=50",
+    "shifted_exp": "mean_ms=50",
+    "exp": "mean_ms=50",
+    "lognormal": "mean_ms=50",
+    "pareto": "mean_ms=50",
+    "spike": "factor=10",
+    "persistent": "worker=1",
+    "burst": "factor=10",
+}
+# Parts of a docstring for readers of the code: sections, and what the suffixes of tensors' names mean.
+_FOR_PROGRAMMERS = re.compile(r"^(Args|Raises|Returns):\n([ ]+.*\n|\n)*|^Shape suffixes: (.+\n)+\n?", re.MULTILINE)
 
 
 def summary(components: Registry, name: str) -> str:
@@ -58,10 +107,14 @@ def summary(components: Registry, name: str) -> str:
     return _summaries(module).get(class_name, "")
 
 
+def description(component: object) -> str:
+    """A component's docstring without the parts that only help a reader of the code."""
+    text = (inspect.getdoc(component) or "") + "\n"
+    return _FOR_PROGRAMMERS.sub("", text).rstrip()
+
+
 def example(kind: str, name: str) -> str:
     """A command that uses a component; DIR in it stands for a folder of the user.
-
-    Imports the component.
 
     Args:
         kind: Key of `component_tables.REGISTRIES`.
@@ -77,8 +130,8 @@ def example(kind: str, name: str) -> str:
     if kind == "delays":
         return f"ps_trainer local {_DELAYS.get(name) or _inline(kind, name)} --max_steps=200"
     if kind == "optimizers":
-        return f"ps_trainer local {flag} --learning_rate={_RATES.get(name, 0.1)} --max_steps=200"
-    option = next(_options(kind, name), "")
+        return f"ps_trainer local {flag} --learning_rate={_RATES.get(name, 0.05)} --max_steps=200"
+    option = f"{flag.partition('=')[0]}_option={_OPTIONS[name]}" if name in _OPTIONS else ""
     return " ".join(
         filter(None, ["ps_trainer local --num_workers=4", flag, option, _UPDATES.get(name), "--max_steps=200"])
     )
@@ -91,18 +144,7 @@ def _model_of(dataset: str) -> str:
 
 def _inline(kind: str, name: str) -> str:
     flag = component_tables.REGISTRIES[kind].flag
-    option = next(_options(kind, name), "")
-    return f"--{flag}={name}{option and f':{option}'}"
-
-
-def _options(kind: str, name: str) -> Iterator[str]:
-    """The options of a component that have a default value, as the user writes them."""
-    components = component_tables.REGISTRIES[kind]
-    options = getattr(components.load(name), "Options", None)
-    prefix = "" if components.has_inline_options else f"--{components.flag}_option="
-    for field in getattr(options, "__dataclass_fields__", {}).values():
-        if field.default not in (None, ""):
-            yield f"{prefix}{key_of(field)}={format_value(field.default)}"
+    return f"--{flag}={name}:{_OPTIONS[name]}" if name in _OPTIONS else f"--{flag}={name}"
 
 
 @functools.cache

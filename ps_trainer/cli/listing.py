@@ -61,7 +61,7 @@ def table(kind: str, width: int | None) -> str:
 
 
 def describe(kind: str, name: str, width: int | None) -> str:
-    """A component in full: its docstring, options with defaults and ranges, and an example.
+    """A component in full: its description, options with defaults and ranges, and an example.
 
     Imports the component, and often TensorFlow with it.
 
@@ -73,11 +73,11 @@ def describe(kind: str, name: str, width: int | None) -> str:
     components = component_tables.REGISTRIES[kind]
     cls = components.load(name)
     lines = [f"{name}: {components.kind}, --{components.flag}={name}", ""]
-    for line in (inspect.getdoc(cls) or "").splitlines():
+    for line in component_docs.description(cls).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
         lines += _hanging(indent, line.strip(), width)
     options = getattr(cls, "Options", None)
-    if options is not None:
+    if options is not None and dataclasses.fields(options):
         form = f"{name}:KEY=VALUE,…" if components.has_inline_options else "KEY=VALUE"
         flag = components.flag if components.has_inline_options else f"{components.flag}_option"
         lines += ["", f"Options, with their defaults (--{flag}={form}):", *_option_table(options, width)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import re
 import shlex
 
 import pytest
@@ -11,6 +13,7 @@ from benchmarks import models
 from ps_trainer import component_tables
 from ps_trainer.cli import component_docs, flags, local
 from ps_trainer.config import TrainConfig
+from ps_trainer.options import key_of, parse
 from ps_trainer.training import components as components_lib
 
 EVERY = [(kind, name) for kind, table in component_tables.REGISTRIES.items() for name in table.names()]
@@ -24,6 +27,35 @@ FROM_FILES = {
 def test_summary_is_the_first_line_of_the_docstring(kind, name):
     table = component_tables.REGISTRIES[kind]
     assert component_docs.summary(table, name) == inspect.getdoc(table.load(name)).partition("\n")[0]
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_description_is_for_users(kind, name):
+    lines = component_docs.description(component_tables.REGISTRIES[kind].load(name)).splitlines()
+    assert lines and not any(line.startswith(("Args:", "Raises:", "Returns:", "Shape suffixes")) for line in lines)
+
+
+def test_description_keeps_what_stands_around_the_left_out_sections():
+    class Some:
+        """Does it.
+
+        Shape suffixes: B batch,
+        D features.
+
+        Formula:
+            x = 1
+
+        Args:
+            a: One.
+
+                More.
+        Returns:
+            Two.
+
+        Source: somebody.
+        """
+
+    assert component_docs.description(Some) == "Does it.\n\nFormula:\n    x = 1\n\nSource: somebody."
 
 
 def settings(kind: str, name: str) -> tuple[local.LocalFlags, TrainConfig]:
@@ -50,6 +82,19 @@ def test_run_of_an_example_can_start(kind):
         cluster, config = settings(kind, name)
         if name not in ("trace", "hybrid"):  # trace needs a file, and hybrid a larger data set than a light test
             components_lib.load(config, cluster.num_workers)
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_example_gives_an_option_another_value_than_its_default(kind, name):
+    options = getattr(component_tables.REGISTRIES[kind].load(name), "Options", None)
+    if kind in ("models", "datasets", "optimizers") or options is None or name == "trace":
+        return
+    example = component_docs.example(kind, name)
+    fields = {key_of(field): field for field in dataclasses.fields(options)}
+    given = re.findall(rf"(?:{name}:|_option=)(\w+)=(\S+)", example)
+    assert given
+    parsed = parse(options, [f"{key}={value}" for key, value in given], "example")
+    assert all(getattr(parsed, fields[key].name) != fields[key].default for key, _ in given)
 
 
 @pytest.mark.parametrize("name", component_tables.MODELS.names())

@@ -38,6 +38,18 @@ class Undocumented:
     pass
 
 
+class NothingToSet:
+    """Takes options, but has none.
+
+    Args:
+        options: None.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Of NothingToSet."""
+
+
 @pytest.fixture(autouse=True)
 def components(monkeypatch):
     here = __name__
@@ -45,6 +57,7 @@ def components(monkeypatch):
     table = {
         "gadgets": Registry("gadget", "gadget", targets),
         "tools": Registry("hand tool", "tool", {"hammer": f"{here}:Plain", "tuned": f"{here}:WithOptions"}),
+        "gears": Registry("gear", "gear", {"fixed": f"{here}:NothingToSet"}),
         "filters": Registry("filter", "gadget_filter", {"fine": f"{here}:WithOptions"}, has_inline_options=True),
     }
     monkeypatch.setattr(component_tables, "REGISTRIES", table)
@@ -62,6 +75,11 @@ tools: --tool=NAME
 
   hammer  Has no options.
   tuned   Has options.
+"""
+GEARS = """\
+gears: --gear=NAME
+
+  fixed  Takes options, but has none.
 """
 FILTERS = """\
 filters: --gadget_filter=NAME
@@ -84,7 +102,7 @@ Options, with their defaults (--gadget_filter=fine:KEY=VALUE,…):
   lambda=3    a key that Python keeps for itself (int)
 
 Example:
-  ps_trainer local --num_workers=4 --gadget_filter=fine form=round --max_steps=200
+  ps_trainer local --num_workers=4 --gadget_filter=fine --max_steps=200
 """
 
 
@@ -105,7 +123,7 @@ def test_a_kind_is_also_found_by_its_flag(word, capsys):
 
 def test_prints_all_tables_when_none_is_named(capsys):
     hint = "`ps_trainer list NAME` describes one in full, with its options and an example.\n"
-    assert out_of(capsys) == "\n".join([GADGETS, TOOLS, FILTERS, hint])
+    assert out_of(capsys) == "\n".join([GADGETS, TOOLS, GEARS, FILTERS, hint])
 
 
 def test_describes_a_component_in_full(capsys):
@@ -115,6 +133,11 @@ def test_describes_a_component_in_full(capsys):
 def test_a_component_without_options_has_no_table_of_them(capsys):
     text = out_of(capsys, "plain")
     assert text.startswith("plain: gadget, --gadget=plain\n\nHas no options.\n\nExample:\n")
+
+
+def test_an_empty_table_of_options_and_the_sections_for_programmers_are_left_out(capsys):
+    text = out_of(capsys, "fixed")
+    assert text.startswith("fixed: gear, --gear=fixed\n\nTakes options, but has none.\n\nExample:\n")
 
 
 def test_a_name_of_several_kinds_describes_each(capsys):
@@ -131,7 +154,10 @@ def test_several_words_print_several_texts(capsys):
     [
         ("hamer", "error: list hamer: no kind and no component has this name; did you mean hammer? kinds: gadgets,"),
         ("gadgetts", "did you mean gadgets?"),
-        ("zzz", "list zzz: no kind and no component has this name; kinds: gadgets, tools, filters; `ps_trainer list`"),
+        (
+            "zzz",
+            "list zzz: no kind and no component has this name; kinds: gadgets, tools, gears, filters;",
+        ),
     ],
 )
 def test_rejects_an_unknown_name_and_names_the_nearest(word, message, capsys):
