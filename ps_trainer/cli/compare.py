@@ -18,7 +18,7 @@ from ps_trainer.options import option
 class OutFlags:
     """Where the files go."""
 
-    out_dir: str | None = option(None, "folder of the page; none = comparison/ or, for plot, <logdir>/plots/")
+    out_dir: str | None = option(None, "folder of the page")
 
 
 COMPARE_HELP = CommandHelp(
@@ -33,6 +33,7 @@ RUN is the --logdir of a run, which may still train. A run with --step_log gives
         ("ps_trainer compare runs/async runs/sync --out_dir=runs/page", "write it into another folder"),
     ),
     flags=(OutFlags,),
+    own_texts={"out_dir": "folder of the page; none = comparison/"},
 )
 PLOT_HELP = CommandHelp(
     usage=("ps_trainer plot RUN [--out_dir=DIR]",),
@@ -46,6 +47,7 @@ RUN is the --logdir of a run, which may still train. A run with --step_log gives
         ("ps_trainer plot runs/async --out_dir=runs/page", "write it into another folder"),
     ),
     flags=(OutFlags,),
+    own_texts={"out_dir": "folder of the page; none = <logdir>/plots/"},
 )
 
 

@@ -21,6 +21,7 @@ options from the run's config.json unless the flags give them.""",
     ),
     flags=(CheckpointFlags, TrainConfig),
     common=run_lookup.COMMON_FLAGS,
+    own_texts=run_lookup.OWN_TEXTS,
 )
 
 

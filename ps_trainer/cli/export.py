@@ -36,6 +36,7 @@ from the run's config.json unless the flags give them.""",
     ),
     flags=(ExportFlags, CheckpointFlags, TrainConfig),
     common=("out", *run_lookup.COMMON_FLAGS),
+    own_texts=run_lookup.OWN_TEXTS,
 )
 
 

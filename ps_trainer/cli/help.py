@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import shutil
@@ -36,6 +37,8 @@ class CommandHelp:
         examples: Pairs of a command that works as it stands, and its purpose.
         flags: Dataclasses of the flags, as `ps_trainer.options` describes them.
         common: Names of the flags that `--help` shows; None = those that `help_groups.GROUPS` calls common.
+        own_texts: Help of the flags that mean something else in this command: name of the flag -> text. The text also
+            says what the command does without the flag.
         words: Arguments that are not flags, for shell completion: the actions or names after the command.
         words_after: Arguments after such a word, if they differ from `words`.
     """
@@ -45,6 +48,7 @@ class CommandHelp:
     examples: tuple[tuple[str, str], ...] = ()
     flags: tuple[type, ...] = ()
     common: tuple[str, ...] | None = None
+    own_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     words: tuple[str, ...] = ()
     words_after: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -53,8 +57,20 @@ class CommandHelp:
         found = {}
         for group in self.flags:
             hints = typing.get_type_hints(group)
-            found.update({field.name: (field, hints[field.name]) for field in dataclasses.fields(group)})
+            found.update({field.name: (self._own(field), hints[field.name]) for field in dataclasses.fields(group)})
         return found
+
+    def _own(self, field: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
+        """The field as this command describes it."""
+        if field.name not in self.own_texts:
+            return field
+        own = copy.copy(field)
+        own.metadata = types.MappingProxyType(
+            {**field.metadata, "help": self.own_texts[field.name], "has_own_text": True}
+        )
+        if not is_repeatable(field):
+            own.default = None
+        return own
 
 
 def text(command: CommandHelp, *, is_full: bool, width: int | None = None) -> str:
@@ -103,6 +119,12 @@ def values_of(field: dataclasses.Field[Any], hint: Any) -> str:
 def is_repeatable(field: dataclasses.Field[Any]) -> bool:
     """Whether the user repeats the flag of this field for each value."""
     return field.metadata.get("is_repeatable", False)
+
+
+def is_none_default(field: dataclasses.Field[Any], hint: Any) -> bool:
+    """Whether the default is none and the help text of the command does not say what happens without the flag."""
+    is_optional = type(None) in typing.get_args(hint)
+    return field.default is None and is_optional and "has_own_text" not in field.metadata
 
 
 def table_of(name: str) -> Registry | None:
@@ -162,7 +184,7 @@ def _notes(field: dataclasses.Field[Any], hint: Any) -> Iterator[str]:
         yield values_of(field, hint)
     if is_repeatable(field):
         yield "may be repeated"
-    if field.default is None or hint is bool or (is_repeatable(field) and field.default):
+    if is_none_default(field, hint) or hint is bool or (is_repeatable(field) and field.default):
         yield f"default {options_lib.format_value(field.default)}"
 
 
@@ -180,6 +202,8 @@ def _placeholder(field: dataclasses.Field[Any], hint: Any) -> str:
         return "PATH"
     if field.name.endswith("option"):
         return "KEY=VALUE"
+    if table_of(field.name) and not is_repeatable(field):
+        return "NAME"
     numbers = {int: "N", float: "X"}
     return next((numbers[kind] for kind in typing.get_args(hint) if kind in numbers), "TEXT")
 

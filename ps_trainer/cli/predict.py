@@ -40,6 +40,7 @@ line of JSON per example, .npy one array of all predictions.""",
     ),
     flags=(PredictFlags, CheckpointFlags, TrainConfig),
     common=("input", "out", *run_lookup.COMMON_FLAGS),
+    own_texts=run_lookup.OWN_TEXTS,
 )
 
 

@@ -31,8 +31,15 @@ COMMON_FLAGS = (
     "dataset",
     "dataset_option",
     "data_dir",
-    "batch_size",
 )
+OWN_TEXTS = {
+    "logdir": "folder of the run, with its checkpoints and config.json",
+    "model": "model of the checkpoint; default: from config.json",
+    "model_option": "key=value for the model; default: from config.json",
+    "dataset": "data to read; default: from config.json",
+    "dataset_option": "key=value for the dataset; default: from config.json",
+    "data_dir": "folder with the files of the dataset; default: from config.json",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -74,6 +74,21 @@ def test_full_help_shows_every_flag_with_its_range_and_default():
     }
 
 
+def test_a_command_describes_a_flag_in_its_own_words_without_the_default_of_other_commands():
+    command = dataclasses.replace(SOME, own_texts={"layout": "where; default: as before", "seeds": "how often here"})
+    text = help_lib.text(command, is_full=True, width=200)
+    assert "  --layout=NAME                 where; default: as before (packed, per_variable, or package" in text
+    assert "  --seeds=N                     how often here (int or none)\n" in text
+    assert SOME.fields()["layout"][0].default == "packed"
+
+
+@pytest.mark.parametrize("name", ["evaluate", "predict", "export"])
+def test_commands_that_use_a_run_show_no_defaults_of_training(name):
+    text = help_lib.text(COMMANDS[f"ps_trainer {name}"], is_full=False)
+    assert "--model=NAME " in text and "--dataset=NAME " in text and "write no files" not in text
+    assert text.count("default: from config.json") == 5
+
+
 @EVERY
 def test_every_flag_has_one_group(name):
     grouped = [flag for group in help_groups.GROUPS for flag in (*group.common, *group.further)]
