@@ -27,7 +27,11 @@ COMPARE_HELP = CommandHelp(
 gradients, bytes, and the faults that disturbed them. Writes one HTML page and a PNG file of each
 figure.
 
-RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.""",
+RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.
+
+Examples, rates, mean staleness and bytes count all joins of the workers, also steps that a rollback
+undid. The staleness histogram is in summary.json only, which counts since the workers last joined;
+the page and the printed table say so where this is less than the run.""",
     examples=(
         ("ps_trainer compare runs/async runs/sync", "write the page to comparison/index.html"),
         ("ps_trainer compare runs/async runs/sync --out_dir=runs/page", "write it into another folder"),
@@ -41,7 +45,11 @@ PLOT_HELP = CommandHelp(
 gradients, bytes, and the faults that disturbed it. Writes one HTML page and a PNG file of each
 figure.
 
-RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.""",
+RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.
+
+Examples, rates, mean staleness and bytes count all joins of the workers, also steps that a rollback
+undid. The staleness histogram is in summary.json only, which counts since the workers last joined;
+the page and the printed table say so where this is less than the run.""",
     examples=(
         ("ps_trainer plot runs/async", "write the page to runs/async/plots/index.html"),
         ("ps_trainer plot runs/async --out_dir=runs/page", "write it into another folder"),
@@ -79,7 +87,11 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
         path = page.write(runs, pathlib.Path(out.out_dir) if out.out_dir else default)
     except OSError as error:
         raise RunError(f"the page cannot be written: {error}; give another --out_dir") from error
-    for name, row in page.results(runs).items():
-        print(f"{name:24}", *(f"{value:>20}" for value in row))
+    results = page.results(runs)
+    widths = [max(20, *map(len, column)) for column in zip(*results.values(), strict=True)]
+    for name, row in results.items():
+        print(f"{name:24}", *(f"{value:>{width}}" for value, width in zip(row, widths, strict=True)))
+    for note in page.notes(runs):
+        print(note)
     print(f"{path} and a PNG file of each figure beside it")
     return EXIT_DONE

@@ -61,7 +61,8 @@ def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
     for name, title, parts in _BARS:
         rows = [[value(run) for value in parts.values()] for run in runs]
         if any(value is not None for row in rows for value in row):
-            fill = functools.partial(_bars, runs=runs, labels=list(parts), rows=rows)
+            names = [_name(run, is_partial=name == "gradients" and run.has_partial_gradients) for run in runs]
+            fill = functools.partial(_bars, names=names, labels=list(parts), rows=rows)
             yield _figure(name, title, (7.0, 1.2 + 0.5 * len(runs)), fill)
 
 
@@ -70,24 +71,19 @@ _BARS: Sequence[tuple[str, str, dict[str, Callable[[RecordedRun], float | None]]
         "gradients",
         "Gradients that the workers pushed",
         {
-            "used": lambda run: _used(run),
-            "dropped": lambda run: run.summary.total(lambda worker: worker.gradients_dropped),
+            "used": lambda run: run.gradients_used,
+            "dropped": lambda run: run.gradients_dropped,
         },
     ),
     (
         "bytes",
         "Bytes per local step of a worker, measured on its sockets",
         {
-            "push": lambda run: run.summary.mean(lambda worker: worker.push_bytes_per_step),
-            "pull": lambda run: run.summary.mean(lambda worker: worker.pull_bytes_per_step),
+            "push": lambda run: run.totals.push_bytes_per_step,
+            "pull": lambda run: run.totals.pull_bytes_per_step,
         },
     ),
 )
-
-
-def _used(run: RecordedRun) -> int | None:
-    pushes = run.summary.total(lambda worker: worker.pushes)
-    return None if pushes is None else pushes - (run.summary.total(lambda worker: worker.gradients_dropped) or 0)
 
 
 def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Figure], None]) -> NamedFigure:
@@ -145,7 +141,7 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
             shares,
             width,
             **_colour(index),
-            label=run.name,
+            label=_name(run, is_partial=run.has_partial_summary),
         )
     if highest == MAX_STALENESS:
         axes.set_xticks([*range(0, highest, 4), highest], [*map(str, range(0, highest, 4)), f"{highest} and more"])
@@ -153,13 +149,10 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     _legend(figure, axes)
 
 
-def _bars(
-    figure: Figure, runs: Sequence[RecordedRun], labels: Sequence[str], rows: Sequence[Sequence[float | None]]
-) -> None:
+def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
     """A horizontal bar for each run, made of parts with a label each; the parts' values stand beside it."""
     axes = figure.subplots()
-    names = [run.name for run in runs]
-    left = np.zeros(len(runs))
+    left = np.zeros(len(names))
     for part, label in enumerate(labels):
         values = np.array([row[part] or 0.0 for row in rows], np.float64)
         axes.barh(names, values, left=left, color=_COLOURS[part], label=label)
@@ -171,6 +164,11 @@ def _bars(
     axes.invert_yaxis()  # the first run on top, as in the legend
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper left", ncols=len(labels))
+
+
+def _name(run: RecordedRun, *, is_partial: bool) -> str:
+    """The run's name; says so if the figure counts only a part of the steps."""
+    return f"{run.name} (since the last join)" if is_partial else run.name
 
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid: str) -> None:

@@ -23,17 +23,17 @@ th:first-child, td:first-child { text-align: left; }
 svg { max-width: 100%; height: auto; }
 """
 _FIGURES: dict[str, Callable[[RecordedRun], object]] = {
-    "status": lambda run: run.summary.status or "still training",
+    "status": lambda run: run.summary.status or f"no summary; last report at step {run.totals.last_step:,}",
     "update rule": lambda run: run.update,
     "ps tasks": lambda run: run.num_ps,
     "workers": lambda run: run.num_workers,
-    "global step": lambda run: run.summary.global_step,
-    "examples": lambda run: run.summary.total(lambda worker: worker.examples),
-    "examples per second": lambda run: run.summary.examples_per_sec,
-    "mean staleness": lambda run: run.summary.mean(lambda worker: worker.staleness_mean),
-    "gradients dropped": lambda run: run.summary.total(lambda worker: worker.gradients_dropped),
-    "bytes pushed per step": lambda run: run.summary.mean(lambda worker: worker.push_bytes_per_step),
-    "bytes pulled per step": lambda run: run.summary.mean(lambda worker: worker.pull_bytes_per_step),
+    "global step": lambda run: run.global_step,
+    "examples": lambda run: run.totals.examples,
+    "examples per second": lambda run: run.totals.examples_per_sec,
+    "mean staleness": lambda run: run.totals.staleness_mean,
+    "gradients dropped": lambda run: _dropped(run),
+    "bytes pushed per step": lambda run: run.totals.push_bytes_per_step,
+    "bytes pulled per step": lambda run: run.totals.pull_bytes_per_step,
     "restarts": lambda run: run.summary.num_restarts or None,
     "faults": lambda run: len(run.events) or None,
 }
@@ -60,6 +60,7 @@ def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
             f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',
             f'<link rel="icon" href="data:,">\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>',
             _table("Result", runs, results(runs)),
+            *(f"<p>{html.escape(note)}</p>" for note in notes(runs)),
             _table("Settings that differ", runs, differences(runs)) if len(runs) > 1 else "",
             *sections,
             _event_list(runs),
@@ -81,11 +82,38 @@ def results(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     return {name: [_text(value) for value in row] for name, row in rows.items() if any(v is not None for v in row)}
 
 
+def notes(runs: Sequence[RecordedRun]) -> list[str]:
+    """Sentences which say what the figures count."""
+    found = [
+        "Examples, rates and bytes count every step that a worker reported, also the steps that a rollback undid."
+        " The examples per second leave out the time in which no worker trained."
+    ]
+    for run in runs:
+        partial = {
+            "the staleness histogram": bool(run.summary.staleness) and run.has_partial_summary,
+            "the figure of used and dropped gradients": run.gradients_used is not None and run.has_partial_gradients,
+        }
+        names = " and ".join(name for name, is_partial in partial.items() if is_partial)
+        if names:
+            verb = "count" if all(partial.values()) else "counts"
+            found.append(
+                f"{run.name}: {names} {verb} only since the workers last joined"
+                f" ({run.summary.local_steps:,} of {run.totals.steps:,} steps)."
+            )
+    return found
+
+
 def differences(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     """Flags whose values differ between the runs, as text."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in _UNINTERESTING)
     rows = {f"--{name}": [_text(run.settings.get(name)) for run in runs] for name in names}
     return {name: row for name, row in rows.items() if len(set(row)) > 1}
+
+
+def _dropped(run: RecordedRun) -> int | None:
+    """Dropped gradients over all joins; summary.json also counts those of workers that were killed."""
+    no_summary = run.gradients_dropped is None or run.has_partial_gradients
+    return run.totals.gradients_dropped if no_summary else run.gradients_dropped
 
 
 def _table(title: str, runs: Sequence[RecordedRun], rows: dict[str, list[str]]) -> str:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.comparison import json_files, recorded_summary, run_lines
+from ps_trainer.comparison import json_files, recorded_summary, run_lines, run_totals
 from ps_trainer.comparison.recorded_summary import RecordedSummary
 from ps_trainer.comparison.run_lines import EvaluationLine, EventLine, ReportLine, StepLine
+from ps_trainer.comparison.run_totals import RunTotals
 from ps_trainer.errors import RunError
 
 X_AXES = {
@@ -53,7 +54,8 @@ class RecordedRun:
     Attributes:
         name: Name of its folder, or a longer part of the path where two runs have the same.
         settings: Flags of the run by name, with `num_ps` and `num_workers`.
-        summary: Figures of summary.json; None for each while the run trains.
+        summary: Figures of summary.json; None for each while the run trains, and if the chief was killed.
+        totals: Figures of the reports, over all joins of the workers.
         loss: Training loss, mean over the steps of a report.
         metrics: Test metrics by name, one point per evaluation.
         throughput: Examples per second of all workers.
@@ -63,6 +65,7 @@ class RecordedRun:
     name: str
     settings: Mapping[str, Any]
     summary: RecordedSummary
+    totals: RunTotals
     loss: RunCurve
     metrics: Mapping[str, RunCurve]
     throughput: RunCurve
@@ -72,6 +75,36 @@ class RecordedRun:
     def update(self) -> str | None:
         """Name of the update rule; None in a folder without config.json."""
         return self.settings.get("update")
+
+    @property
+    def global_step(self) -> int:
+        """`global_step` at the end, or in the last report if summary.json lacks it."""
+        return self.totals.last_step if self.summary.global_step is None else self.summary.global_step
+
+    @property
+    def has_partial_summary(self) -> bool:
+        """True if summary.json covers fewer steps than the workers reported: workers have joined more than once."""
+        return self.summary.local_steps < self.totals.steps
+
+    @property
+    def has_partial_gradients(self) -> bool:
+        """True if the counts of gradients in summary.json are partial; some update rules count over all joins."""
+        return self.has_partial_summary and (self._pushes or 0) < self.totals.steps
+
+    @property
+    def gradients_used(self) -> int | None:
+        """Number of gradients that updates used, by summary.json; None if it counts none."""
+        dropped = self.summary.total(lambda worker: worker.gradients_dropped) or 0
+        return self._pushes - dropped if self._pushes else None
+
+    @property
+    def gradients_dropped(self) -> int | None:
+        """Number of gradients that no update used, by summary.json; None if it counts none."""
+        return self.summary.total(lambda worker: worker.gradients_dropped) if self._pushes else None
+
+    @property
+    def _pushes(self) -> int | None:
+        return self.summary.total(lambda worker: worker.pushes)
 
     @property
     def num_ps(self) -> int | None:
@@ -104,10 +137,17 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
     config = json_files.read_object(logdir / "config.json")
     settings = {f"num_{job}s" if job == "worker" else f"num_{job}": len(tasks) for job, tasks in _cluster(config)}
     axes = _Axes(workers)
+    totals = run_totals.of_reports(
+        [tasks[task].reports for task in workers],
+        examples=sum(points.examples[-1] for points in workers.values()),
+        times=[time for points in workers.values() for time in zip(points.begin, points.wall_time, strict=True)],
+        last_step=axes.last_step,
+    )
     return RecordedRun(
         name=name or logdir.resolve().name,
         settings=settings | config.get("train", {}),
         summary=recorded_summary.of_json(json_files.read_object(logdir / "summary.json")),
+        totals=totals,
         loss=axes.loss(),
         metrics=axes.metrics([evaluation for lines in tasks.values() for evaluation in lines.evaluations]),
         throughput=axes.throughput(),
@@ -131,13 +171,16 @@ def read_all(logdirs: Sequence[pathlib.Path]) -> list[RecordedRun]:
 
 
 class _Points(NamedTuple):
-    """Reports of one worker in order of time: arrays [n]. `examples` counts over all joinings of the worker."""
+    """Reports of one worker in order of time: arrays [n]. `examples` counts over all joins of the worker.
+
+    `begin` is the time at which the first step of each report began.
+    """
 
     wall_time: np.ndarray
     step: np.ndarray
     examples: np.ndarray
     loss: np.ndarray
-    started_at: float
+    begin: np.ndarray
 
 
 class _Axes:
@@ -145,11 +188,16 @@ class _Axes:
 
     def __init__(self, workers: Mapping[str, _Points]):
         self._workers = workers
-        self._start = min(points.started_at for points in workers.values())
+        self._start = min(points.begin[0] for points in workers.values())
         times = np.concatenate([points.wall_time for points in workers.values()])
         steps = np.concatenate([points.step for points in workers.values()])
         self._order = np.argsort(times, kind="stable")
         self._time, self._step = times[self._order], steps[self._order]
+
+    @property
+    def last_step(self) -> int:
+        """`global_step` in the last report."""
+        return int(self._step[-1])
 
     def loss(self) -> RunCurve:
         """The mean loss of all workers: each point is the mean of as many neighbours in time as there are workers."""
@@ -192,7 +240,7 @@ class _Axes:
     def _examples(self, times: np.ndarray) -> np.ndarray:
         """Examples that all workers have processed at these times; between two reports in proportion to the time."""
         return sum(
-            np.interp(times, [points.started_at, *points.wall_time], [0.0, *points.examples])
+            np.interp(times, [points.begin[0], *points.wall_time], [0.0, *points.examples])
             for points in self._workers.values()
         )
 
@@ -210,31 +258,18 @@ def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[ReportLine
     chosen: Sequence[StepLine | ReportLine] = steps or reports
     if not chosen:
         none = np.zeros(0)
-        return _Points(none, none, none, none, 0.0)
+        return _Points(none, none, none, none, none)
     if steps:
         examples = np.cumsum([step.examples for step in steps], dtype=np.float64)
-        started_at = steps[0].wall_time - (steps[0].t_end - steps[0].t_start)
+        begin = np.array([step.wall_time - (step.t_end - step.t_start) for step in steps])
     else:
-        examples, started_at = _examples_of_reports(reports)
+        spans = list(run_totals.spans(reports))
+        examples = np.cumsum([span.examples for span in spans])
+        begin = np.array([span.begin for span in spans])
     wall_time = np.array([one.wall_time for one in chosen])
     step = np.array([one.global_step for one in chosen], np.float64)
     loss = np.array([one.loss for one in chosen], np.float64)
-    return _Points(wall_time, step, examples, loss, started_at)
-
-
-def _examples_of_reports(reports: Sequence[ReportLine]) -> tuple[np.ndarray, float]:
-    """Examples that a worker has processed at each report, and when it began with the first.
-
-    `local_step` starts at 0 again when the worker rejoins, so each report adds its own steps only.
-    """
-    total, totals, previous = 0.0, [], 0
-    for report in reports:
-        steps = report.local_step - previous if report.local_step > previous else report.local_step
-        total += steps * report.examples_per_sec / report.steps_per_sec
-        totals.append(total)
-        previous = report.local_step
-    first = reports[0]
-    return np.array(totals), first.wall_time - first.local_step / first.steps_per_sec
+    return _Points(wall_time, step, examples, loss, begin)
 
 
 def _is_worker(task: str) -> bool:

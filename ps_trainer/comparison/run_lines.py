@@ -19,6 +19,10 @@ class ReportLine(NamedTuple):
     local_step: int
     steps_per_sec: float
     examples_per_sec: float
+    staleness_mean: float | None = None
+    gradients_dropped: int | None = None
+    push_bytes_per_step: float | None = None
+    pull_bytes_per_step: float | None = None
 
 
 class StepLine(NamedTuple):

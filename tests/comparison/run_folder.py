@@ -11,11 +11,13 @@ START = 1000.0
 BATCH_SIZE = 10
 
 
-def report(secs: float, local_step: int, global_step: int, loss: float | None, rate: float) -> dict[str, Any]:
+def report(
+    secs: float, local_step: int, global_step: int, loss: float | None, rate: float, **more: float
+) -> dict[str, Any]:
     """A worker's report `secs` after the first step began, with `rate` steps per second since the one before."""
     return {
         "wall_time": START + secs, "kind": "train", "global_step": global_step, "local_step": local_step,
-        "steps_per_sec": rate, "examples_per_sec": rate * BATCH_SIZE, "loss": loss,
+        "steps_per_sec": rate, "examples_per_sec": rate * BATCH_SIZE, "loss": loss, **more,
     }  # fmt: skip
 
 

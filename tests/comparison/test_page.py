@@ -15,12 +15,12 @@ FIGURES = ["loss", "test-accuracy", "throughput", "staleness", "gradients", "byt
 
 
 def write_run(folder, *, update="async", rate=2.0, num_dropped=0, name="run <b>"):
-    reports = [report(secs, int(secs * rate), int(secs * rate), 1.0 / secs, rate) for secs in (1, 2, 3)]
+    figures = {"staleness_mean": 2.0, "push_bytes_per_step": 1000.0, "pull_bytes_per_step": 2000.0}
+    reports = [report(secs, int(secs * rate), int(secs * rate), 1.0 / secs, rate, **figures) for secs in (1, 2, 3)]
     reports.append({"wall_time": START + 4, "kind": "eval", "global_step": 6, "metrics": {"accuracy": 0.5}})
     kill = {"wall_time": START + 2, "kind": "event", "event": "kill", "task": "worker-1", "global_step": 4}
     worker = {
         "local_steps": 6, "pushes": 6, "gradients_dropped": num_dropped, "staleness": {"0": 3, "40": 3 - num_dropped},
-        "staleness_mean": 2.0, "push_bytes_per_step": 1000.0, "pull_bytes_per_step": 2000.0, "examples": 60,
     }  # fmt: skip
     return write(
         folder / name,
@@ -94,6 +94,65 @@ def test_results_are_those_of_the_files(runs):
     assert results["test accuracy"] == ["0.5", "0.5"]
     assert results["bytes pulled per step"] == ["2,000", "2,000"]
     assert "restarts" not in results
+
+
+def write_continued_run(folder, worker, **summary):
+    """Worker 0 makes 6 steps, starts again after 10 s, and makes 4 more."""
+    reports = [
+        report(3, 6, 6, 1.0, 2.0, staleness_mean=3.0, push_bytes_per_step=100.0),
+        report(15, 4, 10, 1.0, 2.0, staleness_mean=1.0, gradients_dropped=2, push_bytes_per_step=200.0),
+    ]
+    summary = {"status": "done", "global_step": 10, "workers": {"0": worker}, **summary}
+    return write(folder / "again", {"worker-0": reports}, summary=summary)
+
+
+def test_results_of_a_continued_run_count_all_joins(tmp_path, capsys):
+    last_join = {"local_steps": 4, "pushes": 4, "gradients_dropped": 2, "staleness": {"1": 2}}
+    folder = write_continued_run(tmp_path, last_join, examples_per_sec=0.0)
+    (run,) = recorded_run.read_all([folder])
+    results = page.results([run])
+    assert results["examples"] == [str(run.loss.x["examples"][-1].astype(int))] == ["100"]
+    assert results["examples per second"] == [str(100 // (3 + 2))]  # both starts, without the time between them
+    assert results["mean staleness"] == [f"{(6 * 3 + (4 - 2) * 1) / (6 + 2):.4g}"]
+    assert results["bytes pushed per step"] == [f"{(6 * 100 + 4 * 200) / 10:.4g}"]
+    assert results["gradients dropped"] == ["2"]
+    assert main.main(["ps_trainer", "plot", str(folder)]) == 0
+    note = "used and dropped gradients count only since the workers last joined (4 of 10 steps)"
+    assert note in capsys.readouterr().out
+    text = (folder / "plots" / "index.html").read_text()
+    assert note in text and text.count("again (since the last join)") == 2
+
+
+def test_gradients_that_the_ps_tasks_counted_over_all_joins_are_not_called_partial(tmp_path):
+    worker = {"local_steps": 4, "pushes": 11, "gradients_used": 8, "gradients_dropped": 3, "staleness": {"1": 2}}
+    runs = recorded_run.read_all([write_continued_run(tmp_path, worker)])
+    assert page.results(runs)["gradients dropped"] == ["3"]
+    (note,) = page.notes(runs)[1:]
+    assert note.startswith("again: the staleness histogram counts only since the workers last joined (4 of 10 steps)")
+
+
+def test_a_last_start_that_trained_nothing_gives_no_empty_figures(tmp_path):
+    nothing = {"local_steps": 0, "examples": 0, "pushes": 0, "gradients_dropped": 0, "staleness": {}}
+    runs = recorded_run.read_all([write_continued_run(tmp_path, nothing, examples_per_sec=0.0)])
+    assert page.results(runs)["examples"] == ["100"]
+    parsed = Page(page.write(runs, tmp_path / "out").read_text())
+    assert "gradients" not in parsed.ids and "staleness" not in parsed.ids and "bytes" in parsed.ids
+    assert len(page.notes(runs)) == 1
+
+
+def test_a_run_without_a_summary_has_the_figures_of_its_reports(tmp_path):
+    folder = write_continued_run(tmp_path, {})
+    (folder / "summary.json").unlink()
+    results = page.results(recorded_run.read_all([folder]))
+    assert results["status"] == ["no summary; last report at step 10"]
+    assert (results["global step"], results["examples"]) == (["10"], ["100"])
+    assert (results["mean staleness"], results["gradients dropped"]) == (["2.5"], ["2"])
+
+
+def test_a_failed_run_has_the_step_of_its_last_report(tmp_path):
+    folder = write_continued_run(tmp_path, {}, status="failed", global_step=None, workers={})
+    results = page.results(recorded_run.read_all([folder]))
+    assert (results["status"], results["global step"], results["examples"]) == (["failed"], ["10"], ["100"])
 
 
 class TestCommands:

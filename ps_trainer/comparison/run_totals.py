@@ -1,0 +1,116 @@
+"""`RunTotals`: figures of a run over all joins of its workers, from their reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps_trainer.comparison.run_lines import ReportLine
+
+
+class ReportSpan(NamedTuple):
+    """The steps between two reports of a worker.
+
+    Attributes:
+        steps: Number of the steps.
+        examples: Number of examples in the steps.
+        begin: Begin of the first step in epoch seconds.
+        end: Time of the report in epoch seconds.
+    """
+
+    steps: int
+    examples: float
+    begin: float
+    end: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunTotals:
+    """Figures of a run. They count every step that a worker reported, also one that a rollback undid.
+
+    Attributes:
+        steps: Number of steps of all workers.
+        examples: Number of examples in the steps.
+        examples_per_sec: Examples per second of all workers, without the time in which no worker trained.
+        last_step: `global_step` in the last report.
+        staleness_mean: Mean staleness of the used gradients.
+        gradients_dropped: Number of gradients that no update used; None if the workers pushed none.
+        push_bytes_per_step: Bytes to other tasks per step of a worker.
+        pull_bytes_per_step: Bytes from other tasks per step of a worker.
+    """
+
+    steps: int
+    examples: int
+    examples_per_sec: float
+    last_step: int
+    staleness_mean: float | None
+    gradients_dropped: int | None
+    push_bytes_per_step: float | None
+    pull_bytes_per_step: float | None
+
+
+def spans(reports: Sequence[ReportLine]) -> Iterator[ReportSpan]:
+    """The span before each report of a worker.
+
+    `local_step` starts at 0 again when the worker rejoins. The worker has rejoined if all its steps since the join fit
+    between the two reports.
+    """
+    previous_step, previous_end = 0, -np.inf
+    for report in reports:
+        joined = report.local_step <= previous_step or (
+            report.local_step / report.steps_per_sec <= report.wall_time - previous_end
+        )
+        steps = report.local_step - (0 if joined else previous_step)
+        begin = max(previous_end, report.wall_time - steps / report.steps_per_sec)
+        yield ReportSpan(steps, steps * report.examples_per_sec / report.steps_per_sec, begin, report.wall_time)
+        previous_step, previous_end = report.local_step, report.wall_time
+
+
+def of_reports(
+    reports_of: Sequence[Sequence[ReportLine]], examples: float, times: Sequence[tuple[float, float]], last_step: int
+) -> RunTotals:
+    """The totals of a run.
+
+    Args:
+        reports_of: Reports of each worker.
+        examples: Number of examples of all workers.
+        times: Begin and end of steps or groups of steps of any worker.
+        last_step: `global_step` of the last step.
+    """
+    pairs = [
+        (report, span.steps) for reports in reports_of for report, span in zip(reports, spans(reports), strict=True)
+    ]
+    pushed = any(report.staleness_mean is not None or report.gradients_dropped is not None for report, _ in pairs)
+    busy = _covered_secs([*times, *((span.begin, span.end) for reports in reports_of for span in spans(reports))])
+    return RunTotals(
+        steps=sum(steps for _, steps in pairs),
+        examples=round(examples),
+        examples_per_sec=examples / max(busy, 1e-9),
+        last_step=last_step,
+        staleness_mean=_mean(
+            [(report, steps - (report.gradients_dropped or 0)) for report, steps in pairs],
+            lambda report: report.staleness_mean,
+        ),
+        gradients_dropped=sum(report.gradients_dropped or 0 for report, _ in pairs) if pushed else None,
+        push_bytes_per_step=_mean(pairs, lambda report: report.push_bytes_per_step),
+        pull_bytes_per_step=_mean(pairs, lambda report: report.pull_bytes_per_step),
+    )
+
+
+def _mean(pairs: Sequence[tuple[ReportLine, int]], figure_of: Callable[[ReportLine], float | None]) -> float | None:
+    """Mean of a figure, weighted; None where no report has it."""
+    found = [(figure, max(1, weight)) for report, weight in pairs if (figure := figure_of(report)) is not None]
+    total = sum(weight for _, weight in found)
+    return sum(figure * weight for figure, weight in found) / total if total else None
+
+
+def _covered_secs(times: Sequence[tuple[float, float]]) -> float:
+    """Length of the union of intervals."""
+    covered, last = 0.0, -np.inf
+    for begin, end in sorted(times):
+        covered += max(0.0, end - max(begin, last))
+        last = max(last, end)
+    return covered
