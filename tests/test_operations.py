@@ -148,6 +148,16 @@ def test_only_whole_lines_of_the_end_of_a_file_are_read(tmp_path, capsys, monkey
     assert watch(capsys, tmp_path) == "worker-0: no report for 101 s, last at global step 899\n"
 
 
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"kind": "\xff"}', b'{"kind": "train"}'])
+def test_a_damaged_file_is_named_and_the_other_tasks_are_watched(tmp_path, capsys, line):
+    write_metrics(tmp_path, "worker-0", (100, train(7)))
+    (tmp_path / "metrics" / "worker-1.jsonl").write_bytes(line + b"\n")
+    assert watch_run.main([str(tmp_path)], 1000.0) == 2
+    out, err = capsys.readouterr()
+    assert out == "worker-0: no report for 900 s, last at global step 7\n"
+    assert err.startswith(f"{tmp_path}/metrics/worker-1.jsonl is damaged (") and err.count("\n") == 1
+
+
 def test_the_textfile_has_the_last_figures_of_each_worker(tmp_path, capsys):
     write_metrics(tmp_path, "worker-0", (998, train(7, loss=0.5)), (999, train(8)))
     write_metrics(tmp_path, "worker-1", (997, train(6)), (998, {"kind": "eval", "global_step": 9, "metrics": {}}))

@@ -1,6 +1,7 @@
 """Says what is wrong with a run, from its metrics: `python watch_run.py LOGDIR [flags]`, once a minute from cron.
 
-Exit code 0 and no output: every worker makes steps, or is done. Exit code 1: one line for each problem. With
+Exit code 0 and no output: every worker makes steps, or is done. Exit code 1: one line for each problem. Exit code 2: a
+file is damaged, or a flag is wrong; standard error names it. With
 --textfile=PATH it also writes the last figures of each worker for Prometheus' node exporter. Needs only Python.
 """
 
@@ -20,13 +21,20 @@ _GAUGES = ("global_step", "steps_per_sec", "examples_per_sec", "loss", "stalenes
 
 
 def last_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The last JSON lines of a file."""
+    """The last JSON lines of a file.
+
+    Raises:
+        ValueError: a line is damaged.
+    """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         lines = file.read().split(b"\n")
     # The first one may be cut off, and the last one may be half written.
-    return [json.loads(line) for line in lines[1 if size > _TAIL_BYTES else 0 : -1]]
+    records = [json.loads(line.decode()) for line in lines[1 if size > _TAIL_BYTES else 0 : -1]]
+    if not all(isinstance(record, dict) and {"kind", "wall_time"} <= record.keys() for record in records):
+        raise ValueError("a line is not a JSON object with kind and wall_time")
+    return records
 
 
 def problems(task: str, lines: Sequence[dict[str, Any]], now: float, limits: argparse.Namespace) -> Iterator[str]:
@@ -67,7 +75,15 @@ def main(argv: Sequence[str], now: float) -> int:
     parser.add_argument("--textfile", type=pathlib.Path)
     args = parser.parse_args(argv)
     files = sorted((args.logdir / "metrics").glob("*.jsonl"))
-    lines_of = {path.stem: last_lines(path) for path in files}
+    lines_of: dict[str, list[dict[str, Any]]] = {}
+    is_damaged = False
+    for path in files:
+        try:
+            lines_of[path.stem] = last_lines(path)
+        except ValueError as error:
+            lines_of[path.stem] = []
+            is_damaged = True
+            print(f"{path} is damaged ({error}); restore the file or remove the line", file=sys.stderr)
     if args.textfile:
         # Renamed, so that the exporter never reads half of a file.
         temporary = args.textfile.with_name(args.textfile.name + ".new")
@@ -77,7 +93,7 @@ def main(argv: Sequence[str], now: float) -> int:
     if not any(task.startswith("worker") for task in lines_of):
         found.append(f"no worker has written a line below {args.logdir}/metrics")
     print("".join(f"{problem}\n" for problem in found), end="")
-    return 1 if found else 0
+    return 2 if is_damaged else 1 if found else 0
 
 
 def _last(lines: Sequence[dict[str, Any]], name: str) -> Any:

@@ -17,9 +17,8 @@ def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     Raises:
         RunError: a line is damaged; gives its number.
     """
-    text = path.read_text(encoding="utf-8")
-    complete = text[: text.rfind("\n") + 1]
-    return [_object(line, path, number) for number, line in enumerate(complete.splitlines(), start=1)]
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [_object(line, path, number) for number, line in enumerate(lines, start=1)]
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
@@ -29,16 +28,19 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
         RunError: the file is damaged.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise RunError(f"{path} is not JSON ({error}); restore it or remove it") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is not a JSON object; restore it or remove it")
+    return content
 
 
-def _object(line: str, path: pathlib.Path, number: int) -> dict[str, Any]:
+def _object(line: bytes, path: pathlib.Path, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode())
     except ValueError as error:
         raise RunError(f"{path}, line {number} is not JSON ({error}); restore the file or remove the line") from error
     if not isinstance(record, dict):
