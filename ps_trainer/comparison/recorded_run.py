@@ -238,9 +238,16 @@ class _Axes:
         }
 
     def _examples(self, times: np.ndarray) -> np.ndarray:
-        """Examples that all workers have processed at these times; between two reports in proportion to the time."""
+        """Examples that all workers have processed at these times; between two reports in proportion to the time.
+
+        While a worker is away, from its last report to its next join, it processes none.
+        """
         return sum(
-            np.interp(times, [points.begin[0], *points.wall_time], [0.0, *points.examples])
+            np.interp(
+                times,
+                np.column_stack([points.begin, points.wall_time]).ravel(),
+                np.column_stack([[0.0, *points.examples[:-1]], points.examples]).ravel(),
+            )
             for points in self._workers.values()
         )
 
@@ -261,7 +268,10 @@ def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[ReportLine
         return _Points(none, none, none, none, none)
     if steps:
         examples = np.cumsum([step.examples for step in steps], dtype=np.float64)
-        begin = np.array([step.wall_time - (step.t_end - step.t_start) for step in steps])
+        ends = np.array([step.wall_time for step in steps])
+        begin = np.maximum(
+            ends - np.array([step.t_end - step.t_start for step in steps]), np.array([-np.inf, *ends[:-1]])
+        )
     else:
         spans = list(run_totals.spans(reports))
         examples = np.cumsum([span.examples for span in spans])

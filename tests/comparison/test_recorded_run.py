@@ -34,6 +34,14 @@ def test_throughput_counts_the_examples_of_all_workers(tmp_path):
     np.testing.assert_allclose(throughput.x["secs"], [1, 3])
 
 
+def test_throughput_is_zero_while_all_workers_are_away(tmp_path):
+    reports = [report(secs, 2 * secs, 2 * secs, 1.0, 2.0) for secs in range(1, 11)]
+    reports += [report(30 + secs, 2 * secs, 20 + 2 * secs, 1.0, 2.0) for secs in range(1, 11)]
+    throughput = recorded_run.read(write(tmp_path, {"worker-0": reports})).throughput
+    np.testing.assert_allclose(throughput.x["secs"], np.arange(1, 40, 2))
+    np.testing.assert_allclose(throughput.y, [20.0] * 5 + [0.0] * 10 + [20.0] * 5)
+
+
 def test_a_restarted_worker_counts_on(tmp_path):
     reports = {"worker-0": [report(2, 4, 4, 3.0, 2.0), report(9, 2, 6, 2.0, 1.0)]}  # its local steps begin at 0 again
     loss = recorded_run.read(write(tmp_path, reports)).loss
