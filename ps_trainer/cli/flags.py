@@ -152,5 +152,5 @@ def _instance(group: type, values: absl_flags.FlagValues) -> Any:
 
 
 def _unknown_flag(name: str, groups: Sequence[type]) -> str:
-    known = [field.name for group in groups for field in dataclasses.fields(group)]
+    known = ["help", "helpfull", *(field.name for group in groups for field in dataclasses.fields(group))]
     return f"unknown flag --{name}; {did_you_mean(name, known, '--')}--helpfull lists all"

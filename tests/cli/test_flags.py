@@ -87,6 +87,7 @@ def test_given_flags_are_passed_on_as_arguments_even_if_they_equal_the_default(a
     ("args", "expected"),
     [
         (["--cuont=5"], "unknown flag --cuont; did you mean --count?"),
+        (["--helpful"], "unknown flag --helpful; did you mean --helpfull?"),
         (["--zzz=5"], "unknown flag --zzz; --helpfull lists all"),
         (["--count=five"], "--count: 'five' is not of type int"),
         (["--count=1.5"], "--count: '1.5' is not of type int"),
