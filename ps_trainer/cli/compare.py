@@ -70,6 +70,9 @@ def main_plot(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
+    if any(argument.lstrip("-").partition("=")[0] == "logdir" for argument in argv[1:] if argument.startswith("-")):
+        example = "ps_trainer plot runs/first" if command == "plot" else "ps_trainer compare runs/async runs/sync"
+        raise UsageError(f"{command} has no flag --logdir; give the folder of a run without a flag: {example}")
     folders = list(itertools.takewhile(lambda argument: not argument.startswith("-"), argv[1:]))
     (out,) = flags_lib.parse([argv[0], *argv[1 + len(folders) :]], command_help, OutFlags).groups
     if command == "plot" and len(folders) != 1:
@@ -81,12 +84,15 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
     from ps_trainer.comparison import figures, page, recorded_run
 
     figures.check_available()
-    runs = recorded_run.read_all([pathlib.Path(folder) for folder in folders])
     default = pathlib.Path(folders[0]) / "plots" if command == "plot" else pathlib.Path("comparison")
+    out_dir = pathlib.Path(out.out_dir) if out.out_dir else default
+    runs = recorded_run.read_all([pathlib.Path(folder) for folder in folders])
+    _check_no_file(out_dir)
     try:
-        path = page.write(runs, pathlib.Path(out.out_dir) if out.out_dir else default)
+        path = page.write(runs, out_dir)
     except OSError as error:
-        raise RunError(f"the page cannot be written: {error}; give another --out_dir") from error
+        reason = f"{error.filename or out_dir}: {error.strerror or error}"
+        raise RunError(f"the page cannot be written: {reason}; give another --out_dir") from error
     results = page.results(runs)
     widths = [max(20, *map(len, column)) for column in zip(*results.values(), strict=True)]
     for name, row in results.items():
@@ -95,3 +101,10 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
         print(note)
     print(f"{path} and a PNG file of each figure beside it")
     return EXIT_DONE
+
+
+def _check_no_file(out_dir: pathlib.Path) -> None:
+    """Raises UsageError if a file has the name of the folder, or of a folder above it."""
+    for path in (out_dir, *out_dir.parents):
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"the page needs the folder {out_dir}, but {path} is a file; give another --out_dir")

@@ -16,7 +16,7 @@ from ps_trainer.comparison import json_files, recorded_summary, run_lines, run_t
 from ps_trainer.comparison.recorded_summary import RecordedSummary
 from ps_trainer.comparison.run_lines import EvaluationLine, EventLine, ReportLine, StepLine
 from ps_trainer.comparison.run_totals import RunTotals
-from ps_trainer.errors import RunError
+from ps_trainer.errors import RunError, UsageError
 
 X_AXES = {
     "step": "global step",
@@ -125,10 +125,15 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
         name: Name to show; None = the folder's.
 
     Raises:
-        RunError: the folder holds no run, a file is damaged, or no worker has reported a step.
+        UsageError: there is no such folder, or it holds no run.
+        RunError: a file is damaged, or no worker has reported a step.
     """
+    if not logdir.exists():
+        raise UsageError(f"{logdir} does not exist; give the --logdir of a run")
+    if not logdir.is_dir():
+        raise UsageError(f"{logdir} is a file; give the --logdir of a run, which is a folder")
     if not (logdir / "metrics").is_dir():
-        raise RunError(f"{logdir} holds no run: it has no folder metrics/; give the --logdir of a run")
+        raise UsageError(f"{logdir} holds no run: it has no folder metrics/; give the --logdir of a run")
     tasks = {path.stem: run_lines.read_metrics(path) for path in sorted((logdir / "metrics").glob("*.jsonl"))}
     workers = {task: _worker_points(logdir, task, lines.reports) for task, lines in tasks.items() if _is_worker(task)}
     workers = {task: points for task, points in workers.items() if len(points.wall_time)}
@@ -159,11 +164,12 @@ def read_all(logdirs: Sequence[pathlib.Path]) -> list[RecordedRun]:
     """Reads several runs and gives each a name of its own.
 
     Raises:
-        RunError: a folder is given twice, or `read` rejects one.
+        UsageError: a folder is given twice, or `read` rejects one.
+        RunError: the same as for `read`.
     """
     paths = [path.resolve() for path in logdirs]
     if len(set(paths)) < len(paths):
-        raise RunError("a run is given twice; give each folder once")
+        raise UsageError("a run is given twice; give each folder once")
     depth = 1
     while len({path.parts[-depth:] for path in paths}) < len(paths):
         depth += 1

@@ -173,14 +173,38 @@ class TestCommands:
             (["compare", "{run}"], "compare takes at least two runs, got 1; to see one, use plot"),
             (["plot", "{run}", "{run}"], "plot takes one run, got 2; to see several, use compare"),
             (["plot"], "plot takes one run, got 0"),
-            (["plot", "{run}", "--out_dir={run}/config.json"], "the page cannot be written"),
-            (["plot", "{run}/none"], "holds no run"),
+            (["plot", "{run}", "--out_dir={run}/config.json"], "{run}/config.json is a file; give another --out_dir"),
+            (
+                ["plot", "{run}", "--out_dir={run}/config.json/page"],
+                "{run}/config.json is a file; give another --out_dir",
+            ),
+            (["plot", "{run}/none"], "{run}/none does not exist; give the --logdir of a run"),
+            (["plot", "{run}/config.json"], "{run}/config.json is a file; give the --logdir of a run"),
+            (["plot", "{run}/metrics"], "{run}/metrics holds no run: it has no folder metrics/"),
+            (["compare", "{run}", "{run}/."], "a run is given twice; give each folder once"),
+            (["plot", "--logdir={run}"], "plot has no flag --logdir; give the folder of a run without a flag"),
+            (["compare", "{run}", "--logdir", "{run}"], "compare has no flag --logdir; give the folder of a run"),
         ],
     )
     def test_wrong_arguments_are_rejected(self, tmp_path, capsys, arguments, message):
         run = write_run(tmp_path)
-        assert main.main(["ps_trainer", *(argument.format(run=run) for argument in arguments)]) in (1, 2)
-        assert message in capsys.readouterr().err
+        assert main.main(["ps_trainer", *(argument.format(run=run) for argument in arguments)]) == 2
+        printed = capsys.readouterr().err
+        assert message.format(run=run) in printed
+        assert "Errno" not in printed
+
+    def test_a_damaged_run_is_a_failure(self, tmp_path, capsys):
+        run = write_run(tmp_path)
+        (run / "config.json").write_text("{")
+        assert main.main(["ps_trainer", "plot", str(run)]) == 1
+        assert "config.json is not JSON" in capsys.readouterr().err
+
+    def test_a_page_that_cannot_be_written_is_a_failure(self, tmp_path, capsys):
+        run = write_run(tmp_path)
+        (tmp_path / "out" / page.PAGE_NAME).mkdir(parents=True)
+        assert main.main(["ps_trainer", "plot", str(run), f"--out_dir={tmp_path}/out"]) == 1
+        printed = capsys.readouterr().err
+        assert f"the page cannot be written: {tmp_path}/out/index.html: Is a directory; give another" in printed
 
     def test_without_matplotlib_the_extra_is_named(self, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.comparison import recorded_run
-from ps_trainer.errors import RunError
+from ps_trainer.errors import RunError, UsageError
 from tests.comparison.run_folder import START, report, write
 
 # Two workers at 2 and 1 steps per second of 10 examples, for 4 s.
@@ -122,7 +122,6 @@ def test_runs_of_the_same_name_are_told_apart_by_more_of_their_paths(tmp_path):
 @pytest.mark.parametrize(
     ("break_run", "message"),
     [
-        (lambda folder: (folder / "metrics").rename(folder / "m"), "holds no run: it has no folder metrics/"),
         (
             lambda folder: (folder / "metrics" / "worker-0.jsonl").write_text("{\n"),
             r"worker-0.jsonl, line 1 is not JSON",
@@ -135,13 +134,19 @@ def test_runs_of_the_same_name_are_told_apart_by_more_of_their_paths(tmp_path):
         (lambda folder: [path.write_text("") for path in (folder / "metrics").iterdir()], "has reported a step yet"),
     ],
 )
-def test_a_folder_without_a_readable_run_is_rejected(tmp_path, break_run, message):
+def test_a_damaged_run_and_one_without_steps_are_failures(tmp_path, break_run, message):
     break_run(write(tmp_path, WORKERS))
     with pytest.raises(RunError, match=message):
         recorded_run.read(tmp_path)
 
 
+def test_a_folder_without_a_run_is_wrong_input(tmp_path):
+    (write(tmp_path, WORKERS) / "metrics").rename(tmp_path / "m")
+    with pytest.raises(UsageError, match="holds no run: it has no folder metrics/"):
+        recorded_run.read(tmp_path)
+
+
 def test_a_run_that_is_given_twice_is_rejected(tmp_path):
     write(tmp_path, WORKERS)
-    with pytest.raises(RunError, match="twice"):
+    with pytest.raises(UsageError, match="twice"):
         recorded_run.read_all([tmp_path, tmp_path / "." / ""])
