@@ -21,17 +21,19 @@ class OutFlags:
     out_dir: str | None = option(None, "folder of the page")
 
 
+_ABOUT_RUNS = """
+RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.
+
+Examples, rates, mean staleness and bytes count all joins of the workers, also steps that a rollback
+undid. The staleness histogram is in summary.json only, which counts since the workers last joined;
+the page and the printed table say so where this is less than the run."""
 COMPARE_HELP = CommandHelp(
     usage=("ps_trainer compare RUN RUN … [--out_dir=DIR]",),
     text="""Compares runs: loss and test metrics by step, by examples and by time, throughput, staleness, dropped
 gradients, bytes, and the faults that disturbed them. Writes one HTML page and a PNG file of each
 figure.
-
-RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.
-
-Examples, rates, mean staleness and bytes count all joins of the workers, also steps that a rollback
-undid. The staleness histogram is in summary.json only, which counts since the workers last joined;
-the page and the printed table say so where this is less than the run.""",
+"""
+    + _ABOUT_RUNS,
     examples=(
         ("ps_trainer compare runs/async runs/sync", "write the page to comparison/index.html"),
         ("ps_trainer compare runs/async runs/sync --out_dir=runs/page", "write it into another folder"),
@@ -44,12 +46,8 @@ PLOT_HELP = CommandHelp(
     text="""Draws one run: loss and test metrics by step, by examples and by time, throughput, staleness, dropped
 gradients, bytes, and the faults that disturbed it. Writes one HTML page and a PNG file of each
 figure.
-
-RUN is the --logdir of a run, which may still train. A run with --step_log gives the finest curves.
-
-Examples, rates, mean staleness and bytes count all joins of the workers, also steps that a rollback
-undid. The staleness histogram is in summary.json only, which counts since the workers last joined;
-the page and the printed table say so where this is less than the run.""",
+"""
+    + _ABOUT_RUNS,
     examples=(
         ("ps_trainer plot runs/async", "write the page to runs/async/plots/index.html"),
         ("ps_trainer plot runs/async --out_dir=runs/page", "write it into another folder"),

@@ -1,4 +1,4 @@
-"""`RecordedSummary`: the figures of summary.json that a comparison shows. What the file lacks is None."""
+"""`RecordedSummary`: the figures of summary.json that a comparison shows. A figure that the file lacks is None."""
 
 from __future__ import annotations
 
