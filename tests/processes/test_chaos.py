@@ -34,7 +34,7 @@ def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkey
     monkeypatch.setattr(soak, "MAX_GROWTH", 0.15)  # a quarter of two minutes contains few processes
     out_dir = tmp_path / "out"
     flags = [
-        f"--minutes={2.5 if IS_FULL else 1.25}",
+        f"--minutes={2.5 if IS_FULL else 2}",
         "--kill_every_secs=18",
         "--warmup_secs=30",
         "--sample_secs=2",
@@ -44,5 +44,5 @@ def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkey
     results = json.loads((out_dir / "results.json").read_text())
     assert results["problems"] == []
     assert code == 0
-    assert results["kills"] >= 1  # a busy machine restarts a task more slowly than tasks are to be killed
+    assert results["kills"] >= 3
     assert {(one["role"], one["figure"]) for one in results["growth"]} >= {("ps", "rss_mib"), ("workers", "num_fds")}
