@@ -234,12 +234,16 @@ class UpdateRule(abc.ABC):
         keeps_replica: Whether each worker trains a copy of the dense parameters (`Piece.replica`).
         waits_for_others: Whether a worker's step may block until other workers have made steps. If so, a worker that
             has no data for some time would block the others.
+        is_crash_safe: Whether the state on the ps tasks stays right if the chief or a worker dies in the middle of a
+            step. If not, the workers continue from the last checkpoint when the chief, or a worker that updates need,
+            was lost.
     """
 
     holds_tables: bool = True
     needs_tables: bool = False
     keeps_replica: bool = False
     waits_for_others: bool = False
+    is_crash_safe: bool = True
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
         """Rejects a run that the rule cannot do, before any task starts.

@@ -50,6 +50,21 @@ class SyncOptions(RuleOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SyncReplicasOptions(RuleOptions):
+    """Options of `sync_replicas`."""
+
+    replicas_to_aggregate: int = option(0, "gradients per update; 0 = all workers; fewer = backup workers", least=0)
+
+    def check_cluster(self, num_workers: int) -> None:
+        """Checks the options against the size of a cluster.
+
+        Raises:
+            OptionError: `replicas_to_aggregate` exceeds the number of workers.
+        """
+        SyncOptions(replicas_to_aggregate=self.replicas_to_aggregate).check_cluster(num_workers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AccumulateOptions(RuleOptions):
     """Options of `accumulate`."""
 

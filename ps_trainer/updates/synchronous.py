@@ -36,6 +36,7 @@ class Sync(UpdateRule):
     count twice in an update, and be late for the next one. Here a worker gives at most one gradient to an update.
     TensorFlow's accumulators, one per variable, each fire at their own R-th gradient. So with R < num_workers two
     variables may be updated from different workers' gradients. Here all variables are updated from the same ones.
+    `sync_replicas` runs that class, without the tokens for anybody.
 
     `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size
     R · `batch_size` (linear scaling: R times the single-process rate).
