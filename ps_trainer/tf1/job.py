@@ -1,0 +1,343 @@
+"""`Job`: a script's side of its job. It hands sessions to the script, and translates what ends the steps."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import (
+    Interrupted,
+    LostError,
+    OptionError,
+    PeerFailedError,
+    PsLostError,
+    PsTrainerError,
+    RunError,
+    StalledError,
+)
+from ps_trainer.runtime import supervise
+from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.tf1 import exit_codes, run_state, settings, signals, sync_replicas
+from ps_trainer.tf1.run_state import SetUp
+from ps_trainer.tf1.tasks import Server
+from ps_trainer.tf1.watched_session import Session
+from ps_trainer.tf1.worker import HandedOver, Plan, ScriptWorker
+from ps_trainer.training.loop import explained
+
+_REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second
+_POLL_SECS = 0.1
+
+
+class Job:
+    """A worker's part in a job, from the script's point of view.
+
+    Args:
+        task: The task.
+        graph: The script's graph.
+        set_up: Ops that initialise it.
+        config: Configuration of the session; None for TensorFlow's defaults.
+        start_secs: Longest wait for the other tasks; None = as the settings say.
+        recovers: Whether the script takes another session when it has lost a task.
+
+    Attributes:
+        stop: Request that ends the steps.
+        has_ended: Whether the run had ended before this worker came, so that it has no steps to make.
+
+    Raises:
+        OptionError: The graph cannot be trained so, or this task's part in a job is over.
+    """
+
+    def __init__(
+        self,
+        task: Server,
+        graph: tf.Graph,
+        set_up: SetUp,
+        config: tf.ConfigProto | None,
+        *,
+        start_secs: float | None = None,
+        recovers: bool = True,
+    ):
+        if task.is_done:
+            raise OptionError(
+                f"{task.cluster.task_name} has ended its part in the job with its first session, and the ps tasks end"
+                " with the job; make all steps in one session"
+            )
+        run_state.check_placement(graph)
+        self._task = task
+        self._settings = _settings(task, graph, set_up, start_secs)
+        optimizer = sync_replicas.of_graph(graph)
+        self._plan = Plan(
+            task=task,
+            graph=graph,
+            set_up=set_up,
+            sync=optimizer.ops if optimizer is not None else None,
+            session_config=_session_config(task, config),
+            create_session=self._create_session,
+            check_steps=self._check_steps,
+        )
+        self.stop = StopRequest()
+        self.has_ended = False
+        self._worker = ScriptWorker(self._plan, self._settings)
+        self._thread = threading.Thread(target=self._run, name="job", daemon=True)
+        self._ended = threading.Event()  # not the thread: Ctrl-C in a `join` makes Python take it for ended
+        self._recovers = recovers and self._settings.recover_timeout_secs > 0
+        self._owner = threading.get_ident()  # the thread that makes the steps; queue runners have threads of their own
+        self._failure: BaseException | None = None  # of the job's thread
+        self._loss: LostError | None = None  # met by the script, and not yet told to the job
+        self._handed_over: HandedOver | None = None
+        self._step_began: float | None = None
+        self._is_leaving = False
+        self._leaves_on_close = False
+        self._signals = contextlib.ExitStack()
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker is the chief."""
+        return self._task.cluster.is_chief
+
+    @property
+    def max_failed_saves(self) -> int:
+        """Consecutive failed saves after which the job fails."""
+        return self._settings.max_failed_saves
+
+    def next_session(self) -> tf.Session:
+        """Returns a session that is ready for steps; called again when a step has lost a task.
+
+        Raises:
+            PsTrainerError: The job cannot begin, or cannot go on.
+            Interrupted: A signal came.
+        """
+        if self._handed_over is None:
+            self._start()
+        else:
+            loss = self._loss or PsLostError("the script has lost its session")
+            self._loss = None
+            self._worker.left.put(loss)
+        self._handed_over = self._await()
+        self.has_ended = self._handed_over.peers is None
+        return self._handed_over.session
+
+    def wait_for_others(self, session: tf.Session) -> None:
+        """Waits, on the chief, until every other worker has ended, so that the last checkpoint has all their steps."""
+        if not self.is_chief or self._handed_over is None or self._leaves_on_close:
+            return
+        _, peers, service = self._handed_over
+        if peers is None:
+            return
+        if service is not None:
+            service.worker_left(self._task.cluster.worker_index, 0)
+        step = tf.train.get_global_step(self._plan.graph)
+        peers.wait_for_end(lambda: int(tf.Session.run(session, step)) if step is not None else 0)
+
+    def check(self) -> None:
+        """Raises the reason why the job cannot go on, if there is one; for a script that has swallowed it."""
+        if self.stop.reason is not None:
+            raise _in_words(self.stop.reason)
+
+    def leave(self, error: BaseException | None) -> None:
+        """Ends this worker's part in the job; has an effect once.
+
+        Args:
+            error: Error that ended the script's steps; None when they are done.
+
+        Raises:
+            PsTrainerError: The end could not be reported.
+        """
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        atexit.unregister(self._leave_at_exit)
+        if self._thread.ident is not None:
+            self._worker.give_up()
+            if self._handed_over is None:  # it still waits for other tasks
+                self.stop.request(error or RunError("the script has ended before its session began"))
+            self._worker.left.put(error)
+            self._ended.wait()
+        self._signals.close()
+        if error is None and self._failure is not None:
+            raise _in_words(self._failure)
+        self._task.is_done = error is None
+
+    def leave_on_close(self) -> None:
+        """Ends this worker's part in the job when the script closes its session, or at the end of the process."""
+        self._leaves_on_close = True
+
+    def save_last(self, error: BaseException, save: Callable[[tf.Session], Any]) -> None:
+        """Saves a checkpoint on the chief after a failure that leaves the state sound.
+
+        Args:
+            error: The failure.
+            save: Function that saves with the given session.
+        """
+        is_sound = isinstance(error, Interrupted | PeerFailedError | StalledError)
+        if not self.is_chief or not is_sound or self._handed_over is None or self.has_ended:
+            return
+        try:
+            # A session of its own: the script's may have been closed to end a step that blocked.
+            with tf.Session(self._task.target, graph=self._plan.graph, config=self._plan.session_config) as session:
+                save(session)
+        except (tf.errors.OpError, PsTrainerError, RuntimeError) as failure:
+            logging.warning("no checkpoint was saved: %s", failure)
+
+    @contextlib.contextmanager
+    def in_step(self) -> Iterator[None]:
+        """Surrounds each call of the script's session; translates its errors.
+
+        Raises:
+            tf.errors.AbortedError: A task is lost that may come back; `next_session` gives another session.
+            PsTrainerError: The job has failed.
+            Interrupted: A signal came.
+        """
+        if threading.current_thread() is self._thread:  # `ScriptWorker` translates the errors of its own calls
+            yield
+            return
+        is_owner = threading.get_ident() == self._owner
+        try:
+            self.stop.check()
+            if is_owner:
+                self._step_began = time.monotonic()
+            yield
+            self.stop.check()
+            if is_owner:
+                self._worker.note_progress()
+        except tf.errors.OutOfRangeError:
+            raise
+        except (tf.errors.OpError, RuntimeError, PsTrainerError) as raised:
+            error = self._translated(raised)
+            if isinstance(error, LostError) and self._recovers:
+                self._loss = error
+                raise tf.errors.AbortedError(None, None, str(error)) from raised
+            raise _in_words(error) from (None if error is raised else raised)
+        finally:
+            if is_owner:
+                self._step_began = None
+
+    def _translated(self, raised: BaseException) -> BaseException:
+        """The error of ps_trainer for an error of a step; the same error if it is the script's own."""
+        if not isinstance(raised, tf.errors.OpError | RuntimeError) or isinstance(
+            raised, tf.errors.InvalidArgumentError
+        ):
+            return raised
+        if isinstance(raised, tf.errors.CancelledError):
+            self.stop.wait(_REASON_SECS)  # the watcher may be about to learn which task was lost, and why
+        if self.stop.reason is not None:
+            return self.stop.reason
+        return explained(raised, self.stop, self._worker.has_state)
+
+    def _start(self) -> None:
+        self._signals.enter_context(signals.watching(self._on_signal, self._in_python))
+        atexit.register(self._leave_at_exit)
+        self._thread.start()
+        watch = (self._ended, self.stop, _give_up)
+        threading.Thread(target=supervise.watch, args=watch, name="watch-job", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._worker.work(self.stop)
+        except BaseException as error:  # noqa: BLE001 - raised in the script's thread
+            self._failure = error
+        self._ended.set()
+
+    def _await(self) -> HandedOver:
+        while True:
+            had_ended = self._ended.is_set()
+            with contextlib.suppress(queue.Empty):
+                return self._worker.handed_over.get(timeout=_POLL_SECS)
+            if had_ended:
+                raise _in_words(self._failure or PsLostError("the job has ended"))
+
+    def _create_session(self, target: str, graph: tf.Graph, config: tf.ConfigProto) -> Session:
+        return Session(target, graph, config, in_step=self.in_step, on_close=self._session_closed)
+
+    def _check_steps(self, waited_at: float) -> None:
+        began = self._step_began
+        limit = self._settings.stall_timeout_secs
+        if began is not None and (idle := time.monotonic() - max(began, waited_at)) > limit:
+            raise StalledError(
+                f"{self._task.cluster.task_name}: a step takes more than {idle:.0f} s; a task that it waits for is slow"
+                " or stuck; look at their logs, or raise PS_TRAINER_STALL_TIMEOUT_SECS"
+            )
+
+    def _on_signal(self, signum: int) -> None:
+        if not self._is_leaving:
+            self.stop.request(signals.interruption(signum))
+
+    def _in_python(self, signum: int) -> None:
+        """Raises in the script's own code, so that a long computation between two steps ends at once, too."""
+        if self._step_began is None and not self._is_leaving and self._handed_over is not None:
+            raise signals.interruption(signum)
+
+    def _session_closed(self) -> None:
+        if self._leaves_on_close:
+            self.leave(None)
+
+    def _leave_at_exit(self) -> None:
+        """Reports the end for a script that never closes its session; ends the process if that fails."""
+        error = getattr(sys, "last_value", None)
+        try:
+            if error is None and self._handed_over is not None:
+                self.check()
+                # Also so that the other workers of a synchronous job get their updates to the end.
+                self.wait_for_others(self._handed_over.session)
+            self.leave(error)
+        except BaseException as failure:  # noqa: BLE001 - nobody is left who could catch it
+            code = supervise.report(_in_words(failure))
+            if not self._is_leaving:
+                self.leave(failure)
+            exit_codes.end_process(code)  # Python itself would end with 0
+
+
+def _settings(task: Server, graph: tf.Graph, set_up: SetUp, start_secs: float | None) -> TrainConfig:
+    optimizer = sync_replicas.of_graph(graph)
+    changes: dict[str, Any] = {"logdir": None}
+    if optimizer is not None:
+        changes["update"] = "SyncReplicasOptimizer"
+        # All workers must give the same number, which they find out by comparing this.
+        changes["update_option"] = (f"replicas_to_aggregate={optimizer.ops.required}",)
+    if start_secs is not None:
+        changes["start_timeout_secs"] = start_secs
+    del task, set_up
+    return settings.current(**changes)
+
+
+def _session_config(task: Server, given: tf.ConfigProto | None) -> tf.ConfigProto:
+    config = tf.ConfigProto()
+    if given is not None:
+        config.CopyFrom(given)
+    if not config.device_filters:  # else the creation of the session waits for every task of the cluster
+        config.device_filters.extend(["/job:ps", task.cluster.device])
+    return config
+
+
+def _in_words(error: BaseException) -> BaseException:
+    return settings.in_words_of_scripts(error) if isinstance(error, PsTrainerError) else error
+
+
+def _give_up(code: int) -> None:
+    if not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell goes on waiting
+        os._exit(code)
+
+
+def check_is_chief(task: Server, is_chief: bool) -> None:
+    """Checks a script's `is_chief` against the cluster.
+
+    Raises:
+        OptionError: They contradict each other.
+    """
+    cluster = task.cluster
+    if cluster.job_name == "ps":
+        raise OptionError(f"{cluster.task_name} is a ps task: it calls server.join() and makes no session")
+    if bool(is_chief) != cluster.is_chief:
+        chief = "-".join(map(str, cluster.worker_tasks[0]))
+        raise OptionError(f"is_chief={is_chief} on {cluster.task_name}, but the chief of its cluster is {chief}")

@@ -1,0 +1,302 @@
+"""TF1 scripts with one import changed, as real processes: how they end, and what they say."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import signal
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tests.testing.processes import END_SECS, LOST_SECS, ROOT, START_SECS
+from tests.testing.scripts import ScriptRun
+
+SCRIPTS = ROOT / "examples" / "tf1_scripts"
+TUTORIAL = SCRIPTS / "tutorial.py"
+ENDLESS = "--train_steps=1000000000"
+NO_RECOVERY = {"PS_TRAINER_RECOVER_TIMEOUT_SECS": "0"}
+
+
+def own_steps(task):
+    return int(re.search(r"is done: (\d+) steps of its own", task.log)[1])
+
+
+def started(task):
+    task.wait_for_log("1 steps of its own")
+
+
+@pytest.mark.parametrize("name", ["tutorial", "word2vec", "estimator"])
+def test_only_the_import_differs_from_the_script_of_2017(name):
+    before, after = ((SCRIPTS / f"{file}.py").read_text().splitlines() for file in (f"{name}_2017", name))
+    changed = [
+        line
+        for line in difflib.unified_diff(before, after, lineterm="", n=0)
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    assert changed == ["-from tensorflow.compat.v1 import train", "+from ps_trainer import tf1 as train"]
+
+
+def test_an_asynchronous_script_ends_in_every_task_and_its_last_checkpoint_has_every_step(tmp_path):
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=300", f"--checkpoint_dir={tmp_path}/checkpoints") as run:
+        ps, workers = run.start_all()
+        assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
+        made = sum(own_steps(task) for task in workers)
+        last = tf.train.load_checkpoint(run.checkpoint_dir)
+        assert last.get_tensor("global_step") == made >= 300
+
+
+@pytest.mark.parametrize("late_secs", [0, 4])
+def test_a_synchronous_script_makes_each_update_of_one_step_of_each_worker(tmp_path, late_secs):
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=150", "--sync_replicas") as run:
+        ps, chief = run.start("ps"), run.start("worker", 0)
+        if late_secs:
+            chief.wait_for_log("waiting for worker-1|worker-0: initialised")
+        worker = run.start("worker", 1)
+        assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
+        assert [own_steps(task) for task in (chief, worker)] == [150, 150]
+
+
+def test_with_a_backup_worker_the_script_ends_too(tmp_path):
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=150", "--sync_replicas", "--replicas_to_aggregate=1") as run:
+        ps, workers = run.start_all()
+        assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_word2vec_with_a_supervisor_ends(tmp_path, flags):
+    script = SCRIPTS / "word2vec.py"
+    with ScriptRun(tmp_path, script, "--train_steps=100", f"--checkpoint_dir={tmp_path}/checkpoints", *flags) as run:
+        ps, workers = run.start_all()
+        assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 100
+
+
+def test_a_program_in_the_form_of_an_estimator_ends(tmp_path):
+    flags = ("--train_steps=100", f"--model_dir={tmp_path}/checkpoints")
+    with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, by_flags=False) as run:
+        ps, workers = run.start_all()
+        assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 100
+
+
+def test_a_missing_ps_is_named_with_its_address_after_the_deadline(tmp_path):
+    with ScriptRun(tmp_path, TUTORIAL, env={"PS_TRAINER_START_TIMEOUT_SECS": "3"}) as run:
+        worker = run.start("worker", 0)
+        assert worker.wait(START_SECS) == 1
+        assert f"ps-0 ({run.ps_hosts[0]})" in worker.log
+        assert "PS_TRAINER_START_TIMEOUT_SECS" in worker.log
+        assert "Traceback" not in worker.log
+
+
+def test_a_missing_worker_is_named_in_sync(tmp_path):
+    env = {"PS_TRAINER_START_TIMEOUT_SECS": "6", "PS_TRAINER_JOIN_WAIT_SECS": "1"}
+    with ScriptRun(tmp_path, TUTORIAL, "--sync_replicas", env=env) as run:
+        ps, chief = run.start("ps"), run.start("worker", 0)
+        assert chief.wait(START_SECS) == 1
+        assert "needs 2 workers; worker-1 did not come within" in chief.log
+        assert ps.wait(LOST_SECS) == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoint(tmp_path, flags):
+    checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=20", *flags, env=NO_RECOVERY) as run:
+        (ps,), workers = run.start_all()
+        for worker in workers:
+            worker.wait_for_log("50 steps of its own")
+        ps.kill()
+        for worker in workers:
+            assert worker.wait(LOST_SECS) == 1
+            assert "ps-0" in worker.log
+            assert "Traceback" not in worker.log
+        saved = int(tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step"))
+        assert saved >= 20
+        again = [run.start("ps"), *(run.start("worker", i, f"--train_steps={saved + 60}") for i in range(2))]
+        assert [task.wait(START_SECS) for task in again] == [0, 0, 0]
+        assert f"restored {run.checkpoint_dir}/model.ckpt-{saved}, at step {saved}" in again[1].log
+
+
+@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_a_restarted_ps_lets_the_workers_go_on_in_their_processes(tmp_path, flags):
+    checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=2000", checkpoints, "--save_steps=20", *flags) as run:
+        (ps,), workers = run.start_all()
+        for worker in workers:
+            worker.wait_for_log("50 steps of its own")
+        ps.kill()
+        ps = run.start("ps")
+        for worker in workers:
+            assert worker.wait(START_SECS) == 0, worker.log
+        assert ps.wait(START_SECS) == 0
+        assert len(re.findall("worker-0: restored", workers[0].log)) == 1
+
+
+def test_a_killed_worker_ends_a_synchronous_job_that_does_not_wait_for_it(tmp_path):
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, "--sync_replicas", env=NO_RECOVERY) as run:
+        (ps,), (chief, worker) = run.start_all()
+        started(chief)
+        started(worker)
+        worker.kill()
+        assert chief.wait(LOST_SECS) == 1
+        assert "worker 1" in chief.log
+        assert ps.wait(LOST_SECS) == 1
+
+
+def test_a_restarted_worker_joins_the_synchronous_steps_again(tmp_path):
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=3000", "--sync_replicas") as run:
+        (ps,), (chief, worker) = run.start_all()
+        worker.wait_for_log("50 steps of its own")
+        worker.kill()
+        worker = run.start("worker", 1)
+        assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
+        assert own_steps(chief) == 3000
+
+
+def test_a_frozen_worker_ends_a_synchronous_job_after_the_deadlines(tmp_path):
+    env = {**NO_RECOVERY, "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4"}
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, "--sync_replicas", env=env) as run:
+        (ps,), (chief, worker) = run.start_all()
+        started(chief)
+        worker.freeze()
+        assert chief.wait(LOST_SECS) == 1
+        assert "worker 1" in chief.log
+        assert ps.wait(LOST_SECS) == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_a_signal_to_the_chief_saves_a_checkpoint_and_ends_the_job(tmp_path, flags, signum):
+    checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=1000000", *flags) as run:
+        (ps,), (chief, worker) = run.start_all()
+        for task in (chief, worker):
+            task.wait_for_log("50 steps of its own")
+        chief.send(signum)
+        assert chief.wait(END_SECS) == 128 + signum
+        assert worker.wait(LOST_SECS) == 1
+        assert f"worker 0 interrupted: ended by {signal.Signals(signum).name}" in worker.log
+        assert ps.wait(LOST_SECS) != 0
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 50
+
+
+def test_a_chief_that_was_killed_attaches_to_the_state_on_the_ps_tasks(tmp_path):
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=3000") as run:
+        (ps,), (chief, worker) = run.start_all()
+        worker.wait_for_log("50 steps of its own")
+        chief.kill()
+        chief = run.start("worker", 0)
+        assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
+        attached = re.search(r"attached to the run on the ps tasks, at step (\d+)", chief.log)
+        assert int(attached[1]) >= 50
+
+
+def test_a_script_that_forgets_the_hook_of_the_optimizer_is_refused_before_any_step(tmp_path):
+    script = tmp_path / "forgets.py"
+    script.write_text(
+        TUTORIAL.read_text().replace(
+            "            hooks.append(optimizer.make_session_run_hook(is_chief))\n", "            pass\n"
+        )
+    )
+    with ScriptRun(tmp_path, script, "--sync_replicas") as run:
+        chief = run.start("worker", 0)
+        assert chief.wait(START_SECS) == 2
+        assert "make_session_run_hook" in chief.log
+
+
+OLDER = """
+import argparse, threading
+import tensorflow.compat.v1 as tf
+from ps_trainer import tf1 as train
+tf.disable_v2_behavior()
+parser = argparse.ArgumentParser()
+for name in ("ps_hosts", "worker_hosts", "job_name", "log", "kind"):
+    parser.add_argument(f"--{name}")
+parser.add_argument("--task_index", type=int)
+parser.add_argument("--last", type=int, default=60)
+flags = parser.parse_args()
+cluster = {"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")}
+server = train.Server(cluster, flags.job_name, flags.task_index)
+is_chief = flags.task_index == 0
+
+
+def build():
+    with tf.device(train.replica_device_setter(worker_device=f"/job:worker/task:{flags.task_index}", cluster=cluster)):
+        step = train.get_or_create_global_step()
+        weight = tf.get_variable("weight", initializer=tf.zeros([2]))
+        optimizer = train.SyncReplicasOptimizer(train.GradientDescentOptimizer(1.0), 2, 2)
+        return step, optimizer, optimizer.minimize(-tf.reduce_sum(weight), global_step=step)
+
+
+def loop(session, step, train_op):
+    made = 0
+    while True:
+        reached = session.run([train_op, step])[1]
+        made += 1
+        if made == 50:
+            print("50 steps of its own")
+        if reached >= flags.last:
+            return
+
+
+def supervised():
+    step, optimizer, train_op = build()
+    init = optimizer.chief_init_op if is_chief else optimizer.local_step_init_op
+    supervisor = train.Supervisor(is_chief=is_chief, logdir=flags.log, local_init_op=init)
+    loop(supervisor.prepare_or_wait_for_session(server.target), step, train_op)  # never stopped, never closed
+
+
+def monitored():
+    with tf.Graph().as_default():
+        step, optimizer, train_op = build()
+        hooks = [optimizer.make_session_run_hook(is_chief)]
+        with train.MonitoredTrainingSession(server.target, is_chief, hooks=hooks) as session:
+            loop(session, step, train_op)
+
+
+if flags.job_name == "ps":
+    server.join()
+elif flags.kind == "never_stopped":
+    supervised()
+elif flags.kind == "catches":
+    try:
+        monitored()
+    except KeyboardInterrupt:
+        print("stopped by the user")
+        raise SystemExit(7)
+else:
+    thread = threading.Thread(target=monitored)
+    thread.start()
+    thread.join()
+"""
+
+
+def older(tmp_path, kind, *flags):
+    script = tmp_path / "older.py"
+    script.write_text(OLDER)
+    return ScriptRun(tmp_path, script, f"--kind={kind}", f"--log={tmp_path}/log", *flags, env=NO_RECOVERY)
+
+
+def test_a_synchronous_script_that_never_stops_its_supervisor_ends_in_every_task(tmp_path):
+    with older(tmp_path, "never_stopped") as run:
+        ps, workers = run.start_all()
+        assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
+
+
+def test_a_script_that_catches_keyboard_interrupt_sees_ctrl_c(tmp_path):
+    with older(tmp_path, "catches", "--last=1000000000") as run:
+        (ps,), (chief, worker) = run.start_all()
+        chief.wait_for_log("50 steps of its own")
+        chief.send(signal.SIGINT)
+        assert chief.wait(END_SECS) == 7
+        assert "stopped by the user" in chief.log
+        assert [task.wait(LOST_SECS) for task in (worker, ps)] == [1, 1]
+
+
+def test_a_failure_in_a_thread_of_the_script_gives_the_exit_code(tmp_path):
+    with older(tmp_path, "thread", "--last=1000000000") as run:
+        (ps,), (chief, worker) = run.start_all()
+        chief.wait_for_log("50 steps of its own")
+        worker.kill()
+        assert [task.wait(LOST_SECS) for task in (chief, ps)] == [1, 1]
+        assert "error: worker 1" in chief.log
