@@ -1,0 +1,72 @@
+"""Starts the task that `join` has described."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ps_trainer.api.callbacks import StepRecorder
+from ps_trainer.api.in_process import TaskJob
+from ps_trainer.api.plan import Plan
+from ps_trainer.api.result import Result
+from ps_trainer.api.servers import JoinedServers
+from ps_trainer.api.task_thread import TaskThread
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.config import TrainConfig
+from ps_trainer.runtime.ps import PsTask
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import task as task_lib
+from ps_trainer.training.chief import Chief
+from ps_trainer.training.evaluator import EvaluatorTask
+
+_servers = JoinedServers()
+
+
+def start(place: ClusterConfig, plan: Plan) -> TaskJob:
+    """Starts a task in a thread.
+
+    Args:
+        place: Cluster, and the place of the task in it.
+        plan: Settings and objects of the run.
+
+    Raises:
+        UsageError: the components, the data or the checkpoints do not fit the run, or the port is in use.
+    """
+    config = plan.config
+    task_lib.check_surroundings(config)
+    recorder = StepRecorder(plan.callbacks)
+    used: list[Any] = []
+
+    def take_server(cluster: ClusterConfig, config: TrainConfig) -> Any:
+        used.append(_servers.take(cluster, config))
+        return used[0]
+
+    def release(*, is_sound: bool) -> None:
+        if used and is_sound:
+            _servers.give_back(place, config, used[0])
+
+    task = _create(place, plan, recorder, take_server)
+    job = task.serve if isinstance(task, PsTask) else task.work
+    return TaskJob([TaskThread(place.task_name, job).start()], lambda: _result(task, recorder, config.logdir), release)
+
+
+def _create(place: ClusterConfig, plan: Plan, recorder: StepRecorder, take_server: Any) -> Any:
+    config = plan.config
+    if place.job_name == "ps":
+        return PsTask(place, config, take_server(place, config))
+    loaded = components_lib.load(config, place.num_workers, plan.objects)
+    if place.job_name == "evaluator":
+        return EvaluatorTask(place, config, loaded)
+    observer = recorder.of_worker(place.worker_index)
+    return task_lib.create_worker(place, config, loaded, take_server, observer=observer)
+
+
+def _result(task: Any, recorder: StepRecorder, logdir: str | None) -> Result:
+    is_chief = isinstance(task, Chief)
+    summary = task.summary.as_json() if is_chief and task.summary is not None else {}
+    return Result(
+        summary=summary,
+        history=tuple(recorder.history),
+        variables=task.final_values if is_chief else {},
+        stop_reason=recorder.reason_to_end,
+        logdir=logdir,
+    )
