@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ps_trainer.data import near_misses
 from ps_trainer.data.formats import (
     census,
     cifar,
@@ -57,8 +58,11 @@ def detect(path: pathlib.Path) -> DetectedFormat:
             found = look(path)
             if found is not None:
                 return found
+        near_miss = near_misses.describe(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if near_miss is not None:
+        raise DataError(f"{path}: {near_miss}")
     known = "; ".join((look.__doc__ or "").partition("\n")[0].rstrip(".") for look in KINDS)
     what = "the folder holds no known dataset" if path.is_dir() else "the format of the file is unknown"
     raise DataError(f"{path}: {what}; known formats: {known}")
@@ -190,18 +194,32 @@ def parallel_set(path: pathlib.Path) -> DetectedFormat | None:
         pairs = {stem: both for stem, both in pairs.items() if path.name.startswith(f"{stem}.")}
     if not pairs or len(set(pairs.values())) != 1:
         return None
-    source, target = next(iter(pairs.values()))
+    # Two letters do not say which way to translate; English first is the order of the dataset's defaults.
+    source, target = sorted(next(iter(pairs.values())), key=lambda language: (language != "en", language))
     names = _splits([pathlib.Path(stem) for stem in pairs])
     options = (f"source={source}", f"target={target}", *names, *(() if len(names) > 1 else ("test_files=",)))
     return DetectedFormat(
-        f"text in the languages {source} and {target}, line by line", (), "parallel_text", options, folder
+        f"text in the languages {source} and {target}, line by line",
+        (f"to translate from {target} into {source}, exchange the values of source and target",),
+        "parallel_text",
+        options,
+        folder,
     )
+
+
+def other_text(path: pathlib.Path) -> DetectedFormat | None:
+    """Running text under another name, in files *.txt."""
+    files = [file for file in _files_of(path) if file.name.removesuffix(".gz").endswith(".txt")]
+    if not files or not all(first_line(file) for file in files) or any(map(near_misses.columns_of, files)):
+        return None
+    fact = "a guess from the ending .txt; these files have no name that --dataset=text knows, so an option names them"
+    return DetectedFormat("running text", (fact,), "text", _splits(files), _folder_of(path))
 
 
 # Strict tests come first. Criteo's training file has the name train.txt, too, which `text_set` would accept.
 KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
     idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
-    text_set, parallel_set,
+    text_set, parallel_set, other_text,
 )  # fmt: skip
 """Functions of a path, tried in this order; the first that recognises the path decides."""
 

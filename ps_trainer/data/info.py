@@ -50,6 +50,10 @@ def _examples(source: DataSource, *, reads_all: bool) -> Iterator[str]:
     yield f"  {counts['train']:,} training examples, {counts['test']:,} test examples"
     if source.num_classes is not None:
         yield f"  {source.num_classes} classes"
+    if source.num_features is not None:
+        yield f"  {source.num_features:,} features: --model_option=num_features={source.num_features}"
+    if source.num_buckets is not None:
+        yield f"  {source.num_buckets:,} ids in a column: --model_option=num_buckets={source.num_buckets}"
     if source.vocab_size is not None:
         yield f"  {source.vocab_size:,} ids of words or characters: --model_option=vocab_size={source.vocab_size}"
     shown = _read(source, "train", None if reads_all else 1)

@@ -119,6 +119,56 @@ def test_unknown_or_broken_files_are_rejected(generated, tmp_path):
         detect_format.detect(packed)
 
 
+def test_text_of_any_name_is_described_by_its_ending(tmp_path):
+    (tmp_path / "x.txt").write_text("In the beginning, God created the heaven and the earth\n" * 200)
+    for path in (tmp_path, tmp_path / "x.txt"):
+        assert f"--dataset=text --dataset_option=train_files=x.txt --data_dir={tmp_path}" in info.describe(path)
+
+
+def test_english_is_the_source_of_a_pair_of_languages(tmp_path):
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text("a cat\n" * 200)
+    described = info.describe(tmp_path)
+    assert "--dataset_option=source=en --dataset_option=target=de" in described
+    assert "to translate from de into en, exchange the values of source and target" in described
+
+
+# Name and content of a file -> words about it, for the file itself and for its folder.
+NEAR_MISSES = {
+    ("t.csv", "age,job,label\n30,x1,1\n40,x2,0\n"): ["t.csv looks like a table of 3 columns separated by commas",
+        "commas: age, job, label", "--dataset=csv --dataset_option=train_files=t.csv --dataset_option=label=<column>",
+        "such as label"],
+    ("t.tsv", "1\t2\n3\t4\n"): ["t.tsv looks like a table of 2 columns separated by tabs: 1, 2",
+        "--dataset_option=delimiter=tab"],
+    ("t.txt", "a|b|c\n1|2|3\n"): ["separated by pipes: a, b, c", "--dataset_option=delimiter=pipe"],
+    ("list.csv", "path,text\na.wav,one\n"): ["looks like a list of sounds with the columns path, text",
+        "wav_filename,wav_filesize,transcript", "--dataset=wav --dataset_option=train_files=list.csv --data_dir="],
+    ("r.csv", "userId,item,rating\n1,2,3\n"): ["looks like ratings with the columns userId, item, rating",
+        "a file ratings.csv with a header", "--dataset=movielens"],
+    ("a.wav", "RIFF\0"): ["1 WAV files without a list", "wav_filename,wav_filesize,transcript", "--dataset=wav"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content"), NEAR_MISSES)
+def test_a_near_miss_is_named_with_what_is_missing_and_the_flag(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(DataError) as raised:
+            detect_format.detect(path)
+        for words in NEAR_MISSES[name, content]:
+            assert words in str(raised.value)
+
+
+def test_images_without_folders_of_classes_are_a_near_miss(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    with pytest.raises(DataError, match="1 images and no folder of a class; --dataset=image_folder needs a folder for"):
+        detect_format.detect(tmp_path)
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "a.png").rename(tmp_path / "cats" / "a.png")
+    with pytest.raises(DataError, match="1 images in 1 folder; --dataset=image_folder needs .* at least two"):
+        detect_format.detect(tmp_path)
+
+
 def test_reading_all_finds_a_line_broken_far_down(generated):
     folder = generated("planted_weights")
     path = folder / "test.libsvm"

@@ -48,6 +48,18 @@ class LibSvm(LineSource):
         form = "<label> <index>:<value> … with numbers"
         super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
 
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        # In a file to predict for, the label may be missing; the 0 in its place does not reach a prediction.
+        return (
+            super()
+            ._read_file(path)
+            .map(
+                lambda record: (
+                    record | {"line": tf.strings.regex_replace(record["line"], rf"^\s*(\d{{1,18}}:{_NUMBER})", r"0 \1")}
+                )
+            )
+        )
+
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         line_B = tf.strings.strip(tf.strings.regex_replace(line_B, r"(#.*|\s+qid:\d+)", ""))
         words = tf.strings.split(line_B, result_type="RaggedTensor")

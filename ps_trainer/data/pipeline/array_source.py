@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -96,11 +97,7 @@ def check_bytes(num_bytes: int, names: str) -> None:
 
 def _load_archive(path: pathlib.Path, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Loads an .npz file, checks the types and shapes of its arrays against `like`, and adds a missing "label" as 0."""
-    try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in like if name in file.files or name != "label"}
-    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: must be a NumPy archive (.npz) with {', '.join(like)}: {error}") from error
+    arrays = _read_arrays(path, list(like))
     for name, array in arrays.items():
         if array.dtype != like[name].dtype or array.shape[1:] != like[name].shape[1:]:
             wanted, got = (f"{one.dtype} [examples, {str(one.shape[1:])[1:-1]}]" for one in (like[name], array))
@@ -109,6 +106,29 @@ def _load_archive(path: pathlib.Path, like: Mapping[str, np.ndarray]) -> dict[st
         length = len(next(iter(arrays.values()), []))
         arrays["label"] = np.zeros([length, *like["label"].shape[1:]], like["label"].dtype)
     _common_length(str(path), arrays)
+    return arrays
+
+
+def _read_arrays(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file that have these names; only "label" may be missing."""
+    needed = [name for name in names if name != "label"]
+    form = f"a NumPy archive (.npz) with {', '.join(needed)}{', and label if known' if 'label' in names else ''}"
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise DataError(f"{path} is not {form}; write one with numpy.savez")
+        with np.load(path) as archive:
+            if missing := set(needed) - set(archive.files):
+                raise DataError(f"{path} has no array {min(missing)!r}; it must be {form}")
+            arrays = {name: archive[name] for name in names if name in archive.files}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        # NumPy's words for an array of Python objects advise an option that would run code from the file.
+        raise DataError(f"{path} is damaged, or holds more than numbers; write it again with numpy.savez") from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise DataError(f"{path}: {name!r} is not an array; write the file with numpy.savez")
     return arrays
 
 

@@ -53,6 +53,9 @@ class DataSource(abc.ABC):
     Attributes:
         num_classes: Number of classes of "label"; None if the examples have no classes.
         vocab_size: Number of different word or character ids; None if the examples have no such ids.
+        num_features: Number of different ids of features of "ids"; None if the dataset does not know it.
+        num_buckets: Largest number of ids in a column of "ids"; None if the dataset does not know it.
+        class_names: Names of the classes of "label"; None if they have none.
         max_shuffled: Size of the shuffle buffer in examples; None = the whole shard.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
@@ -60,6 +63,9 @@ class DataSource(abc.ABC):
 
     num_classes: int | None = None
     vocab_size: int | None = None
+    num_features: int | None = None
+    num_buckets: int | None = None
+    class_names: tuple[str, ...] | None = None
     max_shuffled: int | None = None
     num_places: int | None = None
 

@@ -8,9 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.errors import DataError
+
 Record = dict[str, tf.Tensor]
 
 _CHUNK_RECORDS = 16
+_OF_ITERATOR = re.compile(r"Iterator::|IteratorGetNext")
+_OF_TABLE = "embedding table "  # `models.layers.embedding`
+_OF_LABEL = re.compile(r"Received a label value of (\d+) which is outside the valid range of \[0, (\d+)\)")
 
 
 def map_with_context(
@@ -71,4 +76,25 @@ def fail(*message: tf.Tensor | str) -> tf.Operation:
 def problem_of(error: tf.errors.OpError) -> str:
     """Returns the loader's own message about a broken record, or TensorFlow's message for any other error."""
     said = re.search(r"assertion failed: \[(.*)\]$", error.message, re.MULTILINE)
-    return said[1] if said else error.message
+    # Numbers that an op adds to its message stand in brackets of their own.
+    return re.sub(r"\] \[(-?\d+)(?=\] \[-?\d+$|$)", r" \1", said[1]) if said else error.message
+
+
+def data_error(error: tf.errors.OpError) -> DataError | None:
+    """Returns the error of a step as an error of the data, in one line; None if something else failed.
+
+    The data are wrong if a loader rejects a record, or if an id or a label is too large for the model.
+    """
+    if not isinstance(error, tf.errors.InvalidArgumentError):
+        return None
+    problem = problem_of(error)
+    # Not every failed assertion: one in a model of the user's own needs the traceback that names its line.
+    if problem is not error.message and (_OF_ITERATOR.search(error.message) or problem.startswith(_OF_TABLE)):
+        return DataError(problem)
+    label = _OF_LABEL.search(error.message)
+    if label is not None:
+        return DataError(
+            f"the data have the label {label[1]}, and the model has the classes 0 to {int(label[2]) - 1}; give the"
+            f" model more classes (--model_option=num_classes={int(label[1]) + 1} or more), or correct the data"
+        )
+    return None

@@ -177,6 +177,20 @@ def first_line(path: pathlib.Path) -> str:
         return ""
 
 
+def first_lines(path: pathlib.Path, number: int) -> list[str]:
+    """Reads the first lines of a text file, at most `number`; none if they are not text in UTF-8."""
+    data = head(path)
+    lines = data.split(b"\n")
+    # The last piece is empty after a final newline, and may be half a line at the end of what was read.
+    if data.endswith(b"\n") or len(data) == _HEAD_BYTES:
+        lines = lines[:-1]
+    try:
+        texts = [line.removesuffix(b"\r").decode("utf-8") for line in lines[:number]]
+    except UnicodeDecodeError:
+        return []
+    return [] if any("\0" in text for text in texts) else texts
+
+
 def _count_lines(file: io.BufferedIOBase) -> int:
     """Counts the lines of a file, with or without a newline at its end; empty lines at the end do not count."""
     # Newlines before and after the last text so far: those after it count only if more text follows.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -69,10 +71,11 @@ class TestArchives:
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({"label": np.zeros(3, np.int64)}, "with image, label: .*image"),
+            ({"label": np.zeros(3, np.int64)}, r"has no array 'image'; .* \(.npz\) with image, and label if"),
             ({"image": np.zeros([3, 2, 3, 1])}, r"'image' is float64 \[examples, 2, 3, 1\]; it must be uint8"),
             ({"image": np.zeros([3, 2, 2, 1], np.uint8)}, r"'image' is uint8 \[examples, 2, 2, 1\]; it must be uint8"),
             ({"image": np.zeros([0, 2, 3, 1], np.uint8)}, "at least 1"),
+            ({"image": np.array([None])}, "holds more than numbers; write it again"),
         ],
     )
     def test_archives_of_another_form_are_named(self, source, tmp_path, arrays, message):
@@ -82,5 +85,22 @@ class TestArchives:
     @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut"])
     def test_files_that_are_not_archives_are_named(self, source, tmp_path, content):
         (tmp_path / "a.npz").write_bytes(content)
-        with pytest.raises(DataError, match=r"a.npz: must be a NumPy archive \(.npz\) with image, label"):
+        with pytest.raises(
+            DataError, match=r"a.npz is not a NumPy archive \(.npz\) with image, and label if"
+        ) as raised:
+            source.read(tmp_path / "a.npz", 2)
+        assert "pickle" not in str(raised.value)
+
+    def test_a_damaged_archive_is_named(self, source, tmp_path):
+        np.savez_compressed(tmp_path / "a.npz", **numbered_columns(300))
+        content = bytearray((tmp_path / "a.npz").read_bytes())
+        content[60:70] = bytes(10)
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(DataError, match="a.npz is damaged"):
+            source.read(tmp_path / "a.npz", 2)
+
+    def test_an_archive_of_other_files_is_named(self, source, tmp_path):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+            file.writestr("image", "text")
+        with pytest.raises(DataError, match="a.npz: 'image' is not an array"):
             source.read(tmp_path / "a.npz", 2)

@@ -1,0 +1,289 @@
+"""Tables in delimited text files (CSV): one line for each example, with a column of labels."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline import table_rows
+from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
+from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
+from ps_trainer.data.pipeline.table_columns import (
+    CATEGORY,
+    HASH,
+    IGNORE,
+    NUMBER,
+    ColumnCounter,
+    Columns,
+    numbers_in,
+)
+from ps_trainer.data.pipeline.table_options import TableOptions
+from ps_trainer.errors import DataError
+
+MAX_WIDTH = 2**16
+"""Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
+
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+
+
+class Csv(FileSource):
+    """Tables in delimited text files (CSV) with numbers, categories and a column of labels, from --data_dir.
+
+    A batch has one of three forms:
+
+    * `form=vector`, for mlp and softmax: "image" float32 [B, 1, 1, D], the numbers, then a 1 for the word of each
+      column of categories.
+    * `form=sparse`, for logistic_regression: "ids" int64 [B, M] and "values" float32 [B, M] of M columns. A column of
+      numbers has one id, and its value is the number. A column of categories has an id for each word, with value 1.
+    * `form=columns`, for wide_deep: "dense" float32 [B, N], the numbers, one 0 if there are none; "ids" int64 [B, C],
+      the word of each column of categories.
+
+    "label" int64 [B] is the place of the label among the sorted labels of the training rows, or 1 for the label
+    `positive` and 0 for others. A number has the mean 0 and the scale 1 in the training rows; a missing number is 0,
+    the mean. Word 0 is a missing word, or one that no training row has. Files may be compressed with gzip.
+
+    Args:
+        options: Names of the files, and what the columns hold.
+        data_dir: Folder of the files.
+
+    Raises:
+        DataError: A file is missing or empty, a row has too many or too few values, a value does not fit its column, or
+            a named column does not exist.
+    """
+
+    max_shuffled = SHUFFLED_LINES
+    record_name = "line"
+    class_names: tuple[str, ...] = ()
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(TableOptions):
+        """Options of `Csv`."""
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        self._options, self._dialect = options, options.dialect()
+        train, test = options.find("csv", data_dir)
+        self._names = table_rows.header_of(train[0].path, self._dialect)
+        self._check_names(train[0].path)
+        train, test = ([self._with_header(file) for file in files] for files in (train, test))
+        super().__init__(train, test, test_every=options.test_every)
+        self.columns = self._find_columns(train, test)
+        self.class_names = self._class_names(train[0].path)
+        self.num_classes = len(self.class_names)
+        self._sizes = {name: 1 + len(words) for name, words in self.columns.vocabularies.items()}
+        self._sizes.update(dict.fromkeys(self.columns.of_kind(HASH), options.num_buckets))
+        self._categories = [name for name, kind in self.columns.kinds.items() if kind in (CATEGORY, HASH)]
+        self._numbers = self.columns.of_kind(NUMBER)
+        self._set_sizes(train[0].path)
+
+    def _with_header(self, file: CountedFile) -> CountedFile:
+        if not self._dialect.has_header:
+            return file
+        if file.num_records < 2:
+            raise DataError(f"{file.path}: the file has a header and no row; is it the right file?")
+        return file._replace(num_records=file.num_records - 1, num_header_lines=1)
+
+    def _check_names(self, path: pathlib.Path) -> None:
+        label, names = self._options.label, self._names
+        if len(names) == 1:  # a file to predict, which needs no label, may have one column
+            raise DataError(
+                f"{path}: line 1 has one column only: {names[0]}; a table needs a label and at least one other column,"
+                " separated by the --dataset_option=delimiter"
+            )
+        if label is None:
+            raise DataError(
+                f"{path}: which column holds the labels? columns: {', '.join(names)};"
+                f" give one, for example --dataset_option=label={names[-1]}"
+            )
+        if label not in names:
+            raise table_rows.unknown_column(path, label, names, "label=<column>")
+        for name in self._options.kinds():
+            if name not in names:
+                raise table_rows.unknown_column(path, name, names, "columns=<column>:<kind>")
+
+    def _find_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> Columns:
+        options = self._options
+        counter = ColumnCounter(str(options.label), options.kinds(), self._dialect, options.num_buckets - 1)
+        every = 0 if test else options.test_every
+        for files, is_train in ((train, lambda at: not every or at % every != 0), (test, lambda at: False)):
+            for file in files:
+                self._check_same_header(file.path)
+                for chunk in table_rows.chunks(file.path, self._dialect, self._names):
+                    counter.add(file.path, chunk, is_train)
+        return counter.columns()
+
+    def _check_same_header(self, path: pathlib.Path) -> None:
+        names = table_rows.header_of(path, self._dialect)
+        if names != self._names:
+            raise DataError(
+                f"{path}: its columns are {', '.join(names)}, but the first file has {', '.join(self._names)};"
+                " give all files the same columns in the same order"
+            )
+
+    def _class_names(self, path: pathlib.Path) -> tuple[str, ...]:
+        names, positive = self.columns.class_names, self._options.positive
+        if positive is not None:
+            if positive not in names:
+                raise DataError(
+                    f"{path}: no training row has the label positive={positive}; labels: {', '.join(names)}"
+                )
+            return ("not " + positive if len(names) > 2 else next(n for n in names if n != positive), positive)
+        if len(names) > 2 and self._options.form != "vector":
+            raise DataError(
+                f"{path}: form={self._options.form} is for models of two classes, but {self._options.label!r} has"
+                f" {len(names)}: {', '.join(names[:10])}; use form=vector with --model=mlp, or name the class to tell"
+                f" from the others: --dataset_option=positive={names[-1]}"
+            )
+        return names
+
+    def _set_sizes(self, path: pathlib.Path) -> None:
+        """Sets the sizes that the model needs; raises DataError if a form cannot hold the columns."""
+        form = self._options.form
+        if not self._numbers and not self._categories:
+            raise DataError(f"{path}: no column is left besides the label; ignore fewer of them")
+        if form == "sparse":
+            self.num_features = len(self._numbers) + sum(self._sizes[name] for name in self._categories)
+        elif form == "columns":
+            if not self._categories:
+                raise DataError(
+                    f"{path}: form=columns needs a column of categories, and all are numbers; use form=sparse or"
+                    f" vector, or give the kind: --dataset_option=columns={self._numbers[0]}:category"
+                )
+            self.num_buckets = max(self._sizes[name] for name in self._categories)
+        else:
+            width = len(self._numbers) + sum(self._sizes[name] - 1 for name in self._categories)
+            if width > MAX_WIDTH:
+                raise DataError(f"{path}: form=vector has {width} features, at most {MAX_WIDTH} fit; use form=sparse")
+
+    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
+        """Returns every example of another file; its columns may lie in another order, and it may lack the labels."""
+        other = copy.copy(self)
+        other._names = self._names_of(path)
+        other._files = list(self._files)
+        return super(Csv, other).read(path, batch_size)
+
+    def _names_of(self, path: pathlib.Path) -> list[str]:
+        """Returns the columns of a file to predict for; raises DataError if one of the training files is missing."""
+        names = table_rows.header_of(path, self._dialect)
+        known = self._names
+        if not self._dialect.has_header:
+            unlabeled = [name for name in known if name != self.columns.label]
+            if len(names) not in (len(known), len(unlabeled)):
+                raise DataError(f"{path}: line 1 has {len(names)} values; the training files have {len(known)} columns")
+            return known if len(names) == len(known) else unlabeled
+        missing = [name for name, kind in self.columns.kinds.items() if kind != IGNORE and name not in names]
+        if missing:
+            raise DataError(
+                f"{path} lacks columns of the training files: {', '.join(missing)}; its columns: {', '.join(names)}"
+            )
+        return names
+
+    def _counted(self, path: pathlib.Path) -> CountedFile:
+        for chunk in table_rows.chunks(path, self._dialect, self._names):
+            for name in self._numbers:
+                numbers_in(path, chunk, name, self._dialect)
+        return self._with_header(text_file(path))
+
+    def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})
+
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        line_B = batch["line"]
+        if not self._dialect.has_header:
+            line_B = tf.strings.regex_replace(line_B, f"^{table_rows.BYTE_ORDER_MARK}", "")
+        values = tf.io.decode_csv(
+            line_B,
+            [tf.constant([""])] * len(self._names),
+            field_delim=self._dialect.delimiter,
+            use_quote_delim=self._dialect.has_quotes,
+        )
+        of = {name: tf.strings.strip(value_B) for name, value_B in zip(self._names, values, strict=True)}
+        label_B = (
+            self._label(of[self.columns.label])
+            if self.columns.label in of
+            else tf.zeros_like(of[self._names[0]], tf.int64)
+        )
+        return {**self._features(of, line_B), "label": label_B}
+
+    def _features(self, of: dict[str, tf.Tensor], line_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the tensors of the chosen form, from the texts of each column [B]."""
+        numbers_BN = self._scaled(of) if self._numbers else tf.zeros([tf.size(line_B), 0])
+        if self._options.form == "columns":
+            dense_BN = numbers_BN if self._numbers else tf.zeros([tf.size(line_B), 1])
+            return {"dense": dense_BN, "ids": self._words(of)}
+        if self._options.form == "sparse":
+            return self._sparse(numbers_BN, self._words(of) if self._categories else None)
+        parts = [numbers_BN] if self._numbers else []
+        if self._categories:
+            words_BC = self._words(of)
+            # Word 0 stands for missing and unknown ones and gets no 1.
+            parts += [
+                tf.one_hot(words_BC[:, at] - 1, self._sizes[name] - 1) for at, name in enumerate(self._categories)
+            ]
+        return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
+
+    def _sparse(self, numbers_BN: tf.Tensor, words_BC: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        count = len(self._numbers)
+        ids = [tf.zeros_like(numbers_BN, tf.int64) + tf.range(count, dtype=tf.int64)]
+        values = [numbers_BN]
+        if words_BC is not None:
+            firsts = [
+                count + sum(self._sizes[name] for name in self._categories[:at]) for at in range(len(self._categories))
+            ]
+            ids.append(words_BC + tf.constant(firsts, tf.int64))
+            values.append(tf.ones_like(words_BC, tf.float32))
+        return {"ids": tf.concat(ids, axis=1), "values": tf.concat(values, axis=1)}
+
+    def _scaled(self, of: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the numbers, float32 [B, N]; missing ones become the mean."""
+        text_BN = tf.stack([of[name] for name in self._numbers], axis=1)
+        means = tf.constant([self.columns.means[name] for name in self._numbers], tf.float64)
+        is_number_BN = tf.strings.regex_full_match(text_BN, _NUMBER)
+        # In float64, because a column such as a time in seconds varies by little of its size.
+        numbers_BN = tf.strings.to_number(tf.where(is_number_BN, text_BN, tf.fill(tf.shape(text_BN), "0")), tf.float64)
+        numbers_BN = tf.where(is_number_BN, numbers_BN, tf.zeros_like(numbers_BN) + means)
+        if self._options.normalize:
+            scales = tf.constant([self.columns.scales[name] for name in self._numbers], tf.float64)
+            numbers_BN = (numbers_BN - means) / scales
+        return tf.cast(numbers_BN, tf.float32)
+
+    def _words(self, of: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the number of each word in its column, int64 [B, C]; 0 = missing or unknown."""
+        keys, numbers = [], []
+        for at, name in enumerate(self._categories):
+            for number, word in enumerate(self.columns.vocabularies.get(name, ()), 1):
+                keys.append(f"{at}:{word}")
+                numbers.append(number)
+        columns = [
+            tf.strings.join([f"{at}:", of[name]]) if self.columns.kinds[name] == CATEGORY else None
+            for at, name in enumerate(self._categories)
+        ]
+        known = [column for column in columns if column is not None]
+        looked_up = iter(
+            tf.unstack(_table(keys, numbers, 0).lookup(tf.stack(known, axis=1)), num=len(known), axis=1)
+            if known
+            else []
+        )
+        words = [
+            next(looked_up) if column is not None else self._hashed(of[name])
+            for name, column in zip(self._categories, columns, strict=True)
+        ]
+        return tf.stack(words, axis=1)
+
+    def _hashed(self, word_B: tf.Tensor) -> tf.Tensor:
+        is_missing_B = tf.reduce_any(tf.equal(word_B[:, tf.newaxis], ["", *sorted(self._dialect.missing)]), axis=1)
+        hashed_B = 1 + tf.strings.to_hash_bucket_fast(word_B, self._options.num_buckets - 1)
+        return tf.where(is_missing_B, tf.zeros_like(hashed_B), hashed_B)
+
+    def _label(self, text_B: tf.Tensor) -> tf.Tensor:
+        if self._options.positive is not None:
+            return tf.cast(tf.equal(text_B, self._options.positive), tf.int64)
+        return _table(list(self.class_names), list(range(len(self.class_names))), 0).lookup(text_B)
+
+
+def _table(keys: list[str], numbers: list[int], default: int) -> tf.lookup.StaticHashTable:
+    known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
+    return tf.lookup.StaticHashTable(known, default)

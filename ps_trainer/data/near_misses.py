@@ -1,0 +1,114 @@
+"""Says of a path that no loader reads what it looks like, what is missing, and which flags read it after a change."""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+from collections.abc import Callable, Sequence
+
+from ps_trainer.data.formats import image_folder, movielens, wav
+from ps_trainer.data.pipeline.line_files import first_lines
+from ps_trainer.errors import DataError
+
+_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
+_NUM_LINES = 5
+_SHOWN_COLUMNS = 8
+_SOUND_WORDS = ("wav", "audio", "sound")
+
+
+def describe(path: pathlib.Path) -> str | None:
+    """Describes what an unknown file or folder looks like; None if it looks like nothing known.
+
+    Raises:
+        OSError: The path cannot be read.
+    """
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if not file.name.startswith("."))
+    for look in _LOOKS:
+        sentence = look(path, files)
+        if sentence is not None:
+            return sentence
+    return None
+
+
+def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
+    """Returns the separator and the columns of the first line of a table; None if a file is no table.
+
+    In a table the first lines have the same number of columns, at least two. Prose has commas as well, so text needs
+    two lines, and no blank after a comma.
+    """
+    try:
+        lines = first_lines(path, _NUM_LINES)
+    except DataError:  # it is compressed and damaged
+        return None
+    for separator in _SEPARATORS:
+        rows = list(csv.reader(lines, delimiter=separator))
+        widths = {len(row) for row in rows}
+        is_prose = separator == "," and ", " in lines[0] if lines else False
+        if len(rows) > 1 and len(widths) == 1 and widths.pop() > 1 and not is_prose:
+            return separator, rows[0]
+    return None
+
+
+def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
+    for file in files:
+        found = columns_of(file) if file.is_file() else None
+        if found is not None:
+            return f"{file.name} {_said_of_table(file, *found)}"
+    return None
+
+
+def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
+    more = ", …" if len(columns) > _SHOWN_COLUMNS else ""
+    shown = f"{', '.join(columns[:_SHOWN_COLUMNS])}{more}"
+    names = [name.strip().lower() for name in columns]
+    second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
+    if any(word in name for name in names for word in _SOUND_WORDS) or any(c.endswith(".wav") for c in second):
+        return (
+            f"looks like a list of sounds with the columns {shown}; a list must have the columns"
+            f" {','.join(wav.COLUMNS)} and this line at its top: change it, then read it by --dataset=wav"
+            f" --dataset_option=train_files={file.name} --data_dir={file.parent}"
+        )
+    if any("user" in name for name in names) and any("rating" in name for name in names):
+        known = next(form for form in movielens.FORMATS if form.num_header_lines)
+        return (
+            f"looks like ratings with the columns {shown}; write the columns user, item, rating and seconds, separated"
+            f" by commas, to a file {known.file_name} with a header, then read it by --dataset=movielens"
+            f" --data_dir={file.parent}"
+        )
+    name = _SEPARATORS[separator].removesuffix("s")
+    delimiter = "" if separator == "," else f"--dataset_option=delimiter={name} "
+    return (
+        f"looks like a table of {len(columns)} columns separated by {_SEPARATORS[separator]}: {shown}; read it by"
+        f" --dataset=csv --dataset_option=train_files={file.name} {delimiter}--dataset_option=label=<column>"
+        f" --data_dir={file.parent}, with the column of the labels, such as {columns[-1]}"
+    )
+
+
+def _sounds(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
+    sounds = [file.name for file in files if file.suffix.lower() == ".wav"]
+    if not sounds:
+        return None
+    return (
+        f"{len(sounds)} WAV files without a list; write a file list.csv with the line {','.join(wav.COLUMNS)} and such"
+        f" a line for each sound, for example {sounds[0]},0,one, then read it by --dataset=wav"
+        f" --dataset_option=train_files=list.csv --data_dir={path if path.is_dir() else path.parent}"
+    )
+
+
+def _images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
+    if not path.is_dir():
+        return None
+    images = [file for file in path.rglob("*") if file.suffix.lower() in image_folder.SUFFIXES]
+    if not images:
+        return None
+    classes = sorted({file.relative_to(path).parts[0] for file in images if file.parent != path})
+    place = f"in {len(classes)} folder{'s' * (len(classes) != 1)}" if classes else "and no folder of a class"
+    others = [file.name for file in files if file.name not in classes]
+    extra = f" and other files, such as {others[0]}," if classes and others else ""
+    return (
+        f"{len(images)} images{extra} {place}; --dataset=image_folder needs a folder for each class, at least two, and"
+        f" then reads them by --data_dir={path}"
+    )
+
+
+_LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (_table, _sounds, _images)

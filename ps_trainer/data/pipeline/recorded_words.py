@@ -1,0 +1,96 @@
+"""The words of a run: the vocabularies of its dataset, as the file `vocabulary.json` beside the checkpoints holds them.
+
+Commands that use a trained model read this file, so that they need neither the corpus nor the time to count it.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ps_trainer.data.pipeline.frequency_vocabulary import LINE_END, UNKNOWN, FrequencyVocabulary
+from ps_trainer.data.pipeline.sequence_vocabulary import SequenceVocabulary
+from ps_trainer.errors import DataError
+
+FILE = "vocabulary.json"
+"""Name of the file in the folder of the run."""
+
+RESERVED = ("<pad>", "<s>", "</s>", "<unk>")
+"""Names of the reserved numbers of a `SequenceVocabulary`, in their order."""
+
+# Attribute of a dataset -> name of the vocabulary in the file.
+_ATTRIBUTES = {"vocabulary": "text", "source_vocabulary": "source", "target_vocabulary": "target"}
+
+
+class RecordedWords(NamedTuple):
+    """One vocabulary of a run.
+
+    Attributes:
+        unit: Kind of the tokens, "char" or "word".
+        tokens: Words or characters by id.
+        counts: Occurrences of each token in the training text, by id; empty if they are not known.
+    """
+
+    unit: str
+    tokens: tuple[str, ...]
+    counts: tuple[int, ...] = ()
+
+    def id_of(self, token: str) -> int | None:
+        """Returns the id of a token, or None if the vocabulary lacks it."""
+        return self.tokens.index(token) if token in self.tokens else None
+
+    @property
+    def special(self) -> frozenset[str]:
+        """Tokens that stand for no word or character of the text."""
+        return frozenset((*RESERVED, UNKNOWN[self.unit], LINE_END["word"])) & frozenset(self.tokens)
+
+
+def words_of(dataset: Any) -> dict[str, RecordedWords]:
+    """Returns the vocabularies of a dataset by name: "text", or "source" and "target"; empty for other datasets."""
+    found = {}
+    for attribute, name in _ATTRIBUTES.items():
+        vocabulary = getattr(dataset, attribute, None)
+        if isinstance(vocabulary, FrequencyVocabulary):
+            found[name] = RecordedWords(*vocabulary)
+        elif isinstance(vocabulary, SequenceVocabulary):
+            symbols = (symbol.decode(errors="replace") for symbol in vocabulary.symbols)
+            found[name] = RecordedWords(vocabulary.unit, (*RESERVED, *symbols))
+    return found
+
+
+def as_text(vocabularies: Mapping[str, RecordedWords]) -> str:
+    """Returns the content of the file: JSON with one token a line."""
+    content = {name: words._asdict() for name, words in vocabularies.items()}
+    return json.dumps(content, ensure_ascii=False, indent=0) + "\n"
+
+
+def read(folder: pathlib.Path) -> dict[str, RecordedWords]:
+    """Reads the vocabularies of the run in `folder`.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    path = folder / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: _checked(entry) for name, entry in content.items()}
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} does not exist, so the run's words are not known: its dataset has no vocabulary, or an older"
+            " version trained it; continue such a run by `ps_trainer local` with the same flags, which writes the file"
+        ) from error
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); continue the run, which writes it anew"
+        ) from error
+
+
+def _checked(entry: Mapping[str, Any]) -> RecordedWords:
+    unit, tokens, counts = entry["unit"], tuple(entry["tokens"]), tuple(entry["counts"])
+    if unit not in UNKNOWN or not tokens or not all(isinstance(token, str) for token in tokens):
+        raise ValueError("a vocabulary has a unit, char or word, and tokens")
+    if counts and len(counts) != len(tokens):
+        raise ValueError(f"{len(counts)} counts for {len(tokens)} tokens")
+    return RecordedWords(unit, tokens, counts)

@@ -1,0 +1,217 @@
+"""What the training rows of a table say about its columns: kinds, vocabularies, means and scales, classes.
+
+Every worker computes this in one pass over the same files in the same order, so all workers get the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps_trainer.data.pipeline.table_rows import Chunk, Dialect, number_of, numbers_of
+from ps_trainer.errors import DataError
+
+NUMBER, CATEGORY, HASH, IGNORE = KINDS = ("number", "category", "hash", "ignore")
+"""Kinds of columns: a number; one of a vocabulary of words; a word that is hashed; a column that is not used."""
+
+MAX_CLASSES = 1000
+"""Largest number of classes of a label; more different values are hardly classes."""
+
+_SHOWN_CLASSES = 10
+_MIN_NUMBER_SHARE = 0.9  # of a column of numbers with some wrong values, which a message then names
+
+
+class Columns(NamedTuple):
+    """What is known of the columns of a table.
+
+    Attributes:
+        label: Name of the label's column.
+        kinds: Kind of each other column, by its name, in the order of the file.
+        vocabularies: Words of each column of kind category, the most frequent first; words of equal frequency are
+            sorted.
+        means: float64, mean of each column of numbers over the training rows where it is not missing.
+        scales: float64, standard deviation of each column of numbers; 1 for a constant column.
+        class_names: Values of the label, sorted, as numbers if all are numbers.
+    """
+
+    label: str
+    kinds: dict[str, str]
+    vocabularies: dict[str, tuple[str, ...]]
+    means: dict[str, float]
+    scales: dict[str, float]
+    class_names: tuple[str, ...]
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Returns the names of the columns of a kind."""
+        return [name for name, its_kind in self.kinds.items() if its_kind == kind]
+
+
+class ColumnCounter:
+    """Collects `Columns` from the training rows, chunk by chunk.
+
+    Args:
+        label: Name of the label's column.
+        kinds: Kinds that the user gave, by the name of the column.
+        dialect: Which values are missing.
+        max_words: Largest number of words of a vocabulary.
+    """
+
+    def __init__(self, label: str, kinds: Mapping[str, str], dialect: Dialect, max_words: int):
+        self._label, self._given, self._dialect, self._max_words = label, kinds, dialect, max_words
+        self._kinds: dict[str, str] = {}
+        self._words: dict[str, Counter[str]] = {}
+        self._moments: dict[str, _Moments] = {}
+        self._classes: Counter[str] = Counter()
+        self._place_of: dict[str, str] = {}  # of the first row with each label, whether for training or not
+
+    def add(self, path: pathlib.Path, chunk: Chunk, is_train: Callable[[int], bool]) -> None:
+        """Checks a chunk, and counts its training rows.
+
+        Args:
+            path: Path of the file, for messages.
+            chunk: Rows of the file; the first chunk decides the kinds that the user did not give.
+            is_train: Whether the row of a number, from 0, is for training.
+
+        Raises:
+            DataError: A column of numbers has a text, a label is missing, or there are too many words or classes.
+        """
+        if not self._kinds:
+            self._kinds = {
+                name: self._given.get(name) or self._kind_of(values)
+                for name, values in chunk.columns.items()
+                if name != self._label
+            }
+        count = len(chunk.columns[self._label])
+        chosen = [at for at in range(count) if is_train(chunk.first + at)]
+        for name, kind in self._kinds.items():
+            values = chunk.columns[name]
+            if kind == NUMBER:
+                numbers = numbers_in(path, chunk, name, self._dialect)
+                self._moments.setdefault(name, _Moments()).add(numbers[chosen])
+            elif kind == CATEGORY:
+                words = self._words.setdefault(name, Counter())
+                words.update(values[at] for at in chosen)
+                self._check_words(path, name, words)
+        self._add_labels(path, chunk, chosen)
+
+    def columns(self) -> Columns:
+        """Returns what was found.
+
+        Raises:
+            DataError: A label occurs in test rows only, or all labels are the same.
+        """
+        if len(self._classes) == 1 and len(self._place_of) == 1:
+            raise DataError(
+                f"the label {self._label!r} is {next(iter(self._classes))!r} in every row; name another column"
+            )
+        for value, place in self._place_of.items():
+            if value not in self._classes:
+                raise DataError(
+                    f"{place}: the label {value!r} of a test row is in no training row; labels there:"
+                    f" {', '.join(_sorted(self._classes)[:_SHOWN_CLASSES])}"
+                )
+        by_name = {name: self._moments[name] for name, kind in self._kinds.items() if kind == NUMBER}
+        return Columns(
+            self._label,
+            self._kinds,
+            {name: self._vocabulary(words) for name, words in self._words.items()},
+            {name: moments.mean for name, moments in by_name.items()},
+            {name: moments.deviation or 1.0 for name, moments in by_name.items()},
+            tuple(_sorted(self._classes)),
+        )
+
+    def _kind_of(self, values: Sequence[str]) -> str:
+        present = [value for value in values if not self._dialect.is_missing(value)]
+        num_numbers = sum(number_of(value) is not None for value in present)
+        return NUMBER if present and num_numbers >= _MIN_NUMBER_SHARE * len(present) else CATEGORY
+
+    def _check_words(self, path: pathlib.Path, name: str, words: Counter[str]) -> None:
+        if len(words) > self._max_words and len(self._vocabulary(words)) > self._max_words:
+            raise DataError(
+                f"{path}: column {name!r} has more than {self._max_words} different words; leave it out with"
+                f" --dataset_option=columns={name}:ignore, hash it with columns={name}:hash, or raise"
+                " --dataset_option=num_buckets"
+            )
+
+    def _add_labels(self, path: pathlib.Path, chunk: Chunk, chosen: Sequence[int]) -> None:
+        labels = chunk.columns[self._label]
+        for at, value in enumerate(labels):
+            if self._dialect.is_missing(value):
+                raise DataError(
+                    f"{path}: line {chunk.first_line + at}: the label {self._label!r} is missing; remove the line"
+                )
+            self._place_of.setdefault(value, f"{path}: line {chunk.first_line + at}")
+        self._classes.update(labels[at] for at in chosen)
+        if len(self._classes) > MAX_CLASSES:
+            raise DataError(
+                f"{path}: the label {self._label!r} has more than {MAX_CLASSES} different values, such as"
+                f" {', '.join(sorted(self._classes)[:3])}; it must name one of a few classes"
+            )
+
+    def _vocabulary(self, words: Counter[str]) -> tuple[str, ...]:
+        known = [(word, count) for word, count in words.items() if not self._dialect.is_missing(word)]
+        return tuple(word for word, _ in sorted(known, key=lambda pair: (-pair[1], pair[0])))
+
+
+def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) -> np.ndarray:
+    """Returns a column of a chunk as float64 [rows]; NaN = missing.
+
+    Raises:
+        DataError: A value is a text.
+    """
+    values = chunk.columns[name]
+    numbers = numbers_of(values)
+    if numbers is None:
+        numbers = [math.nan] * len(values)
+        for at, value in enumerate(values):
+            if dialect.is_missing(value):
+                continue
+            number = number_of(value)
+            if number is None:
+                raise DataError(
+                    f"{path}: line {chunk.first_line + at}: column {name!r} holds numbers, but this value is {value!r};"
+                    f" correct it, give --dataset_option=missing={value} if it means a missing value, or"
+                    f" --dataset_option=columns={name}:category"
+                )
+            numbers[at] = number
+    return np.array(numbers, np.float64)
+
+
+class _Moments:
+    """Mean and standard deviation of numbers that come in parts.
+
+    Source: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+    Variances", 1979.
+    """
+
+    def __init__(self) -> None:
+        self._count, self.mean, self._squares = 0, 0.0, 0.0
+
+    def add(self, numbers: np.ndarray) -> None:
+        """Adds numbers, float64 [n]; NaN = missing."""
+        numbers = numbers[~np.isnan(numbers)]
+        if not len(numbers):
+            return
+        mean, squares = float(numbers.mean()), float(numbers.var() * len(numbers))
+        total = self._count + len(numbers)
+        shift = mean - self.mean
+        self._squares += squares + shift**2 * self._count * len(numbers) / total
+        self.mean += shift * len(numbers) / total
+        self._count = total
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the numbers so far, as of a whole population."""
+        return math.sqrt(self._squares / self._count) if self._count else 0.0
+
+
+def _sorted(names: Counter[str]) -> list[str]:
+    numbers = numbers_of(names)
+    if numbers is None:
+        return sorted(names)
+    return [name for _, name in sorted(zip(numbers, names, strict=True))]

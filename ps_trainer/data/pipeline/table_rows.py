@@ -1,0 +1,222 @@
+"""Rows of a delimited text file (CSV), read with Python's `csv` module and checked: one row is one line.
+
+`tf.io.decode_csv` reads the same lines in the input pipeline. It is stricter about quotes than Python's module, so this
+file rejects what the two would read differently.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import itertools
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ps_trainer.data.pipeline.line_files import unpacked
+from ps_trainer.errors import DataError, did_you_mean
+
+SPACES = " \t\n\v\f\r"
+"""Characters that `tf.strings.strip` removes; `str.strip` without an argument removes others as well."""
+
+BYTE_ORDER_MARK = "\ufeff"
+
+_CHUNK_ROWS = 2**14
+_OTHER_DELIMITERS = {",": ",", ";": "';'", "\t": "tab", "|": "'|'"}
+_NUMBER_CHARACTERS = re.compile(r"[-+.eE0-9]*")
+_SHOWN_CHARACTERS = 60
+_SHOWN_NAMES = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How the lines of a file are written.
+
+    Attributes:
+        delimiter: Character between two values.
+        has_quotes: Whether double quotes may surround a value, so that it can contain the delimiter.
+        has_header: Whether the first line holds the names of the columns.
+        checks_header: Whether a header with a number as a name is rejected.
+        missing: Words for a missing value; an empty value is always missing.
+    """
+
+    delimiter: str = ","
+    has_quotes: bool = True
+    has_header: bool = True
+    checks_header: bool = True
+    missing: frozenset[str] = frozenset()
+
+    def is_missing(self, value: str) -> bool:
+        """Returns whether a value, without spaces around it, stands for a missing one."""
+        return not value or value in self.missing
+
+
+class Chunk(NamedTuple):
+    """Successive rows of a file, by column.
+
+    Attributes:
+        first: Number of the first row, from 0; the header is no row.
+        first_line: Number of the first row's line, from 1.
+        columns: The values of each column without spaces around them, by the name of the column.
+    """
+
+    first: int
+    first_line: int
+    columns: dict[str, list[str]]
+
+
+def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
+    """Returns the names of a file's columns; without a header they are "0", "1" and so on.
+
+    Raises:
+        DataError: The file cannot be read, is empty, has another delimiter, or its header is none.
+    """
+    first = next(_rows(path, dialect), None)
+    if first is None:
+        raise DataError(f"{path}: the file is empty; give a file with one line for each example")
+    _check_delimiter(path, first, dialect)
+    if not dialect.has_header:
+        return [str(number) for number in range(len(first))]
+    names = [name.strip(SPACES) for name in first]
+    numbers = [name for name in names if number_of(name) is not None]
+    if numbers and dialect.checks_header:
+        raise DataError(
+            f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; for a file without a"
+            " header give --dataset_option=header=false; if these are names, --dataset_option=header=true"
+        )
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise DataError(f"{path}: line 1 names the column {twice[0]!r} twice; rename one of them")
+    return names
+
+
+def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterator[Chunk]:
+    """Yields all rows of a file.
+
+    Args:
+        path: Path of the file, plain or compressed with gzip.
+        dialect: How the lines are written.
+        names: Names of the columns, from `header_of`.
+
+    Raises:
+        DataError: A row has more or fewer values than there are names, or the file has no row.
+    """
+    rows = _rows(path, dialect)
+    line = 1
+    if dialect.has_header:
+        next(rows)
+        line = 2
+    number = 0
+    while part := list(itertools.islice(rows, _CHUNK_ROWS)):
+        for at, row in enumerate(part):
+            if len(row) != len(names):
+                raise DataError(
+                    f"{path}: line {line + at} has {len(row)} values, but there are {len(names)} columns"
+                    f" ({_shown(names)}): {_cut(dialect.delimiter.join(row))}"
+                )
+        columns = {
+            name: [v.strip(SPACES) for v in values] for name, values in zip(names, zip(*part, strict=True), strict=True)
+        }
+        yield Chunk(number, line, columns)
+        number, line = number + len(part), line + len(part)
+    if not number:
+        raise DataError(f"{path}: the file has a header and no row; is it the right file?")
+
+
+def number_of(value: str) -> float | None:
+    """Returns a value as a number, or None for a text; unlike `float`, it takes "nan", "inf" and "1_000" for texts."""
+    if not _NUMBER_CHARACTERS.fullmatch(value):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def numbers_of(values: Iterable[str]) -> list[float] | None:
+    """Returns values as numbers, or None if one of them is a text; much faster than `number_of` for each."""
+    values = list(values)
+    if not _NUMBER_CHARACTERS.fullmatch("".join(values)):
+        return None
+    try:
+        return list(map(float, values))
+    except ValueError:
+        return None
+
+
+def unknown_column(path: pathlib.Path, name: str, names: Sequence[str], option: str) -> DataError:
+    """Makes the error for a column that the file does not have; `option` is the option that names it."""
+    return DataError(
+        f"{path} has no column {name!r}; {did_you_mean(name, names)}columns: {_shown(names)};"
+        f" set --dataset_option={option}"
+    )
+
+
+def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
+    """Yields the lines of a file as lists of values, without the empty lines at the end."""
+    num_empty = 0
+    line = 0
+    with unpacked(path) as (file, _):
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
+        lines = _checked_lines(path, text, dialect) if dialect.has_quotes else text
+        try:
+            reader = csv.reader(
+                lines,
+                delimiter=dialect.delimiter,
+                quoting=csv.QUOTE_MINIMAL if dialect.has_quotes else csv.QUOTE_NONE,
+            )
+            for line, row in enumerate(reader, 1):
+                if not row:
+                    num_empty += 1
+                    continue
+                if num_empty:
+                    raise DataError(f"{path}: line {line - 1} is empty; remove it")
+                yield row
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: near line {line + 1}: not UTF-8 ({error.reason}); convert the file, for example with"
+                " iconv -f WINDOWS-1252 -t UTF-8"
+            ) from error
+        except csv.Error as error:
+            raise DataError(f"{path}: line {line + 1} cannot be read: {error}") from error
+
+
+def _checked_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> Iterator[str]:
+    """Yields lines; rejects quotes that do not surround a whole value."""
+    mark = re.escape(dialect.delimiter)
+    value = rf'(?:"(?:[^"]|"")*"|[^"{mark}]*)'
+    well_formed = re.compile(rf"{value}(?:{mark}{value})*\r?\n?")
+    for number, line in enumerate(lines, 1):
+        if '"' in line and not well_formed.fullmatch(line):
+            raise DataError(
+                f"{path}: line {number}: a quote must surround a whole value, on one line, and be doubled inside of it:"
+                f" {_cut(line)}; if quotes are ordinary characters, give --dataset_option=quotes=false"
+            )
+        yield line
+
+
+def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> None:
+    """Raises DataError if a file has one column only, and its first line contains another usual delimiter."""
+    if len(first) > 1:
+        return
+    counts = {mark: first[0].count(mark) for mark in _OTHER_DELIMITERS if mark != dialect.delimiter}
+    mark = max(counts, key=lambda mark: counts[mark])
+    wanted = _OTHER_DELIMITERS.get(dialect.delimiter, repr(dialect.delimiter))
+    if counts[mark]:
+        found = _OTHER_DELIMITERS[mark]
+        raise DataError(
+            f"{path}: line 1 has no delimiter {wanted}, but {counts[mark]} times {found}; give"
+            f" --dataset_option=delimiter={found}"
+        )
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f", … ({len(names)} in all)" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
+
+
+def _cut(text: str) -> str:
+    text = text.rstrip("\r\n")
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

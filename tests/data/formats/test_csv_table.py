@@ -1,0 +1,260 @@
+"""Tables in CSV files against Python's csv module and NumPy: every form, split, dialect, and kind of wrong file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+
+import numpy as np
+import pytest
+
+from ps_trainer.checkpoints import writer
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.formats.csv_table import Csv
+from ps_trainer.errors import DataError, OptionError
+from ps_trainer.options import parse
+from ps_trainer.training import prediction
+from tests.data.reading import read_batches
+from tests.data.sharding import assert_every_record_once
+
+NAMES = ["size", "color", "weight", "city", "kind"]
+
+
+def create(folder, *options):
+    return Csv(parse(Csv.Options, ["label=kind", *options], "--dataset_option"), data_dir=str(folder))
+
+
+def random_rows(count, seed=0):
+    """Rows with missing values, quoted delimiters and spaces."""
+    random = np.random.RandomState(seed)
+    cities = ["New York, NY", 'the "Hague"', "Zürich", "", "?"]
+    return [
+        [
+            f"{1.7e9 + random.normal():.6f}",
+            str(random.choice(["red", "green", "blue", "NA"])),
+            "" if random.rand() < 0.2 else f" {random.normal() * 5:.4g}",
+            str(random.choice(cities)),
+            str(random.choice(["cat", "dog"])),
+        ]
+        for _ in range(count)
+    ]
+
+
+def write(path, rows, names=NAMES, **form):
+    text = io.StringIO()
+    csv.writer(text, **form).writerows([names, *rows] if names else rows)
+    path.write_text(text.getvalue(), encoding="utf-8")
+
+
+class Oracle:
+    """The batches that the rows of a file should give, by Python's csv module and NumPy."""
+
+    def __init__(self, path, test_every=10, **form):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [[value.strip() for value in row] for row in csv.reader(file, **form)][1:]
+        is_test = np.arange(len(rows)) % test_every == 0
+        self.train = [row for row, test in zip(rows, is_test, strict=True) if not test]
+        self.test = [row for row, test in zip(rows, is_test, strict=True) if test]
+
+    def numbers(self, rows, column):
+        own, all_train = (
+            np.array([float(row[column]) if row[column] else np.nan for row in part]) for part in (rows, self.train)
+        )
+        return np.nan_to_num((own - np.nanmean(all_train)) / np.nanstd(all_train))
+
+    def vocabulary(self, column):
+        words = [row[column] for row in self.train if row[column] not in ("", "?", "NA")]
+        return sorted(set(words), key=lambda word: (-words.count(word), word))
+
+    def words(self, rows, column):
+        known = self.vocabulary(column)
+        return np.array([known.index(row[column]) + 1 if row[column] in known else 0 for row in rows])
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_columns_are_normalised_and_numbered_by_the_training_rows(tmp_path, split):
+    write(tmp_path / "train.csv", random_rows(95))
+    oracle = Oracle(tmp_path / "train.csv")
+    rows = getattr(oracle, split)
+    numbers = np.stack([oracle.numbers(rows, 0), oracle.numbers(rows, 2)], axis=1)
+    words = np.stack([oracle.words(rows, 1), oracle.words(rows, 3)], axis=1)
+    sizes = [1 + len(oracle.vocabulary(column)) for column in (1, 3)]
+
+    source = create(tmp_path, "form=columns")
+    (batch,) = read_batches(lambda: source.in_order(split, batch_size=100))
+    np.testing.assert_allclose(batch["dense"], numbers, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(batch["ids"], words)
+    np.testing.assert_array_equal(batch["label"], [row[4] == "dog" for row in rows])
+    assert (source.num_buckets, source.num_classes, source.class_names) == (max(sizes), 2, ("cat", "dog"))
+
+    source = create(tmp_path, "form=sparse")
+    (batch,) = read_batches(lambda: source.in_order(split, batch_size=100))
+    np.testing.assert_array_equal(batch["ids"][:, 2:], words + [2, 2 + sizes[0]])
+    np.testing.assert_array_equal(batch["ids"][:, :2], np.tile([0, 1], [len(rows), 1]))
+    np.testing.assert_allclose(batch["values"], np.concatenate([numbers, np.ones_like(words)], 1), rtol=1e-5, atol=1e-5)
+    assert source.num_features == 2 + sum(sizes)
+
+    source = create(tmp_path)
+    (batch,) = read_batches(lambda: source.in_order(split, batch_size=100))
+    ones = [np.eye(size)[words[:, at]][:, 1:] for at, size in enumerate(sizes)]
+    np.testing.assert_allclose(batch["image"][:, 0, 0], np.concatenate([numbers, *ones], 1), rtol=1e-5, atol=1e-5)
+
+
+def test_shards_hold_every_row_once(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        write(tmp_path / name, random_rows(15, seed=ord(name[0])))
+    assert_every_record_once(create(tmp_path, "train_files=a.csv,b.csv"), "image")
+
+
+def test_numbers_stay_as_they_are_without_normalisation(tmp_path):
+    write(tmp_path / "train.csv", [["1.5", "a"], ["-2", "b"], ["7e1", "a"], [".5", "a"]], ["x", "kind"])
+    (batch,) = read_batches(lambda: create(tmp_path, "normalize=false", "test_every=2").in_order("test", batch_size=9))
+    np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], [1.5, 70])
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ({"delimiter": ";"}, ["delimiter=;"]),
+        ({"delimiter": "\t", "lineterminator": "\n"}, ["delimiter=tab"]),
+        ({"delimiter": "|", "quoting": csv.QUOTE_ALL}, ["delimiter=pipe"]),
+    ],
+)
+def test_delimiters_and_quotes(tmp_path, form, options):
+    write(tmp_path / "train.csv", random_rows(30), **form)
+    oracle = Oracle(tmp_path / "train.csv", delimiter=form["delimiter"])
+    (batch,) = read_batches(lambda: create(tmp_path, "form=columns", *options).in_order("train", batch_size=99))
+    np.testing.assert_array_equal(batch["ids"][:, 1], oracle.words(oracle.train, 3))
+
+
+def test_files_without_header_with_a_byte_order_mark_and_packed(tmp_path):
+    text = "\ufeff1,a,0\r\n2,b,1\r\n3,a,0\r\n4,b,10\r\n"
+    (tmp_path / "train.csv").write_bytes(gzip.compress(text.encode()))
+    source = create_twice(tmp_path, "header=false", "label=2", "test_files=train.csv", "normalize=false")
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    np.testing.assert_array_equal(batch["image"][:, 0, 0], [[1, 1, 0], [2, 0, 1], [3, 1, 0], [4, 0, 1]])
+    np.testing.assert_array_equal(batch["label"], [0, 1, 0, 2])  # sorted as numbers: 0, 1, 10
+    assert source.class_names == ("0", "1", "10")
+
+
+def create_twice(folder, *options):
+    """The label given in `options` instead of the usual one."""
+    return Csv(parse(Csv.Options, options, "--dataset_option"), data_dir=str(folder))
+
+
+def test_hashed_and_ignored_columns_and_a_positive_class(tmp_path):
+    rows = [[f"w{number}", "?" if number == 3 else f"u{number % 5}", "abc"[number % 3]] for number in range(40)]
+    write(tmp_path / "train.csv", rows, ["id", "user", "kind"])
+    source = create(tmp_path, "columns=id:ignore,user:hash", "num_buckets=9", "form=columns", "positive=b")
+    (batch,) = read_batches(lambda: source.in_order("train", batch_size=99))
+    kept = [row for number, row in enumerate(rows) if number % 10]
+    by_word = {}
+    for row, (word,) in zip(kept, batch["ids"], strict=True):
+        assert by_word.setdefault(row[1], word) == word and (word == 0) == (row[1] == "?") and word < 9
+    np.testing.assert_array_equal(batch["dense"], np.zeros([36, 1]))
+    np.testing.assert_array_equal(batch["label"], [row[2] == "b" for row in kept])
+    assert (source.class_names, source.num_buckets) == (("not b", "b"), 9)
+
+
+def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
+    write(tmp_path / "train.csv", random_rows(40))
+    source = create(tmp_path, "form=columns")
+    (labeled,) = read_batches(lambda: source.read(tmp_path / "train.csv", 99))
+    order = [3, 2, 0, 1]
+    write(tmp_path / "new.csv", [[row[at] for at in order] for row in random_rows(40)], [NAMES[at] for at in order])
+    (batch,) = read_batches(lambda: source.read(tmp_path / "new.csv", 99))
+    for key in ("dense", "ids"):
+        np.testing.assert_array_equal(batch[key], labeled[key])
+    np.testing.assert_array_equal(batch["label"], np.zeros(40))
+    write(tmp_path / "few.csv", [["1", "red"]], ["size", "color"])
+    with pytest.raises(DataError, match="few.csv lacks columns of the training files: weight, city"):
+        source.read(tmp_path / "few.csv", 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", [], "0 lines"),
+        ("x,kind\n", [], "a header and no row"),
+        ("x,kind\n1,a\n1,b,c\n", [], r"line 3 has 3 values, but there are 2 columns \(x, kind\): 1,b,c"),
+        ("x,kind\n1,a\n\n1,b\n", [], "line 3 is empty"),
+        ("x;kind\n1;a\n", [], "no delimiter ,, but 1 times ';'; give --dataset_option=delimiter=';'"),
+        ("x\tkind\n1\ta\n", [], "give --dataset_option=delimiter=tab"),
+        ("kind\na\n", [], "one column only"),
+        ("5.1,kind\n1,a\n", [], "'5.1' is a number; .* --dataset_option=header=false"),
+        ("x,x,kind\n1,1,a\n", [], "names the column 'x' twice"),
+        ("x,kin\n1,a\n", [], "has no column 'kind'; did you mean kin\\? columns: x, kin; .*label="),
+        ("x,kind\n1,a\n2,b\n", ["columns=y:number"], "has no column 'y'; .*columns="),
+        ("x,kind\n1,a\n2,b\n3,\n", [], "line 4: the label 'kind' is missing"),
+        (
+            "x,kind\n1,c\n2,b\n3,a\n",
+            [],
+            "line 2: the label 'c' of a test row is in no training row; labels there: a, b",
+        ),
+        ("x,kind\n1,c\n2,c\n3,c\n", [], "the label 'kind' is 'c' in every row"),
+        (
+            "x,kind\n" + "1,a\n" * 20 + "two,b\n",
+            [],
+            "line 22: column 'x' holds numbers, .* 'two'; .*missing=two.*x:cat",
+        ),
+        ("x,kind\ninf,a\n2,b\n", ["columns=x:number"], "line 2: column 'x' holds numbers, but this value is 'inf'"),
+        ("x,kind\na,a\nb,b\nc,a\nd,b\n", ["num_buckets=3", "missing="], "more than 2 different words; .*x:ignore"),
+        ('x,kind\na "b" c,a\nb,b\n', [], 'line 2: a quote must surround .*: a "b" c,a; .*quotes=false'),
+        ('x,kind\n"a\nb",a\n', [], "line 2: a quote must surround a whole value, on one line"),
+        ("x,kind\n1,a\n2,b\n3,c\n", ["form=sparse", "test_files=train.csv"], "two classes, but 'kind' has 3: a, b, c"),
+        ("x,kind\n1,a\n2,b\n3,a\n", ["form=columns", "test_files=train.csv"], "needs a column of categories"),
+        ("x,kind\n1,a\n2,b\n", ["positive=d", "test_files=train.csv"], "no training row has the label positive=d"),
+        ("x,kind\n1,a\n2,b\n", ["columns=x:ignore", "test_files=train.csv"], "no column is left besides the label"),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_flag_that_reads_it(tmp_path, text, options, message):
+    (tmp_path / "train.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        create(tmp_path, *options)
+
+
+def test_other_encodings_and_other_columns_in_a_second_file_are_named(tmp_path):
+    (tmp_path / "train.csv").write_bytes("x,kind\nZürich,a\n".encode("latin-1"))
+    with pytest.raises(DataError, match="train.csv: near line .* not UTF-8 .* iconv"):
+        create(tmp_path)
+    write(tmp_path / "train.csv", random_rows(9))
+    write(tmp_path / "test.csv", [row[1:] for row in random_rows(9)], NAMES[1:])
+    with pytest.raises(DataError, match="test.csv: its columns are color, .*, but the first file has size, color"):
+        create(tmp_path, "test_files=test.csv")
+
+
+def test_a_label_must_be_named(tmp_path):
+    write(tmp_path / "train.csv", random_rows(9))
+    with pytest.raises(
+        DataError, match="which column holds the labels\\? columns: size, .*--dataset_option=label=kind"
+    ):
+        create_twice(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["columns=x", "columns=x:text", "delimiter=ab", "form=dense", 'delimiter="'])
+def test_a_wrong_option_is_rejected(wrong):
+    with pytest.raises(OptionError, match="columns=|delimiter=|form"):
+        parse(Csv.Options, ["label=kind", wrong], "--dataset_option")
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.jsonl"])
+def test_predictions_name_the_class(tmp_path, out):
+    """A weight of 9 for the only number: a number above the mean is a dog."""
+    write(tmp_path / "train.csv", [[str(x), ["cat", "dog"][x > 0]] for x in range(-9, 11)], ["x", "kind"])
+    config = TrainConfig(
+        model="logistic_regression",
+        dataset="csv",
+        dataset_option=("label=kind", "form=sparse"),
+        data_dir=str(tmp_path),
+    )
+    values = {"weights": np.full([500, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
+    writer.write(tmp_path / "ckpt", 3, values)
+    write(tmp_path / "new.csv", [["-5"], ["8"]], ["x"])
+    prediction.write(config, tmp_path / "ckpt", tmp_path / "new.csv", tmp_path / out)
+    lines = (tmp_path / out).read_text().splitlines()
+    if out.endswith("csv"):
+        assert lines[0] == "prediction,class"
+        assert [line.partition(",")[2] for line in lines[1:]] == ["cat", "dog"]
+    else:
+        assert ['"class": "cat"' in lines[0], '"class": "dog"' in lines[1]] == [True, True]
