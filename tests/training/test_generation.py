@@ -1,0 +1,94 @@
+"""Text from a trained model: greedy, drawn with a seed, from the checkpoint and the words alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
+from ps_trainer.training.generation import Sampling, decoded, draw, encode
+from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
+
+from ps_trainer.cli import generate  # isort: skip
+from ps_trainer.training import one_process  # isort: skip
+
+WORDS = RecordedWords("word", ("the", "<unk>", "cat", "<eos>"))
+LINE = "abcdefgh\n"
+MODELS = {
+    "gpt": ("vocab_size=12", "num_layers=1", "dim=16", "num_heads=2", "hidden=16", "max_ngram=2", "num_buckets=101"),
+    "lstm_lm": ("vocab_size=12", "dim=8", "units=32"),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def logdir(request, tmp_path_factory):
+    """The folder of a model that has learned a periodic text, which no longer exists."""
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "train.txt").write_text(LINE * 200)
+    config = TrainConfig(
+        model=request.param,
+        model_option=MODELS[request.param],
+        dataset="text",
+        dataset_option=("context_length=7", "train_files=train.txt"),
+        data_dir=str(folder),
+        logdir=str(folder / "run"),
+        optimizer="adam",
+        learning_rate=0.02,
+        batch_size=8,
+        max_steps=120,
+    )
+    config.check()
+    one_process.train(config)
+    (folder / "train.txt").unlink()
+    return config.logdir
+
+
+def text_of(capsys, logdir, *args):
+    assert generate.main_generate(["program", f"--logdir={logdir}", *args]) == 0
+    return capsys.readouterr().out
+
+
+def test_goes_on_with_the_text_that_the_model_has_learned(logdir, capsys):
+    # Longer than the context of 7 characters, so that the window moves.
+    text = text_of(capsys, logdir, "--prompt=abc", "--temperature=0", "--length=24")
+    assert text == (LINE * 4)[:27] + "\n"
+
+
+def test_the_same_seed_gives_the_same_text_and_another_seed_another(logdir, capsys):
+    texts = [text_of(capsys, logdir, "--temperature=9", "--length=30", f"--seed={seed}") for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    greedy = text_of(capsys, logdir, "--temperature=0", "--length=9")
+    assert text_of(capsys, logdir, "--temperature=9", "--top_k=1", "--length=9") == greedy == LINE + "\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--model=mlp", "--dataset=digits"], "model 'mlp' cannot generate text: it has no method `logits`"),
+        (["--dataset=digits"], "dataset 'digits' has no running text to go on from; train on --dataset=text"),
+        (["--top_k=0"], "top_k"),
+        (["--temperature=-1"], "temperature"),
+    ],
+)
+def test_wrong_input_ends_with_2_and_one_line(logdir, capsys, args, message):
+    assert generate.main_generate(["program", f"--logdir={logdir}", *args]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err.splitlines()[-1]
+
+
+def test_draws_in_proportion_among_the_most_probable_known_tokens():
+    logits = np.log([0.2, 0.5, 0.6, 0.1, 9.0])  # "<unk>" and an id without a token are never drawn
+    generator = np.random.default_rng(0)
+    drawn = [draw(logits, WORDS, Sampling(), generator) for _ in range(4000)]
+    np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 4000, [2 / 9, 0, 6 / 9, 1 / 9, 0], atol=0.03)
+    half = [draw(logits, WORDS, Sampling(temperature=0.5, top_k=2), generator) for _ in range(4000)]
+    np.testing.assert_allclose(np.bincount(half, minlength=5) / 4000, [4 / 40, 0, 36 / 40, 0, 0], atol=0.03)
+    assert draw(logits, WORDS, Sampling(temperature=0), generator) == 2
+
+
+def test_words_begin_after_the_end_of_a_line_and_unknown_ones_are_read_as_such():
+    assert encode(WORDS, "the dog\ncat") == [3, 0, 1, 3, 2]
+    assert [decoded(WORDS, number, is_first=False) for number in (2, 3)] == [" cat", "\n"]
+    assert decoded(WORDS, 2, is_first=True) == "cat"
