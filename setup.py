@@ -8,11 +8,15 @@ import re
 from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).resolve().parent
+# A folder that holds nothing but a link to `ps_trainer`. An editable install puts it on the Python path. Without it the
+# package would be found by a hook that Python asks last, and a folder `ps_trainer` without `__init__.py`, such as the
+# clone seen from the folder above it, would hide the package.
+SOURCES = "src"
 
 
 def read_version() -> str:
     """The package's version, read as text: importing it would need its dependencies."""
-    text = (HERE / "ps_trainer" / "__init__.py").read_text(encoding="utf-8")
+    text = (HERE / SOURCES / "ps_trainer" / "__init__.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE).group(1)
 
 
@@ -46,7 +50,8 @@ setup(
         "dev": [*TEST, "ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "codespell[toml]>=2.4,<2.5"],
     },
     # `ps_trainer/models` is a link to `models`, so that no package of this general name is installed.
-    packages=find_packages(include=["ps_trainer", "ps_trainer.*"]),
+    package_dir={"": SOURCES},
+    packages=find_packages(SOURCES, include=["ps_trainer", "ps_trainer.*"]),
     package_data={"ps_trainer": ["py.typed"], "ps_trainer.data": ["files/*"]},
     scripts=["run_ps.py", "run_worker.py"],
     entry_points={"console_scripts": ["ps_trainer = ps_trainer.cli.main:console"]},
